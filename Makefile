@@ -1,0 +1,59 @@
+# The commands of the project; README.md explains them. Paths are relative, so a space in the path is fine.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve test check lint types contracts migrations-check format bench-core bench-gateway clean
+
+help: ## Show the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "pdmuxd needs Python 3.11 to 3.13; name one with make PYTHON=python3.12 ..." >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "Python's venv module is incomplete; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	@echo "Installing pdmuxd into $(VENV) (about a minute the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+# mypy and import-linter read packages from disk; links give them the import names (pdmuxd.engine, ...).
+.build/src/pdmuxd:
+	@mkdir -p .build/src/pdmuxd
+	@for p in engine controlplane daemon tui migrations; do ln -sfn ../../../$$p .build/src/pdmuxd/$$p; done
+
+install: $(READY) ## Create the environment and install
+serve: $(READY) ## Migrate, create a first tenant, start the daemon on the emulated GPU
+	@$(PY) -m pdmuxd.daemon.cli.main serve --first-run
+
+test: $(READY) ## All tests that need neither a GPU nor SGLang
+	@$(PY) -m pytest -q
+
+lint: $(READY)
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+
+types: $(READY) .build/src/pdmuxd
+	@$(PY) -m mypy
+
+contracts: $(READY) .build/src/pdmuxd
+	@PYTHONPATH=.build/src $(VENV)/bin/lint-imports
+
+migrations-check: $(READY)
+	@$(PY) scripts/check_migrations.py
+
+check: lint types contracts migrations-check test ## Lint, format, types, import contracts, migrations, tests
+
+format: $(READY) ## Format and fix what can be fixed
+	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
+
+bench-core: $(READY) ## Time of one decision, per policy
+	@$(PY) scripts/bench_core.py
+
+bench-gateway: $(READY) ## The gateway's cost against the engine directly
+	@$(PY) scripts/bench_gateway.py
+
+clean: ## Remove everything that was built
+	@rm -rf $(VENV) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The control plane: tenants, keys and SLOs; rows, repositories, services, REST routes."""

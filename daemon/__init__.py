@@ -1,0 +1,1 @@
+"""The daemon: command line, settings, gateway, supervisor, metrics, replay."""

@@ -1,0 +1,1 @@
+"""Engines: the decision core, the emulated GPU, and the link between an engine and the daemon."""

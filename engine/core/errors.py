@@ -1,0 +1,85 @@
+"""Every exception that pdmuxd raises on purpose.
+
+PdmuxdError
+├── PartitionError          an SM split that the device cannot make
+├── PolicyError             an unknown policy, or a parameter outside its range
+├── ProfileError            a device or model profile that cannot be read or does not fit
+├── SloError                a latency target outside its range
+├── TraceError              a trace line that cannot be read; carries file and line number
+├── EngineError             the engine process misbehaved
+│   ├── EngineUnavailableError   not running, starting, or draining
+│   ├── EngineLostError          died while a request was in flight
+│   └── EngineInvariantError     an internal invariant was broken (a defect; see docs/invariants.md)
+├── LinkError               a message that cannot be decoded, or an unacknowledged setting
+├── SettingsError           a wrong configuration value; names the key and what is allowed
+├── StoreError              the database is missing, locked, or of another schema version
+├── NotFoundError           no such tenant, key or SLO
+├── ConflictError           the row was changed by someone else, or already exists
+└── AuthError               a key or token that is missing, unknown, revoked or not allowed
+"""
+
+from __future__ import annotations
+
+
+class PdmuxdError(Exception):
+    """Base of every error that pdmuxd raises on purpose; its text is fit for a user."""
+
+
+class PartitionError(PdmuxdError):
+    """An SM split that the device cannot make."""
+
+
+class PolicyError(PdmuxdError):
+    """An unknown policy, or a parameter outside its range."""
+
+
+class ProfileError(PdmuxdError):
+    """A device or model profile that cannot be read or does not fit."""
+
+
+class SloError(PdmuxdError):
+    """A latency target outside its range."""
+
+
+class TraceError(PdmuxdError):
+    """A trace line that cannot be read; the text starts with `file:line:`."""
+
+
+class EngineError(PdmuxdError):
+    """The engine process misbehaved."""
+
+
+class EngineUnavailableError(EngineError):
+    """The engine is not running, is starting, or is draining."""
+
+
+class EngineLostError(EngineError):
+    """The engine died while a request was in flight."""
+
+
+class EngineInvariantError(EngineError):
+    """An internal invariant was broken: a defect, never a user's fault (docs/invariants.md)."""
+
+
+class LinkError(PdmuxdError):
+    """A link message that cannot be decoded, or a setting that was not acknowledged in time."""
+
+
+class SettingsError(PdmuxdError):
+    """A wrong configuration value; the text names the key and what is allowed."""
+
+
+class StoreError(PdmuxdError):
+    """The database is missing, locked, or of another schema version."""
+
+
+class NotFoundError(PdmuxdError):
+    """No such tenant, key or SLO."""
+
+
+class ConflictError(PdmuxdError):
+    """The row was changed by someone else, or already exists."""
+
+
+class AuthError(PdmuxdError):
+    """A key or token that is missing, unknown, revoked, or not allowed to do this."""

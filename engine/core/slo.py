@@ -1,0 +1,51 @@
+"""Service-level objectives: what a tenant was promised, as the core sees it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.errors import SloError
+
+TBT_RANGE_S = (0.001, 10.0)
+TTFT_FIXED_RANGE_S = (0.001, 600.0)
+TTFT_PER_1K_RANGE_S = (0.0, 600.0)
+ATTAINMENT_RANGE = (0.5, 0.9999)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """One tenant's latency targets.
+
+    TTFT grows with the prompt, as in MuxWise 4.1 and DRIFT 5.1: `ttft_fixed_s` plus
+    `ttft_per_1k_new_tokens_s` for each 1,000 prompt tokens that are not in the prefix cache.
+    TBT holds for each gap between two tokens, not for their mean.
+    Raises: SloError naming the field and its range.
+    """
+
+    ttft_fixed_s: float
+    ttft_per_1k_new_tokens_s: float
+    tbt_s: float
+    attainment_ratio: float
+
+    def __post_init__(self) -> None:
+        _check("ttft_fixed_s", self.ttft_fixed_s, TTFT_FIXED_RANGE_S)
+        _check("ttft_per_1k_new_tokens_s", self.ttft_per_1k_new_tokens_s, TTFT_PER_1K_RANGE_S)
+        _check("tbt_s", self.tbt_s, TBT_RANGE_S)
+        _check("attainment_ratio", self.attainment_ratio, ATTAINMENT_RANGE)
+
+    def ttft_target_s(self, new_tokens: int) -> float:
+        """Seconds from arrival within which the first token of such a prompt is due."""
+        return self.ttft_fixed_s + self.ttft_per_1k_new_tokens_s * new_tokens / 1000.0
+
+
+DEFAULT_SLO = Slo(
+    ttft_fixed_s=1.0, ttft_per_1k_new_tokens_s=1.0, tbt_s=0.050, attainment_ratio=0.99
+)
+"""TBT of 50 ms is the Llama-8B target of MuxWise 4.1; 1 s per 1K tokens is its TTFT rule."""
+
+
+def _check(field: str, value: float, allowed: tuple[float, float]) -> None:
+    low, high = allowed
+    if not math.isfinite(value) or not low <= value <= high:
+        raise SloError(f"{field} is {value:g}; allowed are {low:g} to {high:g}")

@@ -1,0 +1,226 @@
+"""What a policy sees and what it answers: `Observation -> policy -> Decision`.
+
+Plain frozen values, no I/O, no clock: `now_s` is a field. All times are seconds on one monotonic
+clock of the engine; all sizes are tokens, layers or SMs, as the names say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """How the next engine step uses the device."""
+
+    IDLE = "idle"
+    SPLIT = "split"
+    """Decode and layer-wise prefill on the two partitions of a group; either side may be empty."""
+    FUSED = "fused"
+    """One batch of decode tokens and a chunk of prefill tokens on all SMs."""
+
+
+class PrefillMode(StrEnum):
+    """How a prefill batch advances; a batch never changes its mode."""
+
+    LAYERWISE = "layerwise"
+    CHUNKED = "chunked"
+
+
+class Reason(StrEnum):
+    """Why a decision was taken. Expected situations are reasons, not exceptions."""
+
+    NOTHING_TO_DO = "nothing_to_do"
+    WAIT_FOR_PREFILL = "wait_for_prefill"
+    PREFILL_ALONE = "prefill_alone"
+    DECODE_ALONE = "decode_alone"
+    FIXED_SPLIT = "fixed_split"
+    DECODE_BS_RULE = "decode_bs_rule"
+    TOKEN_BUDGET = "token_budget"  # noqa: S105 - prompt tokens, not a credential
+    BEST_FIT = "best_fit"
+    TBT_INFEASIBLE = "tbt_infeasible"
+    SWITCH_WHEN_DRAINED = "switch_when_drained"
+    PREEMPTED_FOR_SHORTER = "preempted_for_shorter"
+    RESUMED = "resumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillShape:
+    """The sums over a prefill batch that its latency depends on (MuxWise eq. 1).
+
+    n is a request's new tokens, r its reused (cached) tokens.
+    """
+
+    bs: int
+    new_tokens: int
+    reused_tokens: int
+    sum_new_squared: int
+    sum_new_times_reused: int
+
+    @classmethod
+    def of(cls, lengths: Iterable[tuple[int, int]]) -> PrefillShape:
+        """Build from (new_tokens, reused_tokens) pairs, one per request."""
+        bs = new = reused = squared = cross = 0
+        for n, r in lengths:
+            bs += 1
+            new += n
+            reused += r
+            squared += n * n
+            cross += n * r
+        return cls(
+            bs=bs,
+            new_tokens=new,
+            reused_tokens=reused,
+            sum_new_squared=squared,
+            sum_new_times_reused=cross,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeShape:
+    """A decode batch: its size and the KV tokens that one step reads (MuxWise eq. 2)."""
+
+    bs: int
+    reused_tokens: int
+
+
+NO_DECODE = DecodeShape(bs=0, reused_tokens=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRequest:
+    """A request that has not been prefilled; `new_tokens` is an estimate until it is admitted.
+
+    `deadline_s` is the instant its first token is due: arrival plus its tenant's TTFT target.
+    """
+
+    request_id: str
+    tenant: str
+    arrival_s: float
+    deadline_s: float
+    new_tokens: int
+    reused_tokens: int
+    tbt_target_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillView:
+    """A prefill batch in progress.
+
+    LAYERWISE: `layers_launched` were handed to the device, `layers_done` have finished; the
+    difference is in flight. CHUNKED: `done_tokens` of `shape.new_tokens` have been prefilled.
+    """
+
+    batch_id: int
+    mode: PrefillMode
+    requests: tuple[WaitingRequest, ...]
+    shape: PrefillShape
+    earliest_deadline_s: float
+    layers_launched: int = 0
+    layers_done: int = 0
+    done_tokens: int = 0
+    was_preempted: bool = False
+
+    @property
+    def layers_in_flight(self) -> int:
+        """Layers handed to the device that have not finished."""
+        return self.layers_launched - self.layers_done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """What the engine can hold, whatever the policy."""
+
+    max_prefill_tokens: int = 16384
+    """New tokens of one prefill batch; a longer single request still forms a batch of its own."""
+    max_decode_bs: int = 256
+    """The largest batch with a captured CUDA graph."""
+    waiting_window: int = 64
+    """How many waiting requests an observation shows, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Everything a policy may look at, at one safe point of the engine's loop."""
+
+    now_s: float
+    group: int
+    """Index into the partition table of the group in force."""
+    decode: DecodeShape
+    tbt_target_s: float | None
+    """The strictest TBT target among decoding requests; None when nothing decodes."""
+    last_token_s: float
+    """When the decode batch last produced tokens; the running gap is `now_s - last_token_s`."""
+    prefill: PrefillView | None
+    preempted: PrefillView | None
+    """The set-aside prefill: at most one (invariant 3)."""
+    waiting: Sequence[WaitingRequest]
+    """In arrival order, at most `limits.waiting_window` of them."""
+    waiting_count: int
+    kv_free_tokens: int
+    """Free plus evictable; the engine checks again when it admits."""
+    limits: EngineLimits
+    settings_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A choice that was looked at and rejected, with its prediction."""
+
+    label: str
+    predicted_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionNumbers:
+    """The numbers behind a decision; None where the policy did not predict."""
+
+    predicted_decode_s: float | None = None
+    """Solo-run decode step on the chosen partition."""
+    predicted_prefill_s: float | None = None
+    """Solo-run prefill of the whole batch on the chosen partition."""
+    predicted_fused_s: float | None = None
+    guard_ratio: float | None = None
+    tbt_target_s: float | None = None
+    tbt_slack_s: float | None = None
+    """Target minus worst-case decode; negative when no split meets it."""
+
+
+NO_NUMBERS = DecisionNumbers()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the engine does until the next safe point.
+
+    The engine launches `decode_steps` steps first, then `prefill_layers` layers (SPLIT), or one
+    fused batch of at most `token_budget` tokens (FUSED), and asks again when the last of the decode
+    steps is done, or when the prefill stream is empty if nothing decodes.
+    """
+
+    mode: Mode
+    group: int
+    reason: Reason
+    decode_steps: int = 0
+    prefill_layers: int = 0
+    token_budget: int = 0
+    admit: tuple[str, ...] = ()
+    """Waiting requests, in order, that become the next prefill batch (SPLIT) or fill the budget (FUSED)."""
+    preempt: bool = False
+    """Set the running prefill aside for `admit`."""
+    resume: bool = False
+    """Take the set-aside prefill up again."""
+    numbers: DecisionNumbers = NO_NUMBERS
+    rejected: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """What a decode step that ran beside a prefill really took, for the guard to learn from."""
+
+    group: int
+    prefill: PrefillShape
+    decode: DecodeShape
+    predicted_decode_s: float
+    measured_decode_s: float

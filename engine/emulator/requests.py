@@ -1,0 +1,53 @@
+"""A request inside the emulated engine: what it asked for and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where a request is. It ends in exactly one of the last three (invariant 5)."""
+
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    FINISHED = "finished"
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+
+ENDED = frozenset({Phase.FINISHED, Phase.ABORTED, Phase.FAILED})
+
+
+@dataclass(slots=True, kw_only=True)
+class EmulatedRequest:
+    """One request; the engine owns and mutates it, everyone else reads.
+
+    `block_keys` identify the prompt's blocks of `block_tokens` tokens (the last may be partial): equal
+    keys in equal positions share KV, as in a radix tree. `output_tokens` is exact: the engine
+    produces just so many, unless the request is aborted.
+    """
+
+    request_id: str
+    tenant: str
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
+    block_keys: Sequence[int] = ()
+
+    phase: Phase = Phase.WAITING
+    reused_tokens: int = 0
+    """Prompt tokens found in the prefix cache at the first admission."""
+    ttft_target_s: float = 0.0
+    tbt_target_s: float = 0.0
+    slo_version: int = 0
+    prefill_start_s: float | None = None
+    first_token_s: float | None = None
+    end_s: float | None = None
+    produced_tokens: int = 0
+    retractions: int = 0
+    segments: list[tuple[float, int, int]] = field(default_factory=list)
+    """Runs of tokens: (time of the run's first token, first decode step index, step index past the last)."""
+    failure: str | None = None

@@ -1,0 +1,139 @@
+"""Messages on the engine link, as msgspec structs.
+
+Engine to daemon: Hello once per connection, then Ack, RequestRecord, IterationRecord, EngineStats.
+Daemon to engine: EngineSettings, StopServing. Telemetry may be dropped when the socket is full; the
+engine counts what it drops and says so in `EngineStats.dropped_records` (invariant 10).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+LINK_PROTOCOL = 1
+"""Both ends must agree; a mismatch is a LinkError that names the two versions."""
+
+
+class TenantSlo(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant's targets as the engine needs them. Seconds, ratio in 0..1."""
+
+    tenant: str
+    ttft_fixed_s: float
+    ttft_per_1k_new_tokens_s: float
+    tbt_s: float
+    attainment_ratio: float
+    slo_version: int
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):
+    """The whole of what an operator can change while serving; `version` only ever grows."""
+
+    version: int
+    policy: str
+    tenants: tuple[TenantSlo, ...]
+
+
+class StopServing(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+    """Abort what is in flight after `drain_s` seconds and exit."""
+
+    drain_s: float
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    """The engine introduces itself."""
+
+    protocol: int
+    engine: str
+    """`emulator` or `sglang`."""
+    engine_version: str
+    pid: int
+    model: str
+    device: str
+    total_sms: int
+    partitions: tuple[tuple[int, int], ...]
+    """(prefill_sms, decode_sms) per group, as really obtained."""
+    profile: str
+    profile_provenance: str
+    settings_version: int
+
+
+class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):
+    """Settings of `version` are in force (`error` is None) or were refused."""
+
+    version: int
+    error: str | None = None
+
+
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
+    """The life of one request, sent once when it ends (invariant 5)."""
+
+    request_id: str
+    tenant: str
+    outcome: str
+    """`finished`, `aborted` or `failed`."""
+    new_tokens: int
+    reused_tokens: int
+    output_tokens: int
+    queue_s: float | None
+    """Arrival to the start of prefill; None if it never started."""
+    ttft_s: float | None
+    ttft_target_s: float
+    tbt_target_s: float
+    tbt_max_s: float | None
+    tbt_p99_s: float | None
+    tbt_gaps: int
+    tbt_gaps_met: int
+    retractions: int
+    slo_version: int
+
+
+class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"):
+    """One engine step: what was decided, predicted and measured."""
+
+    step: int
+    now_s: float
+    mode: str
+    reason: str
+    group: int
+    prefill_sms: int
+    decode_sms: int
+    decode_bs: int
+    decode_reused_tokens: int
+    prefill_new_tokens: int
+    prefill_layers: int
+    predicted_decode_s: float | None
+    measured_step_s: float
+    guard_ratio: float | None
+    tbt_slack_s: float | None
+
+
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
+    """A heartbeat, a few times a second. Counters are totals since the engine started."""
+
+    uptime_s: float
+    settings_version: int
+    policy: str
+    running: int
+    waiting: int
+    prefilling: int
+    kv_used_tokens: int
+    kv_capacity_tokens: int
+    cached_tokens: int
+    """Tokens held by the prefix cache, in use or evictable."""
+    prompt_tokens: int
+    reused_tokens: int
+    output_tokens: int
+    steps: int
+    switches: int
+    preemptions: int
+    retractions: int
+    group: int
+    prefill_sms: int
+    decode_sms: int
+    sm_busy_prefill_ratio: float
+    """Share of SM time that prefill work occupied since the last heartbeat."""
+    sm_busy_decode_ratio: float
+    dropped_records: int
+
+
+ToDaemon = Hello | Ack | RequestRecord | IterationRecord | EngineStats
+ToEngine = EngineSettings | StopServing

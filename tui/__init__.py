@@ -1,0 +1,1 @@
+"""The Textual console (a later slice)."""
