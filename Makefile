@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check lint types contracts migrations-check format bench-core bench-gateway clean
+.PHONY: help install serve test check lint types contracts format bench-core bench-gateway clean
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -41,19 +41,16 @@ types: $(READY) .build/src/pdmuxd
 contracts: $(READY) .build/src/pdmuxd
 	@PYTHONPATH=.build/src $(VENV)/bin/lint-imports
 
-migrations-check: $(READY)
-	@$(PY) scripts/check_migrations.py
-
-check: lint types contracts migrations-check test ## Lint, format, types, import contracts, migrations, tests
+check: lint types contracts test ## Lint, format, types, import contracts, tests
 
 format: $(READY) ## Format and fix what can be fixed
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
 
 bench-core: $(READY) ## Time of one decision, per policy
-	@$(PY) scripts/bench_core.py
+	@$(PY) tests/bench/bench_core.py
 
 bench-gateway: $(READY) ## The gateway's cost against the engine directly
-	@$(PY) scripts/bench_gateway.py
+	@$(PY) tests/bench/bench_gateway.py
 
 clean: ## Remove everything that was built
 	@rm -rf $(VENV) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
