@@ -1,0 +1,60 @@
+"""The contention guard: the worst slowdown of decode beside prefill, per cell of a grid.
+
+Source: MuxWise section 3.3.2. The grid has five axes: new and reused tokens of the prefill, batch size and
+reused tokens of the decode, and the partition group. Tokens are cut at powers of four from 2K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+
+GuardCell = tuple[int, int, int, int, int]
+"""(group, prefill new, prefill reused, decode batch, decode reused), each a grid index."""
+
+MAX_RATIO = 4.0
+"""A slowdown above this is a stall (a throttled or shared GPU), not contention: it is cut here."""
+
+
+def token_index(tokens: int) -> int:
+    """Grid index of a token count: 0 below 2K, then one more for each factor of four."""
+    return max(0, (tokens.bit_length() - 10) // 2)
+
+
+def guard_cell(group: int, prefill: PrefillShape, decode: DecodeShape) -> GuardCell:
+    """The cell that a pair of iterations falls into."""
+    return (
+        group,
+        token_index(prefill.new_tokens),
+        token_index(prefill.reused_tokens),
+        decode.bs.bit_length(),
+        token_index(decode.reused_tokens),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentionGuard:
+    """Slowdown ratios; never below 1 (invariant 7)."""
+
+    default_ratio: float
+    """For a cell that nothing is known of. MuxWise saw at most 1.2 on A100 and 1.3 on H100."""
+    cells: Mapping[GuardCell, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for ratio in (self.default_ratio, *self.cells.values()):
+            if not 1.0 <= ratio <= MAX_RATIO:
+                raise ProfileError(f"guard ratio {ratio} is outside 1 to {MAX_RATIO:g}")
+
+    def ratio(self, group: int, prefill: PrefillShape, decode: DecodeShape) -> float:
+        """The worst slowdown to expect for this pair on this group."""
+        return self.cells.get(guard_cell(group, prefill, decode), self.default_ratio)
+
+    def learned(self, cell: GuardCell, observed_ratio: float) -> ContentionGuard:
+        """The guard after one observation: a violation raises its cell at once, anything else changes nothing."""
+        observed = min(observed_ratio, MAX_RATIO)
+        if observed <= self.cells.get(cell, self.default_ratio):
+            return self
+        return replace(self, cells={**self.cells, cell: observed})

@@ -1,0 +1,122 @@
+"""Partition tables: which SM splits a device can make, and the groups made before serving."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pdmuxd.engine.core.errors import PartitionError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmRules:
+    """What the driver allows: a green context gets at least `min_sms`, in multiples of `multiple_sms`.
+
+    On Hopper both are 8 (upstream SGLang's `get_arch_constraints`, compute capability 9.x). The
+    SMs that remain after a split may be used whole, whatever their number.
+    """
+
+    total_sms: int
+    min_sms: int = 8
+    multiple_sms: int = 8
+
+    def is_legal(self, prefill_sms: int, decode_sms: int) -> bool:
+        """Whether one split call can make this pair: one side a legal size, the other legal or the rest."""
+        if min(prefill_sms, decode_sms) < self.min_sms or prefill_sms + decode_sms > self.total_sms:
+            return False
+        whole = prefill_sms + decode_sms == self.total_sms
+        aligned = (prefill_sms % self.multiple_sms == 0, decode_sms % self.multiple_sms == 0)
+        return all(aligned) or (whole and any(aligned))
+
+    def legal_pairs(self) -> tuple[tuple[int, int], ...]:
+        """All (prefill_sms, decode_sms) that use the whole device with a legal prefill side."""
+        sizes = range(self.min_sms, self.total_sms - self.min_sms + 1, self.multiple_sms)
+        return tuple((p, self.total_sms - p) for p in reversed(sizes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One partition group: the SMs of its prefill stream and of its decode stream."""
+
+    prefill_sms: int
+    decode_sms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionTable:
+    """Group PREFILL_ONLY, the splits by growing decode share, group DECODE_ONLY.
+
+    Raises: PartitionError naming the pair and the legal ones (invariant 1).
+    """
+
+    rules: SmRules
+    splits: tuple[Partition, ...]
+
+    PREFILL_ONLY = 0
+
+    def __post_init__(self) -> None:
+        for split in self.splits:
+            if not self.rules.is_legal(split.prefill_sms, split.decode_sms):
+                legal = ", ".join(f"{p},{d}" for p, d in self.rules.legal_pairs())
+                raise PartitionError(
+                    f"partition {split.prefill_sms},{split.decode_sms} is not possible on "
+                    f"{self.rules.total_sms} SMs; allowed are {legal}"
+                )
+        decode = [split.decode_sms for split in self.splits]
+        if decode != sorted(set(decode)):
+            raise PartitionError("partition groups must be in order of growing decode SMs, without repeats")
+
+    @cached_property
+    def groups(self) -> tuple[Partition, ...]:
+        """All groups, by index."""
+        total = self.rules.total_sms
+        return (
+            Partition(prefill_sms=total, decode_sms=0),
+            *self.splits,
+            Partition(prefill_sms=0, decode_sms=total),
+        )
+
+    @cached_property
+    def decode_only(self) -> int:
+        """Index of the group that gives decode every SM."""
+        return len(self.splits) + 1
+
+    @cached_property
+    def split_indices(self) -> tuple[int, ...]:
+        """Indices of the groups with SMs on both sides, by growing decode SMs."""
+        return tuple(range(1, len(self.splits) + 1))
+
+    def index_of(self, prefill_sms: int, decode_sms: int) -> int:
+        """The group with just these sizes. Raises: PartitionError listing the groups."""
+        for index in self.split_indices:
+            split = self.groups[index]
+            if (split.prefill_sms, split.decode_sms) == (prefill_sms, decode_sms):
+                return index
+        known = ", ".join(f"{s.prefill_sms},{s.decode_sms}" for s in self.splits)
+        raise PartitionError(f"no partition group {prefill_sms},{decode_sms}; there are {known}")
+
+
+def even_steps(rules: SmRules, *, step_sms: int = 16, max_splits: int = 6) -> PartitionTable:
+    """Splits at `step_sms` of decode, as MuxWise 3.3.2 uses (six groups, 16-SM steps).
+
+    The prefill side is rounded down to a legal size and decode takes the rest, so that no SM idles.
+    """
+    splits: list[Partition] = []
+    for decode_sms in range(step_sms, rules.total_sms, step_sms):
+        prefill_sms = (rules.total_sms - decode_sms) // rules.multiple_sms * rules.multiple_sms
+        if len(splits) == max_splits or prefill_sms < rules.min_sms:
+            break
+        splits.append(Partition(prefill_sms=prefill_sms, decode_sms=rules.total_sms - prefill_sms))
+    return PartitionTable(rules=rules, splits=tuple(splits))
+
+
+def with_split(table: PartitionTable, prefill_sms: int, decode_sms: int) -> PartitionTable:
+    """The table with one more split, in its place; the same table if it is there already.
+
+    Raises: PartitionError if the device cannot make it.
+    """
+    wanted = Partition(prefill_sms=prefill_sms, decode_sms=decode_sms)
+    if wanted in table.splits:
+        return table
+    splits = sorted((*table.splits, wanted), key=lambda s: s.decode_sms)
+    return PartitionTable(rules=table.rules, splits=tuple(splits))

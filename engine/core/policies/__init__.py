@@ -1,0 +1,1 @@
+"""Policies: each turns an observation into a decision; `registry` knows them by name."""

@@ -1,0 +1,60 @@
+"""`chunked:N`: one fused batch on all SMs, decode tokens first, prefill chunks up to N tokens in all.
+
+Source: Sarathi-Serve's token budget, as MuxWise 2.3.2 and DuetServe 3.1 describe it; SGLang's
+`--chunked-prefill-size N --enable-mixed-chunk` counts decode tokens against the same budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.batching import form_prefill_batch
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.types import Decision, DecisionNumbers, Mode, Observation, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkedPolicy(KeepsState):
+    """A fixed token budget per step, whatever the TBT target."""
+
+    name: str
+    context: PolicyContext
+    table: PartitionTable
+    token_budget: int
+
+    @classmethod
+    def build(cls, context: PolicyContext, token_budget: int) -> ChunkedPolicy:
+        """The table needs no splits."""
+        table = PartitionTable(rules=context.rules, splits=())
+        return cls(name=f"chunked:{token_budget}", context=context, table=table, token_budget=token_budget)
+
+    def initial_state(self) -> PolicyState:
+        """Nothing to remember beyond the guard."""
+        return PolicyState(guard=self.context.guard)
+
+    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+        """Fuse whatever is there; the chunk in progress comes before new requests."""
+        batch = form_prefill_batch(obs)
+        if obs.prefill is None and not batch:
+            if not obs.decode.bs:
+                return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO), state
+            return (
+                Decision(
+                    mode=Mode.FUSED,
+                    group=self.table.decode_only,
+                    decode_steps=1,
+                    reason=Reason.DECODE_ALONE,
+                ),
+                state,
+            )
+        decision = Decision(
+            mode=Mode.FUSED,
+            group=self.table.PREFILL_ONLY,
+            reason=Reason.TOKEN_BUDGET,
+            decode_steps=1 if obs.decode.bs else 0,
+            token_budget=self.token_budget,
+            admit=tuple(r.request_id for r in batch),
+            numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
+        )
+        return decision, state

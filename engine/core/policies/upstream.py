@@ -1,0 +1,75 @@
+"""`upstream`: the rule of SGLang's own `--enable-pdmux`, as a baseline.
+
+Source: SGLang 0.5.23, `multiplex/multiplexing_mixin.py` and `pdmux_context.py`, with their defaults: six
+splits, chosen by decode batch size alone when a prefill starts, and a budget of 65,536 token-layers per
+step whether or not anything decodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
+from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.layerwise import Plan, Work, decide_split, next_work
+from pdmuxd.engine.core.types import Decision, DecisionNumbers, Observation, Reason
+
+TOKEN_LAYERS_PER_STEP = 65536
+DECODE_BS_DIVISOR = 36
+SPLITS = 6
+MIN_DECODE_SMS = 16
+
+
+def upstream_table(rules: SmRules) -> PartitionTable:
+    """Upstream's `divide_sm`: prefill sizes from half the device up, decode at least 16 SMs and never more than prefill."""
+    total = rules.total_sms
+    sizes = [
+        p
+        for p in range(rules.min_sms, total - rules.min_sms + 1, rules.multiple_sms)
+        if p >= total - p and total - p >= MIN_DECODE_SMS
+    ]
+    if len(sizes) >= SPLITS:
+        sizes = sizes[:: max(1, len(sizes) // SPLITS)][:SPLITS]
+    return PartitionTable(
+        rules=rules,
+        splits=tuple(Partition(prefill_sms=p, decode_sms=total - p) for p in reversed(sizes)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamPolicy(KeepsState):
+    """No target, no predictor: the decode batch size picks the group."""
+
+    name: str
+    context: PolicyContext
+    table: PartitionTable
+
+    @classmethod
+    def build(cls, context: PolicyContext) -> UpstreamPolicy:
+        """Raises: PartitionError if the device is too small for the rule."""
+        return cls(name="upstream", context=context, table=upstream_table(context.rules))
+
+    def initial_state(self) -> PolicyState:
+        """Nothing to remember beyond the guard."""
+        return PolicyState(guard=self.context.guard)
+
+    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+        """A group is picked when a prefill starts and kept until it merges or decode empties."""
+        work = next_work(obs, self.context.layers)
+        splits = len(self.table.splits)
+
+        def layers(work: Work) -> int:
+            return max(1, TOKEN_LAYERS_PER_STEP // max(1, work.shape.new_tokens))
+
+        def plan(work: Work) -> Plan:
+            group = obs.group
+            if work.is_new or group not in self.table.split_indices:
+                group = max(1, min(splits, obs.decode.bs * splits // DECODE_BS_DIVISOR))
+            return Plan(
+                group=group,
+                layers=layers(work),
+                reason=Reason.DECODE_BS_RULE,
+                numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
+            )
+
+        return decide_split(obs, self.table, work, plan=plan, alone_layers=layers), state

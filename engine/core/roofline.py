@@ -1,0 +1,113 @@
+"""Attention-aware roofline: latency from operator FLOPs and bytes, for any SM count and any batch.
+
+Source: DuetServe section 4.1. It needs no profile of the model, and it predicts mixed batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillShape
+
+NO_PREFILL = PrefillShape(bs=0, new_tokens=0, reused_tokens=0, sum_new_squared=0, sum_new_times_reused=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Seconds of a piece of work alone on its SMs, and the HBM bytes that it moves."""
+
+    seconds: float
+    hbm_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RooflineModel:
+    """A LatencyModel from a model's and a device's shape alone."""
+
+    model: ModelShape
+    device: DeviceShape
+    overheads: Overheads
+
+    @cached_property
+    def _linear(self) -> tuple[tuple[float, float, float], ...]:
+        """Per linear operator of a layer: FLOPs per token, bytes per token, weight bytes."""
+        m = self.model
+        q = m.heads * m.head_dim
+        shapes = (
+            (m.hidden, q + 2 * m.kv_heads * m.head_dim),
+            (q, m.hidden),
+            (m.hidden, 2 * m.intermediate),
+            (m.intermediate, m.hidden),
+        )
+        s = m.bytes_per_value
+        return tuple((2.0 * i * o, float((i + o) * s), float(i * o * s)) for i, o in shapes)
+
+    @cached_property
+    def _rates(self) -> tuple[tuple[float, float], ...]:
+        """(FLOP/s, bytes/s) by SM count; entry 0 is unused."""
+        d = self.device
+        return ((1.0, 1.0), *((d.flops_on(n), d.bytes_per_s_on(n)) for n in range(1, d.total_sms + 1)))
+
+    def prefill_cost(self, shape: PrefillShape, sms: int) -> Cost:
+        """All layers of a prefill; the classifier runs on one position of each request."""
+        return self._cost(shape, NO_DECODE, sms)
+
+    def decode_cost(self, shape: DecodeShape, sms: int) -> Cost:
+        """One decode step on the device, without the host's part."""
+        return self._cost(NO_PREFILL, shape, sms)
+
+    def fused_cost(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> Cost:
+        """One mixed batch on the device, without the host's part."""
+        return self._cost(prefill, decode, sms)
+
+    def prefill_s(self, shape: PrefillShape, sms: int) -> float:
+        """Never faster than the CPU launches its layers."""
+        launch_s = self.overheads.layer_launch_s * self.model.layers
+        return max(self._cost(shape, NO_DECODE, sms).seconds, launch_s)
+
+    def decode_s(self, shape: DecodeShape, sms: int) -> float:
+        """Device step, graph launch and host work."""
+        o = self.overheads
+        return self._cost(NO_PREFILL, shape, sms).seconds + o.graph_launch_s + o.host_step_s
+
+    def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
+        """One mixed batch; stock SGLang overlaps the host's part with the previous step."""
+        launch_s = self.overheads.layer_launch_s * self.model.layers if prefill.new_tokens else 0.0
+        return max(self._cost(prefill, decode, sms).seconds, launch_s) + self.overheads.graph_launch_s
+
+    def _cost(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> Cost:
+        """Sum over operators of max(FLOPs / compute, bytes / bandwidth), as DuetServe's t_total.
+
+        Attention is summed per phase: q(q+c) over the batch is `sum_new_squared + sum_new_times_reused`
+        for prefill and `reused_tokens + bs` for decode (q = 1). Causal masking halves the q*q part.
+        """
+        tokens = prefill.new_tokens + decode.bs
+        if tokens == 0:
+            return Cost(seconds=0.0, hbm_bytes=0.0)
+        flops, bandwidth = self._rates[sms]
+        m = self.model
+        layer_s = self.overheads.layer_fixed_s
+        layer_bytes = 0.0
+        for flops_per_token, bytes_per_token, weight_bytes in self._linear:
+            moved = tokens * bytes_per_token + weight_bytes
+            layer_s += max(tokens * flops_per_token / flops, moved / bandwidth)
+            layer_bytes += moved
+        kv_bytes = 2.0 * m.kv_heads * m.head_dim * m.bytes_per_value
+        q_bytes = 2.0 * m.heads * m.head_dim * m.bytes_per_value
+        pair_flops = 4.0 * m.heads * m.head_dim + 2.0 * m.heads
+        if prefill.new_tokens:
+            pairs = 0.5 * prefill.sum_new_squared + prefill.sum_new_times_reused
+            moved = q_bytes * prefill.new_tokens + kv_bytes * (prefill.new_tokens + prefill.reused_tokens)
+            layer_s += max(pair_flops * pairs / flops, moved / bandwidth)
+            layer_bytes += moved
+        if decode.bs:
+            pairs = float(decode.reused_tokens + decode.bs)
+            moved = q_bytes * decode.bs + kv_bytes * pairs
+            layer_s += max(pair_flops * pairs / flops, moved / bandwidth)
+            layer_bytes += moved
+        rows = prefill.bs + decode.bs
+        head_bytes = float(m.hidden * m.vocab * m.bytes_per_value)
+        head_s = max(2.0 * rows * m.hidden * m.vocab / flops, head_bytes / bandwidth)
+        return Cost(seconds=m.layers * layer_s + head_s, hbm_bytes=m.layers * layer_bytes + head_bytes)

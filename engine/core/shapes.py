@@ -1,0 +1,84 @@
+"""What a model and a device are, as far as latency depends on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.errors import ProfileError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A dense decoder-only transformer (the Llama family)."""
+
+    name: str
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    max_context_tokens: int
+    bytes_per_value: int = 2
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Key and value of one token over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.bytes_per_value
+
+    @property
+    def layer_weights(self) -> int:
+        """Weights of the linear operators of one layer."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        return attention + 3 * self.hidden * self.intermediate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceShape:
+    """A GPU's achievable compute and bandwidth as functions of the SM count (DuetServe 4.2, figure 4).
+
+    Compute grows linearly. Bandwidth follows `1 - exp(-k * sms / total)`, normalised to 1 at the full
+    device; k is `bandwidth_curvature`. With k = 4.5, 20% of the SMs reach 60% of the bandwidth.
+    """
+
+    name: str
+    total_sms: int
+    min_sms: int
+    multiple_sms: int
+    flops: float
+    """Achievable dense FLOP/s of large matrix products on all SMs."""
+    bytes_per_s: float
+    """Achievable HBM bytes/s on all SMs."""
+    bandwidth_curvature: float
+
+    def __post_init__(self) -> None:
+        for field in ("total_sms", "min_sms", "multiple_sms", "flops", "bytes_per_s", "bandwidth_curvature"):
+            if not getattr(self, field) > 0:
+                raise ProfileError(f"device.{field} is {getattr(self, field)}; it must be positive")
+
+    def flops_on(self, sms: int) -> float:
+        """Achievable FLOP/s on so many SMs."""
+        return self.flops * sms / self.total_sms
+
+    def bytes_per_s_on(self, sms: int) -> float:
+        """Achievable bytes/s on so many SMs, running alone."""
+        k = self.bandwidth_curvature
+        return self.bytes_per_s * math.expm1(-k * sms / self.total_sms) / math.expm1(-k)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overheads:
+    """Fixed costs of a step in seconds; they do not shrink with more SMs."""
+
+    graph_launch_s: float
+    """Launching one captured decode step (MuxWise 3.2.2: under 0.5 ms)."""
+    layer_launch_s: float
+    """Launching one prefill layer from the CPU; a layer never runs faster than that."""
+    host_step_s: float
+    """CPU work between two split decode steps, when nothing is launched ahead."""
+    layer_fixed_s: float
+    """Gaps between the kernels of one layer inside a captured graph."""
+    switch_s: float
+    """Changing the partition group, once both streams are drained."""
