@@ -10,6 +10,7 @@ PdmuxdError
 │   ├── EngineUnavailableError   not running, starting, or draining
 │   ├── EngineLostError          died while a request was in flight
 │   └── EngineInvariantError     an internal invariant was broken (a defect; see docs/invariants.md)
+├── RequestError            a client's request that the data plane refuses; carries its HTTP answer
 ├── LinkError               a message that cannot be decoded, or an unacknowledged setting
 ├── SettingsError           a wrong configuration value; names the key and what is allowed
 ├── StoreError              the database is missing, locked, or of another schema version
@@ -59,6 +60,29 @@ class EngineLostError(EngineError):
 
 class EngineInvariantError(EngineError):
     """An internal invariant was broken: a defect, never a user's fault (docs/invariants.md)."""
+
+
+class RequestError(PdmuxdError):
+    """A client's request that the data plane refuses, with the HTTP answer that it gets."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str,
+        param: str | None = None,
+        retry_after_s: int | None = None,
+        allow: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+        """The field of the request's body that is wrong."""
+        self.retry_after_s = retry_after_s
+        self.allow = allow
+        """The methods that the path allows, for a 405."""
 
 
 class LinkError(PdmuxdError):
