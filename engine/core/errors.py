@@ -14,9 +14,13 @@ PdmuxdError
 ├── LinkError               a message that cannot be decoded, or an unacknowledged setting
 ├── SettingsError           a wrong configuration value; names the key and what is allowed
 ├── StoreError              the database is missing, locked, or of another schema version
+├── InvalidValueError       a name, label or limit outside what is allowed; carries the field's name
 ├── NotFoundError           no such tenant, key or SLO
 ├── ConflictError           the row was changed by someone else, or already exists
+│   └── StaleVersionError        an edit that expected another version than the one in force
 └── AuthError               a key or token that is missing, unknown, revoked or not allowed
+    ├── UnknownKeyError          no key of ours, or one that was revoked
+    └── TenantDisabledError      a good key of a tenant that is switched off
 """
 
 from __future__ import annotations
@@ -97,6 +101,14 @@ class StoreError(PdmuxdError):
     """The database is missing, locked, or of another schema version."""
 
 
+class InvalidValueError(PdmuxdError):
+    """A name, label or limit outside what is allowed; the text names `field` and what is allowed."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
 class NotFoundError(PdmuxdError):
     """No such tenant, key or SLO."""
 
@@ -105,5 +117,17 @@ class ConflictError(PdmuxdError):
     """The row was changed by someone else, or already exists."""
 
 
+class StaleVersionError(ConflictError):
+    """An edit that expected another version than the one in force; nothing was changed."""
+
+
 class AuthError(PdmuxdError):
     """A key or token that is missing, unknown, revoked, or not allowed to do this."""
+
+
+class UnknownKeyError(AuthError):
+    """No key of ours, or one that was revoked (HTTP 401)."""
+
+
+class TenantDisabledError(AuthError):
+    """A good key of a tenant that is switched off (HTTP 403)."""

@@ -1,0 +1,36 @@
+"""API keys: how they are made, what is kept of them, and how a token is compared."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+
+KEY_PREFIX = "pdm_"
+KEY_RANDOM_BYTES = 32
+LAST_CHARACTERS = 4
+"""Shown so that people can tell keys apart; over 230 of the 256 random bits stay unknown."""
+
+
+def new_secret() -> str:
+    """Make an API key: `pdm_` and 32 random bytes in URL-safe base64 (43 characters)."""
+    return KEY_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
+
+
+def new_key_id() -> str:
+    """Make the public name of a key, by which it is listed and revoked."""
+    return f"key_{secrets.token_hex(8)}"
+
+
+def digest(secret: str) -> str:
+    """SHA-256 of a key or token, in hexadecimal.
+
+    A fast hash is right here: the keys have 256 bits of entropy, so no guess can be tried often enough,
+    and the gateway computes it for every request. A slow hash is for what people choose themselves.
+    """
+    return hashlib.sha256(secret.encode("utf-8", errors="surrogatepass")).hexdigest()
+
+
+def matches(secret: str, expected_sha256: str) -> bool:
+    """Whether `secret` has that SHA-256; takes the same time wherever they differ."""
+    return hmac.compare_digest(digest(secret), expected_sha256.lower())
