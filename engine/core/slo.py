@@ -39,11 +39,11 @@ class Slo:
         return self.ttft_fixed_s + self.ttft_per_1k_new_tokens_s * new_tokens / 1000.0
 
 
-DEFAULT_SLO = Slo(ttft_fixed_s=1.0, ttft_per_1k_new_tokens_s=1.0, tbt_s=0.050, attainment_ratio=0.99)
-"""TBT of 50 ms is the Llama-8B target of MuxWise 4.1; 1 s per 1K tokens is its TTFT rule."""
-
-
 def _check(field: str, value: float, allowed: tuple[float, float]) -> None:
     low, high = allowed
     if not math.isfinite(value) or not low <= value <= high:
         raise SloError(f"{field} is {value:g}; allowed are {low:g} to {high:g}")
+
+
+DEFAULT_SLO = Slo(ttft_fixed_s=1.0, ttft_per_1k_new_tokens_s=1.0, tbt_s=0.050, attainment_ratio=0.99)
+"""TBT of 50 ms is the Llama-8B target of MuxWise 4.1; 1 s per 1K tokens is its TTFT rule."""
