@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pdmuxd.controlplane.secrets import digest
+from pdmuxd.controlplane.credentials import digest
 from pdmuxd.engine.core.errors import TenantDisabledError, UnknownKeyError
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.messages import EngineSettings, TenantSlo
