@@ -1,0 +1,56 @@
+"""How a message travels: two ZeroMQ frames, the protocol's name with its version, and msgpack.
+
+The version stands outside the message, so that an end of another version is recognised whatever
+its structs look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from pdmuxd.engine.core.errors import LinkError
+from pdmuxd.engine.link.messages import LINK_PROTOCOL, Hello, ToDaemon, ToEngine
+
+_NAME = b"pdmuxd-link/"
+HEADER = _NAME + str(LINK_PROTOCOL).encode()
+
+_MessageT = TypeVar("_MessageT")
+
+_encoder = msgspec.msgpack.Encoder()
+_to_daemon: msgspec.msgpack.Decoder[ToDaemon] = msgspec.msgpack.Decoder(ToDaemon)
+_to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+
+
+def encode(message: ToDaemon | ToEngine) -> bytes:
+    """Encode the second frame of a message; HEADER is the first."""
+    return _encoder.encode(message)
+
+
+def decode_to_daemon(frames: Sequence[bytes]) -> ToDaemon:
+    """Read a message from the engine. Raises: LinkError, also for a Hello of another protocol."""
+    message = _decode(frames, _to_daemon)
+    if isinstance(message, Hello) and message.protocol != LINK_PROTOCOL:
+        raise _mismatch(str(message.protocol))
+    return message
+
+
+def decode_to_engine(frames: Sequence[bytes]) -> ToEngine:
+    """Read a message from the daemon. Raises: LinkError."""
+    return _decode(frames, _to_engine)
+
+
+def _decode(frames: Sequence[bytes], decoder: msgspec.msgpack.Decoder[_MessageT]) -> _MessageT:
+    if len(frames) != 2 or not frames[0].startswith(_NAME):
+        raise LinkError(f"not a message of the engine link: {len(frames)} frames without its header")
+    if frames[0] != HEADER:
+        raise _mismatch(frames[0][len(_NAME) :].decode("ascii", "replace")[:20])
+    try:
+        return decoder.decode(frames[1])
+    except msgspec.DecodeError as error:
+        raise LinkError(f"a link message of {len(frames[1])} bytes cannot be decoded: {error}") from error
+
+
+def _mismatch(theirs: str) -> LinkError:
+    return LinkError(f"the other end speaks link protocol {theirs}, this end {LINK_PROTOCOL}")
