@@ -1,0 +1,176 @@
+"""The data plane as one ASGI application: who asks, may they, and where does it go."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from dataclasses import dataclass, field
+
+import structlog
+from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.daemon.gateway.admission import Admission
+from pdmuxd.daemon.gateway.asgi import Receive, Scope, Send, lifespan, read_body, send_answer
+from pdmuxd.daemon.gateway.errors import Answer, answer_for
+from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End, Exchange
+from pdmuxd.daemon.gateway.identity import identify
+from pdmuxd.daemon.gateway.requests import check_model, rewrite
+from pdmuxd.daemon.gateway.routes import Kind, Route, find_route
+from pdmuxd.daemon.gateway.slot import EngineSlot
+from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.daemon.metrics import OTHER_PATH, Metrics
+from pdmuxd.daemon.supervisor.address import EngineAddress
+from pdmuxd.engine.core.errors import RequestError
+
+_LOGGED_PATH_LENGTH = 120
+_LAST_WORDS_S = 2.0
+"""After the drain limit, how long the error messages to clients may take."""
+
+log = structlog.get_logger("pdmuxd.access")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Call:
+    """One call, with what the access log and the metrics say of it."""
+
+    receive: Receive
+    send: Send
+    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
+    started_s: float = field(default_factory=time.monotonic)
+    tenant: str = ""
+    path: str = OTHER_PATH
+    status: int = CLIENT_GONE_STATUS
+    end: End = End.COMPLETE
+
+
+class Gateway:
+    """Call it as an ASGI application; the composition root tells it of tenants and engines."""
+
+    def __init__(
+        self, *, directory: DirectorySnapshot, max_body_bytes: int, max_in_flight: int, metrics: Metrics
+    ) -> None:
+        self.admission = Admission(max_in_flight)
+        self._directory = directory
+        self._max_body_bytes = max_body_bytes
+        self._metrics = metrics
+        self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
+        self._exchanges: set[Exchange] = set()
+
+    def use_directory(self, snapshot: DirectorySnapshot) -> None:
+        """From now on tenants and keys are those of `snapshot`."""
+        self._directory = snapshot
+
+    def use_engine(self, address: EngineAddress) -> None:
+        """From now on requests go to the engine at `address`."""
+        self._slot.fill(address)
+
+    def lose_engine(self, state: str) -> None:
+        """End what is in flight with an error; new requests are refused because of `state`."""
+        self._interrupt_all(End.ENGINE_LOST)
+        self._slot.empty(state)
+
+    def refuse_new(self) -> None:
+        """Answer new requests with 503 from now on."""
+        self._slot.refuse_new()
+
+    async def drain(self, timeout_s: float) -> int:
+        """Refuse new requests and wait for those in flight; returns how many `timeout_s` was too short for.
+
+        Those are ended with an error that says so.
+        """
+        self.refuse_new()
+        if await self._idle_within(timeout_s):
+            return 0
+        ended = self._interrupt_all(End.SHUTDOWN)
+        if not await self._idle_within(_LAST_WORDS_S):
+            log.warning("clients did not take the end of their answers", in_flight=self.admission.in_flight)
+        return ended
+
+    async def close(self) -> None:
+        """End what is still in flight and close the connections to the engine."""
+        self._interrupt_all(End.SHUTDOWN)
+        await self._slot.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] == "lifespan":
+            await lifespan(receive, send)
+            return
+        call = _Call(receive=receive, send=send)
+        try:
+            await self._serve(call, scope)
+        except RequestError as error:
+            call.status = error.status
+            await send_answer(send, answer_for(error), extra=((b"x-request-id", call.rid.encode()),))
+        finally:
+            self._account(call, scope)
+
+    async def _serve(self, call: _Call, scope: Scope) -> None:
+        route = find_route(scope["method"], scope["path"])
+        call.path = route.path
+        if route.kind is Kind.HEALTH:
+            self._slot.serving()
+            call.status = 200
+            await send_answer(call.send, Answer(status=200, body=b'{"status":"ok"}'))
+            return
+        tenant = identify(scope, self._directory)
+        call.tenant = tenant.name
+        upstream = self._slot.serving()
+        if route.kind is Kind.MODELS:
+            await self._exchange(call, route, upstream, None)
+            return
+        self.admission.enter(tenant.name, tenant.max_in_flight)
+        try:
+            body = await read_body(scope, call.receive, max_bytes=self._max_body_bytes)
+            if body is None:
+                call.end = End.CLIENT_GONE
+                return
+            request = rewrite(route.kind, body, rid=call.rid, tenant=tenant.name)
+            upstream = self._slot.serving()  # again: reading may have taken long
+            check_model(request.model, upstream.models)
+            await self._exchange(call, route, upstream, request.payload)
+        finally:
+            self.admission.leave(tenant.name)
+
+    async def _exchange(self, call: _Call, route: Route, upstream: Upstream, payload: bytes | None) -> None:
+        exchange = Exchange(
+            rid=call.rid,
+            upstream=upstream,
+            send=call.send,
+            on_first_byte=lambda: self._metrics.first_byte(time.monotonic() - call.started_s),
+            abortable=payload is not None,
+        )
+        self._exchanges.add(exchange)
+        try:
+            await exchange.run(route.method, route.path, payload, call.receive)
+        finally:
+            self._exchanges.discard(exchange)
+            call.status, call.end = exchange.status, exchange.end
+
+    def _account(self, call: _Call, scope: Scope) -> None:
+        self._metrics.request_ended(call.tenant, call.path, call.status)
+        if call.end is not End.COMPLETE:
+            self._metrics.ended_early(call.end)
+        log.info(
+            "request",
+            rid=call.rid,
+            tenant=call.tenant,
+            path=call.path if call.path != OTHER_PATH else scope["path"][:_LOGGED_PATH_LENGTH],
+            status=call.status,
+            end=call.end.value,
+            duration_s=round(time.monotonic() - call.started_s, 4),
+        )
+
+    def _interrupt_all(self, end: End) -> int:
+        exchanges = tuple(self._exchanges)
+        for exchange in exchanges:
+            exchange.interrupt(end)
+        return len(exchanges)
+
+    async def _idle_within(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.admission.wait_idle()
+        except TimeoutError:
+            return False
+        return True

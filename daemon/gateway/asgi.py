@@ -1,0 +1,90 @@
+"""The ASGI calls that the gateway makes, typed, and nothing else of a web framework.
+
+The data plane has five fixed paths; a router and middleware would cost
+more time per request than they save lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from pdmuxd.daemon.gateway.errors import Answer, Header
+from pdmuxd.engine.core.errors import RequestError
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+BODY_TIMEOUT_S = 60.0
+"""How long a client may take to send its body: it holds an in-flight place meanwhile."""
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header called `name` (lower case)."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return None
+
+
+async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes | None:
+    """The whole body, refused as soon as it is known to be longer than `max_bytes`; None if the client left.
+
+    Raises: RequestError 413 or 408.
+    """
+    declared = header(scope, b"content-length")
+    if declared is not None and declared.isdigit() and int(declared) > max_bytes:
+        raise _too_large(max_bytes)
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await _read_all(receive, max_bytes)
+    except TimeoutError:
+        raise RequestError(
+            f"the body did not arrive within {BODY_TIMEOUT_S:g} s", status=408, code="body_timeout"
+        ) from None
+
+
+async def _read_all(receive: Receive, max_bytes: int) -> bytes | None:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def send_answer(send: Send, answer: Answer, *, extra: tuple[Header, ...] = ()) -> None:
+    """Send a complete answer in two messages."""
+    headers = [
+        (b"content-type", answer.content_type),
+        (b"content-length", b"%d" % len(answer.body)),
+        *answer.headers,
+        *extra,
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+async def lifespan(receive: Receive, send: Send) -> None:
+    """Answer the server's start and stop messages; the composition root owns all resources."""
+    while True:
+        message = await receive()
+        await send({"type": message["type"] + ".complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+def _too_large(max_bytes: int) -> RequestError:
+    return RequestError(
+        f"the body is larger than {max_bytes} bytes (data.max_body_bytes)", status=413, code="body_too_large"
+    )

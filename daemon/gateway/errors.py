@@ -1,0 +1,51 @@
+"""Errors of the data plane in OpenAI's shape, and the one table from exceptions to HTTP answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from pdmuxd.engine.core.errors import RequestError
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A complete HTTP answer that the gateway gives by itself."""
+
+    status: int
+    body: bytes
+    headers: tuple[Header, ...] = ()
+    content_type: bytes = b"application/json"
+
+
+def error_body(message: str, *, status: int, code: str, param: str | None = None) -> bytes:
+    """OpenAI's error object as JSON; `type` follows from the status."""
+    kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def error_event(message: str, *, code: str) -> bytes:
+    """One server-sent event that tells a client why its stream ends early."""
+    return b"data: " + error_body(message, status=503, code=code) + b"\n\n"
+
+
+def answer_for(error: RequestError) -> Answer:
+    """The HTTP answer that a refused request gets."""
+    headers: list[Header] = []
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % error.retry_after_s))
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if error.allow:
+        headers.append((b"allow", error.allow.encode()))
+    body = error_body(str(error), status=error.status, code=error.code, param=error.param)
+    return Answer(status=error.status, body=body, headers=tuple(headers))

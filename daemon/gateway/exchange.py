@@ -1,0 +1,155 @@
+"""One request on its way through: engine's bytes to the client, until either side or the daemon ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import StrEnum
+
+import aiohttp
+from pdmuxd.daemon.gateway.asgi import Receive, Send, send_answer
+from pdmuxd.daemon.gateway.errors import Answer, Header, error_body, error_event
+from pdmuxd.daemon.gateway.upstream import Upstream
+
+_EVENT_STREAM = "text/event-stream"
+_PASSED_HEADERS = ("Cache-Control", "Content-Encoding", "Retry-After")
+_LAST_WORDS_TIMEOUT_S = 1.0
+"""How long a client that does not read may hold up the end of its own failed request."""
+
+
+class End(StrEnum):
+    """Why an exchange ended."""
+
+    COMPLETE = "complete"
+    CLIENT_GONE = "client_disconnected"
+    ENGINE_LOST = "engine_lost"
+    SHUTDOWN = "shutdown"
+
+
+_MESSAGES = {
+    End.ENGINE_LOST: "the engine was lost while it worked on this request; send it again",
+    End.SHUTDOWN: "the daemon is shutting down and its time to finish requests is over",
+}
+_CODES = {End.ENGINE_LOST: "engine_lost", End.SHUTDOWN: "shutting_down"}
+_STATUS = {End.ENGINE_LOST: 502, End.SHUTDOWN: 503}
+CLIENT_GONE_STATUS = 499
+"""What the log and the metrics say of a request whose client left before any answer."""
+
+
+class Exchange:
+    """Relays one request; `interrupt` may end it early, from the same event loop."""
+
+    def __init__(
+        self, *, rid: str, upstream: Upstream, send: Send, on_first_byte: Callable[[], None], abortable: bool
+    ) -> None:
+        self.rid = rid
+        self.end = End.COMPLETE
+        self.status = CLIENT_GONE_STATUS
+        self._upstream = upstream
+        self._send = send
+        self._on_first_byte = on_first_byte
+        self._abortable = abortable
+        self._task: asyncio.Task[object] | None = None
+        self._started = False
+        self._tail = b""
+
+    async def run(self, method: str, path: str, payload: bytes | None, receive: Receive) -> None:
+        """Relay until the end; `end` and `status` then say how it went, also when either side failed."""
+        self._task = asyncio.current_task()
+        watcher = asyncio.create_task(self._watch(receive), name=f"watch-{self.rid}")
+        try:
+            await self._relay(method, path, payload)
+        except asyncio.CancelledError:
+            if self.end is End.COMPLETE or self._task is None:
+                raise
+            self._task.uncancel()
+        except (aiohttp.ClientError, OSError):
+            if self.end is End.COMPLETE:
+                self.end = End.ENGINE_LOST
+        finally:
+            self._task = None
+            watcher.cancel()
+        if self.end is not End.COMPLETE:
+            await self._finish_early()
+
+    def interrupt(self, end: End) -> None:
+        """End the exchange now because of `end`; the first cause wins."""
+        if self._task is not None and self.end is End.COMPLETE:
+            self.end = end
+            self._task.cancel()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.interrupt(End.CLIENT_GONE)
+
+    async def _relay(self, method: str, path: str, payload: bytes | None) -> None:
+        response = await self._upstream.open(method, path, payload)
+        try:
+            content_type = response.headers.get("Content-Type", "application/octet-stream")
+            if content_type.startswith(_EVENT_STREAM):
+                await self._stream(response, content_type)
+            else:
+                await self._whole(response, content_type)
+        finally:
+            # Does nothing once the answer was read to its end; otherwise it closes the connection, which is
+            # what tells the engine.
+            response.close()
+
+    async def _stream(self, response: aiohttp.ClientResponse, content_type: str) -> None:
+        headers = [(b"content-type", content_type.encode()), *self._passed(response)]
+        start = {"type": "http.response.start", "status": response.status, "headers": headers}
+        self.status, self._started = response.status, True
+        await self._send(start)
+        first = True
+        async for chunk in response.content.iter_any():
+            if first:
+                self._on_first_byte()
+                first = False
+            self._tail = chunk
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _whole(self, response: aiohttp.ClientResponse, content_type: str) -> None:
+        """Hold an answer that is no stream until it is whole: losing the engine still gives a clean error."""
+        body = await response.read()
+        self._on_first_byte()
+        self.status = response.status
+        self._task = None  # from here on there is nothing left to interrupt
+        answer = Answer(
+            status=response.status,
+            body=body,
+            headers=tuple(self._passed(response)),
+            content_type=content_type.encode(),
+        )
+        await send_answer(self._send, answer)
+
+    def _passed(self, response: aiohttp.ClientResponse) -> list[Header]:
+        given = ((name, response.headers.get(name)) for name in _PASSED_HEADERS)
+        passed = [(name.lower().encode(), value.encode()) for name, value in given if value is not None]
+        return [(b"x-request-id", self.rid.encode()), *passed]
+
+    async def _finish_early(self) -> None:
+        if self._abortable and self.end is not End.ENGINE_LOST:
+            self._upstream.abort(self.rid)
+        if self.end is End.CLIENT_GONE:
+            return
+        try:
+            async with asyncio.timeout(_LAST_WORDS_TIMEOUT_S):
+                await self._last_words()
+        except TimeoutError:
+            # The server closes the connection of an answer that was left incomplete.
+            return
+
+    async def _last_words(self) -> None:
+        message, code = _MESSAGES[self.end], _CODES[self.end]
+        if self._started:
+            # An event that was cut in the middle is closed first, so that ours is read as one of its own.
+            closing = b"" if not self._tail or self._tail.endswith(b"\n\n") else b"\n\n"
+            event = closing + error_event(message, code=code)
+            await self._send({"type": "http.response.body", "body": event})
+            return
+        self.status = _STATUS[self.end]
+        body = error_body(message, status=self.status, code=code)
+        headers = ((b"retry-after", b"1"), (b"x-request-id", self.rid.encode()))
+        await send_answer(self._send, Answer(status=self.status, body=body, headers=headers))

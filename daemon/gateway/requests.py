@@ -1,0 +1,194 @@
+"""Checks a request's body and rewrites it for the engine: identity in, reserved fields out.
+
+Values stay the client's own bytes (`msgspec.Raw`): a prompt of many token ids is checked, but never turned
+into Python objects and back, and no number changes its spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw
+from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.engine.core.errors import RequestError
+
+TENANT_PARAM = "pdmuxd_tenant"
+RESERVED_PREFIX = "pdmuxd_"
+RESERVED_FIELDS = ("rid", "priority", "extra_key", "custom_labels")
+"""Fields that stock SGLang obeys and that would let one tenant act on another's requests or their order."""
+
+_Body = dict[str, Raw]
+_Text = Annotated[str, Meta(min_length=1)]
+_TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[_Body] | None = None
+
+
+def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - a type expression
+    return msgspec.json.Decoder(type_)
+
+
+_BODY = _decoder(_Body)
+_OBJECT_OR_NULL = _decoder(_Body | None)
+_OBJECT = _decoder(_Body)
+_OBJECTS = _decoder(list[_Body])
+_MODEL = _decoder(_Text)
+_TEXT = _decoder(str)
+_BATCH_OF_TEXT = _decoder(Annotated[list[str], Meta(min_length=1)])
+_IDS = _decoder(_TokenIds)
+_BATCH_OF_IDS = _decoder(Annotated[list[_TokenIds], Meta(min_length=1)])
+
+_REQUIRED: Mapping[Kind, Mapping[str, msgspec.json.Decoder[Any]]] = {
+    Kind.CHAT: {
+        "model": _MODEL,
+        "messages": _decoder(Annotated[list[_Message], Meta(min_length=1)]),
+    },
+    Kind.COMPLETION: {"model": _MODEL},
+    Kind.GENERATE: {},
+}
+_OPTIONAL: Mapping[str, msgspec.json.Decoder[Any]] = {
+    "stream": _decoder(bool | None),
+    "stream_options": _OBJECT_OR_NULL,
+    "max_tokens": _decoder(int | None),
+    "max_completion_tokens": _decoder(int | None),
+    "min_tokens": _decoder(int | None),
+    "n": _decoder(int | None),
+    "seed": _decoder(int | None),
+    "temperature": _decoder(float | None),
+    "top_p": _decoder(float | None),
+    "stop": _decoder(str | list[str] | None),
+    "user": _decoder(str | None),
+    "custom_params": _OBJECT_OR_NULL,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRequest:
+    """What goes to the engine."""
+
+    payload: bytes
+    model: str | None
+    """The model that the client named; None where the path does not ask for one."""
+
+
+def rewrite(kind: Kind, body: bytes, *, rid: str, tenant: str) -> EngineRequest:
+    """Check `body` and put the request's id and tenant into it.
+
+    Raises: RequestError (422) naming the field that is missing or wrong.
+    """
+    fields = _parse(body)
+    for name, decoder in _REQUIRED[kind].items():
+        if name not in fields:
+            raise _refuse(f"the field `{name}` is missing", param=name, code="missing_field")
+        _check(name, fields[name], decoder)
+    if kind is Kind.COMPLETION:
+        _check_prompt(fields, ("prompt",), missing="prompt")
+    elif kind is Kind.GENERATE:
+        _check_prompt(fields, ("text", "input_ids", "input_embeds"), missing="text")
+    for name in fields.keys() & _OPTIONAL.keys():
+        _check(name, fields[name], _OPTIONAL[name])
+
+    for name in RESERVED_FIELDS:
+        fields.pop(name, None)
+    fields["rid"] = _raw(rid)
+    if kind is Kind.GENERATE:
+        if "custom_params" in fields:
+            fields["custom_params"] = _with_tenant(fields["custom_params"], tenant)
+        fields["sampling_params"] = _sampling_params(fields.get("sampling_params"), tenant)
+    else:
+        fields["custom_params"] = _with_tenant(fields.get("custom_params"), tenant)
+    model = _MODEL.decode(fields["model"]) if kind is not Kind.GENERATE else None
+    return EngineRequest(payload=msgspec.json.encode(fields), model=model)
+
+
+def _parse(body: bytes) -> _Body:
+    try:
+        if not body.isascii():
+            body.decode()
+        fields: _Body = _BODY.decode(body)
+    except msgspec.ValidationError:
+        raise _refuse("the body must be a JSON object", code="not_an_object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _refuse(f"the body is not JSON: {error}", code="invalid_json") from None
+    return fields
+
+
+def _check(name: str, value: Raw, decoder: msgspec.json.Decoder[Any]) -> Any:  # noqa: ANN401 - as decoded
+    try:
+        return decoder.decode(value)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        param = name + where.rstrip("`")
+        raise _refuse(f"the field `{param}` is wrong: {what[:1].lower()}{what[1:]}", param=param) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _refuse(
+            f"the field `{name}` cannot be read: {error}", param=name, code="invalid_json"
+        ) from None
+
+
+def _check_prompt(fields: _Body, names: tuple[str, ...], *, missing: str) -> None:
+    """At least one of `names` must hold text, token ids, or a batch of either."""
+    given = [name for name in names if name in fields and bytes(fields[name]) != b"null"]
+    if not given:
+        wanted = " or ".join(f"`{name}`" for name in names)
+        raise _refuse(f"the field {wanted} is missing", param=missing, code="missing_field")
+    for name in given:
+        if name != "input_embeds":
+            _check(name, fields[name], _prompt_decoder(bytes(memoryview(fields[name])[:64])))
+
+
+def _prompt_decoder(head: bytes) -> msgspec.json.Decoder[Any]:
+    """Which form a prompt takes shows in its first characters; text is what error messages ask for."""
+    compact = bytes(byte for byte in head if byte not in b" \t\r\n")
+    if not compact.startswith(b"["):
+        return _TEXT
+    if compact.startswith(b"[["):
+        return _BATCH_OF_IDS
+    return _BATCH_OF_TEXT if compact.startswith(b'["') else _IDS
+
+
+def _with_tenant(custom_params: Raw | None, tenant: str) -> Raw:
+    params = {} if custom_params is None else _check("custom_params", custom_params, _OBJECT_OR_NULL) or {}
+    kept = {name: value for name, value in params.items() if not name.startswith(RESERVED_PREFIX)}
+    kept[TENANT_PARAM] = _raw(tenant)
+    return _raw(kept)
+
+
+def _sampling_params(value: Raw | None, tenant: str) -> Raw:
+    """SGLang takes one object, or one per prompt of a batch."""
+    if value is not None and bytes(memoryview(value)[:1]) == b"[":
+        return _raw(
+            [_one_sampling_params(each, tenant) for each in _check("sampling_params", value, _OBJECTS)]
+        )
+    if value is None:
+        return _raw(_one_sampling_params({}, tenant))
+    return _raw(_one_sampling_params(_check("sampling_params", value, _OBJECT_OR_NULL) or {}, tenant))
+
+
+def _one_sampling_params(params: _Body, tenant: str) -> _Body:
+    return {**params, "custom_params": _with_tenant(params.get("custom_params"), tenant)}
+
+
+def _raw(value: object) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
+def _refuse(message: str, *, param: str | None = None, code: str = "invalid_value") -> RequestError:
+    return RequestError(message, status=422, code=code, param=param)
+
+
+def check_model(model: str | None, known: frozenset[str]) -> None:
+    """Raises: RequestError 404 if the client named a model that is not served here."""
+    if model is not None and model not in known:
+        raise RequestError(
+            f"the model `{model[:80]}` is not served here; known are {', '.join(sorted(known))}",
+            status=404,
+            code="model_not_found",
+            param="model",
+        )

@@ -1,0 +1,62 @@
+"""Which engine requests go to, if any."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
+from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.daemon.supervisor.address import EngineAddress
+from pdmuxd.engine.core.errors import RequestError
+
+_WHY = {
+    "starting": ("engine_starting", "the engine is starting"),
+    "draining": ("draining", "the daemon is shutting down and takes no new requests"),
+    "down": ("engine_down", "the engine is down and will be started again"),
+}
+
+
+class EngineSlot:
+    """Holds at most one upstream; each engine that serves puts a new one in."""
+
+    def __init__(self, *, on_abort_error: Callable[[], None]) -> None:
+        self._on_abort_error = on_abort_error
+        self._upstream: Upstream | None = None
+        self._why = "starting"
+        self._draining = False
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def serving(self) -> Upstream:
+        """The upstream for a new request. Raises: RequestError 503 saying why there is none."""
+        if self._upstream is None or self._draining:
+            code, message = _WHY["draining" if self._draining else self._why]
+            raise RequestError(message, status=503, code=code, retry_after_s=RETRY_AFTER_S)
+        return self._upstream
+
+    def fill(self, address: EngineAddress) -> None:
+        """New requests go to the engine at `address`."""
+        self._drop()
+        self._upstream = Upstream(address, on_abort_error=self._on_abort_error)
+
+    def empty(self, state: str) -> None:
+        """New requests are refused because the engine is in `state`."""
+        self._why = state
+        self._drop()
+
+    def refuse_new(self) -> None:
+        """Refuse new requests from now on; those under way keep their upstream."""
+        self._draining = True
+
+    async def close(self) -> None:
+        """Close every connection to the engine."""
+        self._drop()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _drop(self) -> None:
+        if self._upstream is not None:
+            task = asyncio.create_task(self._upstream.close(), name="close-upstream")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            self._upstream = None

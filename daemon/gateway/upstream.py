@@ -1,0 +1,68 @@
+"""One engine's HTTP side: pooled keep-alive connections, and aborting by request id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import aiohttp
+import msgspec
+from pdmuxd.daemon.gateway.routes import ROUTES
+from pdmuxd.daemon.supervisor.address import EngineAddress
+from yarl import URL
+
+_CONNECT_TIMEOUT_S = 5.0
+_ABORT_TIMEOUT_S = 2.0
+_KEEPALIVE_S = 3.0
+"""Below the 5 s after which uvicorn (the engine's server) closes an idle connection: a POST that meets the
+closing half-way would fail, and must not be repeated."""
+_READ_BUFFER_BYTES = 2**17
+
+
+class Upstream:
+    """Sends requests to one engine until that engine is gone; a new engine gets a new object."""
+
+    def __init__(self, address: EngineAddress, *, on_abort_error: Callable[[], None]) -> None:
+        self.models = address.models
+        self._on_abort_error = on_abort_error
+        self._urls = {path: URL(address.base_url + path) for path in (*ROUTES, "/abort_request")}
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Authorization": f"Bearer {address.api_key}", "Content-Type": "application/json"},
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
+            auto_decompress=False,
+            read_bufsize=_READ_BUFFER_BYTES,
+        )
+        self._aborts: set[asyncio.Task[None]] = set()
+
+    async def open(self, method: str, path: str, payload: bytes | None) -> aiohttp.ClientResponse:
+        """Send a request and wait for the head of its answer.
+
+        Raises: aiohttp.ClientError or TimeoutError if the engine cannot be reached or goes away.
+        """
+        return await self._session.request(method, self._urls[path], data=payload, allow_redirects=False)
+
+    def abort(self, rid: str) -> None:
+        """Tell the engine, in the background, that nobody waits for `rid` any more."""
+        task = asyncio.create_task(self._abort(rid), name=f"abort-{rid}")
+        self._aborts.add(task)
+        task.add_done_callback(self._aborts.discard)
+
+    async def _abort(self, rid: str) -> None:
+        body = msgspec.json.encode({"rid": rid})
+        try:
+            async with asyncio.timeout(_ABORT_TIMEOUT_S):
+                async with self._session.post(self._urls["/abort_request"], data=body) as response:
+                    if response.status != 200:
+                        self._on_abort_error()
+        except (aiohttp.ClientError, OSError, RuntimeError):
+            # TimeoutError is an OSError; RuntimeError is what a session that was closed meanwhile raises.
+            self._on_abort_error()
+
+    async def close(self) -> None:
+        """Let aborts that are on their way arrive, then close every connection."""
+        if self._aborts:
+            await asyncio.wait(self._aborts, timeout=_ABORT_TIMEOUT_S)
+        await self._session.close()
