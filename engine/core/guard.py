@@ -53,7 +53,7 @@ class ContentionGuard:
         return self.cells.get(guard_cell(group, prefill, decode), self.default_ratio)
 
     def learned(self, cell: GuardCell, observed_ratio: float) -> ContentionGuard:
-        """The guard after one observation: a violation raises its cell at once, anything else changes nothing."""
+        """The guard after one observation: a violation raises its cell at once; nothing else changes."""
         observed = min(observed_ratio, MAX_RATIO)
         if observed <= self.cells.get(cell, self.default_ratio):
             return self

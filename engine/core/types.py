@@ -41,6 +41,7 @@ class Reason(StrEnum):
     BEST_FIT = "best_fit"
     TBT_INFEASIBLE = "tbt_infeasible"
     SWITCH_WHEN_DRAINED = "switch_when_drained"
+    PREEMPT_WHEN_DRAINED = "preempt_when_drained"
     PREEMPTED_FOR_SHORTER = "preempted_for_shorter"
     RESUMED = "resumed"
 

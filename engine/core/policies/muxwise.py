@@ -24,6 +24,7 @@ from pdmuxd.engine.core.types import (
     Decision,
     DecisionNumbers,
     Feedback,
+    Mode,
     Observation,
     PrefillView,
     Reason,
@@ -56,7 +57,16 @@ class MuxwisePolicy:
     def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
         """MuxWise figure 12: pick the prefill, then the split, then the layers of this step."""
         layers = self.context.layers
-        work = (self._preempting_work(obs) if self.preemption else None) or next_work(obs, layers)
+        overtaking = self._preempting_work(obs) if self.preemption else None
+        if overtaking is not None and obs.prefill is not None and obs.prefill.layers_in_flight:
+            decode_steps = 1 if obs.decode.bs else 0
+            return Decision(
+                mode=Mode.SPLIT,
+                group=obs.group,
+                decode_steps=decode_steps,
+                reason=Reason.PREEMPT_WHEN_DRAINED,
+            ), state
+        work = overtaking or next_work(obs, layers)
 
         def alone(work: Work) -> int:
             prefill_s = self.context.latency.prefill_s(work.shape, self.table.rules.total_sms)
@@ -107,14 +117,14 @@ class MuxwisePolicy:
         )
 
     def _preempting_work(self, obs: Observation) -> Work | None:
-        """A waiting batch that may overtake the running prefill at this layer boundary, or None.
+        """A waiting batch that may overtake the running prefill at the next layer boundary, or None.
 
         It must be shorter than what is left of the running one, and the running one must still meet its
         own deadline afterwards; nothing is preempted twice and nothing preempts a preemptor
         (MuxWise 3.4.2, DRIFT algorithm 1 lines 6-20; invariants 3 and 4).
         """
         running = obs.prefill
-        if running is None or obs.preempted is not None or running.was_preempted or running.layers_in_flight:
+        if running is None or obs.preempted is not None or running.was_preempted:
             return None
         batch = form_prefill_batch(obs)[:1]
         if not batch:

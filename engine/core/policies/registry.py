@@ -57,7 +57,8 @@ def build_policy(spec: str, context: PolicyContext) -> Policy:
 
 def _refuse(info: PolicyInfo, arguments: str, allowed: str) -> PolicyError:
     return PolicyError(
-        f"policy {info.name}: {arguments!r} is not allowed; {allowed} (syntax {info.syntax}, e.g. {info.example})"
+        f"policy {info.name}: {arguments!r} is not allowed; {allowed} "
+        f"(syntax {info.syntax}, e.g. {info.example})"
     )
 
 
@@ -103,7 +104,7 @@ _POLICIES: dict[str, tuple[PolicyInfo, _Parse]] = {
             PolicyInfo(
                 name="muxwise",
                 syntax="muxwise[:preempt]",
-                summary="fewest decode SMs that meet the TBT target under the contention guard; the rest prefill",
+                summary="fewest decode SMs that meet the TBT target under the guard; the rest prefill",
                 example="muxwise",
             ),
             _muxwise,

@@ -21,7 +21,7 @@ MIN_DECODE_SMS = 16
 
 
 def upstream_table(rules: SmRules) -> PartitionTable:
-    """Upstream's `divide_sm`: prefill sizes from half the device up, decode at least 16 SMs and never more than prefill."""
+    """Upstream's `divide_sm`: decode gets at least 16 SMs and never more than prefill."""
     total = rules.total_sms
     sizes = [
         p

@@ -1,0 +1,301 @@
+"""The host thread of the emulated engine: it launches work, sleeps until the device is done, and decides.
+
+At a safe point it collects what the device finished, shows the policy an observation and carries out the
+decision: decode first, then prefill layers, or one fused batch. Prefill that finishes while decode
+runs is merged at the next safe point, without blocking (query-based synchronisation, MuxWise 3.2.3).
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.types import (
+    NO_DECODE,
+    Decision,
+    DecodeShape,
+    Feedback,
+    Mode,
+    PrefillMode,
+    PrefillShape,
+)
+from pdmuxd.engine.emulator.batches import Admitted
+from pdmuxd.engine.emulator.machine import Machine
+from pdmuxd.engine.emulator.telemetry import Step
+
+
+class Wait(StrEnum):
+    """What the host sleeps on."""
+
+    NOTHING = "nothing"
+    TURN = "turn"
+    DECODE = "decode"
+    FUSED = "fused"
+    PREFILL = "prefill"
+
+
+class Host:
+    """Carries out decisions on a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._m = machine
+        self._wait = Wait.NOTHING
+        self._turn_s = math.inf
+        self._free_s = 0.0
+        """When the CPU is done with launching."""
+        self._step: Step | None = None
+        self._chunks: list[tuple[Admitted, int]] = []
+        """Prefill tokens of the fused batch in flight, per request."""
+
+    def wake(self) -> None:
+        """Something changed; an idle host looks at once, a busy one at its next safe point."""
+        if self._wait is Wait.NOTHING:
+            self._turn_at(self._m.now_s)
+
+    def next_event_s(self) -> float:
+        """When the host acts next; infinity while it is idle."""
+        now_s, device = self._m.now_s, self._m.device
+        if self._wait is Wait.TURN:
+            return max(self._turn_s, now_s)
+        if self._wait is Wait.PREFILL:
+            return max(now_s + device.prefill_done_in_s(), self._free_s)
+        if self._wait in (Wait.DECODE, Wait.FUSED):
+            return now_s + device.decode_done_in_s()
+        return math.inf
+
+    def handle(self) -> None:
+        """The event that `next_event_s` announced has come."""
+        if self._wait is Wait.TURN or self._wait is Wait.PREFILL:
+            self._turn()
+        elif self._wait is Wait.FUSED:
+            self._fused_done()
+        elif self._wait is Wait.DECODE:
+            self._decode_done()
+
+    # --- what the device finished
+
+    def _decode_done(self) -> None:
+        m, step = self._m, self._step
+        m.give_decode_tokens()
+        if step is None:
+            raise EngineInvariantError("a decode step ended that was not launched")
+        step.decode_steps_left -= 1
+        if step.decode_steps_left and m.decode.members:
+            self._launch_decode(step, ahead=True)
+            return
+        host_s = m.profile.overheads.host_step_s
+        self._learn(step, m.now_s - step.start_s + host_s)
+        self._turn_at(max(m.now_s + host_s, self._free_s))
+
+    def _fused_done(self) -> None:
+        m = self._m
+        if m.decode.in_flight:
+            m.give_decode_tokens()
+        done: list[Admitted] = []
+        batch = m.prefill.running
+        for member, tokens in self._chunks:
+            if batch is None or member not in batch.members:
+                continue
+            member.done_tokens += tokens
+            if member.done_tokens >= member.entry.new_tokens:
+                batch.members.remove(member)
+                m.prefill.publish(member, m.now_s)
+                done.append(member)
+        self._chunks = []
+        if batch is not None and not batch.members:
+            m.prefill.running = None
+        m.give_first_tokens(done)
+        self._turn_at(m.now_s)
+
+    def _learn(self, step: Step, measured_s: float) -> None:
+        """Tell the policy what a decode step beside a prefill took."""
+        m, predicted_s = self._m, step.decision.numbers.predicted_decode_s
+        if step.prefill_shape is None or predicted_s is None or step.decision.decode_steps != 1:
+            return
+        feedback = Feedback(
+            group=step.decision.group,
+            prefill=step.prefill_shape,
+            decode=step.decode,
+            predicted_decode_s=predicted_s,
+            measured_decode_s=measured_s,
+        )
+        m.state = m.policy.learn(feedback, m.state)
+
+    # --- the safe point
+
+    def _turn(self) -> None:
+        m = self._m
+        self._end_step()
+        if m.prefill.is_done:
+            m.give_first_tokens(m.prefill.complete(m.now_s))
+        m.swap_policy()
+        decision, m.state = m.policy.decide(m.observe(), m.state)
+        if decision.mode is Mode.FUSED:
+            self._fuse(decision)
+        else:
+            self._split(decision)
+
+    def _split(self, decision: Decision) -> None:
+        m, stage = self._m, self._m.prefill
+        if stage.running is not None and stage.running.mode is PrefillMode.CHUNKED:
+            raise EngineInvariantError("a split step was decided while a chunked prefill is under way")
+        switch_s = self._switch(decision)
+        if decision.preempt:
+            stage.preempt()
+            m.totals.preemptions += 1
+        if decision.resume:
+            stage.resume()
+        if decision.admit:
+            members = [a for a in (stage.admit(i, m.now_s) for i in decision.admit) if a is not None]
+            if members:
+                stage.start(members, PrefillMode.LAYERWISE)
+            elif decision.preempt:
+                stage.resume()
+        overheads = m.profile.overheads
+        launch_s = switch_s
+        retractions = m.totals.retractions
+        if decision.decode_steps and m.decode.members:
+            self._begin(decision, beside=stage.running.shape if stage.running is not None else None)
+            launch_s += overheads.graph_launch_s
+        layers = self._layers(decision)
+        if layers:
+            stage.launch_layers(layers, m.policy.table.groups[m.group].prefill_sms)
+            launch_s += layers * overheads.layer_launch_s
+        self._free_s = m.now_s + launch_s
+        if m.decode.in_flight and self._step is not None:
+            self._launch_decode(self._step, extra_s=switch_s)
+        elif m.device.prefill.is_busy:
+            self._begin(decision, beside=None)
+            self._wait = Wait.PREFILL
+        elif m.totals.retractions > retractions:
+            self._turn_at(m.now_s + overheads.host_step_s)
+        else:
+            self._idle()
+
+    def _layers(self, decision: Decision) -> int:
+        running = self._m.prefill.running
+        if running is None:
+            return 0
+        return min(decision.prefill_layers, self._m.profile.model.layers - running.layers_launched)
+
+    def _fuse(self, decision: Decision) -> None:
+        m, stage = self._m, self._m.prefill
+        if stage.running is not None and stage.running.mode is PrefillMode.LAYERWISE:
+            raise EngineInvariantError("a fused step was decided while a layer-wise prefill is under way")
+        switch_s = self._switch(decision)
+        if m.decode.members:
+            m.make_room()
+        decode = m.decode.shape
+        self._chunks = self._fill_budget(decision, decision.token_budget - decode.bs)
+        if not decode.bs and not self._chunks:
+            self._idle()
+            return
+        prefill = PrefillShape.of(
+            (tokens, a.entry.reused_tokens + a.done_tokens) for a, tokens in self._chunks
+        )
+        total_sms, truth, overheads = m.profile.device.total_sms, m.profile.truth, m.profile.overheads
+        cost = truth.fused_cost(prefill, decode, total_sms)
+        solo_s = truth.fused_s(prefill, decode, total_sms) + switch_s
+        if self._chunks:
+            alone_s = truth.prefill_cost(prefill, total_sms).seconds
+            share = alone_s / (alone_s + truth.decode_cost(decode, total_sms).seconds)
+            m.totals.fused_prefill_sm_s += share * solo_s * total_sms
+        self._step = Step(
+            decision=decision,
+            start_s=m.now_s,
+            partition=m.policy.table.groups[m.group],
+            decode=decode,
+            prefill_new_tokens=prefill.new_tokens,
+        )
+        m.device.launch(m.device.decode, solo_s=solo_s, sms=total_sms, hbm_bytes=cost.hbm_bytes)
+        self._free_s = m.now_s + overheads.graph_launch_s
+        self._wait = Wait.FUSED
+
+    def _fill_budget(self, decision: Decision, budget_tokens: int) -> list[tuple[Admitted, int]]:
+        """Chunks within the budget: the prefill under way first, then the decision's admissions in order."""
+        m, stage = self._m, self._m.prefill
+        chunks: list[tuple[Admitted, int]] = []
+        for member in stage.running.members if stage.running is not None else ():
+            tokens = min(budget_tokens, member.entry.new_tokens - member.done_tokens)
+            if tokens > 0:
+                chunks.append((member, tokens))
+                budget_tokens -= tokens
+        admitted: list[Admitted] = []
+        for request_id in decision.admit:
+            if budget_tokens <= 0:
+                break
+            member_or_none = stage.admit(request_id, m.now_s)
+            if member_or_none is None:
+                break
+            tokens = min(budget_tokens, member_or_none.entry.new_tokens)
+            admitted.append(member_or_none)
+            chunks.append((member_or_none, tokens))
+            budget_tokens -= tokens
+        if admitted and stage.running is None:
+            stage.start(admitted, PrefillMode.CHUNKED)
+        elif admitted and stage.running is not None:
+            stage.running.members.extend(admitted)
+        return chunks
+
+    # --- launching
+
+    def _switch(self, decision: Decision) -> float:
+        """Change the group; only with both streams drained (invariant 2). Returns what it costs."""
+        m = self._m
+        if decision.group == m.group:
+            return 0.0
+        if m.device.prefill.is_busy or m.device.decode.is_busy:
+            raise EngineInvariantError("a group switch was decided while a stream is busy")
+        m.group = decision.group
+        m.totals.switches += 1
+        return m.profile.overheads.switch_s
+
+    def _begin(self, decision: Decision, beside: PrefillShape | None) -> None:
+        m = self._m
+        running = m.prefill.running
+        if decision.decode_steps and m.decode.members:
+            m.make_room()
+        self._step = Step(
+            decision=decision,
+            start_s=m.now_s,
+            partition=m.policy.table.groups[m.group],
+            decode=m.decode.shape if m.decode.in_flight else NO_DECODE,
+            prefill_new_tokens=running.shape.new_tokens if running is not None else 0,
+            decode_steps_left=decision.decode_steps,
+            prefill_shape=beside,
+        )
+
+    def _launch_decode(self, step: Step, *, ahead: bool = False, extra_s: float = 0.0) -> None:
+        """One decode step on its partition; a step launched ahead pays no launch of its own."""
+        m = self._m
+        if ahead:
+            m.make_room()
+        shape: DecodeShape = m.decode.shape
+        sms = step.partition.decode_sms
+        if sms <= 0:
+            raise EngineInvariantError("decode was launched on a group without decode SMs")
+        cost = m.profile.truth.decode_cost(shape, sms)
+        launch_s = 0.0 if ahead else m.profile.overheads.graph_launch_s + extra_s
+        m.device.launch(m.device.decode, solo_s=cost.seconds + launch_s, sms=sms, hbm_bytes=cost.hbm_bytes)
+        self._wait = Wait.DECODE
+
+    def _idle(self) -> None:
+        """Nothing is on the device; requests that still wait would wait forever."""
+        m = self._m
+        self._step = None
+        self._wait = Wait.NOTHING
+        if m.next_policy is not None:
+            if not (m.prefill.running or m.prefill.preempted):
+                self._turn_at(m.now_s)
+        elif len(m.queue) or m.decode.members or m.prefill.members():
+            raise EngineInvariantError("the policy left the device idle while requests wait")
+
+    def _end_step(self) -> None:
+        if self._step is not None:
+            self._m.end_step(self._step)
+            self._step = None
+
+    def _turn_at(self, at_s: float) -> None:
+        self._wait = Wait.TURN
+        self._turn_s = at_s

@@ -1,0 +1,146 @@
+"""The prefill side of the emulated engine: admission, the batch in progress, the one set aside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.types import PrefillMode, PrefillShape
+from pdmuxd.engine.emulator.batches import Admitted, PrefillBatch
+from pdmuxd.engine.emulator.device import Device, layers_left
+from pdmuxd.engine.emulator.kv import KvPool
+from pdmuxd.engine.emulator.profile import Profile
+from pdmuxd.engine.emulator.queue import WaitingQueue
+from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
+
+
+class PrefillStage:
+    """Owns what is between waiting and decoding."""
+
+    def __init__(self, profile: Profile, device: Device, kv: KvPool, queue: WaitingQueue) -> None:
+        self.running: PrefillBatch | None = None
+        self.preempted: PrefillBatch | None = None
+        self._profile = profile
+        self._device = device
+        self._kv = kv
+        self._queue = queue
+        self._batches = 0
+        self._layer_s = 1.0
+
+    @property
+    def layers_in_flight(self) -> int:
+        """Layers on the device that have not finished."""
+        return layers_left(self._device.prefill.remaining_s, self._layer_s)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last layer of the running batch has finished."""
+        batch = self.running
+        return (
+            batch is not None
+            and batch.mode is PrefillMode.LAYERWISE
+            and batch.layers_launched == self._profile.model.layers
+            and not self._device.prefill.is_busy
+        )
+
+    def members(self) -> list[Admitted]:
+        """Everyone in the stage."""
+        return [m for batch in (self.running, self.preempted) if batch is not None for m in batch.members]
+
+    def admit(self, request_id: str, now_s: float) -> Admitted | None:
+        """Take a waiting request in; None if it is not waiting or its KV does not fit now."""
+        found = self._queue.get(request_id)
+        if found is None:
+            return None
+        request, entry = found
+        holding = self._kv.admit(request.block_keys, request.input_tokens, request.produced_tokens)
+        if holding is None:
+            return None
+        self._queue.remove(request_id)
+        request.phase = Phase.PREFILL
+        if request.prefill_start_s is None:
+            request.prefill_start_s = now_s
+            request.reused_tokens = holding.matched_tokens
+        entry = replace(entry, new_tokens=holding.private_tokens, reused_tokens=holding.matched_tokens)
+        return Admitted(request=request, entry=entry, holding=holding)
+
+    def start(self, members: list[Admitted], mode: PrefillMode) -> PrefillBatch:
+        """Make a batch the running one."""
+        if self.running is not None:
+            raise EngineInvariantError("a prefill batch was started while another runs")
+        self._batches += 1
+        self.running = PrefillBatch(
+            batch_id=self._batches,
+            mode=mode,
+            members=members,
+            shape=PrefillShape.of((m.entry.new_tokens, m.entry.reused_tokens) for m in members),
+        )
+        return self.running
+
+    def preempt(self) -> None:
+        """Set the running batch aside, once, at a layer boundary (invariant 3)."""
+        batch = self.running
+        if batch is None or self.preempted is not None or batch.was_preempted or self.layers_in_flight:
+            raise EngineInvariantError("a preemption that the invariants do not allow")
+        batch.was_preempted = True
+        self.preempted, self.running = batch, None
+
+    def resume(self) -> None:
+        """Take the set-aside batch up again."""
+        if self.preempted is None or self.running is not None:
+            raise EngineInvariantError("nothing to resume, or another prefill runs")
+        self.running, self.preempted = self.preempted, None
+
+    def launch_layers(self, layers: int, sms: int) -> None:
+        """Queue layers of the running batch on the prefill stream."""
+        batch = self.running
+        total = self._profile.model.layers
+        if batch is None or batch.layers_launched + layers > total or sms <= 0:
+            raise EngineInvariantError("prefill layers launched without a batch, a partition or layers left")
+        cost = self._profile.truth.prefill_cost(batch.shape, sms)
+        self._layer_s = max(cost.seconds / total, self._profile.overheads.layer_launch_s)
+        self._device.launch(
+            self._device.prefill,
+            solo_s=layers * self._layer_s,
+            sms=sms,
+            hbm_bytes=cost.hbm_bytes * layers / total,
+        )
+        batch.layers_launched += layers
+
+    def complete(self, now_s: float) -> list[Admitted]:
+        """The running batch is done: publish its prompts and hand its members over."""
+        batch = self.running
+        if batch is None:
+            raise EngineInvariantError("no prefill to complete")
+        self.running = None
+        for member in batch.members:
+            self.publish(member, now_s)
+        return batch.members
+
+    def publish(self, member: Admitted, now_s: float) -> None:
+        """A request's prompt is computed: it has its next token, and others may share its blocks."""
+        request = member.request
+        self._kv.publish(member.holding, request.block_keys, request.input_tokens)
+        request.produced_tokens += 1
+        if request.first_token_s is None:
+            request.first_token_s = now_s
+
+    def drop(self, request: EmulatedRequest) -> Admitted | None:
+        """Remove an aborted request; a batch that becomes empty is dropped with its work on the device."""
+        for batch in (self.running, self.preempted):
+            member = next((m for m in batch.members if m.request is request), None) if batch else None
+            if batch is None or member is None:
+                continue
+            batch.members.remove(member)
+            if not batch.members:
+                self._forget(batch)
+            return member
+        return None
+
+    def _forget(self, batch: PrefillBatch) -> None:
+        if batch is self.preempted:
+            self.preempted = None
+            return
+        self.running = None
+        if batch.mode is PrefillMode.LAYERWISE:
+            self._device.cancel(self._device.prefill)

@@ -1,0 +1,119 @@
+"""Profiles: everything the emulator knows of a model on a GPU, read from JSON.
+
+`truth` is the roofline that the emulated device runs by; `predictor` is what policies predict with: the
+fitted solo-run coefficients of the profile. The two differ, as they do on a real device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
+from pdmuxd.engine.core.partitions import SmRules
+from pdmuxd.engine.core.policies.base import PolicyContext
+from pdmuxd.engine.core.roofline import RooflineModel
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+
+DEFAULT_PROFILE = "h200-llama-8b"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoloRunFit:
+    """The fitted predictors of one SM count (MuxWise eq. 1 and 2)."""
+
+    sms: int
+    prefill: PrefillCoefficients
+    decode: DecodeCoefficients
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """One model on one GPU. Raises: ProfileError if its parts contradict each other."""
+
+    format: int
+    name: str
+    provenance: str
+    """`derived: ...` or `measured: ...`, with the source."""
+    model: ModelShape
+    device: DeviceShape
+    overheads: Overheads
+    kv_capacity_tokens: int
+    guard_default_ratio: float
+    contention_ratio: float
+    """Slowdown of decode beside a prefill that moves the whole bandwidth, on top of sharing it."""
+    solo_run: tuple[SoloRunFit, ...]
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise ProfileError(f"profile {self.name}: format is {self.format}; this version reads {FORMAT}")
+        if not self.provenance.startswith(("derived: ", "measured: ")):
+            raise ProfileError(f"profile {self.name}: provenance must start with 'derived: ' or 'measured: '")
+        if self.kv_capacity_tokens <= 0:
+            raise ProfileError(f"profile {self.name}: kv_capacity_tokens must be positive")
+        if not 0.0 <= self.contention_ratio <= 1.0:
+            raise ProfileError(f"profile {self.name}: contention_ratio must be within 0 and 1")
+
+    @cached_property
+    def truth(self) -> RooflineModel:
+        """The latencies that the emulated device really has."""
+        return RooflineModel(model=self.model, device=self.device, overheads=self.overheads)
+
+    @cached_property
+    def predictor(self) -> SoloRunModel:
+        """The latencies that policies believe."""
+        return SoloRunModel(
+            prefill={fit.sms: fit.prefill for fit in self.solo_run},
+            decode={fit.sms: fit.decode for fit in self.solo_run},
+            fallback=self.truth,
+        )
+
+    @cached_property
+    def policy_context(self) -> PolicyContext:
+        """What policies are built from."""
+        d = self.device
+        return PolicyContext(
+            rules=SmRules(total_sms=d.total_sms, min_sms=d.min_sms, multiple_sms=d.multiple_sms),
+            layers=self.model.layers,
+            latency=self.predictor,
+            guard=ContentionGuard(default_ratio=self.guard_default_ratio),
+        )
+
+
+def available_profiles() -> tuple[str, ...]:
+    """Names of the profiles that ship with the package."""
+    folder = resources.files("pdmuxd.engine.emulator") / "profiles"
+    return tuple(sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")))
+
+
+def load_profile(name_or_path: str) -> Profile:
+    """Read a shipped profile by name, or any by path (anything with a slash or ending in .json).
+
+    Raises: ProfileError naming the shipped ones, or the field that is wrong.
+    """
+    return _decode(name_or_path, _reader(name_or_path))
+
+
+def _reader(name_or_path: str) -> Callable[[], bytes]:
+    if "/" in name_or_path or name_or_path.endswith(".json"):
+        return Path(name_or_path).read_bytes
+    if name_or_path not in available_profiles():
+        shipped = ", ".join(available_profiles())
+        raise ProfileError(f"unknown profile {name_or_path!r}; shipped are {shipped}, or give a .json file")
+    return (resources.files("pdmuxd.engine.emulator") / "profiles" / f"{name_or_path}.json").read_bytes
+
+
+def _decode(name: str, read: Callable[[], bytes]) -> Profile:
+    try:
+        return msgspec.json.decode(read(), type=Profile)
+    except OSError as error:
+        raise ProfileError(f"profile {name}: cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ProfileError(f"profile {name}: {error}") from error
