@@ -1,4 +1,4 @@
-"""The batches of the emulated engine: decoding requests with their running sums, and a prefill in progress."""
+"""The batches of the emulated engine: decoding requests with their running sums, and a prefill."""
 
 from __future__ import annotations
 

@@ -179,8 +179,7 @@ class EmulatedEngine:
         """Recount the KV pool; idle, nothing may be held (invariant 8). Raises: EngineInvariantError."""
         m = self._machine
         held = [a.holding for a in m.prefill.members()]
-        for member in m.decode.members.values():
-            held.append(m.decode.settled_holding(member))
+        held.extend(m.decode.settled_holding(member) for member in m.decode.members.values())
         m.kv.check_integrity(held)
         if not m.requests and (m.decode.reused_tokens or m.kv.private_tokens):
             raise EngineInvariantError("tokens are held although no request is left")

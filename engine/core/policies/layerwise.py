@@ -138,6 +138,8 @@ def decide_split(
 def layers_for(duration_s: float, prefill_s: float, layers: int) -> int:
     """Layers whose prefill covers `duration_s`: N_PL = ceil(T_d * N_T / T_p), at least one.
 
+    T_d is the worst case: a step slowed by contention must not outlast the layers beside it.
+
     Source: MuxWise section 3.4.2.
     """
     if prefill_s <= 0.0:

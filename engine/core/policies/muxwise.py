@@ -104,7 +104,7 @@ class MuxwisePolicy:
                 Alternative(label=f"decode_sms={self.table.groups[group].decode_sms}", predicted_s=worst_s)
             )
         prefill_s = latency.prefill_s(work.shape, self.table.groups[group].prefill_sms)
-        count = layers_for(decode_s, prefill_s, self.context.layers) - work.layers_in_flight
+        count = layers_for(worst_s, prefill_s, self.context.layers) - work.layers_in_flight
         numbers = DecisionNumbers(
             predicted_decode_s=decode_s,
             predicted_prefill_s=prefill_s,

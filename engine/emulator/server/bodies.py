@@ -1,0 +1,177 @@
+"""The bodies that clients send, and the one form into which they are brought.
+
+Fields that SGLang knows and that cannot change an emulated answer (temperature, penalties, tools, ...) are
+checked where a wrong value would be refused, and otherwise left alone. What would change the answer and is
+not emulated is refused by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from pdmuxd.engine.emulator.server.refusals import refuse
+from pdmuxd.engine.emulator.server.tokenizer import MAX_TOKEN_ID
+
+MAX_PROMPTS = 128
+TENANT_PARAM = "pdmuxd_tenant"
+DEFAULT_TENANT = "default"
+
+_Positive = Annotated[int, Meta(ge=1)]
+_Count = Annotated[int, Meta(ge=0)]
+_Temperature = Annotated[float, Meta(ge=0)]
+_TopP = Annotated[float, Meta(gt=0, le=1)]
+_Stop = Annotated[str, Meta(min_length=1)]
+_Stops = _Stop | list[_Stop]
+_Name = Annotated[str, Meta(min_length=1, max_length=256)]
+TokenIdList = Annotated[list[Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]], Meta(min_length=1)]
+Prompts = Annotated[list[str] | list[TokenIdList], Meta(min_length=1, max_length=MAX_PROMPTS)]
+
+
+class CustomParams(msgspec.Struct):
+    """What the gateway adds: stock SGLang passes this object through."""
+
+    pdmuxd_tenant: _Name | None = None
+
+
+class StreamOptions(msgspec.Struct):
+    """What a stream carries besides text."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class _OpenAiBody(msgspec.Struct, kw_only=True):
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: _Positive | None = None
+    min_tokens: _Count | None = None
+    ignore_eos: bool | None = None
+    stop: _Stops | None = None
+    no_stop_trim: bool | None = None
+    seed: int | None = None
+    temperature: _Temperature | None = None
+    top_p: _TopP | None = None
+    n: _Positive | None = None
+    custom_params: CustomParams | None = None
+    rid: _Name | None = None
+    extra_key: str | None = None
+    cache_salt: str | None = None
+
+
+class ContentPart(msgspec.Struct):
+    """A part of a message; only text is emulated."""
+
+    type: str
+    text: str | None = None
+
+
+class ChatMessage(msgspec.Struct):
+    """A message of a conversation; an assistant's may be without content."""
+
+    role: str
+    content: str | list[ContentPart] | None = None
+
+
+class ChatBody(_OpenAiBody, kw_only=True):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    max_completion_tokens: _Positive | None = None
+    logprobs: bool | None = None
+
+
+class CompletionBody(_OpenAiBody, kw_only=True):
+    """POST /v1/completions."""
+
+    prompt: str | msgspec.Raw
+    best_of: _Positive | None = None
+    echo: bool | None = None
+    logprobs: int | None = None
+    suffix: str | None = None
+
+
+class SamplingParams(msgspec.Struct, kw_only=True):
+    """`sampling_params` of /generate."""
+
+    max_new_tokens: _Positive | None = None
+    min_new_tokens: _Count | None = None
+    ignore_eos: bool | None = None
+    stop: _Stops | None = None
+    no_stop_trim: bool | None = None
+    sampling_seed: int | None = None
+    temperature: _Temperature | None = None
+    top_p: _TopP | None = None
+    n: _Positive | None = None
+    custom_params: CustomParams | None = None
+
+
+class GenerateBody(msgspec.Struct, kw_only=True):
+    """POST /generate."""
+
+    text: str | list[str] | None = None
+    input_ids: msgspec.Raw | None = None
+    input_embeds: msgspec.Raw | None = None
+    sampling_params: SamplingParams | list[SamplingParams] | None = None
+    stream: bool | None = None
+    return_logprob: bool | list[bool] | None = None
+    rid: _Name | None = None
+    extra_key: str | None = None
+
+
+class AbortBody(msgspec.Struct, kw_only=True):
+    """POST /abort_request."""
+
+    rid: str | None = None
+    abort_all: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """What decides how many tokens come out, and which."""
+
+    max_tokens: int | None
+    min_tokens: int
+    ignore_eos: bool
+    stops: tuple[str, ...]
+    keep_stop: bool
+    seed: int
+    limit_param: str = "max_tokens"
+    """The body's own name for `max_tokens`, for error messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request to generate, whatever endpoint it came from."""
+
+    rid: str | None
+    tenant: str
+    prompts: tuple[str | list[int], ...]
+    prompt_param: str
+    sampling: Sampling
+    salt: str
+    stream: bool
+    include_usage: bool = False
+    continuous_usage: bool = False
+
+
+_BodyT = TypeVar("_BodyT")
+
+
+def decode(data: bytes, body: type[_BodyT], *, field: str = "") -> _BodyT:
+    """Read a body (or one `field` of it). Raises: RequestError 400 naming the field that is wrong."""
+    try:
+        return msgspec.json.decode(data, type=body)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        param = (field + where.rstrip("`")).lstrip(".") or None
+        if "missing required field" in what:
+            param = what.rpartition("field ")[2].strip("`")
+        subject = f"`{param}` is wrong: " if param else "the body is wrong: "
+        raise refuse(subject + what[:1].lower() + what[1:], param=param) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise refuse(f"the body is not JSON: {error}", code="invalid_json") from None

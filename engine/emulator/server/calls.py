@@ -1,0 +1,168 @@
+"""Each endpoint's body, brought into one form; what is not emulated is refused here, by name."""
+
+from __future__ import annotations
+
+from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.emulator.server.bodies import (
+    DEFAULT_TENANT,
+    Call,
+    ChatBody,
+    ChatMessage,
+    CompletionBody,
+    CustomParams,
+    GenerateBody,
+    Prompts,
+    Sampling,
+    SamplingParams,
+    StreamOptions,
+    TokenIdList,
+    decode,
+)
+from pdmuxd.engine.emulator.server.refusals import refuse
+
+
+def chat_call(body: ChatBody) -> Call:
+    """Read a chat request. Raises: RequestError."""
+    if body.logprobs:
+        raise _unsupported("logprobs")
+    if body.max_completion_tokens is not None:
+        limit, limit_param = body.max_completion_tokens, "max_completion_tokens"
+    else:
+        limit, limit_param = body.max_tokens, "max_tokens"
+    return _openai_call(body, (_conversation(body.messages),), "messages", limit, limit_param)
+
+
+def completion_call(body: CompletionBody) -> Call:
+    """Read a completion request: a text, token ids, or several of either. Raises: RequestError."""
+    for field in ("echo", "suffix"):
+        if getattr(body, field):
+            raise _unsupported(field)
+    if body.logprobs is not None:
+        raise _unsupported("logprobs")
+    if body.best_of not in (None, 1):
+        raise refuse("`best_of` must be 1", param="best_of")
+    prompts: tuple[str | list[int], ...]
+    prompts = (body.prompt,) if isinstance(body.prompt, str) else _prompts(bytes(body.prompt))
+    return _openai_call(body, prompts, "prompt", body.max_tokens, "max_tokens")
+
+
+def generate_call(body: GenerateBody) -> Call:
+    """Read a request in SGLang's own form. Raises: RequestError."""
+    if body.return_logprob:
+        raise _unsupported("return_logprob")
+    if body.input_embeds is not None:
+        raise _unsupported("input_embeds")
+    if isinstance(body.sampling_params, list):
+        raise _no_batches("sampling_params")
+    sampling = body.sampling_params or SamplingParams()
+    prompt, param = _generate_prompt(body)
+    _one_choice(sampling.n, "sampling_params.n")
+    return Call(
+        rid=body.rid,
+        tenant=_tenant(sampling.custom_params),
+        prompts=(prompt,),
+        prompt_param=param,
+        sampling=Sampling(
+            max_tokens=sampling.max_new_tokens,
+            min_tokens=sampling.min_new_tokens or 0,
+            ignore_eos=bool(sampling.ignore_eos),
+            stops=_stops(sampling.stop),
+            keep_stop=bool(sampling.no_stop_trim),
+            seed=sampling.sampling_seed or 0,
+            limit_param="sampling_params.max_new_tokens",
+        ),
+        salt=body.extra_key or "",
+        stream=bool(body.stream),
+    )
+
+
+def _openai_call(
+    body: ChatBody | CompletionBody,
+    prompts: tuple[str | list[int], ...],
+    prompt_param: str,
+    limit: int | None,
+    limit_param: str,
+) -> Call:
+    _one_choice(body.n, "n")
+    if body.stream_options is not None and not body.stream:
+        raise refuse("`stream_options` is only allowed with `stream`: true", param="stream_options")
+    options = body.stream_options or StreamOptions()
+    return Call(
+        rid=body.rid,
+        tenant=_tenant(body.custom_params),
+        prompts=prompts,
+        prompt_param=prompt_param,
+        sampling=Sampling(
+            max_tokens=limit,
+            min_tokens=body.min_tokens or 0,
+            ignore_eos=bool(body.ignore_eos),
+            stops=_stops(body.stop),
+            keep_stop=bool(body.no_stop_trim),
+            seed=body.seed or 0,
+            limit_param=limit_param,
+        ),
+        salt=(body.cache_salt or "") + (body.extra_key or ""),
+        stream=bool(body.stream),
+        include_usage=bool(options.include_usage),
+        continuous_usage=bool(options.continuous_usage_stats),
+    )
+
+
+def _conversation(messages: list[ChatMessage]) -> str:
+    """The emulated model's chat template."""
+    turns = [f"<|{message.role}|>\n{_content(message, i)}\n" for i, message in enumerate(messages)]
+    return "".join(turns) + "<|assistant|>\n"
+
+
+def _content(message: ChatMessage, position: int) -> str:
+    if not isinstance(message.content, list):
+        return message.content or ""
+    for i, part in enumerate(message.content):
+        if part.type != "text" or part.text is None:
+            param = f"messages[{position}].content[{i}]"
+            raise refuse(f"`{param}` is of type {part.type!r}; only text is supported", param=param)
+    return "\n".join(part.text or "" for part in message.content)
+
+
+def _prompts(raw: bytes) -> tuple[str | list[int], ...]:
+    """A prompt that is not a text: token ids, or a list of texts or of token ids."""
+    if not raw.startswith(b"["):
+        raise refuse("`prompt` must be a text, token ids, or a list of either", param="prompt")
+    first = raw[1:].lstrip()[:1]
+    if first not in (b'"', b"["):
+        return (decode(raw, TokenIdList, field="prompt"),)
+    return tuple(decode(raw, Prompts, field="prompt"))
+
+
+def _generate_prompt(body: GenerateBody) -> tuple[str | list[int], str]:
+    ids = None if body.input_ids is None or bytes(body.input_ids) == b"null" else bytes(body.input_ids)
+    if (body.text is None) == (ids is None):
+        raise refuse("give either `text` or `input_ids`", param="text")
+    if ids is None:
+        if isinstance(body.text, list):
+            raise _no_batches("text")
+        return body.text or "", "text"
+    if ids[1:].lstrip().startswith(b"["):
+        raise _no_batches("input_ids")
+    return decode(ids, TokenIdList, field="input_ids"), "input_ids"
+
+
+def _tenant(custom: CustomParams | None) -> str:
+    return (custom.pdmuxd_tenant if custom else None) or DEFAULT_TENANT
+
+
+def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+    return (stop,) if isinstance(stop, str) else tuple(stop or ())
+
+
+def _one_choice(n: int | None, param: str) -> None:
+    if n not in (None, 1):
+        raise refuse(f"`{param}` is {n}; the emulated engine gives one choice per prompt", param=param)
+
+
+def _unsupported(param: str) -> RequestError:
+    return refuse(f"`{param}` is not supported by the emulated engine", param=param, code="unsupported")
+
+
+def _no_batches(param: str) -> RequestError:
+    return refuse(f"`{param}` is a list; /generate takes one prompt here", param=param, code="unsupported")

@@ -1,0 +1,43 @@
+"""Errors in OpenAI's shape, for bodies of refused requests and for events inside a stream."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pdmuxd.engine.core.errors import RequestError
+
+_TYPES = {401: "authentication_error", 404: "not_found_error"}
+
+
+def refuse(
+    message: str, *, param: str | None = None, code: str = "invalid_value", status: int = 400
+) -> RequestError:
+    """Make the error of a request that is refused for its content."""
+    return RequestError(message, status=status, code=code, param=param)
+
+
+def error_body(error: RequestError) -> bytes:
+    """OpenAI's error object as JSON."""
+    kind = _TYPES.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")
+    return msgspec.json.encode(
+        {"error": {"message": str(error), "type": kind, "param": error.param, "code": error.code}}
+    )
+
+
+def error_event(error: RequestError) -> bytes:
+    """One server-sent event that tells a client why its stream ends early."""
+    return b"data: " + error_body(error) + b"\n\n"
+
+
+def error_response(error: RequestError) -> Response:
+    """The HTTP answer that a refused request gets."""
+    headers = {"www-authenticate": "Bearer"} if error.status == 401 else None
+    return Response(error_body(error), error.status, headers, "application/json")
+
+
+async def handle_request_error(_: Request, error: Exception) -> Response:
+    """Starlette's handler for RequestError."""
+    assert isinstance(error, RequestError)  # noqa: S101 - a narrowing: registered for this type alone
+    return error_response(error)
