@@ -1,1 +1,36 @@
-"""Alembic migrations: the only way the schema changes."""
+"""Alembic migrations: the only way the schema changes.
+
+They run from the installed package, without an alembic.ini: `alembic_config` says where they are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+HERE = Path(__file__).parent
+
+
+def alembic_config(connection: Connection | None = None) -> Config:
+    """Configure Alembic for this package's revisions, to run on `connection`."""
+    config = Config()
+    # Alembic interpolates % in its options, and a path may hold one.
+    config.set_main_option("script_location", str(HERE).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def head_revision() -> str:
+    """The revision that this version of pdmuxd works with."""
+    head = ScriptDirectory.from_config(alembic_config()).get_current_head()
+    assert head is not None, "the package ships without a revision"  # noqa: S101 - a defect, not an input
+    return head
+
+
+def known_revisions() -> frozenset[str]:
+    """All revisions that this version can upgrade from."""
+    scripts = ScriptDirectory.from_config(alembic_config())
+    return frozenset(script.revision for script in scripts.walk_revisions())

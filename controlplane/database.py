@@ -1,0 +1,143 @@
+"""Opens, upgrades, checks and backs up the database. SQLite by default, any SQLAlchemy URL otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.runtime.migration import MigrationContext
+from pdmuxd.controlplane import sqlite
+from pdmuxd.engine.core.errors import ConflictError, StoreError
+from pdmuxd.migrations import alembic_config, head_revision, known_revisions
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+
+UPGRADE = "pdmuxd db upgrade"
+
+
+def open_database(url: str) -> Engine:
+    """Connect to a database of this version's schema.
+
+    Raises: StoreError, with the command to run, if it is missing or of another schema revision.
+    """
+    parsed = _parse(url)
+    path = sqlite.sqlite_path(parsed)
+    if path is not None:
+        if not path.is_file():
+            raise StoreError(f"there is no database at {path}; create it with: {UPGRADE}")
+        sqlite.make_private(path)
+    engine = _connect(parsed)
+    try:
+        with store_errors(), engine.connect() as connection:
+            _require_head(_revision(connection))
+    except StoreError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def upgrade(url: str) -> str:
+    """Bring the schema to this version's revision, creating the database if there is none; return it.
+
+    All or nothing: a revision that fails leaves the database as it was. Raises: StoreError.
+    """
+    parsed = _parse(url)
+    path = sqlite.sqlite_path(parsed)
+    if path is not None:
+        sqlite.create_private(path)
+    # A table that is rebuilt must not take the rows that refer to it along, so foreign keys are off
+    # meanwhile; and IMMEDIATE makes a second upgrade wait instead of failing half-way.
+    engine = _connect(parsed, foreign_keys=False, begin="BEGIN IMMEDIATE")
+    try:
+        with store_errors(), engine.begin() as connection:
+            _require_known(_revision(connection))
+            command.upgrade(alembic_config(connection), "head")
+            if path is not None:
+                sqlite.require_whole(connection)
+    finally:
+        engine.dispose()
+    return head_revision()
+
+
+def check(url: str) -> str:
+    """Read the whole database and return its schema revision.
+
+    Raises: StoreError if it is missing, damaged, or of another revision than this version's.
+    """
+    engine = open_database(url)
+    try:
+        with store_errors(), engine.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                sqlite.require_whole(connection)
+    finally:
+        engine.dispose()
+    return head_revision()
+
+
+def backup(url: str, path: Path) -> None:
+    """Copy the database to a new file, also while the daemon uses it. Raises: StoreError."""
+    source = sqlite.sqlite_path(_parse(url))
+    if source is None:
+        raise StoreError(
+            "only SQLite databases are backed up here; use the server's own tool, such as pg_dump"
+        )
+    open_database(url).dispose()
+    sqlite.copy(source, path)
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn what the database library raises into our errors; their text carries no parameters."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise ConflictError(f"the change contradicts what is stored: {error.orig}") from error
+    except DBAPIError as error:
+        raise StoreError(f"the database does not answer as it should: {error.orig}") from error
+    except SQLAlchemyError as error:
+        raise StoreError(f"the database does not answer as it should: {error}") from error
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError as error:
+        raise StoreError(
+            "database_url is not a URL; allowed are such as sqlite:////path/pdmuxd.db"
+        ) from error
+
+
+def _connect(url: URL, *, foreign_keys: bool = True, begin: sqlite.Begin = "BEGIN") -> Engine:
+    is_sqlite = url.get_backend_name() == "sqlite"
+    options: dict[str, Any] = {"connect_args": {"timeout": sqlite.BUSY_TIMEOUT_S}} if is_sqlite else {}
+    try:
+        engine = create_engine(url, hide_parameters=True, **options)
+    except (NoSuchModuleError, ModuleNotFoundError, ArgumentError) as error:
+        raise StoreError(f"database_url is {url.render_as_string()!r}: {error}") from error
+    if is_sqlite:
+        sqlite.configure(engine, foreign_keys=foreign_keys, begin=begin)
+    return engine
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _require_head(revision: str | None) -> None:
+    _require_known(revision)
+    head = head_revision()
+    if revision is None:
+        raise StoreError(f"the database is empty; create its tables with: {UPGRADE}")
+    if revision != head:
+        raise StoreError(f"the database is of schema {revision}, this pdmuxd needs {head}; run: {UPGRADE}")
+
+
+def _require_known(revision: str | None) -> None:
+    if revision is not None and revision not in known_revisions():
+        raise StoreError(
+            f"the database is of schema {revision}, this pdmuxd knows up to {head_revision()}; install the "
+            f"pdmuxd that wrote it, or restore a backup and run: {UPGRADE}"
+        )

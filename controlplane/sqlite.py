@@ -1,0 +1,106 @@
+"""What is special to SQLite: a private file, its pragmas, its checks, and a copy while in use."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal
+
+from pdmuxd.engine.core.errors import StoreError
+from sqlalchemy import URL, Connection, Engine, event
+
+BUSY_TIMEOUT_S = 5.0
+"""How long a writer waits for another; a change takes milliseconds, a backup does not block writers."""
+
+Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
+
+
+def sqlite_url(path: Path) -> str:
+    """The URL of a database file, with what a URL cannot hold (%, ?, #) escaped."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
+
+
+def sqlite_path(url: URL) -> Path | None:
+    """The file of a SQLite database, None for a server. Raises: StoreError for one without a file."""
+    if url.get_backend_name() != "sqlite":
+        return None
+    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+        shown = url.render_as_string()
+        raise StoreError(f"database_url is {shown!r}; a SQLite URL must name a file: sqlite:////path")
+    return Path(url.database)
+
+
+def configure(engine: Engine, *, foreign_keys: bool, begin: Begin) -> None:
+    """Give every connection its pragmas, and every transaction the given beginning."""
+
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own class
+        # The driver would begin a transaction at the first write only, so that two reads in one
+        # transaction could see two states; we begin it ourselves, below.
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+
+def require_whole(connection: Connection) -> None:
+    """Raise StoreError if SQLite finds damage, or a row that refers to nothing."""
+    verdict = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+    if verdict != "ok":
+        raise StoreError(f"the database is damaged: {verdict}; restore a backup")
+    orphan = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+    if orphan is not None:
+        table, _row, parent, _key = orphan
+        raise StoreError(
+            f"the database is damaged: a row of {table} refers to a row of {parent} that is gone"
+        )
+
+
+def create_private(path: Path) -> None:
+    """Create the file and its folder if they are missing. Raises: StoreError."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreError(f"cannot create the database {path}: {error.strerror}") from error
+    make_private(path)
+
+
+def make_private(path: Path) -> None:
+    """Let only the owner read the file (0600); SQLite gives its side files the same mode."""
+    try:
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+    except OSError as error:
+        raise StoreError(f"cannot make the database {path} private: {error.strerror}") from error
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a database to a new file of mode 0600, which appears only when it is complete and checked.
+
+    Raises: StoreError, also if `target` exists.
+    """
+    if target.exists():
+        raise StoreError(f"{target} exists; name a file that does not")
+    partial = target.with_name(target.name + ".partial")
+    try:
+        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(partial)) as copied:
+            live.backup(copied)
+            # A copy in the journal mode of the original would need side files of its own.
+            copied.execute("PRAGMA journal_mode = DELETE")
+            (verdict,) = copied.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise StoreError(f"the copy is damaged: {verdict}; check the disk")
+        partial.replace(target)
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror}") from error
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot copy the database: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)

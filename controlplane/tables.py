@@ -1,0 +1,12 @@
+"""All tables, for the migrations to compare with the database."""
+
+from __future__ import annotations
+
+from pdmuxd.controlplane.api_keys import ApiKeyRow
+from pdmuxd.controlplane.rows import Row
+from pdmuxd.controlplane.settings_version import SettingsVersionRow
+from pdmuxd.controlplane.slos import SloRevisionRow
+from pdmuxd.controlplane.tenants import TenantRow
+
+TABLES: tuple[type[Row], ...] = (SettingsVersionRow, TenantRow, SloRevisionRow, ApiKeyRow)
+METADATA = Row.metadata

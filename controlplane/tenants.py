@@ -1,0 +1,131 @@
+"""Tenants: their rows, their repository, and what a tenant may be called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.rows import Row, UtcDateTime
+from pdmuxd.controlplane.slos import SloRepository, SloRevision, SloRevisionRow
+from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
+from sqlalchemy import CheckConstraint, func
+from sqlmodel import Field, Session, col, select
+
+NAME_MAX = 63
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+NAME_ALLOWED = "1 to 63 characters of a-z, 0-9 and -, the first not a -"
+MAX_IN_FLIGHT_RANGE = (1, 65536)
+DEFAULT_MAX_IN_FLIGHT = 256
+"""A quarter of the gateway's own default limit, so that no tenant takes all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant(TenantRecord):
+    """A tenant as operators see it: what the data plane knows, and where that came from."""
+
+    created_at: datetime
+    slo_settings_version: int
+    """The settings version that the present targets came with."""
+
+
+class TenantRow(Row, table=True):
+    """A tenant; its targets are in `slo_revisions`, its keys in `api_keys`."""
+
+    __tablename__ = "tenants"
+    __table_args__ = (CheckConstraint("max_in_flight > 0", name="max_in_flight"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    name: str = Field(max_length=NAME_MAX, unique=True)
+    enabled: bool
+    max_in_flight: int
+    created_at: datetime = Field(sa_type=UtcDateTime)
+
+    def value(self, revision: SloRevision) -> Tenant:
+        """Turn into the value that leaves the store."""
+        return Tenant(
+            name=self.name,
+            enabled=self.enabled,
+            slo=revision.slo,
+            slo_version=revision.version,
+            max_in_flight=self.max_in_flight,
+            created_at=self.created_at,
+            slo_settings_version=revision.settings_version,
+        )
+
+
+class TenantRepository:
+    """Tenants by name, within one transaction."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def list(self) -> list[Tenant]:
+        """All tenants by name, each with its present targets."""
+        newest = (
+            select(SloRevisionRow.tenant_id, func.max(SloRevisionRow.version).label("version"))
+            .group_by(col(SloRevisionRow.tenant_id))
+            .subquery()
+        )
+        statement = (
+            select(TenantRow, SloRevisionRow)
+            .join(SloRevisionRow, col(SloRevisionRow.tenant_id) == col(TenantRow.id))
+            .join(
+                newest,
+                (col(SloRevisionRow.tenant_id) == newest.c.tenant_id)
+                & (col(SloRevisionRow.version) == newest.c.version),
+            )
+            .order_by(TenantRow.name)
+        )
+        return [row.value(revision.value(row.name)) for row, revision in self._session.exec(statement)]
+
+    def get(self, name: str) -> Tenant:
+        """One tenant with its present targets. Raises: NotFoundError."""
+        return self.row(name).value(self.slos(name).current())
+
+    def row(self, name: str) -> TenantRow:
+        """The row itself, to change it. Raises: NotFoundError."""
+        row = self._find(name) if NAME.fullmatch(name) else None
+        if row is None:
+            raise NotFoundError(f"there is no tenant {name!r}")
+        return row
+
+    def slos(self, name: str) -> SloRepository:
+        """The tenant's revisions. Raises: NotFoundError."""
+        return SloRepository(self._session, tenant_id=self.id_of(name), tenant=name)
+
+    def id_of(self, name: str) -> int:
+        """The key that other tables use. Raises: NotFoundError."""
+        tenant_id = self.row(name).id
+        if tenant_id is None:
+            raise NotFoundError(f"tenant {name!r} is not stored yet")
+        return tenant_id
+
+    def add(self, name: str, *, max_in_flight: int, now: datetime) -> None:
+        """Add an enabled tenant, as yet without targets.
+
+        Raises: InvalidValueError, ConflictError if there is one of that name.
+        """
+        if not NAME.fullmatch(name):
+            raise InvalidValueError("name", f"name is {name[:80]!r}; allowed are {NAME_ALLOWED}")
+        check_max_in_flight(max_in_flight)
+        if self._find(name) is not None:
+            raise ConflictError(f"there is already a tenant {name!r}")
+        self._session.add(TenantRow(name=name, enabled=True, max_in_flight=max_in_flight, created_at=now))
+        self._session.flush()
+
+    def delete(self, name: str) -> None:
+        """Delete a tenant; the database deletes its keys and revisions with it. Raises: NotFoundError."""
+        self._session.delete(self.row(name))
+        self._session.flush()
+
+    def _find(self, name: str) -> TenantRow | None:
+        return self._session.exec(select(TenantRow).where(TenantRow.name == name)).one_or_none()
+
+
+def check_max_in_flight(value: int) -> None:
+    """Raise InvalidValueError if no tenant may have that many requests in flight."""
+    low, high = MAX_IN_FLIGHT_RANGE
+    if not low <= value <= high:
+        raise InvalidValueError("max_in_flight", f"max_in_flight is {value}; allowed are {low} to {high}")
