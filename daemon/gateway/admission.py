@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 
 from pdmuxd.engine.core.errors import RequestError
 
@@ -25,9 +26,9 @@ class Admission:
         """Requests that hold a place."""
         return self._total
 
-    def of(self, tenant: str) -> int:
-        """Places that `tenant` holds."""
-        return self._by_tenant[tenant]
+    def by_tenant(self) -> Mapping[str, int]:
+        """Places per tenant, of those that hold any."""
+        return dict(self._by_tenant)
 
     def enter(self, tenant: str, tenant_max: int) -> None:
         """Take a place.

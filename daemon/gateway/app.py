@@ -8,9 +8,10 @@ import uuid
 from dataclasses import dataclass, field
 
 import structlog
+
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.daemon.gateway.admission import Admission
-from pdmuxd.daemon.gateway.asgi import Receive, Scope, Send, lifespan, read_body, send_answer
+from pdmuxd.daemon.gateway.asgi import Receive, Scope, Send, read_body, send_answer
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End, Exchange
 from pdmuxd.daemon.gateway.identity import identify
@@ -92,10 +93,7 @@ class Gateway:
         await self._slot.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] == "lifespan":
-            await lifespan(receive, send)
-            return
+        """Serve one HTTP request (ASGI)."""
         call = _Call(receive=receive, send=send)
         try:
             await self._serve(call, scope)

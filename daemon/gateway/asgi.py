@@ -75,15 +75,6 @@ async def send_answer(send: Send, answer: Answer, *, extra: tuple[Header, ...] =
     await send({"type": "http.response.body", "body": answer.body})
 
 
-async def lifespan(receive: Receive, send: Send) -> None:
-    """Answer the server's start and stop messages; the composition root owns all resources."""
-    while True:
-        message = await receive()
-        await send({"type": message["type"] + ".complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
-
-
 def _too_large(max_bytes: int) -> RequestError:
     return RequestError(
         f"the body is larger than {max_bytes} bytes (data.max_body_bytes)", status=413, code="body_too_large"

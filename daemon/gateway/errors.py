@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
+
 from pdmuxd.engine.core.errors import RequestError
 
 _TYPES = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 import aiohttp
+
 from pdmuxd.daemon.gateway.asgi import Receive, Send, send_answer
 from pdmuxd.daemon.gateway.errors import Answer, Header, error_body, error_event
 from pdmuxd.daemon.gateway.upstream import Upstream

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw
+
 from pdmuxd.daemon.gateway.routes import Kind
 from pdmuxd.engine.core.errors import RequestError
 
@@ -133,24 +134,28 @@ def _check(name: str, value: Raw, decoder: msgspec.json.Decoder[Any]) -> Any:  #
 
 
 def _check_prompt(fields: _Body, names: tuple[str, ...], *, missing: str) -> None:
-    """At least one of `names` must hold text, token ids, or a batch of either."""
+    """At least one of `names` must be there, and each in a form that it allows."""
     given = [name for name in names if name in fields and bytes(fields[name]) != b"null"]
     if not given:
         wanted = " or ".join(f"`{name}`" for name in names)
         raise _refuse(f"the field {wanted} is missing", param=missing, code="missing_field")
     for name in given:
         if name != "input_embeds":
-            _check(name, fields[name], _prompt_decoder(bytes(memoryview(fields[name])[:64])))
+            _check(name, fields[name], _prompt_decoder(name, bytes(memoryview(fields[name])[:64])))
 
 
-def _prompt_decoder(head: bytes) -> msgspec.json.Decoder[Any]:
-    """Which form a prompt takes shows in its first characters; text is what error messages ask for."""
+def _prompt_decoder(name: str, head: bytes) -> msgspec.json.Decoder[Any]:
+    """Which form a prompt takes shows in its first characters: text, token ids, or a batch of either."""
     compact = bytes(byte for byte in head if byte not in b" \t\r\n")
-    if not compact.startswith(b"["):
-        return _TEXT
+    if name == "text":
+        return _BATCH_OF_TEXT if compact.startswith(b"[") else _TEXT
     if compact.startswith(b"[["):
         return _BATCH_OF_IDS
-    return _BATCH_OF_TEXT if compact.startswith(b'["') else _IDS
+    if name == "input_ids":
+        return _IDS
+    if compact.startswith(b'["'):
+        return _BATCH_OF_TEXT
+    return _IDS if compact.startswith(b"[") else _TEXT
 
 
 def _with_tenant(custom_params: Raw | None, tenant: str) -> Raw:

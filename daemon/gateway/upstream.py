@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import aiohttp
 import msgspec
+from yarl import URL
+
 from pdmuxd.daemon.gateway.routes import ROUTES
 from pdmuxd.daemon.supervisor.address import EngineAddress
-from yarl import URL
 
 _CONNECT_TIMEOUT_S = 5.0
 _ABORT_TIMEOUT_S = 2.0

@@ -1,0 +1,129 @@
+"""Every way in which a request can end before its answer is complete."""
+
+import asyncio
+import json
+
+import pytest
+
+
+async def open_stream(setup, first=b'data: {"n": 1}\n\n'):
+    """A stream that has sent its first event."""
+    response = await setup.post(stream=True)
+    setup.engine.say(first)
+    assert await response.content.readany() == first
+    return response, (await setup.engine.seen.get())["rid"]
+
+
+async def test_the_engine_is_told_when_a_client_leaves_in_mid_stream(setup):
+    response, rid = await open_stream(setup)
+    response.close()
+    async with asyncio.timeout(5):
+        assert await setup.engine.aborts.get() == rid
+        assert await setup.engine.closed.get() == rid
+        await setup.gateway.admission.wait_idle()
+    assert 'pdmuxd_gateway_aborts_total{cause="client_disconnected"} 1.0' in setup.metrics.render().decode()
+
+
+async def test_the_engine_is_told_when_a_client_leaves_while_it_waits(setup):
+    waiting = asyncio.create_task(setup.post().__aenter__())
+    rid = (await setup.engine.seen.get())["rid"]
+    waiting.cancel()
+    async with asyncio.timeout(5):
+        assert await setup.engine.aborts.get() == rid
+        assert await setup.engine.closed.get() == rid
+        await setup.gateway.admission.wait_idle()
+
+
+async def test_the_place_is_free_again_when_a_client_leaves_in_mid_body(setup):
+    entered = asyncio.Event()
+
+    async def body():
+        yield b"{"
+        entered.set()
+        await asyncio.Event().wait()
+
+    headers = {"Authorization": "Bearer pdm_alice"}
+    post = setup.client.post(setup.url + "/v1/completions", data=body(), headers=headers)
+    sending = asyncio.create_task(post.__aenter__())
+    await entered.wait()
+    sending.cancel()
+    async with asyncio.timeout(5):
+        await setup.gateway.admission.wait_idle()
+    assert setup.engine.seen.empty()
+
+
+@pytest.mark.parametrize(
+    ("cut", "joint"), [(b'data: {"n": 1}\n\n', b""), (b'data: {"n": 1}\n\ndata: {"n"', b"\n\n")]
+)
+async def test_a_stream_ends_with_an_error_event_when_the_engine_dies(setup, cut, joint):
+    response, _ = await open_stream(setup, cut)
+    setup.engine.die()
+    async with asyncio.timeout(2):
+        rest = await response.read()
+    assert rest.startswith(joint + b"data: ")
+    assert rest.endswith(b"\n\n")
+    assert json.loads(rest[len(joint) + 6 :])["error"]["code"] == "engine_lost"
+
+
+async def test_a_waiting_client_gets_502_when_the_engine_dies(setup):
+    setup.engine.die()
+    async with setup.post() as response:
+        assert response.status == 502
+        assert (await response.json())["error"]["code"] == "engine_lost"
+        assert response.headers["retry-after"] == "1"
+
+
+async def test_everything_in_flight_ends_when_the_supervisor_loses_the_engine(setup):
+    stream, _ = await open_stream(setup)
+    waiting = asyncio.create_task(setup.post().__aenter__())
+    await setup.engine.seen.get()
+    setup.gateway.lose_engine("down")
+    async with asyncio.timeout(2):
+        assert b"engine_lost" in await stream.read()
+        assert (await waiting).status == 502
+        await setup.gateway.admission.wait_idle()
+    async with setup.post() as response:
+        assert response.status == 503
+
+
+async def test_requests_go_to_the_new_engine_when_there_is_one_again(setup):
+    setup.gateway.lose_engine("down")
+    setup.gateway.use_engine(setup.address)
+    setup.engine.say(b'{"ok": true}')
+    async with setup.post() as response:
+        assert response.status == 200
+
+
+async def test_requests_in_flight_finish_when_the_gateway_drains(setup):
+    stream, _ = await open_stream(setup)
+    drain = asyncio.create_task(setup.gateway.drain(30.0))
+    await asyncio.sleep(0)
+    async with setup.post() as response:
+        assert response.status == 503
+        assert (await response.json())["error"]["code"] == "draining"
+    setup.engine.say(b"data: last\n\n")
+    setup.engine.end()
+    assert await stream.read() == b"data: last\n\n"
+    assert await drain == 0
+
+
+async def test_clients_are_told_when_the_drain_limit_is_over(setup):
+    stream, rid = await open_stream(setup)
+    waiting = asyncio.create_task(setup.post().__aenter__())
+    await setup.engine.seen.get()
+    assert await setup.gateway.drain(0.0) == 2
+    assert b'"code":"shutting_down"' in await stream.read()
+    response = await waiting
+    assert response.status == 503
+    assert (await response.json())["error"]["code"] == "shutting_down"
+    aborted = {await setup.engine.aborts.get(), await setup.engine.aborts.get()}
+    assert rid in aborted
+
+
+async def test_a_failed_abort_is_counted(setup):
+    response, _ = await open_stream(setup)
+    setup.engine.refuse_aborts = True
+    response.close()
+    await asyncio.wait_for(setup.engine.aborts.get(), 5)
+    await setup.gateway.close()
+    assert "pdmuxd_gateway_abort_errors_total 1.0" in setup.metrics.render().decode()
