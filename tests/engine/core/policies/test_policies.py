@@ -1,0 +1,108 @@
+"""What holds for every policy, whatever it observes.
+
+Invariant 1: the group is one of its table. Invariant 2: no group change while prefill layers are in flight.
+Invariants 3 and 4: preemption. Invariant 6: same observation, same decision.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from observations import linear_context, observe, running_prefill, waiting
+
+from pdmuxd.engine.core.policies.base import Policy
+from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, PrefillMode
+
+LAYERWISE = ("static:96,36", "upstream", "muxwise", "muxwise:preempt")
+ALL = (*LAYERWISE, "chunked:512")
+
+
+@st.composite
+def observations(draw: st.DrawFn, policy: Policy) -> Observation:
+    mode = PrefillMode.CHUNKED if policy.name.startswith("chunked") else PrefillMode.LAYERWISE
+    decode_bs = draw(st.integers(0, 64))
+    prefill = preempted = None
+    group = draw(st.integers(0, policy.table.decode_only))
+    if draw(st.booleans()):
+        launched = draw(st.integers(0, 32)) if mode is PrefillMode.LAYERWISE else 0
+        prefill = running_prefill(
+            draw(st.integers(1, 60_000)),
+            launched=launched,
+            done=draw(st.integers(0, launched)),
+            deadline_s=draw(st.floats(0.0, 100.0)),
+            was_preempted=draw(st.booleans()),
+            mode=mode,
+        )
+        if prefill.layers_in_flight and decode_bs and policy.table.split_indices:
+            group = draw(st.sampled_from(policy.table.split_indices))
+    if policy.name == "muxwise:preempt" and draw(st.booleans()):
+        preempted = running_prefill(draw(st.integers(1, 60_000)), launched=4, done=4, was_preempted=True)
+    queue = tuple(waiting(i + 1, n) for i, n in enumerate(draw(st.lists(st.integers(1, 40_000), max_size=6))))
+    return observe(
+        group=group,
+        decode_bs=decode_bs,
+        decode_reused_tokens=decode_bs * draw(st.integers(1, 20_000)),
+        tbt_target_s=draw(st.floats(0.001, 1.0)) if decode_bs else None,
+        prefill=prefill,
+        preempted=preempted,
+        queue=queue,
+        kv_free_tokens=draw(st.integers(0, 200_000)),
+        limits=EngineLimits(max_decode_bs=128),
+        now_s=draw(st.floats(0.0, 50.0)),
+    )
+
+
+def decide(policy: Policy, obs: Observation) -> Decision:
+    return policy.decide(obs, policy.initial_state())[0]
+
+
+@pytest.mark.parametrize("spec", ALL)
+@given(data=st.data())
+def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObject) -> None:
+    policy = build_policy(spec, linear_context())
+    obs = data.draw(observations(policy))
+    decision = decide(policy, obs)
+    group = policy.table.groups[decision.group]
+
+    assert decide(build_policy(spec, linear_context()), obs) == decision  # invariant 6
+    if obs.prefill is not None and obs.prefill.layers_in_flight:  # invariant 2
+        assert decision.group == obs.group
+        assert decision.mode is not Mode.FUSED
+    if decision.mode is Mode.SPLIT and decision.decode_steps:
+        assert group.decode_sms > 0
+    if decision.prefill_layers:
+        assert group.prefill_sms > 0
+        launched = obs.prefill.layers_launched if obs.prefill and not decision.preempt else 0
+        assert launched + decision.prefill_layers <= 32
+    if decision.preempt:  # invariants 3 and 4
+        assert obs.preempted is None
+        assert obs.prefill is not None
+        assert not obs.prefill.was_preempted
+        assert not obs.prefill.layers_in_flight
+        assert decision.admit
+    waiting_ids = [r.request_id for r in obs.waiting]
+    assert list(decision.admit) == waiting_ids[: len(decision.admit)]
+    if obs.decode.bs and decision.mode is not Mode.IDLE:
+        assert decision.decode_steps >= 1, "decode never starves"
+    has_work = bool(obs.decode.bs or obs.prefill or obs.preempted or obs.waiting)
+    assert (decision.mode is Mode.IDLE) == (not has_work)
+
+
+@pytest.mark.parametrize("spec", ALL)
+def test_nothing_is_decided_when_nothing_is_there(spec: str) -> None:
+    policy = build_policy(spec, linear_context())
+    decision = decide(policy, observe(group=1))
+    assert decision.mode is Mode.IDLE
+    assert decision.group == 1
+
+
+@pytest.mark.parametrize("spec", LAYERWISE)
+def test_each_phase_gets_all_sms_when_it_is_alone(spec: str) -> None:
+    policy = build_policy(spec, linear_context())
+    assert decide(policy, observe(decode_bs=4, group=1)).group == policy.table.decode_only
+    prefill_only = decide(policy, observe(queue=(waiting(1, 1000),), group=1))
+    assert prefill_only.group == policy.table.PREFILL_ONLY
+    assert prefill_only.admit == ("r1",)
+    assert prefill_only.prefill_layers > 0

@@ -1,0 +1,54 @@
+"""The baselines: what SGLang's own rule, a fixed split and a fixed token budget decide."""
+
+from __future__ import annotations
+
+import pytest
+from observations import linear_context, observe, running_prefill, waiting
+
+from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.types import Decision, Mode, Observation, PrefillMode, Reason
+
+
+def decide(spec: str, obs: Observation) -> Decision:
+    policy = build_policy(spec, linear_context())
+    return policy.decide(obs, policy.initial_state())[0]
+
+
+def test_upstream_makes_its_own_groups_when_the_device_is_an_h200() -> None:
+    # Seen in SGLang 0.5.23's log on an H200: six splits at 8-SM steps.
+    table = build_policy("upstream", linear_context()).table
+    pairs = [(s.prefill_sms, s.decode_sms) for s in table.splits]
+    assert pairs == [(112, 20), (104, 28), (96, 36), (88, 44), (80, 52), (72, 60)]
+
+
+@pytest.mark.parametrize(("decode_bs", "group"), [(1, 1), (11, 1), (12, 2), (24, 4), (36, 6), (200, 6)])
+def test_upstream_follows_the_decode_batch_when_a_prefill_starts(decode_bs: int, group: int) -> None:
+    decision = decide("upstream", observe(decode_bs=decode_bs, queue=(waiting(1, 1000),)))
+    assert (decision.group, decision.reason) == (group, Reason.DECODE_BS_RULE)
+
+
+def test_upstream_keeps_its_group_when_the_prefill_is_under_way() -> None:
+    prefill = running_prefill(1000, launched=4, done=4)
+    assert decide("upstream", observe(decode_bs=36, group=1, prefill=prefill)).group == 1
+
+
+@pytest.mark.parametrize(("new_tokens", "layers"), [(60_000, 1), (8192, 8), (100, 32)])
+def test_upstream_launches_by_token_layers_even_when_nothing_decodes(new_tokens: int, layers: int) -> None:
+    assert decide("upstream", observe(queue=(waiting(1, new_tokens),))).prefill_layers == layers
+
+
+def test_static_keeps_its_split_when_the_target_is_missed() -> None:
+    decision = decide("static:112,20", observe(decode_bs=100, queue=(waiting(1, 1000),)))
+    assert (decision.group, decision.reason) == (1, Reason.FIXED_SPLIT)
+
+
+def test_chunked_fuses_decode_and_prefill_when_both_wait() -> None:
+    decision = decide("chunked:512", observe(decode_bs=8, queue=(waiting(1, 100), waiting(2, 5000))))
+    assert (decision.mode, decision.token_budget) == (Mode.FUSED, 512)
+    assert (decision.admit, decision.decode_steps) == (("r1", "r2"), 1)
+
+
+def test_chunked_goes_on_with_its_chunk_when_nothing_else_waits() -> None:
+    chunk = running_prefill(5000, mode=PrefillMode.CHUNKED)
+    decision = decide("chunked:512", observe(decode_bs=8, prefill=chunk))
+    assert (decision.mode, decision.admit, decision.reason) == (Mode.FUSED, (), Reason.TOKEN_BUDGET)

@@ -1,0 +1,99 @@
+"""Equations against values worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
+from pdmuxd.engine.core.roofline import RooflineModel
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+
+# One layer, hidden 2, so that every operator can be counted on paper.
+TOY = ModelShape(
+    name="toy",
+    layers=1,
+    hidden=2,
+    intermediate=3,
+    heads=1,
+    kv_heads=1,
+    head_dim=2,
+    vocab=5,
+    max_context_tokens=64,
+)
+NO_OVERHEADS = Overheads(
+    graph_launch_s=0.0, layer_launch_s=0.0, host_step_s=0.0, layer_fixed_s=0.0, switch_s=0.0
+)
+
+
+def device(*, flops: float, bytes_per_s: float) -> DeviceShape:
+    return DeviceShape(
+        name="toy",
+        total_sms=10,
+        min_sms=1,
+        multiple_sms=1,
+        flops=flops,
+        bytes_per_s=bytes_per_s,
+        bandwidth_curvature=4.5,
+    )
+
+
+def test_muxwise_equation_1_when_a_batch_has_two_requests() -> None:
+    shape = PrefillShape.of([(10, 0), (20, 5)])
+    theta = PrefillCoefficients(
+        per_new_squared_s=1.0, per_new_times_reused_s=10.0, per_new_s=100.0, fixed_s=7.0
+    )
+    # 1*(100 + 400) + 10*(0 + 100) + 100*30 + 7
+    assert theta.predict_s(shape) == 4507.0
+
+
+def test_muxwise_equation_2_when_a_batch_decodes() -> None:
+    theta = DecodeCoefficients(per_reused_s=2.0, per_request_s=10.0, fixed_s=1.0)
+    assert theta.predict_s(DecodeShape(bs=3, reused_tokens=50)) == 131.0
+
+
+def test_duetserve_roofline_is_compute_bound_when_bandwidth_is_endless() -> None:
+    model = RooflineModel(model=TOY, device=device(flops=1.0, bytes_per_s=1e30), overheads=NO_OVERHEADS)
+    # Linear, per token: 2*(2*6 + 2*2 + 2*6 + 3*2) = 68, four tokens: 272.
+    # Attention: (4*1*2 + 2*1) * (4*4/2 + 4*3) = 10 * 20 = 200. Classifier: 2*1*2*5 = 20.
+    assert model.prefill_s(PrefillShape.of([(4, 3)]), 10) == pytest.approx(492.0)
+
+
+def test_duetserve_roofline_is_memory_bound_when_compute_is_endless() -> None:
+    model = RooflineModel(model=TOY, device=device(flops=1e30, bytes_per_s=1.0), overheads=NO_OVERHEADS)
+    # Linear, bytes of 2 tokens: 2*2*((2+6) + (2+2) + (2+6) + (3+2)) = 100, and weights 2*(12+4+12+6) = 68.
+    # Attention: queries and outputs 2*1*2*2*2 = 16, keys and values 2*1*2*2 * (9+2) = 88.
+    # Classifier: 2*5*2 = 20.
+    assert model.decode_s(DecodeShape(bs=2, reused_tokens=9), 10) == pytest.approx(292.0)
+
+
+def test_a_fused_batch_pays_the_weights_once_when_both_phases_are_in_it() -> None:
+    model = RooflineModel(model=TOY, device=device(flops=1e30, bytes_per_s=1.0), overheads=NO_OVERHEADS)
+    prefill, decode = PrefillShape.of([(4, 0)]), DecodeShape(bs=2, reused_tokens=9)
+    weights_and_classifier = 68.0 + 20.0
+    apart = model.prefill_s(prefill, 10) + model.decode_s(decode, 10)
+    assert model.fused_s(prefill, decode, 10) == pytest.approx(apart - weights_and_classifier)
+
+
+def test_a_fifth_of_the_sms_reaches_three_fifths_of_the_bandwidth_when_curvature_is_4_5() -> None:
+    shape = device(flops=100.0, bytes_per_s=1000.0)
+    assert shape.bytes_per_s_on(2) == pytest.approx(600.0, rel=0.01)  # DuetServe figure 4
+    assert shape.bytes_per_s_on(10) == pytest.approx(1000.0)
+    assert shape.flops_on(2) == pytest.approx(20.0)
+
+
+def test_the_roofline_answers_when_an_sm_count_has_no_fit() -> None:
+    roofline = RooflineModel(model=TOY, device=device(flops=1.0, bytes_per_s=1.0), overheads=NO_OVERHEADS)
+    fit = DecodeCoefficients(per_reused_s=0.0, per_request_s=0.0, fixed_s=42.0)
+    model = SoloRunModel(prefill={}, decode={4: fit}, fallback=roofline)
+    shape = DecodeShape(bs=1, reused_tokens=8)
+    assert model.decode_s(shape, 4) == 42.0
+    assert model.decode_s(shape, 5) == roofline.decode_s(shape, 5)
+    with pytest.raises(ProfileError, match="no latency on 0 SMs"):
+        model.decode_s(shape, 0)
+
+
+def test_the_field_is_named_when_a_device_is_impossible() -> None:
+    with pytest.raises(ProfileError, match=r"device\.flops is 0"):
+        device(flops=0, bytes_per_s=1.0)

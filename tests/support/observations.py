@@ -1,0 +1,105 @@
+"""Observations to decide on, built with the fewest words."""
+
+from __future__ import annotations
+
+from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.partitions import SmRules
+from pdmuxd.engine.core.policies.base import PolicyContext
+from pdmuxd.engine.core.types import (
+    NO_DECODE,
+    DecodeShape,
+    EngineLimits,
+    Observation,
+    PrefillMode,
+    PrefillShape,
+    PrefillView,
+    WaitingRequest,
+)
+
+
+class LinearLatency:
+    """Seconds to work out by hand: on all 132 SMs 1 ms per prefill token, 1 ms per decoding request."""
+
+    def prefill_s(self, shape: PrefillShape, sms: int) -> float:
+        return shape.new_tokens * 0.001 * 132 / sms
+
+    def decode_s(self, shape: DecodeShape, sms: int) -> float:
+        return shape.bs * 0.001 * 132 / sms
+
+    def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
+        return self.prefill_s(prefill, sms) + self.decode_s(decode, sms)
+
+
+def linear_context() -> PolicyContext:
+    return PolicyContext(
+        rules=SmRules(total_sms=132),
+        layers=32,
+        latency=LinearLatency(),
+        guard=ContentionGuard(default_ratio=1.25),
+    )
+
+
+def waiting(
+    number: int, new_tokens: int, *, deadline_s: float = 100.0, reused_tokens: int = 0
+) -> WaitingRequest:
+    return WaitingRequest(
+        request_id=f"r{number}",
+        tenant="t",
+        arrival_s=0.0,
+        deadline_s=deadline_s,
+        new_tokens=new_tokens,
+        reused_tokens=reused_tokens,
+        tbt_target_s=0.05,
+    )
+
+
+def running_prefill(
+    new_tokens: int,
+    *,
+    launched: int = 0,
+    done: int = 0,
+    deadline_s: float = 100.0,
+    was_preempted: bool = False,
+    mode: PrefillMode = PrefillMode.LAYERWISE,
+) -> PrefillView:
+    request = waiting(0, new_tokens, deadline_s=deadline_s)
+    return PrefillView(
+        batch_id=1,
+        mode=mode,
+        requests=(request,),
+        shape=PrefillShape.of([(new_tokens, 0)]),
+        earliest_deadline_s=deadline_s,
+        layers_launched=launched,
+        layers_done=done,
+        was_preempted=was_preempted,
+    )
+
+
+def observe(
+    *,
+    group: int = 0,
+    decode_bs: int = 0,
+    decode_reused_tokens: int = 0,
+    tbt_target_s: float | None = None,
+    prefill: PrefillView | None = None,
+    preempted: PrefillView | None = None,
+    queue: tuple[WaitingRequest, ...] = (),
+    kv_free_tokens: int = 1_000_000,
+    limits: EngineLimits | None = None,
+    now_s: float = 0.0,
+) -> Observation:
+    decode = DecodeShape(bs=decode_bs, reused_tokens=decode_reused_tokens) if decode_bs else NO_DECODE
+    return Observation(
+        now_s=now_s,
+        group=group,
+        decode=decode,
+        tbt_target_s=tbt_target_s if tbt_target_s is not None else (0.05 if decode_bs else None),
+        last_token_s=now_s,
+        prefill=prefill,
+        preempted=preempted,
+        waiting=queue,
+        waiting_count=len(queue),
+        kv_free_tokens=kv_free_tokens,
+        limits=limits or EngineLimits(),
+        settings_version=1,
+    )
