@@ -16,16 +16,18 @@ from pdmuxd.engine.core.errors import SettingsError
 _KEEP_ALIVE_S = 65
 """Longer than the idle time of usual clients' connection pools, so that they are the ones to close."""
 _BACKLOG = 2048
+_DATE_PERIOD_S = 1.0
 _STOP_TIMEOUT_S = 1
 """For answers still being written when the server stops; the gateway has drained before that."""
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its own signal handling, and with an event for its start."""
+    """Uvicorn without its own signal handling, with events for its start and stop instead of polling."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self.stop = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -34,6 +36,12 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.listening.set()
+
+    async def main_loop(self) -> None:
+        while not self.stop.is_set():
+            await self.on_tick(0)  # sets the Date header of the next second's answers
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stop.wait(), _DATE_PERIOD_S)
 
 
 def bind(host: str, port: int, *, section: str) -> socket.socket:
@@ -92,7 +100,7 @@ async def serving(app: Callable[..., Any], listener: socket.socket) -> AsyncIter
     try:
         yield
     finally:
-        server.should_exit = True
+        server.stop.set()
         await task
 
 
