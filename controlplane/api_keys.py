@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from sqlmodel import Field, Session, col, select
+
 from pdmuxd.controlplane.rows import Row, UtcDateTime
 from pdmuxd.controlplane.tenants import TenantRow
 from pdmuxd.engine.core.errors import InvalidValueError, NotFoundError
-from sqlmodel import Field, Session, col, select
 
 LABEL_MAX = 100
 LABEL_ALLOWED = f"at most {LABEL_MAX} printable characters"

@@ -9,11 +9,12 @@ from typing import Any
 
 from alembic import command
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+
 from pdmuxd.controlplane import sqlite
 from pdmuxd.engine.core.errors import ConflictError, StoreError
 from pdmuxd.migrations import alembic_config, head_revision, known_revisions
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
 UPGRADE = "pdmuxd db upgrade"
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 
+from sqlalchemy import Engine
+from sqlmodel import Session
+
 from pdmuxd.controlplane.api_keys import ApiKey, ApiKeyRepository, ApiKeyRow, IssuedKey
 from pdmuxd.controlplane.credentials import LAST_CHARACTERS, digest, new_key_id, new_secret
 from pdmuxd.controlplane.database import store_errors
@@ -22,8 +25,6 @@ from pdmuxd.controlplane.tenants import (
 )
 from pdmuxd.engine.core.errors import StaleVersionError
 from pdmuxd.engine.core.slo import DEFAULT_SLO, Slo
-from sqlalchemy import Engine
-from sqlmodel import Session
 
 HISTORY_LIMIT = 100
 
@@ -122,7 +123,7 @@ class ControlPlane:
     # API keys
 
     def issue_key(self, tenant: str, label: str = "") -> IssuedKey:
-        """Make a key; its secret is in the answer and nowhere else. Raises: NotFoundError, InvalidValueError."""
+        """Make a key; its secret is in the answer only. Raises: NotFoundError, InvalidValueError."""
         secret = new_secret()
         with self._change() as change:
             row = ApiKeyRow(

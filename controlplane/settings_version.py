@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pdmuxd.controlplane.rows import Row
-from pdmuxd.engine.core.errors import StoreError
 from sqlalchemy import CheckConstraint, update
 from sqlmodel import Field, Session, col, select
+
+from pdmuxd.controlplane.rows import Row
+from pdmuxd.engine.core.errors import StoreError
 
 ONLY_ROW = 1
 _NO_ROW = "the table settings_version has lost its row; restore a backup"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from sqlmodel import Field, Session, col, select
+
 from pdmuxd.controlplane.rows import Row, UtcDateTime
 from pdmuxd.engine.core.errors import StoreError
 from pdmuxd.engine.core.slo import Slo
-from sqlmodel import Field, Session, col, select
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

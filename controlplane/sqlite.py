@@ -8,8 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
-from pdmuxd.engine.core.errors import StoreError
 from sqlalchemy import URL, Connection, Engine, event
+
+from pdmuxd.engine.core.errors import StoreError
 
 BUSY_TIMEOUT_S = 5.0
 """How long a writer waits for another; a change takes milliseconds, a backup does not block writers."""

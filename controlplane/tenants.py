@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
+from sqlalchemy import CheckConstraint, func
+from sqlmodel import Field, Session, col, select
+
 from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.rows import Row, UtcDateTime
 from pdmuxd.controlplane.slos import SloRepository, SloRevision, SloRevisionRow
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
-from sqlalchemy import CheckConstraint, func
-from sqlmodel import Field, Session, col, select
 
 NAME_MAX = 63
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -26,8 +27,8 @@ class Tenant(TenantRecord):
     """A tenant as operators see it: what the data plane knows, and where that came from."""
 
     created_at: datetime
-    slo_settings_version: int
-    """The settings version that the present targets came with."""
+    revision: SloRevision
+    """The edit that set the present targets."""
 
 
 class TenantRow(Row, table=True):
@@ -51,7 +52,7 @@ class TenantRow(Row, table=True):
             slo_version=revision.version,
             max_in_flight=self.max_in_flight,
             created_at=self.created_at,
-            slo_settings_version=revision.settings_version,
+            revision=revision,
         )
 
 

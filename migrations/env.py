@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alembic import context
+
 from pdmuxd.controlplane.tables import METADATA
 
 context.configure(

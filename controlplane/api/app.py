@@ -1,0 +1,77 @@
+"""Puts the REST interface together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.security import HTTPBearer
+
+from pdmuxd.controlplane.api.auth import DOCS_PATH, OPENAPI_PATH, AdminAuth
+from pdmuxd.controlplane.api.engine import engine_routes, probe_routes
+from pdmuxd.controlplane.api.keys import key_routes
+from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
+from pdmuxd.controlplane.api.slos import slo_routes
+from pdmuxd.controlplane.api.tenants import tenant_routes
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.status import EngineStatus
+
+PREFIX = "/api/v1"
+DESCRIPTION = "Tenants, their API keys and latency targets, and the engine that keeps them."
+
+
+def build_admin_app(
+    control_plane: ControlPlane,
+    *,
+    engine_status: Callable[[], EngineStatus],
+    admin_token_sha256: str,
+    extra_routes: Callable[[FastAPI], None] | None = None,
+) -> FastAPI:
+    """Build the admin plane's ASGI application.
+
+    `engine_status` is called from worker threads. `extra_routes` may add routes of its own, and is
+    called first, so that they win; all but `/healthz`, `/readyz` and `/metrics` need the admin token,
+    of which only the SHA-256 (hexadecimal) is given.
+    """
+    app = FastAPI(
+        title="pdmuxd",
+        version=version("pdmuxd"),
+        description=DESCRIPTION,
+        openapi_url=OPENAPI_PATH,
+        docs_url=DOCS_PATH,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    app.add_middleware(AdminAuth, token_sha256=admin_token_sha256)
+    add_problem_handlers(app)
+    if extra_routes is not None:
+        extra_routes(app)
+    app.include_router(probe_routes(engine_status))
+    # The middleware asks for the token; this only tells OpenAPI so.
+    token = HTTPBearer(auto_error=False, scheme_name="admin_token", description="the file admin.token_file")
+    api = APIRouter(prefix=PREFIX, dependencies=[Depends(token)])
+    for routes in (
+        tenant_routes(control_plane, engine_status),
+        key_routes(control_plane),
+        slo_routes(control_plane, engine_status),
+        engine_routes(control_plane, engine_status),
+    ):
+        api.include_router(routes)
+    app.include_router(api)
+    _add_problem_schema(app)
+    return app
+
+
+def _add_problem_schema(app: FastAPI) -> None:
+    """Put Problem into the OpenAPI document, which no route names as the model of its own answer."""
+    build = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = build()
+        schemas = document["components"]["schemas"]
+        schemas["Problem"] = Problem.model_json_schema()
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

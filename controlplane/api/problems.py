@@ -1,0 +1,133 @@
+"""Errors as `application/problem+json` (RFC 9457); the one table from exceptions to HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from pdmuxd.engine.core import errors
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:pdmuxd:problem:"
+
+PROBLEMS: tuple[tuple[type[errors.PdmuxdError], HTTPStatus, str], ...] = (
+    (errors.TenantDisabledError, HTTPStatus.FORBIDDEN, "tenant-disabled"),
+    (errors.AuthError, HTTPStatus.UNAUTHORIZED, "unauthorized"),
+    (errors.NotFoundError, HTTPStatus.NOT_FOUND, "not-found"),
+    (errors.StaleVersionError, HTTPStatus.PRECONDITION_FAILED, "stale-version"),
+    (errors.ConflictError, HTTPStatus.CONFLICT, "conflict"),
+    (errors.InvalidValueError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-value"),
+    (errors.SloError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-value"),
+    (errors.PolicyError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-value"),
+    (errors.StoreError, HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable"),
+    (errors.EngineError, HTTPStatus.SERVICE_UNAVAILABLE, "engine-unavailable"),
+    (errors.PdmuxdError, HTTPStatus.INTERNAL_SERVER_ERROR, "internal"),
+)
+"""The first that fits holds, so subclasses come before their bases."""
+
+
+class Problem(BaseModel):
+    """What every answer of 400 and above holds."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": TYPE_PREFIX + "invalid-value",
+                    "title": "Unprocessable Entity",
+                    "status": 422,
+                    "detail": "tbt_ms is 0; allowed are 1 to 10000",
+                    "field": "tbt_ms",
+                }
+            ]
+        }
+    )
+
+    type: str = Field(description="what went wrong, for programs; stable")
+    title: str = Field(description="the HTTP status in words")
+    status: int
+    detail: str = Field(description="what went wrong, for people: the field, its value and what is allowed")
+    field: str | None = Field(description="the field of the request that is wrong, if it is one")
+
+
+def problem(
+    status: int,
+    slug: str,
+    detail: str,
+    *,
+    field: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """Build the answer for one problem."""
+    body = Problem(
+        type=TYPE_PREFIX + slug, title=HTTPStatus(status).phrase, status=status, detail=detail, field=field
+    )
+    return JSONResponse(body.model_dump(), status, headers, MEDIA_TYPE)
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route, for OpenAPI: 401 and 422, and what else it may answer."""
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": _SCHEMA}}}
+        for status in sorted({401, 422, *statuses})
+    }
+
+
+_SCHEMA = {"$ref": "#/components/schemas/Problem"}
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Answer every error of `app` as a problem."""
+    app.add_exception_handler(errors.PdmuxdError, _on_pdmuxd_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_defect)
+
+
+def _on_pdmuxd_error(_request: Request, error: Exception) -> JSONResponse:
+    status, slug = next((status, slug) for kind, status, slug in PROBLEMS if isinstance(error, kind))
+    return problem(status, slug, str(error), field=getattr(error, "field", None))
+
+
+def _on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - for the type checker
+    found: Sequence[Mapping[str, Any]] = error.errors()
+    if found[0]["type"] == "json_invalid":
+        where = f"at character {found[0]['loc'][-1]}"
+        return problem(422, "invalid-value", f"the body is not JSON: error {where}", field="body")
+    details = [_detail(one) for one in found]
+    return problem(422, "invalid-value", "; ".join(details), field=_field(found[0]))
+
+
+def _detail(found: Mapping[str, Any]) -> str:
+    """Our own validators write whole sentences; of the library's we say which field they mean."""
+    message = str(found["msg"])
+    return message if "sentence" in found["type"] else f"{_field(found)}: {message}"
+
+
+def _field(found: Mapping[str, Any]) -> str:
+    """`slo.tbt_ms` for the location ("body", "slo", "tbt_ms"); what a validator names comes last."""
+    path = [str(part) for part in found["loc"][1:]]
+    named = found.get("ctx", {}).get("field")
+    if named is not None and named not in path:
+        path.append(named)
+    return ".".join(path) or str(found["loc"][0])
+
+
+def _on_http_exception(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - for the type checker
+    phrase = HTTPStatus(error.status_code).phrase
+    slug = phrase.lower().replace(" ", "-")
+    return problem(error.status_code, slug, error.detail, headers=error.headers)
+
+
+def _on_defect(_request: Request, _error: Exception) -> JSONResponse:
+    """A defect of ours; the server logs it, the client learns only that."""
+    return problem(500, "internal", "pdmuxd failed; its log says more")

@@ -1,0 +1,182 @@
+"""Targets over REST, in milliseconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Self
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from pdmuxd.controlplane.api.bodies import Body
+from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.services import HISTORY_LIMIT, ControlPlane
+from pdmuxd.controlplane.slos import SloRevision
+from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.engine.core import slo as limits
+from pdmuxd.engine.core.errors import InvalidValueError
+from pdmuxd.engine.core.slo import Slo
+
+HISTORY_MAX = 1000
+TBT_RULE = (
+    "Decode is one batch on one partition, so the strictest tenant with requests in decode sets the split "
+    "for all of them: while it is active, a looser target of another tenant changes nothing."
+)
+SLO_EXAMPLE: JsonDict = {
+    "ttft_fixed_ms": 500,
+    "ttft_per_1k_new_tokens_ms": 800,
+    "tbt_ms": 40,
+    "attainment_ratio": 0.99,
+}
+SLO_OUT_EXAMPLE: JsonDict = {
+    **SLO_EXAMPLE,
+    "version": 3,
+    "settings_version": 17,
+    "in_force": True,
+    "created_at": "2026-01-31T12:00:00Z",
+}
+ETAG = re.compile(r'"?(\d{1,18})"?')
+
+
+def to_ms(seconds: float) -> float:
+    """Milliseconds, to the nanosecond, so that 0.0637 s reads 63.7 and not 63.70000000000001."""
+    return round(seconds * 1000, 6)
+
+
+def in_words(bounds: tuple[float, float]) -> str:
+    """The allowed range for people."""
+    return f"{bounds[0]:.15g} to {bounds[1]:.15g}"
+
+
+def _bounds_ms(range_s: tuple[float, float]) -> tuple[float, float]:
+    return to_ms(range_s[0]), to_ms(range_s[1])
+
+
+def _number(bounds: tuple[float, float], description: str) -> Any:  # noqa: ANN401 - as pydantic's Field
+    return Field(strict=True, ge=bounds[0], le=bounds[1], allow_inf_nan=False, description=description)
+
+
+TTFT_FIXED_MS = _bounds_ms(limits.TTFT_FIXED_RANGE_S)
+TTFT_PER_1K_MS = _bounds_ms(limits.TTFT_PER_1K_RANGE_S)
+TBT_MS = _bounds_ms(limits.TBT_RANGE_S)
+
+
+class SloIn(Body):
+    """A tenant's targets, all four."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [SLO_EXAMPLE]})
+    allowed: ClassVar[Mapping[str, str]] = {
+        "ttft_fixed_ms": in_words(TTFT_FIXED_MS),
+        "ttft_per_1k_new_tokens_ms": in_words(TTFT_PER_1K_MS),
+        "tbt_ms": in_words(TBT_MS),
+        "attainment_ratio": in_words(limits.ATTAINMENT_RANGE),
+    }
+
+    ttft_fixed_ms: float = _number(
+        TTFT_FIXED_MS, "The part of the time to first token that every prompt is given."
+    )
+    ttft_per_1k_new_tokens_ms: float = _number(
+        TTFT_PER_1K_MS, "Added for each 1,000 prompt tokens that are not in the prefix cache."
+    )
+    tbt_ms: float = _number(TBT_MS, f"Holds for each gap between two tokens, not for their mean. {TBT_RULE}")
+    attainment_ratio: float = _number(
+        limits.ATTAINMENT_RANGE, "The share of requests, and of gaps, that must meet their target."
+    )
+
+    def to_core(self) -> Slo:
+        """Convert to seconds."""
+        return Slo(
+            ttft_fixed_s=self.ttft_fixed_ms / 1000,
+            ttft_per_1k_new_tokens_s=self.ttft_per_1k_new_tokens_ms / 1000,
+            tbt_s=self.tbt_ms / 1000,
+            attainment_ratio=self.attainment_ratio,
+        )
+
+
+class SloOut(BaseModel):
+    """One revision of a tenant's targets."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [SLO_OUT_EXAMPLE]})
+
+    ttft_fixed_ms: float
+    ttft_per_1k_new_tokens_ms: float
+    tbt_ms: float = Field(description=TBT_RULE)
+    attainment_ratio: float
+    version: int = Field(description="This tenant's own count of edits; also the ETag.")
+    settings_version: int = Field(description="The global version that this edit was given.")
+    in_force: bool = Field(description="The running engine has confirmed that it works with these targets.")
+    created_at: datetime
+
+    @classmethod
+    def of(cls, revision: SloRevision, *, in_force: bool) -> Self:
+        """Convert to milliseconds."""
+        slo = revision.slo
+        return cls(
+            ttft_fixed_ms=to_ms(slo.ttft_fixed_s),
+            ttft_per_1k_new_tokens_ms=to_ms(slo.ttft_per_1k_new_tokens_s),
+            tbt_ms=to_ms(slo.tbt_s),
+            attainment_ratio=slo.attainment_ratio,
+            version=revision.version,
+            settings_version=revision.settings_version,
+            in_force=in_force,
+            created_at=revision.created_at,
+        )
+
+
+def has_reached(revision: SloRevision, status: EngineStatus) -> bool:
+    """Whether the engine runs and has confirmed settings that hold this revision or a later one."""
+    return status.state != "down" and status.acked_version >= revision.settings_version
+
+
+def slo_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineStatus]) -> APIRouter:
+    """The routes under `/tenants/{name}/slo`."""
+    router = APIRouter(prefix="/tenants/{name}/slo", tags=["SLOs"])
+
+    def answer(revision: SloRevision, response: Response) -> SloOut:
+        response.headers["ETag"] = f'"{revision.version}"'
+        return SloOut.of(revision, in_force=has_reached(revision, engine_status()))
+
+    @router.get("", responses=documented(404))
+    def get_slo(name: str, response: Response) -> SloOut:
+        """Show the targets that hold, and whether the engine already works with them."""
+        return answer(control_plane.get_slo(name), response)
+
+    @router.put("", responses=documented(404, 412))
+    def set_slo(
+        name: str,
+        body: SloIn,
+        response: Response,
+        if_match: Annotated[
+            str | None,
+            Header(description="Set only if this is still the version: its ETag.", examples=['"3"']),
+        ] = None,
+    ) -> SloOut:
+        """Set all targets. They reach the engine within a second, without a restart."""
+        revision = control_plane.set_slo(name, body.to_core(), expected_version=_version(if_match))
+        return answer(revision, response)
+
+    @router.get("/history", responses=documented(404))
+    def list_slo_history(
+        name: str, limit: Annotated[int, Query(ge=1, le=HISTORY_MAX)] = HISTORY_LIMIT
+    ) -> list[SloOut]:
+        """List the newest revisions, newest first; at most one of them is in force."""
+        revisions = control_plane.list_slo_history(name, limit)
+        status = engine_status()
+        working = next((one for one in revisions if has_reached(one, status)), None)
+        return [SloOut.of(one, in_force=one is working) for one in revisions]
+
+    return router
+
+
+def _version(if_match: str | None) -> int | None:
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = ETAG.fullmatch(if_match.strip())
+    if found is None:
+        raise InvalidValueError(
+            "If-Match", f'If-Match is {if_match[:40]!r}; allowed are a version such as "3", or *'
+        )
+    return int(found[1])

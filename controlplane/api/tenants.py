@@ -1,0 +1,125 @@
+"""Tenants and their API keys over REST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import ClassVar, Self
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from pdmuxd.controlplane.api.bodies import Body
+from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.slos import SLO_EXAMPLE, SLO_OUT_EXAMPLE, SloIn, SloOut, has_reached, in_words
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.tenants import DEFAULT_MAX_IN_FLIGHT, MAX_IN_FLIGHT_RANGE, NAME, NAME_ALLOWED, Tenant
+from pdmuxd.engine.core.slo import DEFAULT_SLO
+
+_MAX_IN_FLIGHT = "Requests of this tenant that may be open at once; more are answered with 429."
+_LOW, _HIGH = MAX_IN_FLIGHT_RANGE
+_ENABLED = "Whether its keys work; those of a disabled tenant are answered with 403."
+
+
+class TenantIn(Body):
+    """A new tenant; without `slo` it gets the default targets."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "chat", "slo": SLO_EXAMPLE, "max_in_flight": 64}]}
+    )
+    allowed: ClassVar[Mapping[str, str]] = {
+        "name": NAME_ALLOWED,
+        "max_in_flight": in_words(MAX_IN_FLIGHT_RANGE),
+    }
+
+    name: str = Field(strict=True, pattern=f"^{NAME.pattern}$", description=NAME_ALLOWED)
+    slo: SloIn | None = None
+    max_in_flight: int = Field(
+        DEFAULT_MAX_IN_FLIGHT, strict=True, ge=_LOW, le=_HIGH, description=_MAX_IN_FLIGHT
+    )
+
+
+class TenantPatch(Body):
+    """What is to change; what is left out stays."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"enabled": False}]})
+    allowed: ClassVar[Mapping[str, str]] = {
+        "enabled": "true and false",
+        "max_in_flight": in_words(MAX_IN_FLIGHT_RANGE),
+    }
+
+    enabled: bool | None = Field(None, strict=True, description=_ENABLED)
+    max_in_flight: int | None = Field(None, strict=True, ge=_LOW, le=_HIGH, description=_MAX_IN_FLIGHT)
+
+
+class TenantOut(BaseModel):
+    """A tenant with its present targets."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "chat",
+                    "enabled": True,
+                    "max_in_flight": 64,
+                    "slo": SLO_OUT_EXAMPLE,
+                    "created_at": "2026-01-31T12:00:00Z",
+                }
+            ]
+        }
+    )
+
+    name: str
+    enabled: bool = Field(description=_ENABLED)
+    max_in_flight: int = Field(description=_MAX_IN_FLIGHT)
+    slo: SloOut
+    created_at: datetime
+
+    @classmethod
+    def of(cls, tenant: Tenant, status: EngineStatus) -> Self:
+        """Convert for the answer."""
+        return cls(
+            name=tenant.name,
+            enabled=tenant.enabled,
+            max_in_flight=tenant.max_in_flight,
+            slo=SloOut.of(tenant.revision, in_force=has_reached(tenant.revision, status)),
+            created_at=tenant.created_at,
+        )
+
+
+def tenant_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineStatus]) -> APIRouter:
+    """The routes under `/tenants`."""
+    router = APIRouter(prefix="/tenants", tags=["tenants"])
+
+    @router.get("", responses=documented())
+    def list_tenants() -> list[TenantOut]:
+        """List all tenants, by name."""
+        status = engine_status()
+        return [TenantOut.of(tenant, status) for tenant in control_plane.list_tenants()]
+
+    @router.post("", status_code=201, responses=documented(409))
+    def create_tenant(body: TenantIn, response: Response) -> TenantOut:
+        """Create a tenant. It has no API key yet: issue one."""
+        slo = DEFAULT_SLO if body.slo is None else body.slo.to_core()
+        tenant = control_plane.create_tenant(body.name, slo, body.max_in_flight)
+        response.headers["Location"] = f"/api/v1/tenants/{tenant.name}"
+        return TenantOut.of(tenant, engine_status())
+
+    @router.get("/{name}", responses=documented(404))
+    def get_tenant(name: str) -> TenantOut:
+        """Show one tenant."""
+        return TenantOut.of(control_plane.get_tenant(name), engine_status())
+
+    @router.patch("/{name}", responses=documented(404))
+    def update_tenant(name: str, body: TenantPatch) -> TenantOut:
+        """Enable or disable a tenant, or change how many requests it may have open."""
+        tenant = control_plane.update_tenant(name, enabled=body.enabled, max_in_flight=body.max_in_flight)
+        return TenantOut.of(tenant, engine_status())
+
+    @router.delete("/{name}", status_code=204, responses=documented(404))
+    def delete_tenant(name: str) -> None:
+        """Delete a tenant with its keys and the history of its targets. Requests in flight finish."""
+        control_plane.delete_tenant(name)
+
+    return router
