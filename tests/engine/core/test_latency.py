@@ -44,7 +44,7 @@ def test_muxwise_equation_1_when_a_batch_has_two_requests() -> None:
     theta = PrefillCoefficients(
         per_new_squared_s=1.0, per_new_times_reused_s=10.0, per_new_s=100.0, fixed_s=7.0
     )
-    # 1*(100 + 400) + 10*(0 + 100) + 100*30 + 7
+    # By hand: 500 squared tokens, 100 pairs, 30 tokens, and the fixed part.
     assert theta.predict_s(shape) == 4507.0
 
 
@@ -64,7 +64,7 @@ def test_duetserve_roofline_is_memory_bound_when_compute_is_endless() -> None:
     model = RooflineModel(model=TOY, device=device(flops=1e30, bytes_per_s=1.0), overheads=NO_OVERHEADS)
     # Linear, bytes of 2 tokens: 2*2*((2+6) + (2+2) + (2+6) + (3+2)) = 100, and weights 2*(12+4+12+6) = 68.
     # Attention: queries and outputs 2*1*2*2*2 = 16, keys and values 2*1*2*2 * (9+2) = 88.
-    # Classifier: 2*5*2 = 20.
+    # The classifier moves 2*5*2 = 20.
     assert model.decode_s(DecodeShape(bs=2, reused_tokens=9), 10) == pytest.approx(292.0)
 
 

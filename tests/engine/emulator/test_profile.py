@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.emulator import fit
+from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, available_profiles, load_profile
+
+
+def test_the_shipped_profile_is_the_derived_one_when_it_is_made_again() -> None:
+    out = io.StringIO()
+    fit.main([DEFAULT_PROFILE], out.write)
+    again, shipped = json.loads(out.getvalue()), load_profile(DEFAULT_PROFILE)
+    assert again["provenance"] == shipped.provenance
+    assert again["provenance"].startswith("derived: roofline")
+    assert again["kv_capacity_tokens"] == shipped.kv_capacity_tokens
+    for made, kept in zip(again["solo_run"], shipped.solo_run, strict=True):
+        assert made["decode"]["fixed_s"] == pytest.approx(kept.decode.fixed_s, rel=1e-6)
+        assert made["prefill"]["per_new_s"] == pytest.approx(kept.prefill.per_new_s, rel=1e-6)
+
+
+def test_predictions_are_near_the_truth_when_batches_are_common() -> None:
+    profile = load_profile(DEFAULT_PROFILE)
+    for sms in (20, 36, 52, 68, 100, 132):
+        for shape in (DecodeShape(bs=16, reused_tokens=20_000), DecodeShape(bs=64, reused_tokens=100_000)):
+            truth = profile.truth.decode_s(shape, sms)
+            assert profile.predictor.decode_s(shape, sms) == pytest.approx(truth, rel=0.2)
+        for prompt in ((2000, 0), (12_000, 4000)):
+            batch = PrefillShape.of([prompt])
+            truth = profile.truth.prefill_s(batch, sms)
+            assert profile.predictor.prefill_s(batch, sms) == pytest.approx(truth, rel=0.1)
+
+
+def test_latency_falls_with_sms_when_the_partition_grows() -> None:
+    truth = load_profile(DEFAULT_PROFILE).truth
+    decode = [truth.decode_s(DecodeShape(bs=64, reused_tokens=100_000), sms) for sms in range(8, 133, 4)]
+    prefill = [truth.prefill_s(PrefillShape.of([(8000, 0)]), sms) for sms in range(8, 133, 4)]
+    assert decode == sorted(decode, reverse=True)
+    assert prefill == sorted(prefill, reverse=True)
+
+
+def test_the_shipped_ones_are_named_when_a_profile_is_unknown() -> None:
+    assert DEFAULT_PROFILE in available_profiles()
+    with pytest.raises(ProfileError, match="unknown profile 'h300'; shipped are h200-llama-8b"):
+        load_profile("h300")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"kv_capacity_tokens": "many"}, r"Expected `int`, got `str` - at `\$\.kv_capacity_tokens`"),
+        ({"kv_capacity_tokens": 0}, "kv_capacity_tokens must be positive"),
+        ({"format": 9}, "format is 9; this version reads 1"),
+        ({"provenance": "guessed"}, "provenance must start with"),
+        ({"contention_ratio": 2.0}, "contention_ratio must be within 0 and 1"),
+    ],
+)
+def test_the_field_is_named_when_a_profile_is_wrong(
+    tmp_path: Path, change: dict[str, object], told: str
+) -> None:
+    out = io.StringIO()
+    fit.main([DEFAULT_PROFILE], out.write)
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(json.loads(out.getvalue()) | change))
+    with pytest.raises(ProfileError, match=told):
+        load_profile(str(path))
+
+
+def test_the_file_is_named_when_it_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"absent\.json: cannot be read"):
+        load_profile(str(tmp_path / "absent.json"))
