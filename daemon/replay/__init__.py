@@ -1,0 +1,1 @@
+"""Replay a recorded trace in virtual time and report how each policy would have served it."""

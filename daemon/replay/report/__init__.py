@@ -1,0 +1,1 @@
+"""The HTML report: one file that works offline."""

@@ -1,0 +1,48 @@
+"""Colours that the colour-blind can tell apart and that stand out on white and on near-black.
+
+Lines and bars keep a contrast of 3:1 against both; lines also differ by dash.
+"""
+
+from __future__ import annotations
+
+from pdmuxd.engine.core.types import Reason
+
+POLICIES = ("#0072B2", "#D55E00", "#009E73", "#B8649B", "#8A7A00", "#6C7BD9")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+
+PREFILL = "#E69F00"
+DECODE = "#56B4E9"
+IDLE = "rgba(140,140,140,0.30)"
+TARGET = "#808080"
+
+# Paul Tol's "muted" scheme: nine hues told apart by all, and three greys.
+_REASONS = (
+    "#88CCEE",
+    "#332288",
+    "#DDCC77",
+    "#117733",
+    "#CC6677",
+    "#44AA99",
+    "#882255",
+    "#999933",
+    "#AA4499",
+    "#B0B0B0",
+    "#707070",
+    "#D8D8D8",
+)
+
+
+def policy_colour(index: int) -> str:
+    """The colour of the policy in that column; colours repeat after six, dashes do not."""
+    return POLICIES[index % len(POLICIES)]
+
+
+def policy_dash(index: int) -> str:
+    """The dash of the policy in that column."""
+    return DASHES[(index + index // len(POLICIES)) % len(DASHES)]
+
+
+def reason_colour(reason: str) -> str:
+    """The same reason has the same colour in every report."""
+    order = [str(known) for known in Reason]
+    return _REASONS[order.index(reason) % len(_REASONS)] if reason in order else _REASONS[-1]

@@ -1,0 +1,182 @@
+"""The rows of the result as text, for the terminal and for the report alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pdmuxd.daemon.replay.document import PolicyDocument, ReplayDocument
+from pdmuxd.daemon.replay.metrics import LENGTH_CLASSES, GroupAttainment, Metrics, Percentiles
+
+MAX_TENANT_ROWS = 8
+"""More tenants than this are in the JSON only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One metric: its name, what it means, and one text per policy."""
+
+    label: str
+    meaning: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Rows that belong together."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+_Cell = Callable[[Metrics], str]
+_Spec = tuple[str, str, _Cell]
+
+
+def sections(document: ReplayDocument) -> tuple[Section, ...]:
+    """All rows, in order. Labels are short enough for four policies in 80 columns."""
+    metrics = [policy.metrics for policy in document.policies]
+    built = [
+        _section(title, specs, metrics)
+        for title, specs in (
+            ("Requests", _requests()),
+            ("TTFT, ms", _ttft()),
+            ("TBT, ms", _percentiles("gap between two tokens", lambda m: m.tbt)),
+            ("Within target", _attainment(document)),
+            ("Good by prompt length", _by_length()),
+            ("Good by tenant", _by_tenant(metrics[0])),
+            ("Rates, per second", _rates()),
+            ("SM time", _sm_time()),
+            ("Engine", _engine()),
+        )
+        if specs
+    ]
+    return (*built, _durations(document.policies, metrics))
+
+
+def milliseconds(value: float) -> str:
+    """A whole number from 100 on, else one decimal; `never` if infinite."""
+    if math.isinf(value):
+        return "never"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def percent(ratio: float) -> str:
+    """One decimal, and never a rounded 100.0% of something that is not all."""
+    tenths = math.floor(ratio * 1000 + 1e-9) if ratio > 0.99 else round(ratio * 1000)
+    return f"{tenths / 10:.1f}%"
+
+
+def _section(title: str, specs: list[_Spec], metrics: list[Metrics]) -> Section:
+    return Section(
+        title=title,
+        rows=tuple(
+            Row(label=label, meaning=meaning, cells=tuple(cell(m) for m in metrics))
+            for label, meaning, cell in specs
+        ),
+    )
+
+
+def _requests() -> list[_Spec]:
+    return [
+        ("replayed", "requests that arrived at the engine", lambda m: f"{m.requests:,}"),
+        ("failed", "refused or aborted by the engine; misses everywhere", lambda m: f"{m.failed:,}"),
+        ("unfinished", "never ended; misses everywhere", lambda m: f"{m.unfinished:,}"),
+    ]
+
+
+def _percentiles(of: str, pick: Callable[[Metrics], Percentiles]) -> list[_Spec]:
+    return [
+        ("p50", f"median {of}", lambda m: milliseconds(pick(m).p50_ms)),
+        ("p90", f"90th percentile, {of}", lambda m: milliseconds(pick(m).p90_ms)),
+        ("p99", f"99th percentile, {of}", lambda m: milliseconds(pick(m).p99_ms)),
+        ("p99.9", f"99.9th percentile, {of}", lambda m: milliseconds(pick(m).p99_9_ms)),
+        ("max", f"largest {of}", lambda m: milliseconds(pick(m).max_ms)),
+    ]
+
+
+def _ttft() -> list[_Spec]:
+    per_1k = "99th percentile of TTFT divided by the thousands of prompt tokens that were not cached"
+    return [
+        *_percentiles("time from arrival to first token", lambda m: m.ttft),
+        ("p99 per 1K new", per_1k, lambda m: milliseconds(m.ttft_per_1k_new_tokens_p99_ms)),
+    ]
+
+
+def _attainment(document: ReplayDocument) -> list[_Spec]:
+    ratio = f"{document.slo.attainment_ratio * 100:g}%"
+    return [
+        ("TTFT", "share of requests", lambda m: percent(m.ttft_attainment_ratio)),
+        ("TBT", "share of all gaps that were owed", lambda m: percent(m.tbt_attainment_ratio)),
+        (f"both reach {ratio}", "the SLO's attainment", lambda m: "yes" if m.targets_met else "no"),
+        ("good requests", "TTFT and the request's own p99 gap", lambda m: percent(m.good_ratio)),
+        ("good, every gap", "TTFT and every single gap", lambda m: percent(m.good_strict_ratio)),
+    ]
+
+
+def _by_length() -> list[_Spec]:
+    return [
+        (f"{name} tokens", "share of good requests", _group_cell(lambda m: m.by_input_tokens, index))
+        for index, (name, _, _) in enumerate(LENGTH_CLASSES)
+    ]
+
+
+def _by_tenant(first: Metrics) -> list[_Spec]:
+    if not 1 < len(first.by_tenant) <= MAX_TENANT_ROWS:
+        return []
+    return [
+        (group.name, "share of good requests", _group_cell(lambda m: m.by_tenant, index))
+        for index, group in enumerate(first.by_tenant)
+    ]
+
+
+def _group_cell(pick: Callable[[Metrics], tuple[GroupAttainment, ...]], index: int) -> _Cell:
+    def cell(metrics: Metrics) -> str:
+        group = pick(metrics)[index]
+        return percent(group.good_ratio) if group.requests else "-"
+
+    return cell
+
+
+def _rates() -> list[_Spec]:
+    return [
+        (
+            "goodput, requests",
+            "good requests over the arrival span",
+            lambda m: f"{m.goodput_requests_per_s:.2f}",
+        ),
+        ("goodput, tokens", "their output tokens", lambda m: f"{m.goodput_output_tokens_per_s:,.0f}"),
+        ("requests", "finished requests over the makespan", lambda m: f"{m.throughput_requests_per_s:.2f}"),
+        ("input tokens", "prompt tokens, cached ones included", lambda m: f"{m.input_tokens_per_s:,.0f}"),
+        ("output tokens", "all tokens produced", lambda m: f"{m.output_tokens_per_s:,.0f}"),
+    ]
+
+
+def _sm_time() -> list[_Spec]:
+    return [
+        ("prefill", "share of SM-seconds of the makespan", lambda m: percent(m.prefill_sm_ratio)),
+        ("decode", "share of SM-seconds of the makespan", lambda m: percent(m.decode_sm_ratio)),
+        ("idle", "what neither used", lambda m: percent(m.idle_sm_ratio)),
+    ]
+
+
+def _engine() -> list[_Spec]:
+    return [
+        ("cache hits", "prompt tokens found in the prefix cache", lambda m: percent(m.cache_hit_ratio)),
+        ("steps", "decisions carried out", lambda m: f"{m.steps:,}"),
+        ("switches", "changes of the partition group", lambda m: f"{m.switches:,}"),
+        ("preemptions", "prefills set aside for a shorter one", lambda m: f"{m.preemptions:,}"),
+        ("retractions", "decodes put back for lack of KV memory", lambda m: f"{m.retractions:,}"),
+    ]
+
+
+def _durations(policies: tuple[PolicyDocument, ...], metrics: list[Metrics]) -> Section:
+    specs: list[_Spec] = [
+        ("arrivals", "first to last arrival, virtual", lambda m: f"{m.arrival_span_s:,.0f} s"),
+        ("makespan", "first arrival to last token, virtual", lambda m: f"{m.makespan_s:,.0f} s"),
+    ]
+    virtual = _section("Time", specs, metrics)
+    wall = tuple(f"{policy.wall_s:.1f} s" for policy in policies)
+    real = Row(label="replay took", meaning="real seconds on the machine that replayed it", cells=wall)
+    return Section(title=virtual.title, rows=(*virtual.rows, real))

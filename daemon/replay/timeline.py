@@ -1,0 +1,99 @@
+"""What the engine looked like over virtual time: SM shares, queue, KV and reasons, in equal intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_INTERVALS = 200
+"""As many as a plot can show; longer replays merge neighbours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The engine's counters at one instant; SM-seconds are totals since the start."""
+
+    now_s: float
+    running: int
+    waiting: int
+    kv_used_tokens: int
+    prefill_sm_s: float
+    decode_sm_s: float
+    step_s_by_reason: dict[str, float]
+    """Seconds of device work under each reason since the previous sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Intervals of virtual time. Shares are of the interval's SM time, or of its step time."""
+
+    end_s: NDArray[np.float64]
+    """Ends of the intervals; the first starts at 0."""
+    prefill_sm_ratio: NDArray[np.float64]
+    decode_sm_ratio: NDArray[np.float64]
+    running: NDArray[np.float64]
+    """The most in the interval, so that no peak is lost."""
+    waiting: NDArray[np.float64]
+    kv_used_ratio: NDArray[np.float64]
+    reason_ratio: dict[str, NDArray[np.float64]]
+    """Share of the interval's step time that was decided for each reason."""
+
+    @property
+    def idle_sm_ratio(self) -> NDArray[np.float64]:
+        """What neither prefill nor decode used."""
+        return np.maximum(0.0, 1.0 - self.prefill_sm_ratio - self.decode_sm_ratio)
+
+
+def summarise(
+    samples: Iterable[Sample], *, total_sms: int, kv_capacity_tokens: int, max_intervals: int = MAX_INTERVALS
+) -> Timeline:
+    """Merge samples, the first of which is taken at 0, into at most `max_intervals` intervals."""
+    taken = _without_repeats(samples)
+    edges = _edges(len(taken), max_intervals)
+    groups = [taken[low + 1 : high + 1] for low, high in pairwise(edges)]
+    at = [taken[edge] for edge in edges]
+    sm_s = np.diff([sample.now_s for sample in at]) * total_sms
+    seconds = [_merged(group) for group in groups]
+    totals = np.array([sum(by_reason.values()) for by_reason in seconds])
+    reasons = sorted({reason for by_reason in seconds for reason in by_reason})
+    return Timeline(
+        end_s=np.array([sample.now_s for sample in at[1:]]),
+        prefill_sm_ratio=np.diff([sample.prefill_sm_s for sample in at]) / sm_s,
+        decode_sm_ratio=np.diff([sample.decode_sm_s for sample in at]) / sm_s,
+        running=np.array([max(s.running for s in group) for group in groups], dtype=np.float64),
+        waiting=np.array([max(s.waiting for s in group) for group in groups], dtype=np.float64),
+        kv_used_ratio=np.array([max(s.kv_used_tokens for s in group) for group in groups])
+        / kv_capacity_tokens,
+        reason_ratio={
+            reason: np.array([by_reason.get(reason, 0.0) for by_reason in seconds])
+            / np.where(totals > 0, totals, 1.0)
+            for reason in reasons
+        },
+    )
+
+
+def _without_repeats(samples: Iterable[Sample]) -> list[Sample]:
+    """Drop samples of an instant that was sampled already: an interval has a length."""
+    taken: list[Sample] = []
+    for sample in samples:
+        if not taken or sample.now_s > taken[-1].now_s:
+            taken.append(sample)
+    return taken
+
+
+def _edges(count: int, max_intervals: int) -> list[int]:
+    step = max(1, -(-(count - 1) // max_intervals))
+    edges = list(range(0, count, step))
+    return edges if edges[-1] == count - 1 else [*edges, count - 1]
+
+
+def _merged(group: list[Sample]) -> dict[str, float]:
+    merged: dict[str, float] = {}
+    for sample in group:
+        for reason, seconds in sample.step_s_by_reason.items():
+            merged[reason] = merged.get(reason, 0.0) + seconds
+    return merged
