@@ -28,7 +28,11 @@ _Stop = Annotated[str, Meta(min_length=1)]
 _Stops = _Stop | list[_Stop]
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 TokenIdList = Annotated[list[Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]], Meta(min_length=1)]
-Prompts = Annotated[list[str] | list[TokenIdList], Meta(min_length=1, max_length=MAX_PROMPTS)]
+TextPrompts = Annotated[list[str], Meta(max_length=MAX_PROMPTS)]
+TokenIdPrompts = Annotated[list[TokenIdList], Meta(max_length=MAX_PROMPTS)]
+
+
+_ABSENT = msgspec.Raw(b"null")
 
 
 class CustomParams(msgspec.Struct):
@@ -88,7 +92,7 @@ class ChatBody(_OpenAiBody, kw_only=True):
 class CompletionBody(_OpenAiBody, kw_only=True):
     """POST /v1/completions."""
 
-    prompt: str | msgspec.Raw
+    prompt: msgspec.Raw
     best_of: _Positive | None = None
     echo: bool | None = None
     logprobs: int | None = None
@@ -114,8 +118,8 @@ class GenerateBody(msgspec.Struct, kw_only=True):
     """POST /generate."""
 
     text: str | list[str] | None = None
-    input_ids: msgspec.Raw | None = None
-    input_embeds: msgspec.Raw | None = None
+    input_ids: msgspec.Raw = _ABSENT
+    input_embeds: msgspec.Raw = _ABSENT
     sampling_params: SamplingParams | list[SamplingParams] | None = None
     stream: bool | None = None
     return_logprob: bool | list[bool] | None = None

@@ -11,11 +11,12 @@ from pdmuxd.engine.emulator.server.bodies import (
     CompletionBody,
     CustomParams,
     GenerateBody,
-    Prompts,
     Sampling,
     SamplingParams,
     StreamOptions,
+    TextPrompts,
     TokenIdList,
+    TokenIdPrompts,
     decode,
 )
 from pdmuxd.engine.emulator.server.refusals import refuse
@@ -25,11 +26,10 @@ def chat_call(body: ChatBody) -> Call:
     """Read a chat request. Raises: RequestError."""
     if body.logprobs:
         raise _unsupported("logprobs")
+    prompts = (_conversation(body.messages),)
     if body.max_completion_tokens is not None:
-        limit, limit_param = body.max_completion_tokens, "max_completion_tokens"
-    else:
-        limit, limit_param = body.max_tokens, "max_tokens"
-    return _openai_call(body, (_conversation(body.messages),), "messages", limit, limit_param)
+        return _openai_call(body, prompts, "messages", body.max_completion_tokens, "max_completion_tokens")
+    return _openai_call(body, prompts, "messages", body.max_tokens, "max_tokens")
 
 
 def completion_call(body: CompletionBody) -> Call:
@@ -41,16 +41,14 @@ def completion_call(body: CompletionBody) -> Call:
         raise _unsupported("logprobs")
     if body.best_of not in (None, 1):
         raise refuse("`best_of` must be 1", param="best_of")
-    prompts: tuple[str | list[int], ...]
-    prompts = (body.prompt,) if isinstance(body.prompt, str) else _prompts(bytes(body.prompt))
-    return _openai_call(body, prompts, "prompt", body.max_tokens, "max_tokens")
+    return _openai_call(body, _prompts(bytes(body.prompt)), "prompt", body.max_tokens, "max_tokens")
 
 
 def generate_call(body: GenerateBody) -> Call:
     """Read a request in SGLang's own form. Raises: RequestError."""
     if body.return_logprob:
         raise _unsupported("return_logprob")
-    if body.input_embeds is not None:
+    if bytes(body.input_embeds) != b"null":
         raise _unsupported("input_embeds")
     if isinstance(body.sampling_params, list):
         raise _no_batches("sampling_params")
@@ -125,24 +123,29 @@ def _content(message: ChatMessage, position: int) -> str:
 
 
 def _prompts(raw: bytes) -> tuple[str | list[int], ...]:
-    """A prompt that is not a text: token ids, or a list of texts or of token ids."""
+    """A text, token ids, or a list of either; the first characters tell which."""
+    if raw.startswith(b'"'):
+        return (decode(raw, str, field="prompt"),)
     if not raw.startswith(b"["):
         raise refuse("`prompt` must be a text, token ids, or a list of either", param="prompt")
-    first = raw[1:].lstrip()[:1]
-    if first not in (b'"', b"["):
-        return (decode(raw, TokenIdList, field="prompt"),)
-    return tuple(decode(raw, Prompts, field="prompt"))
+    match raw[1:65].lstrip()[:1]:
+        case b'"':
+            return tuple(decode(raw, TextPrompts, field="prompt"))
+        case b"[":
+            return tuple(decode(raw, TokenIdPrompts, field="prompt"))
+        case _:
+            return (decode(raw, TokenIdList, field="prompt"),)
 
 
 def _generate_prompt(body: GenerateBody) -> tuple[str | list[int], str]:
-    ids = None if body.input_ids is None or bytes(body.input_ids) == b"null" else bytes(body.input_ids)
-    if (body.text is None) == (ids is None):
+    ids = bytes(body.input_ids)
+    if (body.text is None) == (ids == b"null"):
         raise refuse("give either `text` or `input_ids`", param="text")
-    if ids is None:
+    if body.text is not None:
         if isinstance(body.text, list):
             raise _no_batches("text")
-        return body.text or "", "text"
-    if ids[1:].lstrip().startswith(b"["):
+        return body.text, "text"
+    if ids[1:65].lstrip().startswith(b"["):
         raise _no_batches("input_ids")
     return decode(ids, TokenIdList, field="input_ids"), "input_ids"
 

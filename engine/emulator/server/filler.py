@@ -10,14 +10,16 @@ from zlib import crc32
 
 _WORDS = {
     "D": "the a one each that this our some every no",
-    "A": "old quiet green small broad late early warm cold tall plain round dry calm new bright",
-    "N": "river stone house field road bird lamp tree boat wind hill door table garden cloud horse letter "
-    "song coat wall bread clock",
-    "V": "holds finds keeps sees turns moves leads meets opens brings takes calls waits",
+    "A": "quiet green small broad late warm cold tall plain round dry calm new grey",
+    "N": "river stone house field road bird lamp tree boat wind hill door table cloud horse song coat wall "
+    "bread clock",
+    "V": "holds finds keeps sees turns moves leads meets opens takes calls waits",
     "P": "under over near by past from along into after",
-    "B": "slowly again often then early soon twice alone",
+    "B": "again often then there soon twice alone",
     "C": "and but while so",
 }
+"""By kind: determiner, adjective, noun, verb, preposition, adverb, conjunction; at most five letters each,
+which is what one token holds."""
 _SENTENCES = (
     "D A N V D N P D N .",
     "D N V B , C D A N V D N .",
@@ -28,14 +30,9 @@ _SENTENCES = (
 _BOOK_SENTENCES = 2048
 
 
-def _lexicon() -> dict[str, tuple[str, ...]]:
-    """Words by kind; at most five letters each, which is what one token holds."""
-    return {kind: tuple(word for word in words.split() if len(word) <= 5) for kind, words in _WORDS.items()}
-
-
 def _write_book() -> tuple[tuple[bytes, ...], tuple[int, ...]]:
     """The book's tokens, and where its sentences start."""
-    words = _lexicon()
+    words = {kind: words.split() for kind, words in _WORDS.items()}
     tokens: list[bytes] = []
     starts: list[int] = []
     for number in range(_BOOK_SENTENCES):

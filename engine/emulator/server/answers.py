@@ -1,0 +1,104 @@
+"""What an answer is to the responder, and the form of SGLang's own endpoint.
+
+Streams are built from templates that are encoded once per request: a token costs a concatenation. The
+pieces of a plan are ASCII that JSON need not escape, so they go between prefix and suffix as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from pdmuxd.engine.emulator.server.delivery import Output
+from pdmuxd.engine.emulator.server.usage import finish_reason, text_of
+
+DONE = b"data: [DONE]\n\n"
+GAP = "\x00"
+"""Where a template's text goes; GAP_JSON is what it looks like encoded."""
+GAP_JSON = b"\\u0000"
+
+
+class Answer(Protocol):
+    """One response. `index` is the position of an output among the call's prompts."""
+
+    def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:
+        """Events of the tokens from `first` up to `stop`, one each."""
+
+    def ending(self, index: int, output: Output) -> bytes:
+        """The event that says why an output ended."""
+
+    def closing(self, outputs: Sequence[Output]) -> bytes:
+        """What follows when all outputs have ended."""
+
+    def whole(self, outputs: Sequence[Output]) -> bytes:
+        """The body of an answer without streaming."""
+
+
+class GenerateAnswer:
+    """/generate: one output, and every event carries the whole text so far."""
+
+    def __init__(self, response_id: str) -> None:
+        self._id = response_id
+        self._start_s = time.monotonic()
+        self._text = b""
+        self._head = self._tail = b""
+
+    def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:  # noqa: ARG002
+        """Events of tokens; that of the last one is `ending`, which carries the reason."""
+        if not self._head:
+            # Not before the first token: only then is it known what the prefix cache held.
+            result = b"data: " + msgspec.json.encode(self._result(output, GAP)) + b"\n\n"
+            self._head, _, self._tail = result.rpartition(GAP_JSON)
+        events = []
+        for i in range(first, stop):
+            self._text += output.plan.pieces[i]
+            if i + 1 < len(output.plan.pieces):
+                count = b',"completion_tokens":%d}}\n\n' % (i + 1)
+                events.append(self._head + self._text + self._tail.removesuffix(b"}}\n\n") + count)
+        return b"".join(events)
+
+    def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002
+        """The last event."""
+        return b"data: " + self.whole([output]) + b"\n\n"
+
+    def closing(self, outputs: Sequence[Output]) -> bytes:  # noqa: ARG002
+        """The end of the stream."""
+        return DONE
+
+    def whole(self, outputs: Sequence[Output]) -> bytes:
+        """The whole text with its facts."""
+        output = outputs[0]
+        result = self._result(output, text_of(output))
+        return msgspec.json.encode(
+            {
+                **result,
+                "meta_info": {
+                    **result["meta_info"],
+                    "finish_reason": _reason(output),
+                    "completion_tokens": output.produced,
+                    "e2e_latency": time.monotonic() - self._start_s,
+                },
+            }
+        )
+
+    def _result(self, output: Output, text: str) -> dict[str, Any]:
+        meta_info = {
+            "id": self._id,
+            "finish_reason": None,
+            "prompt_tokens": output.plan.prompt_tokens,
+            "cached_tokens": output.request.reused_tokens,
+        }
+        return {"text": text, "meta_info": meta_info}
+
+
+def _reason(output: Output) -> Mapping[str, Any]:
+    match finish_reason(output):
+        case "length":
+            return {"type": "length", "length": output.produced}
+        case "abort":
+            return {"type": "abort", "message": "the request was aborted"}
+        case reason:
+            return {"type": reason, "matched": output.plan.matched_stop}

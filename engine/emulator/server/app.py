@@ -1,0 +1,183 @@
+"""The HTTP application: SGLang's endpoints in front of a wall-clock driver."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.emulator.server import info
+from pdmuxd.engine.emulator.server.answers import Answer, GenerateAnswer
+from pdmuxd.engine.emulator.server.auth import BearerKey
+from pdmuxd.engine.emulator.server.bodies import (
+    AbortBody,
+    Call,
+    ChatBody,
+    CompletionBody,
+    GenerateBody,
+    decode,
+)
+from pdmuxd.engine.emulator.server.calls import chat_call, completion_call, generate_call
+from pdmuxd.engine.emulator.server.delivery import Inbox
+from pdmuxd.engine.emulator.server.driver import WallClockDriver
+from pdmuxd.engine.emulator.server.openai_answers import ChatAnswer, CompletionAnswer
+from pdmuxd.engine.emulator.server.planning import plan
+from pdmuxd.engine.emulator.server.refusals import error_response, handle_request_error, refuse
+from pdmuxd.engine.emulator.server.responses import EventStream, WholeAnswer
+
+MAX_BODY_BYTES = 64 * 2**20
+"""The gateway's own limit is lower; this one only keeps a stray client from filling the memory."""
+_ANY_MODEL = "default"
+"""The name that SGLang's own clients send when they know none."""
+
+_BodyT = TypeVar("_BodyT")
+
+
+def build_app(driver: WallClockDriver, *, model: str, version: str, key: str | None) -> Starlette:
+    """Build the application; `key` is what clients must send as a bearer token, None for no check."""
+    endpoints = _Endpoints(driver, model, version)
+    return Starlette(
+        routes=endpoints.routes(),
+        middleware=[Middleware(BearerKey, key=key)],
+        exception_handlers={RequestError: handle_request_error, HTTPException: _handle_http_error},
+    )
+
+
+class _Endpoints:
+    def __init__(self, driver: WallClockDriver, model: str, version: str) -> None:
+        self._driver = driver
+        self._model = model
+        self._version = version
+        self._created = int(time.time())
+
+    def routes(self) -> list[Route]:
+        """All paths."""
+        return [
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/completions", self.completions, methods=["POST"]),
+            Route("/generate", self.generate, methods=["POST", "PUT"]),
+            Route("/v1/models", self.models),
+            Route("/health", self.health),
+            Route("/server_info", self.server_info),
+            Route("/get_server_info", self.server_info),
+            Route("/model_info", self.model_info),
+            Route("/get_model_info", self.model_info),
+            Route("/abort_request", self.abort_request, methods=["POST"]),
+            Route("/flush_cache", self.flush_cache, methods=["GET", "POST"]),
+        ]
+
+    async def chat(self, request: Request) -> Response:
+        """POST /v1/chat/completions."""
+        body = await _read(request, ChatBody)
+        self._check_model(body.model)
+        call, response_id = chat_call(body), _id(body.rid)
+        return self._respond(call, response_id, ChatAnswer(call, response_id, self._model))
+
+    async def completions(self, request: Request) -> Response:
+        """POST /v1/completions."""
+        body = await _read(request, CompletionBody)
+        self._check_model(body.model)
+        call, response_id = completion_call(body), _id(body.rid)
+        return self._respond(call, response_id, CompletionAnswer(call, response_id, self._model))
+
+    async def generate(self, request: Request) -> Response:
+        """POST /generate."""
+        body = await _read(request, GenerateBody)
+        response_id = _id(body.rid)
+        return self._respond(generate_call(body), response_id, GenerateAnswer(response_id))
+
+    async def models(self, _: Request) -> Response:
+        """GET /v1/models."""
+        return _json(info.model_list(self._driver, self._model, self._created))
+
+    async def health(self, _: Request) -> Response:
+        """GET /health: 200 only while the engine's loop turns and takes requests."""
+        return Response(status_code=200 if self._driver.alive and not self._driver.draining else 503)
+
+    async def server_info(self, _: Request) -> Response:
+        """GET /get_server_info."""
+        return _json(info.server_info(self._driver, self._model, self._version))
+
+    async def model_info(self, _: Request) -> Response:
+        """GET /get_model_info."""
+        return _json(info.model_info(self._model))
+
+    async def abort_request(self, request: Request) -> Response:
+        """POST /abort_request: by id, or all. As in SGLang, an unknown id is no error."""
+        body = await _read(request, AbortBody)
+        if body.abort_all:
+            self._driver.abort_all()
+        elif body.rid:
+            self._driver.abort_id(body.rid)
+        else:
+            raise refuse("give `rid`, or `abort_all`: true", param="rid")
+        return Response(status_code=200)
+
+    async def flush_cache(self, _: Request) -> Response:
+        """POST /flush_cache: only while nothing is in flight."""
+        if self._driver.engine.flush_cache():
+            return PlainTextResponse("Cache flushed.\n")
+        return PlainTextResponse("Not flushed: requests are in flight.\n", status_code=400)
+
+    def _check_model(self, model: str | None) -> None:
+        if model not in (None, self._model, _ANY_MODEL):
+            raise refuse(
+                f"the model {model!r} is not served here; {self._model!r} is",
+                param="model",
+                code="model_not_found",
+                status=404,
+            )
+
+    def _respond(self, call: Call, response_id: str, answer: Answer) -> Response:
+        engine = self._driver.engine
+        plans = [
+            plan(
+                call,
+                prompt,
+                block_tokens=engine.block_tokens,
+                max_context_tokens=engine.profile.model.max_context_tokens,
+                position=position,
+            )
+            for position, prompt in enumerate(call.prompts)
+        ]
+        several = len(plans) > 1
+        ids = [f"{response_id}-choice-{i}" if several else response_id for i in range(len(plans))]
+        inbox = Inbox(every_token=call.stream)
+        outputs = self._driver.submit(ids, plans, tenant=call.tenant, inbox=inbox)
+        response = EventStream if call.stream else WholeAnswer
+        return response(self._driver, inbox, outputs, answer)
+
+
+async def _read(request: Request, body: type[_BodyT]) -> _BodyT:
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > MAX_BODY_BYTES:
+            raise refuse(f"the body is over {MAX_BODY_BYTES} bytes", code="body_too_large", status=413)
+    return decode(bytes(data), body)
+
+
+def _id(rid: str | None) -> str:
+    return rid or uuid.uuid4().hex
+
+
+def _json(value: Mapping[str, Any]) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+async def _handle_http_error(request: Request, error: Exception) -> Response:
+    """Unknown paths and methods, in the same shape as every other error."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - a narrowing: registered for this type alone
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    code = "method_not_allowed" if error.status_code == 405 else "not_found"
+    return error_response(refuse(message, status=error.status_code, code=code))

@@ -1,0 +1,103 @@
+"""How tokens get from the emulated engine to the responses that wait for them.
+
+Only counts travel: which text a token has was planned when its request arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.core.types import Decision
+from pdmuxd.engine.emulator.requests import EmulatedRequest
+from pdmuxd.engine.emulator.server.planning import Plan
+
+
+class Inbox:
+    """Where one HTTP response waits for its outputs: for every token, or only for their ends. One waiter."""
+
+    __slots__ = ("_every_token", "_waiter", "disconnected")
+
+    def __init__(self, *, every_token: bool) -> None:
+        self.disconnected = False
+        self._every_token = every_token
+        self._waiter: asyncio.Future[None] | None = None
+
+    def token(self) -> None:
+        """There is a new token."""
+        if self._every_token:
+            self.wake()
+
+    def wake(self) -> None:
+        """An output ended."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def disconnect(self) -> None:
+        """The client has gone."""
+        self.disconnected = True
+        self.wake()
+
+    async def changed(self) -> None:
+        """Wait for the next `wake`."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+
+class Output:
+    """One request's answer while it is produced."""
+
+    __slots__ = ("ended", "error", "inbox", "plan", "produced", "request")
+
+    def __init__(self, request: EmulatedRequest, plan: Plan, inbox: Inbox) -> None:
+        self.request = request
+        self.plan = plan
+        self.inbox = inbox
+        self.produced = 0
+        """Tokens produced so far."""
+        self.ended = False
+        self.error: RequestError | None = None
+        """Why it ended early, if that is an error to its client."""
+
+
+class Deliveries:
+    """The engine's observer: counts tokens per output and wakes who waits for them."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Output] = {}
+        """Outputs that have not ended, by request id."""
+        self._ended: list[EmulatedRequest] = []
+
+    def take_ended(self) -> list[EmulatedRequest]:
+        """The requests that ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def on_first_token(self, request: EmulatedRequest, now_s: float) -> None:  # noqa: ARG002
+        """Count one token."""
+        output = self.open[request.request_id]
+        output.produced += 1
+        output.inbox.token()
+
+    def on_decode_tokens(self, requests: Iterable[EmulatedRequest], now_s: float) -> None:  # noqa: ARG002
+        """Count one token each."""
+        outputs = self.open
+        for request in requests:
+            output = outputs[request.request_id]
+            output.produced += 1
+            output.inbox.token()
+
+    def on_end(self, request: EmulatedRequest, now_s: float) -> None:  # noqa: ARG002
+        """Let the response end, and keep the request for its record."""
+        output = self.open.pop(request.request_id)
+        output.ended = True
+        output.inbox.wake()
+        self._ended.append(request)
+
+    def on_step(self, decision: Decision, start_s: float, end_s: float) -> None:
+        """Ignore: steps are reported as records."""

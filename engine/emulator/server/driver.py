@@ -1,0 +1,194 @@
+"""The wall-clock driver: one task that owns the emulated engine and runs it as time passes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.emulator.engine import EmulatedEngine
+from pdmuxd.engine.emulator.requests import EmulatedRequest, TenantTarget
+from pdmuxd.engine.emulator.server.delivery import Deliveries, Inbox, Output
+from pdmuxd.engine.emulator.server.planning import Plan
+from pdmuxd.engine.emulator.server.refusals import refuse
+
+LATE_S = 0.005
+"""Waking up later than this after an event was due is counted as lag; event loops sleep in whole
+milliseconds, so less than that is their granularity."""
+_HEARTBEAT_S = 0.25
+_SHORTEST_SLEEP_S = 0.001
+_ALIVE_S = 5.0
+
+EndListener = Callable[[EmulatedRequest], None]
+
+
+class WallClockDriver:
+    """Runs an engine against the wall clock. All methods are for one event loop.
+
+    The engine's times are seconds since the driver was made. When the machine cannot keep up, everything
+    that was due is run at once, the lag is counted, and time goes on: it is never made up for.
+    """
+
+    def __init__(
+        self, engine: EmulatedEngine, deliveries: Deliveries, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.engine = engine
+        self.late_wakeups = 0
+        self.lag_s = 0.0
+        """Sum of the delays of the late wake-ups."""
+        self.draining = False
+        self.settings_version = 0
+        self.slo_versions: Mapping[str, int] = {}
+        """Per tenant, as of the settings in force."""
+        self._deliveries = deliveries
+        self._clock = clock
+        self._start_s = clock()
+        self._sleeper: asyncio.Future[bool] | None = None
+        self._emptied = asyncio.Event()
+        self._listeners: list[EndListener] = []
+        self._last_tick_s: float | None = None
+
+    def now_s(self) -> float:
+        """The engine's clock."""
+        return self._clock() - self._start_s
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop has turned recently."""
+        return self._last_tick_s is not None and self.now_s() - self._last_tick_s < _ALIVE_S
+
+    @property
+    def open_requests(self) -> int:
+        """Requests that have not ended."""
+        return len(self._deliveries.open)
+
+    def on_end(self, listener: EndListener) -> None:
+        """Call `listener` for each request soon after it ended."""
+        self._listeners.append(listener)
+
+    async def run(self) -> None:
+        """Turn until cancelled. Raises: EngineInvariantError if the emulator is defective."""
+        due_s = self.now_s()
+        while True:
+            now_s = self.now_s()
+            if now_s - due_s > LATE_S:
+                self.late_wakeups += 1
+                self.lag_s += now_s - due_s
+            self._advance(now_s)
+            self._last_tick_s = now_s
+            now_s = self.now_s()
+            sleep_s = min(max(self.engine.next_event_s() - now_s, _SHORTEST_SLEEP_S), _HEARTBEAT_S)
+            due_s = now_s + sleep_s
+            if await self._sleep(sleep_s):
+                due_s = math.inf
+
+    def submit(self, ids: Sequence[str], plans: Sequence[Plan], *, tenant: str, inbox: Inbox) -> list[Output]:
+        """Start one request per plan, all of them or none.
+
+        Raises: RequestError 503 while draining, 400 if an id is in use or a request cannot fit into the
+        KV pool.
+        """
+        if self.draining:
+            raise refuse(
+                "the engine is stopping and takes no new requests", status=503, code="engine_stopping"
+            )
+        for request_id in ids:
+            if request_id in self._deliveries.open:
+                raise refuse(f"`rid` {request_id!r} is in use by another request", param="rid")
+        now_s = self.now_s()
+        outputs = []
+        for request_id, plan in zip(ids, plans, strict=True):
+            request = EmulatedRequest(
+                request_id=request_id,
+                tenant=tenant,
+                arrival_s=now_s,
+                input_tokens=plan.prompt_tokens,
+                output_tokens=len(plan.pieces),
+                block_keys=plan.block_keys,
+            )
+            output = self._deliveries.open[request_id] = Output(request, plan, inbox)
+            outputs.append(output)
+            self.engine.submit(request, now_s)
+            if request.failure is not None:
+                self.abort(outputs)
+                self._report()
+                raise refuse(request.failure, code="kv_capacity_exceeded")
+        self._report()
+        self._wake()
+        return outputs
+
+    def abort(self, outputs: Sequence[Output], error: RequestError | None = None) -> None:
+        """End what has not ended; `error` is what their clients are told."""
+        now_s = self.now_s()
+        for output in outputs:
+            if not output.ended:
+                output.error = error
+                self.engine.abort(output.request.request_id, now_s)
+        self._report()
+        self._wake()
+
+    def abort_id(self, request_id: str) -> bool:
+        """End a request by its id, or all of a call's by their common id; False if there is none."""
+        outputs = [
+            output
+            for name, output in self._deliveries.open.items()
+            if name == request_id or name.startswith(f"{request_id}-choice-")
+        ]
+        self.abort(outputs)
+        return bool(outputs)
+
+    def abort_all(self, error: RequestError | None = None) -> None:
+        """End everything."""
+        self.abort(list(self._deliveries.open.values()), error)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no new requests, and wait until none is open, for at most `timeout_s`."""
+        self.draining = True
+        if self._deliveries.open:
+            self._emptied.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), timeout_s)
+
+    def apply_settings(self, *, version: int, policy: str, slos: Mapping[str, TenantTarget]) -> None:
+        """Put settings in force. Raises: PolicyError or PartitionError, and changes nothing."""
+        self._advance(self.now_s())
+        self.engine.apply_settings(version=version, policy=policy, slos=slos)
+        self.settings_version = version
+        self.slo_versions = {tenant: target.version for tenant, target in slos.items()}
+        self._wake()
+
+    def _advance(self, now_s: float) -> None:
+        self.engine.advance(now_s)
+        self._report()
+
+    def _report(self) -> None:
+        for request in self._deliveries.take_ended():
+            for listener in self._listeners:
+                listener(request)
+        if not self._deliveries.open:
+            self._emptied.set()
+
+    def _wake(self) -> None:
+        """Cut the present sleep short. The task never yields elsewhere, so no news can be missed."""
+        if self._sleeper is not None:
+            _resolve(self._sleeper, True)
+
+    async def _sleep(self, sleep_s: float) -> bool:
+        """Sleep; True if something new cut it short."""
+        loop = asyncio.get_running_loop()
+        self._sleeper = loop.create_future()
+        # Rounded up to what event loops can sleep, or they wake up just before the event.
+        timer = loop.call_later(math.ceil(sleep_s * 1000.0) / 1000.0, _resolve, self._sleeper, False)
+        try:
+            return await self._sleeper
+        finally:
+            timer.cancel()
+            self._sleeper = None
+
+
+def _resolve(sleeper: asyncio.Future[bool], woken: bool) -> None:
+    if not sleeper.done():
+        sleeper.set_result(woken)

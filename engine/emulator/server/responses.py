@@ -1,0 +1,108 @@
+"""The responses that wait for the emulated engine, and abort there when their client goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pdmuxd.engine.emulator.server.answers import DONE, Answer
+from pdmuxd.engine.emulator.server.delivery import Inbox, Output
+from pdmuxd.engine.emulator.server.driver import WallClockDriver
+from pdmuxd.engine.emulator.server.refusals import error_event, error_response
+
+_EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+
+
+class _WaitingResponse(Response):
+    """Aborts what has not ended when it is left, for whatever cause."""
+
+    def __init__(
+        self, driver: WallClockDriver, inbox: Inbox, outputs: Sequence[Output], answer: Answer
+    ) -> None:
+        super().__init__()
+        self._driver = driver
+        self._inbox = inbox
+        self._outputs = outputs
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with _disconnection(receive, self._inbox):
+                await self.respond(scope, receive, send)
+        finally:
+            self._driver.abort(self._outputs)
+
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; return early if the client has gone."""
+        raise NotImplementedError
+
+
+class EventStream(_WaitingResponse):
+    """Server-sent events, sent as the engine produces tokens."""
+
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send what there is, wait for more, until all outputs have ended."""
+        await send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM})
+        delivered = [0] * len(self._outputs)
+        open_outputs = set(range(len(self._outputs)))
+        while open_outputs and not self._inbox.disconnected:
+            events = self._news(delivered, open_outputs)
+            if events:
+                await send({"type": "http.response.body", "body": events, "more_body": bool(open_outputs)})
+            else:
+                await self._inbox.changed()
+
+    def _news(self, delivered: list[int], open_outputs: set[int]) -> bytes:
+        """Events not sent yet, up to the end of the stream if nothing is left open."""
+        events = []
+        for i in sorted(open_outputs):
+            output = self._outputs[i]
+            if output.produced > delivered[i]:
+                events.append(self._answer.tokens(i, output, delivered[i], output.produced))
+                delivered[i] = output.produced
+            if output.ended:
+                open_outputs.discard(i)
+                if output.error is not None:
+                    open_outputs.clear()
+                    return b"".join([*events, error_event(output.error), DONE])
+                events.append(self._answer.ending(i, output))
+        if not open_outputs:
+            events.append(self._answer.closing(self._outputs))
+        return b"".join(events)
+
+
+class WholeAnswer(_WaitingResponse):
+    """One JSON body, sent when all outputs have ended."""
+
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wait for the end, and answer."""
+        while not all(output.ended for output in self._outputs):
+            if self._inbox.disconnected:
+                return
+            await self._inbox.changed()
+        errors = [output.error for output in self._outputs if output.error is not None]
+        if errors:
+            response = error_response(errors[0])
+        else:
+            response = Response(self._answer.whole(self._outputs), media_type="application/json")
+        await response(scope, receive, send)
+
+
+@asynccontextmanager
+async def _disconnection(receive: Receive, inbox: Inbox) -> AsyncIterator[None]:
+    """Tell `inbox` when the client goes away."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        inbox.disconnect()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()

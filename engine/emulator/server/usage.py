@@ -1,0 +1,31 @@
+"""The facts about outputs that every kind of answer states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pdmuxd.engine.emulator.requests import Phase
+from pdmuxd.engine.emulator.server.delivery import Output
+
+
+def usage_of(outputs: Sequence[Output], *, produced_tokens: int | None = None) -> Mapping[str, Any]:
+    """OpenAI's usage object over all outputs of a response, or after `produced_tokens` of it."""
+    prompt = sum(output.plan.prompt_tokens for output in outputs)
+    completion = sum(output.produced for output in outputs) if produced_tokens is None else produced_tokens
+    return {
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + completion,
+        "completion_tokens": completion,
+        "prompt_tokens_details": {"cached_tokens": sum(output.request.reused_tokens for output in outputs)},
+    }
+
+
+def finish_reason(output: Output) -> str:
+    """`stop`, `length`, or `abort` if it was ended before its time."""
+    return output.plan.finish_reason if output.request.phase is Phase.FINISHED else "abort"
+
+
+def text_of(output: Output) -> str:
+    """The text produced so far."""
+    return b"".join(output.plan.pieces[: output.produced]).decode("ascii")
