@@ -21,6 +21,7 @@ from pdmuxd.engine.core.types import (
     PrefillShape,
 )
 from pdmuxd.engine.emulator.batches import Admitted
+from pdmuxd.engine.emulator.graphs import padded
 from pdmuxd.engine.emulator.machine import Machine
 from pdmuxd.engine.emulator.telemetry import Step
 
@@ -271,11 +272,10 @@ class Host:
         m = self._m
         if ahead:
             m.make_room()
-        shape: DecodeShape = m.decode.shape
         sms = step.partition.decode_sms
         if sms <= 0:
             raise EngineInvariantError("decode was launched on a group without decode SMs")
-        cost = m.profile.truth.decode_cost(shape, sms)
+        cost = m.profile.truth.decode_cost(padded(m.decode.shape), sms)
         launch_s = 0.0 if ahead else m.profile.overheads.graph_launch_s + extra_s
         m.device.launch(m.device.decode, solo_s=cost.seconds + launch_s, sms=sms, hbm_bytes=cost.hbm_bytes)
         self._wait = Wait.DECODE
