@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pdmuxd.engine.link.messages import EngineStats, Hello, RequestRecord
+from pdmuxd.controlplane.status import EngineState
+from pdmuxd.engine.link.messages import RequestRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,19 +20,13 @@ class EngineAddress:
 
 
 class EngineListener(Protocol):
-    """Is told what happens to the engine; called in the event loop, must not block or raise."""
+    """Is told what happens to the engine; called in the event loop, must neither block nor raise."""
 
     def on_serving(self, address: EngineAddress) -> None:
-        """Requests may be sent to `address`."""
+        """Requests may be sent to `address`, until the next call of `on_state`."""
 
-    def on_gone(self, state: str, reason: str) -> None:
-        """The last address is no longer valid: `state` is `starting`, `draining` or `down`."""
-
-    def on_hello(self, hello: Hello) -> None:
-        """An engine introduced itself."""
-
-    def on_stats(self, stats: EngineStats) -> None:
-        """A heartbeat."""
+    def on_state(self, state: EngineState, reason: str | None) -> None:
+        """The engine is now `starting`, `draining` or `down`."""
 
     def on_request(self, record: RequestRecord) -> None:
         """A request ended in the engine."""

@@ -1,0 +1,97 @@
+"""The engine that a killed daemon left behind: remembered in a file, recognised, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+
+from pdmuxd.daemon.supervisor import procfs
+from pdmuxd.engine.core.errors import EngineError
+
+_EXIT_TIMEOUT_S = 5.0
+
+
+class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Which process the engine is; three facts, because process ids are given again."""
+
+    pid: int
+    start_ticks: int
+    command: tuple[str, ...]
+
+    def is_running(self) -> bool:
+        """Whether that very process still runs."""
+        return (
+            procfs.start_ticks(self.pid) == self.start_ticks and procfs.command_line(self.pid) == self.command
+        )
+
+
+def remember(path: Path, pid: int) -> None:
+    """Write down the engine that was just started; nothing is written if it has already ended."""
+    ticks, command = procfs.start_ticks(pid), procfs.command_line(pid)
+    if ticks is None or not command:
+        return
+    record = EngineRecord(pid=pid, start_ticks=ticks, command=command)
+    unfinished = path.with_suffix(".new")
+    unfinished.write_bytes(msgspec.json.encode(record))
+    unfinished.replace(path)
+
+
+def forget(path: Path) -> None:
+    """The engine has ended."""
+    path.unlink(missing_ok=True)
+
+
+async def end_orphan(path: Path) -> int | None:
+    """Kill the engine that `path` remembers, with its children; returns its pid, None if there is none.
+
+    Nobody can use it: its clients were connected through the daemon that died.
+    Raises: EngineError if it does not go away.
+    """
+    record = _recall(path)
+    if record is None:
+        forget(path)
+        return None
+    try:
+        pidfd = os.pidfd_open(record.pid)
+    except ProcessLookupError:
+        forget(path)
+        return None
+    try:
+        # The descriptor is taken first: it stays with the process that was looked at.
+        if not record.is_running():
+            return None
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(record.pid, signal.SIGKILL)
+        await _exited(pidfd, record.pid)
+    finally:
+        os.close(pidfd)
+        forget(path)
+    return record.pid
+
+
+def _recall(path: Path) -> EngineRecord | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=EngineRecord)
+    except (FileNotFoundError, msgspec.DecodeError):
+        # A file that cannot be read names nobody; killing by guess would be worse than an orphan, which
+        # ends by itself soon after its parent.
+        return None
+
+
+async def _exited(pidfd: int, pid: int) -> None:
+    loop = asyncio.get_running_loop()
+    gone = asyncio.Event()
+    loop.add_reader(pidfd, gone.set)
+    try:
+        async with asyncio.timeout(_EXIT_TIMEOUT_S):
+            await gone.wait()
+    except TimeoutError:
+        raise EngineError(f"the engine {pid} that an earlier daemon left does not end") from None
+    finally:
+        loop.remove_reader(pidfd)

@@ -1,0 +1,57 @@
+"""What to start, and with which limits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+KEY_VARIABLE = "PDMUXD_ENGINE_API_KEY"
+HOST = "127.0.0.1"
+
+Command = Callable[[int, str, int], Sequence[str]]
+"""From (port, link address, the daemon's pid) to the command line of an engine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePlan:
+    """Everything that the supervisor needs to run engines one after the other."""
+
+    command: Command
+    state_dir: Path
+    """Holds engine.json and engine.log."""
+    runtime_dir: Path
+    """Holds the link's socket; private to this user, and short (a socket's path has at most 107 bytes)."""
+    start_timeout_s: float
+    backoff_initial_s: float
+    backoff_max_s: float
+    stop_grace_s: float = 5.0
+    """Between asking an engine to end and killing it."""
+    heartbeat_timeout_s: float = 30.0
+    """A serving engine that sends nothing for this long hangs and is replaced."""
+
+    @property
+    def record_path(self) -> Path:
+        """Which process the engine is."""
+        return self.state_dir / "engine.json"
+
+    @property
+    def log_path(self) -> Path:
+        """What the engine prints."""
+        return self.state_dir / "engine.log"
+
+
+def emulator_command(*, profile: str, policy: str, served_model: str | None) -> Command:
+    """The command of the emulated engine."""
+
+    def command(port: int, link: str, parent_pid: int) -> Sequence[str]:
+        # -P: a folder called `pdmuxd` in the current directory must not be taken for the package.
+        arguments = [sys.executable, "-P", "-m", "pdmuxd.engine.emulator.server"]
+        arguments += ["--host", HOST, "--port", str(port), "--link", link, "--parent-pid", str(parent_pid)]
+        arguments += ["--profile", profile, "--policy", policy]
+        if served_model is not None:
+            arguments += ["--served-model", served_model]
+        return arguments
+
+    return command

@@ -1,0 +1,28 @@
+"""Who a process is, from /proc: a process id alone may have been given to another process since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_START_TIME_FIELD = 22
+"""Of /proc/PID/stat, counted from 1: clock ticks from boot to the start of the process (proc(5))."""
+
+
+def start_ticks(pid: int) -> int | None:
+    """When `pid` started, in clock ticks since boot; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    # The second field is the command's name in parentheses, and may hold spaces and parentheses itself.
+    after_name = stat.rpartition(")")[2].split()
+    return int(after_name[_START_TIME_FIELD - 3])
+
+
+def command_line(pid: int) -> tuple[str, ...] | None:
+    """The arguments that `pid` was started with; None if there is no such process, empty for a zombie."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    return tuple(part.decode(errors="surrogateescape") for part in raw.split(b"\0")[:-1])

@@ -1,0 +1,165 @@
+"""The life of one engine process, from its start to the reason of its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from asyncio.subprocess import Process
+from collections.abc import Callable
+
+import aiohttp
+import structlog
+
+from pdmuxd.daemon.supervisor import child, orphan
+from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
+from pdmuxd.daemon.supervisor.enginelog import EngineLog
+from pdmuxd.daemon.supervisor.plan import HOST, KEY_VARIABLE, EnginePlan
+from pdmuxd.daemon.supervisor.race import until_first_ends
+from pdmuxd.daemon.supervisor.sync import SettingsSync
+from pdmuxd.engine.core.errors import EngineError, EngineLostError, LinkError
+from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, RequestRecord
+from pdmuxd.engine.link.socket import DaemonEnd
+
+_HEALTH_PERIOD_S = 0.05
+_HEALTH_TIMEOUT_S = 2.0
+_HOUSEKEEPING_PERIOD_S = 1.0
+
+log = structlog.get_logger("pdmuxd.supervisor")
+
+
+class EngineRun:
+    """One engine. `run` ends only by raising, or by being cancelled; either way the process is gone then."""
+
+    def __init__(
+        self,
+        plan: EnginePlan,
+        *,
+        sync: SettingsSync,
+        engine_log: EngineLog,
+        listener: EngineListener,
+        on_serving: Callable[[], None],
+    ) -> None:
+        self.pid: int | None = None
+        self.hello: Hello | None = None
+        self.stats: EngineStats | None = None
+        self.stop_grace_s = plan.stop_grace_s
+        self._plan = plan
+        self._sync = sync
+        self._log = engine_log
+        self._listener = listener
+        self._on_serving = on_serving
+        self._greeted = asyncio.Event()
+        self._heard_s = time.monotonic()
+        self._serving = False
+
+    async def run(self) -> None:
+        """Start the engine and stay with it. Raises: EngineError saying why it ended."""
+        port = child.free_port(HOST)
+        key = secrets.token_urlsafe(32)
+        socket_path = self._plan.runtime_dir / f"engine-{secrets.token_hex(4)}.sock"
+        link = DaemonEnd(f"ipc://{socket_path}")
+        try:
+            process = await self._start(port, f"ipc://{socket_path}", key)
+            self.pid = process.pid
+            try:
+                orphan.remember(self._plan.record_path, process.pid)
+                await until_first_ends(
+                    self._until_exit(process),
+                    self._read(link),
+                    self._sync.run(link),
+                    self._serve(f"http://{HOST}:{port}", key),
+                )
+            finally:
+                self._sync.forget_engine()
+                try:
+                    await child.end(process, grace_s=self.stop_grace_s)
+                finally:
+                    orphan.forget(self._plan.record_path)
+        finally:
+            link.close()
+            socket_path.unlink(missing_ok=True)
+
+    async def _start(self, port: int, link: str, key: str) -> Process:
+        command = self._plan.command(port, link, os.getpid())
+        environment = child.engine_environment({KEY_VARIABLE: key})
+        descriptor = self._log.open()
+        try:
+            return await child.start(command, environment=environment, log=descriptor)
+        except OSError as error:
+            raise EngineError(f"the engine cannot be started: {command[0]}: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
+
+    async def _until_exit(self, process: Process) -> None:
+        how = child.describe_exit(await process.wait())
+        if self._serving:
+            raise EngineLostError(f"the engine {how}")
+        raise EngineError(f"the engine {how} while starting; its last words: {self._log.last_words()}")
+
+    async def _read(self, link: DaemonEnd) -> None:
+        while True:
+            try:
+                message = await link.receive()
+            except LinkError as error:
+                if self.hello is None:
+                    raise EngineError(f"the engine cannot be understood: {error}") from error
+                log.warning("unreadable message from the engine", reason=str(error))
+                continue
+            self._heard_s = time.monotonic()
+            match message:
+                case Hello():
+                    self.hello = message
+                    self._greeted.set()
+                case Ack():
+                    self._sync.on_ack(message)
+                case EngineStats():
+                    self.stats = message
+                case RequestRecord():
+                    self._listener.on_request(message)
+
+    async def _serve(self, base_url: str, key: str) -> None:
+        try:
+            async with asyncio.timeout(self._plan.start_timeout_s):
+                await self._greeted.wait()
+                await _healthy(base_url)
+                await self._sync.wait_settled()
+        except TimeoutError:
+            raise EngineError(
+                f"the engine did not serve within {self._plan.start_timeout_s:g} s "
+                f"(engine.start_timeout_s); its last words: {self._log.last_words()}"
+            ) from None
+        if self._sync.refusal is not None:
+            raise EngineError(self._sync.refusal)
+        models = frozenset({self.hello.model}) if self.hello is not None else frozenset[str]()
+        self._serving = True
+        self._on_serving()
+        self._listener.on_serving(EngineAddress(base_url=base_url, api_key=key, models=models))
+        await self._keep_watch()
+
+    async def _keep_watch(self) -> None:
+        self._heard_s = time.monotonic()
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_PERIOD_S)
+            silent_s = time.monotonic() - self._heard_s
+            if silent_s > self._plan.heartbeat_timeout_s:
+                self.stop_grace_s = 0.0  # it would not hear a request to end either
+                raise EngineLostError(f"the engine was silent for {silent_s:.0f} s and was stopped")
+            if await asyncio.to_thread(self._log.bound):
+                log.info("engine log turned over", path=str(self._log.path))
+
+
+async def _healthy(base_url: str) -> None:
+    """Wait until the engine's /health answers 200."""
+    timeout = aiohttp.ClientTimeout(total=_HEALTH_TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        while True:
+            try:
+                async with session.get(f"{base_url}/health") as response:
+                    if response.status == 200:
+                        return
+            except (aiohttp.ClientError, OSError):
+                # Not listening yet; TimeoutError is an OSError.
+                log.debug("engine not healthy yet")
+            await asyncio.sleep(_HEALTH_PERIOD_S)

@@ -1,0 +1,163 @@
+"""Keeps an engine running: starts it, watches it, starts it again, and says in which state it is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from pdmuxd.controlplane.status import EngineState, EngineStatus
+from pdmuxd.daemon.supervisor.address import EngineListener
+from pdmuxd.daemon.supervisor.backoff import Backoff
+from pdmuxd.daemon.supervisor.enginelog import EngineLog
+from pdmuxd.daemon.supervisor.orphan import end_orphan
+from pdmuxd.daemon.supervisor.plan import EnginePlan
+from pdmuxd.daemon.supervisor.run import EngineRun
+from pdmuxd.daemon.supervisor.sync import SettingsSync
+from pdmuxd.engine.core.errors import EngineError, LinkError
+from pdmuxd.engine.link.messages import EngineSettings
+
+# From each state, the states that may follow.
+TRANSITIONS: dict[EngineState, tuple[EngineState, ...]] = {
+    "starting": ("serving", "down", "draining"),
+    "serving": ("down", "draining"),
+    "down": ("starting", "draining"),
+    "draining": ("down",),
+}
+
+log = structlog.get_logger("pdmuxd.supervisor")
+
+
+class Supervisor:
+    """Runs one engine at a time, in a task of its own, between `start` and `stop`."""
+
+    def __init__(self, plan: EnginePlan, *, settings: EngineSettings, listener: EngineListener) -> None:
+        self._plan = plan
+        self._listener = listener
+        self._sync = SettingsSync(settings)
+        self._log = EngineLog(plan.log_path)
+        self._backoff = Backoff(initial_s=plan.backoff_initial_s, max_s=plan.backoff_max_s)
+        self._state: EngineState = "starting"
+        self._since_s = time.time()
+        self._serving_s: float | None = None
+        self._run: EngineRun | None = None
+        self._started_runs = 0
+        self._last_error: str | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """End what an earlier daemon left behind and start the first engine; does not wait until it serves.
+
+        Raises: EngineError if the earlier engine does not go away.
+        """
+        orphan = await end_orphan(self._plan.record_path)
+        if orphan is not None:
+            log.warning("ended the engine that an earlier daemon left", pid=orphan)
+        self._task = asyncio.create_task(self._keep_running(), name="supervisor")
+
+    def want(self, settings: EngineSettings) -> None:
+        """Bring `settings` into force in the engine, and in every later one."""
+        self._sync.want(settings)
+
+    def begin_drain(self) -> None:
+        """Say that the end is near; the engine goes on, but will not be started again."""
+        if self._state != "draining":
+            self._enter("draining", None)
+
+    async def stop(self, *, at_once: bool = False) -> None:
+        """End the engine, by killing it if `at_once`, and stay down."""
+        if self._state != "down":
+            self.begin_drain()
+        if self._run is not None and at_once:
+            self._run.stop_grace_s = 0.0
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        if self._state != "down":
+            self._enter("down", "stopped")
+
+    def is_alive(self) -> bool:
+        """Whether somebody watches the engine; if not, the daemon is of no use."""
+        return self._task is not None and not self._task.done()
+
+    def not_ready_because(self) -> str | None:
+        """None if requests are served under the settings that are wanted, else why not."""
+        if self._state != "serving":
+            return f"the engine is {self._state}" + (f": {self._last_error}" if self._last_error else "")
+        if not self._sync.in_force:
+            behind = f"settings {self._sync.wanted_version} are not in force yet"
+            return self._sync.refusal or behind
+        return None
+
+    async def wait_serving(self) -> None:
+        """Wait until an engine serves."""
+        while self._state != "serving":
+            await self._changed.wait()
+
+    def status(self) -> EngineStatus:
+        """The engine as the control plane and the metrics show it; callable from any thread."""
+        run = self._run
+        return EngineStatus(
+            state=self._state,
+            since_s=self._since_s,
+            pid=run.pid if run is not None else None,
+            restarts=max(0, self._started_runs - 1),
+            hello=run.hello if run is not None else None,
+            stats=run.stats if run is not None else None,
+            acked_version=self._sync.acked_version,
+            wanted_version=self._sync.wanted_version,
+            last_error=self._sync.refusal or self._last_error,
+        )
+
+    async def _keep_running(self) -> None:
+        while True:
+            self._last_error = await self._one_engine()
+            if self._state == "draining":
+                self._enter("down", self._last_error)
+                return
+            served_s = 0.0 if self._serving_s is None else time.monotonic() - self._serving_s
+            delay_s = self._backoff.delay_s(served_s=served_s)
+            log.error("engine is down", reason=self._last_error, next_start_s=delay_s)
+            self._enter("down", self._last_error)
+            await asyncio.sleep(delay_s)
+            self._enter("starting", self._last_error)
+
+    async def _one_engine(self) -> str:
+        """Run one engine to its end and say why it ended."""
+        self._serving_s = None
+        self._started_runs += 1
+        self._run = EngineRun(
+            self._plan,
+            sync=self._sync,
+            engine_log=self._log,
+            listener=self._listener,
+            on_serving=self._on_serving,
+        )
+        try:
+            await self._run.run()
+        except (EngineError, LinkError) as error:
+            return str(error)
+        except Exception as error:
+            # The one broad handler: whatever a single engine's life brings, the next engine is started.
+            log.exception("engine run failed unexpectedly")
+            return f"unexpected {type(error).__name__}: {error}"
+        finally:
+            self._run = None
+        return "the engine ended"
+
+    def _on_serving(self) -> None:
+        self._serving_s = time.monotonic()
+        self._last_error = None
+        if self._state == "starting":
+            self._enter("serving", None)
+
+    def _enter(self, state: EngineState, reason: str | None) -> None:
+        if state not in TRANSITIONS[self._state]:
+            raise EngineError(f"the engine cannot go from {self._state} to {state}")
+        self._state, self._since_s = state, time.time()
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if state != "serving":
+            self._listener.on_state(state, reason)

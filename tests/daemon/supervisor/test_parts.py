@@ -1,0 +1,158 @@
+"""The supervisor's parts, each alone."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdmuxd.daemon.supervisor import orphan, procfs
+from pdmuxd.daemon.supervisor.backoff import HEALTHY_S, Backoff
+from pdmuxd.daemon.supervisor.child import describe_exit, engine_environment
+from pdmuxd.daemon.supervisor.enginelog import EngineLog
+from pdmuxd.daemon.supervisor.plan import emulator_command
+from pdmuxd.daemon.supervisor.race import until_first_ends
+
+
+def test_delays_double_up_to_the_limit_when_engines_keep_failing():
+    backoff = Backoff(initial_s=0.5, max_s=3.0)
+    assert [backoff.delay_s(served_s=0.0) for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+
+def test_delays_start_anew_when_an_engine_was_healthy():
+    backoff = Backoff(initial_s=0.5, max_s=30.0)
+    for _ in range(4):
+        backoff.delay_s(served_s=HEALTHY_S - 1)
+    assert backoff.delay_s(served_s=HEALTHY_S) == 0.5
+
+
+@given(st.floats(0.001, 10), st.floats(0.001, 100), st.lists(st.floats(0, 120), max_size=200))
+def test_a_delay_is_never_longer_than_the_limit(initial_s, max_s, served):
+    backoff = Backoff(initial_s=initial_s, max_s=max_s)
+    assert all(0 < backoff.delay_s(served_s=served_s) <= max_s for served_s in served)
+
+
+@pytest.fixture
+def sleeper():
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+async def test_the_remembered_process_is_killed(tmp_path, sleeper):
+    path = tmp_path / "engine.json"
+    orphan.remember(path, sleeper.pid)
+    assert await orphan.end_orphan(path) == sleeper.pid
+    assert sleeper.wait() == -signal.SIGKILL
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("change", [{"start_ticks": 1}, {"command": ("other",)}])
+async def test_another_process_is_spared_when_its_id_was_given_again(tmp_path, sleeper, change):
+    path = tmp_path / "engine.json"
+    orphan.remember(path, sleeper.pid)
+    record = msgspec.json.decode(path.read_bytes(), type=orphan.EngineRecord)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, **change)))
+    assert await orphan.end_orphan(path) is None
+    assert sleeper.poll() is None
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"pid": "x"}', b"\xff"])
+async def test_nobody_is_killed_when_the_record_cannot_be_read(tmp_path, content):
+    path = tmp_path / "engine.json"
+    if content is not None:
+        path.write_bytes(content)
+    assert await orphan.end_orphan(path) is None
+    assert not path.exists()
+
+
+async def test_nobody_is_killed_when_the_process_is_gone(tmp_path, sleeper):
+    path = tmp_path / "engine.json"
+    orphan.remember(path, sleeper.pid)
+    sleeper.kill()
+    sleeper.wait()
+    assert await orphan.end_orphan(path) is None
+
+
+def test_a_process_is_described_by_proc():
+    assert procfs.start_ticks(os.getpid()) > 0
+    assert procfs.command_line(os.getpid())[0]
+    assert procfs.start_ticks(2**22 + 1) is None
+    assert procfs.command_line(2**22 + 1) is None
+
+
+def test_the_log_is_turned_over_when_it_is_too_large(tmp_path):
+    log = EngineLog(tmp_path / "engine.log", max_bytes=10)
+    descriptor = log.open()
+    try:
+        assert not log.bound()
+        os.write(descriptor, b"first engine line\n")
+        assert log.bound()
+        os.write(descriptor, b"after\n")
+    finally:
+        os.close(descriptor)
+    assert (tmp_path / "engine.log.1").read_text() == "first engine line\n"
+    assert log.path.read_text() == "after\n"
+    assert log.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_last_words_are_those_of_the_last_engine(tmp_path):
+    log = EngineLog(tmp_path / "engine.log")
+    assert log.last_words() == "nothing"
+    for text in (b"old\n", b"one\n\n two \nthree\nfour\n"):
+        descriptor = log.open()
+        os.write(descriptor, text)
+        os.close(descriptor)
+    assert log.last_words() == "two | three | four"
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(0, "exited with code 0"), (-9, "was killed by SIGKILL"), (-200, "was killed by signal 200")],
+)
+def test_an_exit_is_told_in_words(code, text):
+    assert describe_exit(code) == text
+
+
+def test_the_engine_does_not_get_what_is_meant_for_the_daemon(monkeypatch):
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/x")
+    monkeypatch.setenv("PDMUXD_DATABASE_URL", "postgresql://u:secret@h/d")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    environment = engine_environment({"PDMUXD_ENGINE_API_KEY": "k"})
+    assert environment["PDMUXD_ENGINE_API_KEY"] == "k"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "0"
+    assert not environment.keys() & {"NOTIFY_SOCKET", "PDMUXD_DATABASE_URL"}
+
+
+def test_the_emulators_command_says_what_it_serves():
+    command = emulator_command(profile="p", policy="static:96,36", served_model="m")
+    words = list(command(8000, "ipc:///x", 42))
+    assert words[words.index("--parent-pid") + 1] == "42"
+    assert words[words.index("--served-model") + 1] == "m"
+    assert "--served-model" not in emulator_command(profile="p", policy="q", served_model=None)(1, "l", 2)
+
+
+async def test_the_others_are_cancelled_when_one_fails():
+    cancelled = asyncio.Event()
+
+    async def forever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def fail():
+        raise ValueError("first")
+
+    with pytest.raises(ValueError, match="first"):
+        await until_first_ends(forever(), fail())
+    assert cancelled.is_set()
