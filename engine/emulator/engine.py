@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.registry import build_policy

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 import numpy as np
+
 from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads

@@ -14,7 +14,6 @@ from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.types import (
     NO_DECODE,
     Decision,
-    DecodeShape,
     Feedback,
     Mode,
     PrefillMode,

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 import msgspec
+
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
