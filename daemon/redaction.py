@@ -1,0 +1,36 @@
+"""Keeps keys, tokens and passwords out of what people and log collectors read."""
+
+from __future__ import annotations
+
+import re
+
+from pdmuxd.controlplane.credentials import KEY_PREFIX
+
+MASK = "***"
+
+_PATTERNS = (
+    (re.compile(rf"\b{KEY_PREFIX}[A-Za-z0-9_-]{{8,}}"), KEY_PREFIX + MASK),
+    (re.compile(r"(?i)\b(bearer|basic)(\s+)[^\s\"',;]+"), rf"\1\2{MASK}"),
+    (re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*@"), rf"\1:{MASK}@"),
+    (re.compile(r"(?i)([?&](?:password|passwd|sslpassword|token|api_key)=)[^&#\s]+"), rf"\1{MASK}"),
+)
+_SECRET_NAME = re.compile(
+    r"(?i)(^|[_-])(authorization|cookie|password|passwd|secret|token|api[_-]?key|admin[_-]?key)$"
+)
+
+
+def mask_text(text: str) -> str:
+    """Replace what looks like an API key, an Authorization value or a password in a URL."""
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def mask_url(url: str) -> str:
+    """A database URL without its password; hidden as a whole if it is no URL."""
+    return mask_text(url) if "://" in url else MASK
+
+
+def names_secret(name: str) -> bool:
+    """Whether a field of this name holds a secret, such as `admin_token`, not `output_tokens`."""
+    return _SECRET_NAME.search(name) is not None

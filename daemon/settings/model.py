@@ -1,0 +1,210 @@
+"""The one settings model. Values are checked here; where they come from is `load.py`'s business."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic.config import JsonDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from pdmuxd.daemon.settings import places
+from pdmuxd.daemon.settings.values import (
+    Number,
+    WholeNumber,
+    check_host,
+    check_path,
+    is_loopback,
+    not_allowed,
+)
+from pdmuxd.engine.core.errors import PolicyError
+from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, known_policies, parse_policy
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["console", "json"]
+
+_ALLOWED_HOST: JsonDict = {"allowed": "an IP address or a host name, without a port"}
+_ALLOWED_POLICY: JsonDict = {"allowed": "one of " + ", ".join(info.syntax for info in known_policies())}
+_Host = Annotated[str, AfterValidator(check_host)]
+_Port = Annotated[WholeNumber, Field(ge=0, le=65535)]
+_Path = Annotated[Path, AfterValidator(check_path)]
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
+_SHIPPED_PROFILE = "h200-llama-8b"
+"""The emulator's default profile; naming it here keeps its loader out of every command's start."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+
+class DataSection(_Section):
+    """The data plane: what clients of the models talk to."""
+
+    host: _Host = Field(
+        "127.0.0.1",
+        description="Address that clients reach; 0.0.0.0 or :: for all.",
+        json_schema_extra=_ALLOWED_HOST,
+    )
+    port: _Port = Field(8080, description="Port of the OpenAI API; 0 takes any free port.")
+    max_body_bytes: Annotated[WholeNumber, Field(ge=1024, le=1 << 30)] = Field(
+        16 << 20, description="Largest request body; a larger one gets 413."
+    )
+    max_in_flight: Annotated[WholeNumber, Field(ge=1, le=100_000)] = Field(
+        1024, description="Requests in flight over all tenants; one more gets 429."
+    )
+
+
+class AdminSection(_Section):
+    """The admin plane: REST, metrics and health, for operators."""
+
+    host: _Host = Field("127.0.0.1", description="Address of the admin API.", json_schema_extra=_ALLOWED_HOST)
+    port: _Port = Field(8081, description="Port of the admin API; 0 takes any free port.")
+    token_file: _Path | None = Field(
+        None,
+        description="File with the admin token; made on the first start. Unset: admin-token in state_dir.",
+    )
+    allow_remote: bool = Field(
+        False, description="Must be true for a host that is not loopback: the admin API is not encrypted."
+    )
+
+
+class EngineSection(_Section):
+    """The engine process that the daemon keeps running."""
+
+    kind: Literal["emulator"] = Field("emulator", description="Which engine serves.")
+    profile: _Name = Field(
+        _SHIPPED_PROFILE,
+        description="What the emulated GPU and model are.",
+        json_schema_extra={"allowed": "the name of a shipped profile, or the path of a .json file"},
+    )
+    policy: str = Field(
+        DEFAULT_POLICY,
+        description="How SMs are split between prefill and decode.",
+        json_schema_extra=_ALLOWED_POLICY,
+    )
+    model_name: _Name | None = Field(
+        None, description="The model's name in the API. Unset: the name in the profile."
+    )
+    start_timeout_s: Annotated[Number, Field(ge=1, le=3600)] = Field(
+        60.0, description="Seconds in which a started engine must serve."
+    )
+    restart_backoff_initial_s: Annotated[Number, Field(ge=0.01, le=3600)] = Field(
+        0.5, description="Seconds from an engine's end to its restart; doubles with each failure."
+    )
+    restart_backoff_max_s: Annotated[Number, Field(ge=0.01, le=3600)] = Field(
+        30.0, description="Seconds that the wait for a restart grows to."
+    )
+
+    @field_validator("policy")
+    @classmethod
+    def _known_policy(cls, spec: str) -> str:
+        try:
+            parse_policy(spec)
+        except PolicyError as error:
+            raise not_allowed(str(error)) from error
+        return spec
+
+    @field_validator("restart_backoff_max_s")
+    @classmethod
+    def _backoff_grows(cls, value: float, info: ValidationInfo) -> float:
+        initial = info.data.get("restart_backoff_initial_s")
+        if initial is not None and value < initial:
+            raise not_allowed(f"allowed is at least engine.restart_backoff_initial_s, which is {initial:g}")
+        return value
+
+
+class LogSection(_Section):
+    """What the daemon writes to standard error."""
+
+    level: LogLevel = Field("info", description="The least severe messages that are written.")
+    format: LogFormat = Field("console", description="For people or for log collectors.")
+
+
+class Settings(BaseSettings):
+    """All settings, checked. `load_settings` reads files and the environment; this knows nothing of them."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    state_dir: _Path | None = Field(
+        None,
+        description="What must survive a restart. Unset: $STATE_DIRECTORY, else pdmuxd in $XDG_STATE_HOME, "
+        "else ~/.local/state/pdmuxd.",
+    )
+    runtime_dir: _Path | None = Field(
+        None,
+        description="Sockets. Unset: $RUNTIME_DIRECTORY, else run in state_dir, or a private directory in "
+        "/tmp if that path is too long for a socket.",
+    )
+    database_url: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\+[a-z0-9_]+)?://")] | None = Field(
+        None,
+        repr=False,
+        description="An SQLAlchemy URL. Unset: the SQLite file pdmuxd.db in state_dir.",
+        json_schema_extra={"allowed": "a database URL such as sqlite:////var/lib/pdmuxd/pdmuxd.db"},
+    )
+    drain_timeout_s: Annotated[Number, Field(ge=0, le=3600)] = Field(
+        30.0, description="Seconds that requests in flight may take to end when the daemon stops."
+    )
+    data: DataSection = DataSection()
+    admin: AdminSection = AdminSection()
+    engine: EngineSection = EngineSection()
+    log: LogSection = LogSection()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is passed; `load_settings` adds its layers."""
+        return (init_settings,)
+
+    @field_validator("runtime_dir")
+    @classmethod
+    def _socket_fits(cls, path: Path | None) -> Path | None:
+        if path is not None and not places.fits_sockets(path):
+            raise not_allowed(
+                f"allowed is a path of at most {places.MAX_RUNTIME_DIR_BYTES} bytes, so that sockets fit"
+            )
+        return path
+
+    @field_validator("admin")
+    @classmethod
+    def _planes_apart(cls, admin: AdminSection, info: ValidationInfo) -> AdminSection:
+        if not admin.allow_remote and not is_loopback(admin.host):
+            raise not_allowed(
+                "allowed is a loopback address such as 127.0.0.1, unless admin.allow_remote is true",
+                key="admin.host",
+            )
+        data = info.data.get("data")
+        if data is not None and admin.port == data.port != 0:
+            raise not_allowed("allowed is another port than that of data.port", key="admin.port")
+        return admin
+
+    @property
+    def resolved_state_dir(self) -> Path:
+        """Absolute; not created by asking."""
+        return places.absolute(self.state_dir or places.default_state_dir(os.environ))
+
+    @property
+    def resolved_runtime_dir(self) -> Path:
+        """Absolute, and short enough for a socket in it; not created by asking."""
+        if self.runtime_dir is not None:
+            return places.absolute(self.runtime_dir)
+        return places.default_runtime_dir(self.resolved_state_dir)
+
+    @property
+    def resolved_token_file(self) -> Path:
+        """Absolute; the file need not exist."""
+        return places.absolute(self.admin.token_file or self.resolved_state_dir / "admin-token")
+
+    @property
+    def resolved_database_url(self) -> str:
+        """For SQLAlchemy; it may hold a password."""
+        if self.database_url is not None:
+            return self.database_url
+        return places.sqlite_url(self.resolved_state_dir / "pdmuxd.db")

@@ -1,0 +1,61 @@
+"""Kinds of values that settings are made of, and the error that says what is allowed instead."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+NOT_ALLOWED = "not_allowed"
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
+_DOTTED_NUMBERS = re.compile(r"[0-9.]+")
+
+
+def not_allowed(text: str, *, key: str | None = None) -> PydanticCustomError:
+    """An error whose `text` says what is allowed; `key` if another key than the checked one is wrong."""
+    return PydanticCustomError(NOT_ALLOWED, "{text}", {"text": text, "key": key})
+
+
+def _refuse_bool(value: object) -> object:
+    """TOML's `true` is a mistake where a number is meant, though Python would take it for 1."""
+    if isinstance(value, bool):
+        raise ValueError("a number is not true or false")
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(_refuse_bool)]
+Number = Annotated[float, BeforeValidator(_refuse_bool)]
+
+
+def check_host(host: str) -> str:
+    """Accept an IP address or a host name, nothing with a scheme, port or space."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        named = _HOST_NAME.fullmatch(host) and len(host) <= 253 and not _DOTTED_NUMBERS.fullmatch(host)
+        if not named:
+            raise not_allowed("allowed is an IP address or a host name, without a port") from None
+    return host
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.rstrip(".").lower() == "localhost"
+
+
+def check_path(path: Path) -> Path:
+    """Refuse the empty path, which would mean the working directory, and what no file can be called."""
+    if path == Path() or "\0" in str(path):
+        raise not_allowed("allowed is a path")
+    try:
+        path.expanduser()
+    except RuntimeError as error:
+        raise not_allowed(f"allowed is a path whose ~ stands for a home directory ({error})") from error
+    return path
