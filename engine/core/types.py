@@ -39,6 +39,10 @@ class Reason(StrEnum):
     DECODE_BS_RULE = "decode_bs_rule"
     TOKEN_BUDGET = "token_budget"  # noqa: S105 - prompt tokens, not a credential
     BEST_FIT = "best_fit"
+    FUSED_FITS = "fused_fits"
+    HIGHEST_THROUGHPUT = "highest_throughput"
+    PREFILL_FIRST = "prefill_first"
+    HOLD_FOR_BATCH = "hold_for_batch"
     TBT_INFEASIBLE = "tbt_infeasible"
     SWITCH_WHEN_DRAINED = "switch_when_drained"
     PREEMPT_WHEN_DRAINED = "preempt_when_drained"
@@ -110,7 +114,8 @@ class PrefillView:
     """A prefill batch in progress.
 
     LAYERWISE: `layers_launched` were handed to the device, `layers_done` have finished; the
-    difference is in flight. CHUNKED: `done_tokens` of `shape.new_tokens` have been prefilled.
+    difference is in flight. CHUNKED: `done_tokens` of `shape.new_tokens` have been prefilled, and
+    `chunk_in_flight` says whether a chunk runs on the prefill stream now.
     """
 
     batch_id: int
@@ -121,12 +126,18 @@ class PrefillView:
     layers_launched: int = 0
     layers_done: int = 0
     done_tokens: int = 0
+    chunk_in_flight: bool = False
     was_preempted: bool = False
 
     @property
     def layers_in_flight(self) -> int:
         """Layers handed to the device that have not finished."""
         return self.layers_launched - self.layers_done
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether the prefill stream is busy with it: no group switch, no fused step."""
+        return self.chunk_in_flight or self.layers_launched > self.layers_done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,9 +206,11 @@ NO_NUMBERS = DecisionNumbers()
 class Decision:
     """What the engine does until the next safe point.
 
-    The engine launches `decode_steps` steps first, then `prefill_layers` layers (SPLIT), or one
-    fused batch of at most `token_budget` tokens (FUSED), and asks again when the last of the decode
-    steps is done, or when the prefill stream is empty if nothing decodes.
+    SPLIT: the engine launches `decode_steps` steps first, then `prefill_layers` layers, or a chunk of at
+    most `token_budget` prompt tokens, on the other partition. FUSED: one batch of at most `token_budget`
+    tokens; the decode batch is in it if `decode_steps` is 1. It asks again when the last of the decode
+    steps is done, or when the prefill stream is empty if nothing decodes. IDLE: it asks again when
+    something changes, or at `wake_at_s`.
     """
 
     mode: Mode
@@ -212,6 +225,10 @@ class Decision:
     """Set the running prefill aside for `admit`."""
     resume: bool = False
     """Take the set-aside prefill up again."""
+    blocking_merge: bool = False
+    """Wait for the prefill stream before the next safe point: an ablation of query-based synchronisation."""
+    wake_at_s: float | None = None
+    """IDLE only: requests are held back on purpose until then."""
     numbers: DecisionNumbers = NO_NUMBERS
     rejected: tuple[Alternative, ...] = ()
 

@@ -41,7 +41,12 @@ class PrefillBatch:
     layers_launched: int = 0
     was_preempted: bool = False
 
-    def view(self, layers_in_flight: int) -> PrefillView:
+    def extend(self, members: list[Admitted]) -> None:
+        """More requests join a chunked batch."""
+        self.members.extend(members)
+        self.shape = PrefillShape.of((m.entry.new_tokens, m.entry.reused_tokens) for m in self.members)
+
+    def view(self, layers_in_flight: int, *, chunk_in_flight: bool = False) -> PrefillView:
         """What a policy sees of it."""
         entries = tuple(member.entry for member in self.members)
         return PrefillView(
@@ -53,6 +58,7 @@ class PrefillBatch:
             layers_launched=self.layers_launched,
             layers_done=self.layers_launched - layers_in_flight,
             done_tokens=sum(member.done_tokens for member in self.members),
+            chunk_in_flight=chunk_in_flight,
             was_preempted=self.was_preempted,
         )
 

@@ -19,7 +19,6 @@ from pdmuxd.engine.core.types import (
     PrefillMode,
     PrefillShape,
 )
-from pdmuxd.engine.emulator.batches import Admitted
 from pdmuxd.engine.emulator.graphs import padded
 from pdmuxd.engine.emulator.machine import Machine
 from pdmuxd.engine.emulator.telemetry import Step
@@ -29,6 +28,7 @@ class Wait(StrEnum):
     """What the host sleeps on."""
 
     NOTHING = "nothing"
+    ALARM = "alarm"
     TURN = "turn"
     DECODE = "decode"
     FUSED = "fused"
@@ -45,18 +45,16 @@ class Host:
         self._free_s = 0.0
         """When the CPU is done with launching."""
         self._step: Step | None = None
-        self._chunks: list[tuple[Admitted, int]] = []
-        """Prefill tokens of the fused batch in flight, per request."""
 
     def wake(self) -> None:
         """Something changed; an idle host looks at once, a busy one at its next safe point."""
-        if self._wait is Wait.NOTHING:
+        if self._wait in (Wait.NOTHING, Wait.ALARM):
             self._turn_at(self._m.now_s)
 
     def next_event_s(self) -> float:
         """When the host acts next; infinity while it is idle."""
         now_s, device = self._m.now_s, self._m.device
-        if self._wait is Wait.TURN:
+        if self._wait in (Wait.TURN, Wait.ALARM):
             return max(self._turn_s, now_s)
         if self._wait is Wait.PREFILL:
             return max(now_s + device.prefill_done_in_s(), self._free_s)
@@ -66,7 +64,7 @@ class Host:
 
     def handle(self) -> None:
         """The event that `next_event_s` announced has come."""
-        if self._wait is Wait.TURN or self._wait is Wait.PREFILL:
+        if self._wait in (Wait.TURN, Wait.ALARM, Wait.PREFILL):
             self._turn()
         elif self._wait is Wait.FUSED:
             self._fused_done()
@@ -86,26 +84,17 @@ class Host:
             return
         host_s = m.profile.overheads.host_step_s
         self._learn(step, m.now_s - step.start_s + host_s)
+        if step.decision.blocking_merge and m.device.prefill.is_busy:
+            self._free_s = max(self._free_s, m.now_s + host_s)
+            self._wait = Wait.PREFILL
+            return
         self._turn_at(max(m.now_s + host_s, self._free_s))
 
     def _fused_done(self) -> None:
         m = self._m
         if m.decode.in_flight:
             m.give_decode_tokens()
-        done: list[Admitted] = []
-        batch = m.prefill.running
-        for member, tokens in self._chunks:
-            if batch is None or member not in batch.members:
-                continue
-            member.done_tokens += tokens
-            if member.done_tokens >= member.entry.new_tokens:
-                batch.members.remove(member)
-                m.prefill.publish(member, m.now_s)
-                done.append(member)
-        self._chunks = []
-        if batch is not None and not batch.members:
-            m.prefill.running = None
-        m.give_first_tokens(done)
+        m.give_first_tokens(m.prefill.chunk_done(m.now_s))
         self._turn_at(m.now_s)
 
     def _learn(self, step: Step, measured_s: float) -> None:
@@ -127,7 +116,9 @@ class Host:
     def _turn(self) -> None:
         m = self._m
         self._end_step()
-        if m.prefill.is_done:
+        if m.prefill.chunks and not m.device.prefill.is_busy:
+            m.give_first_tokens(m.prefill.chunk_done(m.now_s))
+        elif m.prefill.is_done:
             m.give_first_tokens(m.prefill.complete(m.now_s))
         m.swap_policy()
         decision, m.state = m.policy.decide(m.observe(), m.state)
@@ -137,32 +128,17 @@ class Host:
             self._split(decision)
 
     def _split(self, decision: Decision) -> None:
-        m, stage = self._m, self._m.prefill
-        if stage.running is not None and stage.running.mode is PrefillMode.CHUNKED:
-            raise EngineInvariantError("a split step was decided while a chunked prefill is under way")
+        m, overheads = self._m, self._m.profile.overheads
         switch_s = self._switch(decision)
-        if decision.preempt:
-            stage.preempt()
-            m.totals.preemptions += 1
-        if decision.resume:
-            stage.resume()
-        if decision.admit:
-            members = [a for a in (stage.admit(i, m.now_s) for i in decision.admit) if a is not None]
-            if members:
-                stage.start(members, PrefillMode.LAYERWISE)
-            elif decision.preempt:
-                stage.resume()
-        overheads = m.profile.overheads
-        launch_s = switch_s
         retractions = m.totals.retractions
+        chunk = self._stage_prefill(decision)
+        running = m.prefill.running
+        beside = chunk or (running.shape if running is not None else None)
+        launch_s = switch_s
         if decision.decode_steps and m.decode.members:
-            self._begin(decision, beside=stage.running.shape if stage.running is not None else None)
+            self._begin(decision, beside)
             launch_s += overheads.graph_launch_s
-        layers = self._layers(decision)
-        if layers:
-            stage.launch_layers(layers, m.policy.table.groups[m.group].prefill_sms)
-            launch_s += layers * overheads.layer_launch_s
-        self._free_s = m.now_s + launch_s
+        self._free_s = m.now_s + launch_s + self._launch_prefill(decision, chunk)
         if m.decode.in_flight and self._step is not None:
             self._launch_decode(self._step, extra_s=switch_s)
         elif m.device.prefill.is_busy:
@@ -171,7 +147,43 @@ class Host:
         elif m.totals.retractions > retractions:
             self._turn_at(m.now_s + overheads.host_step_s)
         else:
-            self._idle()
+            self._idle(decision)
+
+    def _stage_prefill(self, decision: Decision) -> PrefillShape | None:
+        """Preempt, resume and admit as decided; returns the chunk to launch, if one was asked for."""
+        m, stage = self._m, self._m.prefill
+        if decision.preempt:
+            stage.preempt()
+            m.totals.preemptions += 1
+        if decision.resume:
+            stage.resume()
+        if decision.token_budget:
+            if m.device.prefill.is_busy:
+                raise EngineInvariantError("a chunk was decided while the prefill stream is busy")
+            return stage.fill(decision.admit, decision.token_budget, m.now_s)
+        if decision.admit:
+            members = [a for a in (stage.admit(i, m.now_s) for i in decision.admit) if a is not None]
+            if members:
+                stage.start(members, PrefillMode.LAYERWISE)
+            elif decision.preempt:
+                stage.resume()
+        return None
+
+    def _launch_prefill(self, decision: Decision, chunk: PrefillShape | None) -> float:
+        """Launch the chunk, or layers of the running batch. Returns the CPU's time for it in seconds."""
+        m = self._m
+        sms, layer_launch_s = m.policy.table.groups[m.group].prefill_sms, m.profile.overheads.layer_launch_s
+        if chunk is not None:
+            if not chunk.new_tokens:
+                return 0.0
+            cost = m.profile.truth.prefill_cost(chunk, sms)
+            solo_s = m.profile.truth.prefill_s(chunk, sms)
+            m.device.launch(m.device.prefill, solo_s=solo_s, sms=sms, hbm_bytes=cost.hbm_bytes)
+            return layer_launch_s * m.profile.model.layers
+        layers = self._layers(decision)
+        if layers:
+            m.prefill.launch_layers(layers, sms)
+        return layer_launch_s * layers
 
     def _layers(self, decision: Decision) -> int:
         running = self._m.prefill.running
@@ -183,21 +195,22 @@ class Host:
         m, stage = self._m, self._m.prefill
         if stage.running is not None and stage.running.mode is PrefillMode.LAYERWISE:
             raise EngineInvariantError("a fused step was decided while a layer-wise prefill is under way")
+        if m.device.prefill.is_busy:
+            raise EngineInvariantError("a fused step was decided while the prefill stream is busy")
         switch_s = self._switch(decision)
-        if m.decode.members:
+        decodes = decision.decode_steps > 0 and bool(m.decode.members)
+        if decodes:
             m.make_room()
-        decode = m.decode.shape
-        self._chunks = self._fill_budget(decision, decision.token_budget - decode.bs)
-        if not decode.bs and not self._chunks:
-            self._idle()
+        decode = m.decode.shape if m.decode.in_flight else NO_DECODE
+        prefill = stage.fill(decision.admit, decision.token_budget - decode.bs, m.now_s)
+        if not decode.bs and not prefill.new_tokens:
+            self._idle(decision)
             return
-        prefill = PrefillShape.of(
-            (tokens, a.entry.reused_tokens + a.done_tokens) for a, tokens in self._chunks
-        )
         total_sms, truth, overheads = m.profile.device.total_sms, m.profile.truth, m.profile.overheads
-        cost = truth.fused_cost(prefill, decode, total_sms)
-        solo_s = truth.fused_s(prefill, decode, total_sms) + switch_s
-        if self._chunks:
+        graph = padded(decode) if not prefill.new_tokens else decode
+        cost = truth.fused_cost(prefill, graph, total_sms)
+        solo_s = truth.fused_s(prefill, graph, total_sms) + switch_s
+        if prefill.new_tokens:
             alone_s = truth.prefill_cost(prefill, total_sms).seconds
             share = alone_s / (alone_s + truth.decode_cost(decode, total_sms).seconds)
             m.totals.fused_prefill_sm_s += share * solo_s * total_sms
@@ -211,32 +224,6 @@ class Host:
         m.device.launch(m.device.decode, solo_s=solo_s, sms=total_sms, hbm_bytes=cost.hbm_bytes)
         self._free_s = m.now_s + overheads.graph_launch_s
         self._wait = Wait.FUSED
-
-    def _fill_budget(self, decision: Decision, budget_tokens: int) -> list[tuple[Admitted, int]]:
-        """Chunks within the budget: the prefill under way first, then the decision's admissions in order."""
-        m, stage = self._m, self._m.prefill
-        chunks: list[tuple[Admitted, int]] = []
-        for member in stage.running.members if stage.running is not None else ():
-            tokens = min(budget_tokens, member.entry.new_tokens - member.done_tokens)
-            if tokens > 0:
-                chunks.append((member, tokens))
-                budget_tokens -= tokens
-        admitted: list[Admitted] = []
-        for request_id in decision.admit:
-            if budget_tokens <= 0:
-                break
-            member_or_none = stage.admit(request_id, m.now_s)
-            if member_or_none is None:
-                break
-            tokens = min(budget_tokens, member_or_none.entry.new_tokens)
-            admitted.append(member_or_none)
-            chunks.append((member_or_none, tokens))
-            budget_tokens -= tokens
-        if admitted and stage.running is None:
-            stage.start(admitted, PrefillMode.CHUNKED)
-        elif admitted and stage.running is not None:
-            stage.running.members.extend(admitted)
-        return chunks
 
     # --- launching
 
@@ -279,14 +266,17 @@ class Host:
         m.device.launch(m.device.decode, solo_s=cost.seconds + launch_s, sms=sms, hbm_bytes=cost.hbm_bytes)
         self._wait = Wait.DECODE
 
-    def _idle(self) -> None:
-        """Nothing is on the device; requests that still wait would wait forever."""
+    def _idle(self, decision: Decision) -> None:
+        """Nothing is on the device; requests that still wait must be held back on purpose."""
         m = self._m
         self._step = None
         self._wait = Wait.NOTHING
         if m.next_policy is not None:
             if not (m.prefill.running or m.prefill.preempted):
                 self._turn_at(m.now_s)
+        elif decision.wake_at_s is not None and decision.wake_at_s > m.now_s:
+            self._turn_at(decision.wake_at_s)
+            self._wait = Wait.ALARM
         elif len(m.queue) or m.decode.members or m.prefill.members():
             raise EngineInvariantError("the policy left the device idle while requests wait")
 

@@ -76,7 +76,9 @@ class Machine:
             decode=self.decode.shape,
             tbt_target_s=self.decode.tbt_target_s,
             last_token_s=self.step_ends[-1] if self.step_ends else self.now_s,
-            prefill=stage.running.view(in_flight) if stage.running is not None else None,
+            prefill=stage.running.view(in_flight, chunk_in_flight=bool(stage.chunks))
+            if stage.running is not None
+            else None,
             preempted=stage.preempted.view(0) if stage.preempted is not None else None,
             waiting=() if hidden else self.queue.window(self.limits.waiting_window),
             waiting_count=0 if hidden else len(self.queue),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pdmuxd.engine.core.errors import EngineInvariantError
@@ -24,6 +25,8 @@ class PrefillStage:
         self._device = device
         self._kv = kv
         self._queue = queue
+        self.chunks: list[tuple[Admitted, int]] = []
+        """Prompt tokens of the chunk on the device, per request."""
         self._batches = 0
         self._layer_s = 1.0
 
@@ -107,6 +110,47 @@ class PrefillStage:
         )
         batch.layers_launched += layers
 
+    def fill(self, admit: Sequence[str], budget_tokens: int, now_s: float) -> PrefillShape:
+        """Form the next chunk: the prefill under way first, then new requests in order, within the budget."""
+        members = list(self.running.members) if self.running is not None else []
+        for member in members:
+            budget_tokens -= self._cut(member, budget_tokens)
+        admitted: list[Admitted] = []
+        for request_id in admit:
+            new = self.admit(request_id, now_s) if budget_tokens > 0 else None
+            if new is None:
+                break
+            admitted.append(new)
+            budget_tokens -= self._cut(new, budget_tokens)
+        if admitted and self.running is None:
+            self.start(admitted, PrefillMode.CHUNKED)
+        elif admitted and self.running is not None:
+            self.running.extend(admitted)
+        return PrefillShape.of((n, m.entry.reused_tokens + m.done_tokens) for m, n in self.chunks)
+
+    def chunk_done(self, now_s: float) -> list[Admitted]:
+        """The chunk was computed; returns the requests whose prompt it completed."""
+        done: list[Admitted] = []
+        batch = self.running
+        for member, tokens in self.chunks:
+            if batch is None or member not in batch.members:
+                continue
+            member.done_tokens += tokens
+            if member.done_tokens >= member.entry.new_tokens:
+                batch.members.remove(member)
+                self.publish(member, now_s)
+                done.append(member)
+        self.chunks = []
+        if batch is not None and not batch.members:
+            self.running = None
+        return done
+
+    def _cut(self, member: Admitted, budget_tokens: int) -> int:
+        tokens = max(0, min(budget_tokens, member.entry.new_tokens - member.done_tokens))
+        if tokens:
+            self.chunks.append((member, tokens))
+        return tokens
+
     def complete(self, now_s: float) -> list[Admitted]:
         """The running batch is done: publish its prompts and hand its members over."""
         batch = self.running
@@ -142,5 +186,6 @@ class PrefillStage:
             self.preempted = None
             return
         self.running = None
-        if batch.mode is PrefillMode.LAYERWISE:
+        if self._device.prefill.is_busy:
             self._device.cancel(self._device.prefill)
+            self.chunks = []

@@ -172,9 +172,8 @@ def decode(data: bytes, body: type[_BodyT], *, field: str = "") -> _BodyT:
         return msgspec.json.decode(data, type=body)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$")
-        param = (field + where.rstrip("`")).lstrip(".") or None
-        if "missing required field" in what:
-            param = what.rpartition("field ")[2].strip("`")
+        missing = what.partition("missing required field ")[2].strip("`")
+        param = f"{field}{where.rstrip('`')}.{missing}".strip(".") or None
         subject = f"`{param}` is wrong: " if param else "the body is wrong: "
         raise refuse(subject + what[:1].lower() + what[1:], param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
