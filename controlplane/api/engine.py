@@ -12,7 +12,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from pdmuxd.controlplane.api.problems import documented
-from pdmuxd.controlplane.api.slos import TBT_RULE, to_ms
+from pdmuxd.controlplane.api.slos import TBT_RULE
+from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineState, EngineStatus
 from pdmuxd.engine.core.policies.registry import known_policies

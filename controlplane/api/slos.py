@@ -13,6 +13,7 @@ from pydantic.config import JsonDict
 
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.milliseconds import from_ms, to_ms
 from pdmuxd.controlplane.services import HISTORY_LIMIT, ControlPlane
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.status import EngineStatus
@@ -39,11 +40,6 @@ SLO_OUT_EXAMPLE: JsonDict = {
     "created_at": "2026-01-31T12:00:00Z",
 }
 ETAG = re.compile(r'"?(\d{1,18})"?')
-
-
-def to_ms(seconds: float) -> float:
-    """Milliseconds, to the nanosecond, so that 0.0637 s reads 63.7 and not 63.70000000000001."""
-    return round(seconds * 1000, 6)
 
 
 def in_words(bounds: tuple[float, float]) -> str:
@@ -89,9 +85,9 @@ class SloIn(Body):
     def to_core(self) -> Slo:
         """Convert to seconds."""
         return Slo(
-            ttft_fixed_s=self.ttft_fixed_ms / 1000,
-            ttft_per_1k_new_tokens_s=self.ttft_per_1k_new_tokens_ms / 1000,
-            tbt_s=self.tbt_ms / 1000,
+            ttft_fixed_s=from_ms(self.ttft_fixed_ms),
+            ttft_per_1k_new_tokens_s=from_ms(self.ttft_per_1k_new_tokens_ms),
+            tbt_s=from_ms(self.tbt_ms),
             attainment_ratio=self.attainment_ratio,
         )
 

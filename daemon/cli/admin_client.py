@@ -1,0 +1,179 @@
+"""The command line's way to the control plane: the running daemon's REST, or the same REST in this process.
+
+When nothing listens on the admin address, the commands work on the database directly: through the very
+same application, services and checks, only without a socket between.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import typer
+
+from pdmuxd.engine.core.errors import (
+    AuthError,
+    ConflictError,
+    InvalidValueError,
+    NotFoundError,
+    PdmuxdError,
+    SettingsError,
+    StaleVersionError,
+    StoreError,
+)
+
+if TYPE_CHECKING:
+    from pdmuxd.daemon.settings import AdminSection, Settings
+
+API = "/api/v1"
+PROBLEM = "application/problem+json"
+TIMEOUT_S = 10.0
+ERRORS: Mapping[int, type[PdmuxdError]] = {
+    401: AuthError,
+    404: NotFoundError,
+    409: ConflictError,
+    412: StaleVersionError,
+    503: StoreError,
+}
+"""Other problems are a plain PdmuxdError."""
+
+
+class AdminClient:
+    """Calls to `/api/v1`, whose answers are JSON and whose problems are our exceptions."""
+
+    def __init__(self, http: httpx.Client, *, where: str, is_daemon: bool) -> None:
+        self._http = http
+        self._where = where
+        self.is_daemon = is_daemon
+        """Whether a daemon, and so perhaps an engine, is behind it."""
+
+    def get(self, path: str) -> Any:  # noqa: ANN401 - JSON
+        """Read. Raises: PdmuxdError as the problem says; so do the others."""
+        return self._call("GET", path)
+
+    def post(self, path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401 - JSON
+        """Create."""
+        return self._call("POST", path, body)
+
+    def put(self, path: str, body: Mapping[str, object], *, if_match: int) -> Any:  # noqa: ANN401 - JSON
+        """Replace, if the version is still `if_match`."""
+        return self._call("PUT", path, body, {"If-Match": f'"{if_match}"'})
+
+    def patch(self, path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401 - JSON
+        """Change what is given."""
+        return self._call("PATCH", path, body)
+
+    def delete(self, path: str) -> Any:  # noqa: ANN401 - JSON
+        """Delete or revoke."""
+        return self._call("DELETE", path)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:  # noqa: ANN401 - JSON
+        try:
+            response = self._http.request(method, API + path, json=body, headers=headers)
+        except httpx.HTTPError as error:
+            raise PdmuxdError(f"no answer from {self._where}: {_text(error)}") from error
+        if response.is_success:
+            return response.json() if response.content else None
+        raise _error(response, self._where)
+
+
+def settings_of(ctx: typer.Context) -> Settings:
+    """The settings that the root command loaded. Raises: SettingsError."""
+    settings: Settings = ctx.obj.settings
+    return settings
+
+
+@contextmanager
+def admin_client(ctx: typer.Context) -> Iterator[AdminClient]:
+    """Reach the daemon, or say on stderr that there is none and open the database.
+
+    Raises: PdmuxdError, for instance StoreError if there is no database either.
+    """
+    settings = settings_of(ctx)
+    origin = _origin(settings.admin)
+    if _is_listening(origin):
+        with _http(origin, _read_token(settings.resolved_token_file)) as http:
+            yield AdminClient(http, where=origin, is_daemon=True)
+        return
+    # Half a second to import, which nobody should wait for who talks to a daemon or asks for help.
+    from pdmuxd.daemon.cli.local_admin import local_admin
+
+    typer.echo(f"no daemon at {origin}; working on the database directly", err=True)
+    with (
+        local_admin(settings.resolved_database_url) as (transport, token),
+        _http("http://localhost", token, transport) as http,
+    ):
+        yield AdminClient(http, where="the database", is_daemon=False)
+
+
+def _http(origin: str, token: str, transport: httpx.BaseTransport | None = None) -> httpx.Client:
+    return httpx.Client(
+        base_url=origin,
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=TIMEOUT_S,
+        # No proxy of the environment lies between us and the daemon on this machine.
+        trust_env=False,
+        transport=transport,
+    )
+
+
+def _is_listening(origin: str) -> bool:
+    try:
+        with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as http:
+            http.get(f"{origin}/healthz")
+    except httpx.ConnectError:
+        return False
+    except httpx.HTTPError as error:
+        raise PdmuxdError(f"{origin} accepts but does not answer: {_text(error)}") from error
+    return True
+
+
+def _origin(admin: AdminSection) -> str:
+    host = admin.host
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"http://{host}:{admin.port}"
+    if address.is_unspecified:
+        host = "127.0.0.1" if address.version == 4 else "::1"
+    return f"http://[{host}]:{admin.port}" if address.version == 6 else f"http://{host}:{admin.port}"
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text("ascii").strip()
+    except OSError as error:
+        raise AuthError(f"cannot read the admin token in {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise AuthError(f"the admin token in {path} is not ASCII text") from error
+    if not token.isprintable():
+        raise AuthError(f"the admin token in {path} is not one line of text")
+    return token
+
+
+def _error(response: httpx.Response, where: str) -> PdmuxdError:
+    status = response.status_code
+    if response.headers.get("Content-Type") != PROBLEM:
+        return SettingsError(f"{where} is not pdmuxd's admin address (HTTP {status}): see admin.port")
+    problem = response.json()
+    detail = str(problem["detail"])
+    if status == 422:
+        return InvalidValueError(str(problem["field"]), detail)
+    if status == 401:
+        detail = f"{where} refuses the token in admin.token_file: {detail}"
+    return ERRORS.get(status, PdmuxdError)(detail)
+
+
+def _text(error: httpx.HTTPError) -> str:
+    """Some of the library's errors have no text."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,59 @@
+"""`pdmuxd db`: the control plane's database.
+
+What works on it is imported where it is used: that takes a while, and `--help` can do without.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pdmuxd.daemon.cli.admin_client import settings_of
+from pdmuxd.daemon.cli.output import AsJson, print_json
+from pdmuxd.daemon.redaction import mask_url
+
+app = typer.Typer(help="Upgrade, check and back up the database.", no_args_is_help=True)
+
+
+@app.command("upgrade", epilog="Example: pdmuxd db upgrade")
+def upgrade_(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Bring the schema to this version's, creating the database if there is none."""
+    from pdmuxd.controlplane.database import upgrade
+
+    url = settings_of(ctx).resolved_database_url
+    _say(url, upgrade(url), as_json=as_json)
+
+
+@app.command("check", epilog="Example: pdmuxd db check")
+def check_(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Check that the database is whole and of this version's schema."""
+    from pdmuxd.controlplane.database import check
+
+    url = settings_of(ctx).resolved_database_url
+    _say(url, check(url), as_json=as_json)
+
+
+@app.command("backup", epilog="Example: pdmuxd db backup pdmuxd-monday.db")
+def backup_(
+    ctx: typer.Context,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A file that does not exist yet.")],
+    as_json: AsJson = False,
+) -> None:
+    """Copy the database to a file, also while the daemon runs. To restore: stop, copy it back, start."""
+    from pdmuxd.controlplane.database import backup
+
+    backup(settings_of(ctx).resolved_database_url, path)
+    if as_json:
+        print_json({"backup": str(path)})
+    else:
+        typer.echo(f"backed up to {path}")
+
+
+def _say(url: str, revision: str, *, as_json: bool) -> None:
+    shown = mask_url(url)
+    if as_json:
+        print_json({"database": shown, "revision": revision})
+    else:
+        typer.echo(f"{shown} is at schema {revision}")

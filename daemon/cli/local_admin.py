@@ -1,0 +1,56 @@
+"""The admin application in this process, on the database itself, for when no daemon runs."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import httpx
+from fastapi import FastAPI
+
+from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.credentials import digest
+from pdmuxd.controlplane.database import open_database
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.status import NO_ENGINE
+
+
+@contextmanager
+def local_admin(database_url: str) -> Iterator[tuple[httpx.BaseTransport, str]]:
+    """Open the database; yield a way to the application on it, and its admin token.
+
+    Raises: StoreError if there is no database of this version's schema.
+    """
+    engine = open_database(database_url)
+    try:
+        token = secrets.token_urlsafe()
+        app = build_admin_app(
+            ControlPlane(engine), engine_status=lambda: NO_ENGINE, admin_token_sha256=digest(token)
+        )
+        with closing(InProcess(app)) as transport:
+            yield transport, token
+    finally:
+        engine.dispose()
+
+
+class InProcess(httpx.BaseTransport):
+    """Runs an application on a loop of its own, one call after the other."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._asgi = httpx.ASGITransport(app)
+        self._runner = asyncio.Runner()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Call the application and read its whole answer."""
+        return self._runner.run(self._handle(request))
+
+    def close(self) -> None:
+        """End the loop."""
+        self._runner.close()
+
+    async def _handle(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._asgi.handle_async_request(request)
+        content = await answer.aread()
+        return httpx.Response(answer.status_code, headers=answer.headers, content=content)

@@ -1,0 +1,68 @@
+"""Tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, the same as the REST interface answers.")]
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document."""
+    typer.echo(json.dumps(document, indent=2))
+
+
+def print_table(rows: Sequence[Mapping[str, object]], *, empty: str) -> None:
+    """Print rows under the headings of the first, or the sentence `empty` when there are none.
+
+    Cells are text, not markup, and are folded, never cut off.
+    """
+    if not rows:
+        typer.echo(empty)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in rows[0]:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    Console().print(table)
+
+
+def print_fields(fields: Mapping[str, object]) -> None:
+    """Print one thing, a field a line."""
+    grid = Table.grid(padding=(0, 2))
+    for name, value in fields.items():
+        grid.add_row(Text(name, style="bold"), _cell(value))
+    Console().print(grid)
+
+
+def instant(text: str | None) -> str:
+    """An instant of the REST interface, in this machine's time, to the second."""
+    if text is None:
+        return ""
+    return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def milliseconds(value: float) -> str:
+    """Without a needless fraction."""
+    return f"{value:.15g} ms"
+
+
+def percent(ratio: float) -> str:
+    """0.999 as 99.9%."""
+    return f"{ratio * 100:.6g}%"
+
+
+def _cell(value: Any) -> Text:  # noqa: ANN401 - anything can be shown
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    return Text(str(value))

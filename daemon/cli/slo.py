@@ -1,0 +1,192 @@
+"""`pdmuxd slo`: show and set latency targets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from pdmuxd.daemon.cli.admin_client import AdminClient, admin_client
+from pdmuxd.daemon.cli.output import (
+    AsJson,
+    instant,
+    milliseconds,
+    percent,
+    print_fields,
+    print_json,
+    print_table,
+)
+
+app = typer.Typer(help="Show and set tenants' latency targets.", no_args_is_help=True)
+
+IN_FORCE_WITHIN_S = 2.0
+"""Twice what an edit may take to reach the engine."""
+_POLL_S = 0.05
+
+TtftFixed = Annotated[
+    float | None,
+    typer.Option("--ttft-fixed-ms", help="TTFT target, fixed part.", show_default=False),
+]
+TtftPer1k = Annotated[
+    float | None,
+    typer.Option("--ttft-per-1k-ms", help="TTFT target, per 1,000 new prompt tokens.", show_default=False),
+]
+Tbt = Annotated[
+    float | None,
+    typer.Option("--tbt-ms", help="Target for each gap between two tokens.", show_default=False),
+]
+Attainment = Annotated[
+    float | None,
+    typer.Option("--attainment", help="Share that must meet a target, such as 0.99.", show_default=False),
+]
+TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
+
+
+@app.command(epilog="Example: pdmuxd slo show chat")
+def show(
+    ctx: typer.Context,
+    tenant: Annotated[str | None, typer.Argument(metavar="[TENANT]", help="All tenants if left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the targets of one tenant or of all, and whether the engine already works with them."""
+    with admin_client(ctx) as client:
+        if tenant is not None:
+            slo = client.get(slo_path(tenant))
+            if as_json:
+                print_json(slo)
+            else:
+                print_fields({"tenant": tenant, **fields_of(slo)})
+                _say_who_sets_the_split(client)
+            return
+        slos = {one["name"]: one["slo"] for one in client.get("/tenants")}
+        if as_json:
+            print_json(slos)
+        else:
+            print_table(
+                [{"tenant": name, **columns_of(slo)} for name, slo in slos.items()],
+                empty="there are no tenants",
+            )
+            _say_who_sets_the_split(client)
+
+
+@app.command("set", epilog="Example: pdmuxd slo set chat --tbt-ms 40 --ttft-fixed-ms 500")
+def set_(
+    ctx: typer.Context,
+    tenant: TenantName,
+    ttft_fixed_ms: TtftFixed = None,
+    ttft_per_1k_ms: TtftPer1k = None,
+    tbt_ms: Tbt = None,
+    attainment: Attainment = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set targets; those that are not given stay. In force within a second, without a restart."""
+    changes = changed(ttft_fixed_ms, ttft_per_1k_ms, tbt_ms, attainment)
+    if not changes:
+        raise typer.BadParameter(
+            "give at least one of --ttft-fixed-ms, --ttft-per-1k-ms, --tbt-ms, --attainment"
+        )
+    path = slo_path(tenant)
+    with admin_client(ctx) as client:
+        before = client.get(path)
+        after = client.put(path, {**targets_of(before), **changes}, if_match=before["version"])
+        after = _when_in_force(client, path, after)
+        if as_json:
+            print_json(after)
+        else:
+            print_fields({"tenant": tenant, **fields_of(after)})
+            _say_who_sets_the_split(client)
+
+
+@app.command(epilog="Example: pdmuxd slo history chat")
+def history(
+    ctx: typer.Context,
+    tenant: TenantName,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show only so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the edits of a tenant's targets, newest first."""
+    with admin_client(ctx) as client:
+        revisions = client.get(f"{slo_path(tenant)}/history?limit={limit}")
+    if as_json:
+        print_json(revisions)
+    else:
+        print_table(
+            [{**columns_of(one), "since": instant(one["created_at"])} for one in revisions],
+            empty="there are no edits",
+        )
+
+
+def slo_path(tenant: str) -> str:
+    """Where the REST interface keeps a tenant's targets."""
+    return f"/tenants/{quote(tenant, safe='')}/slo"
+
+
+def changed(
+    ttft_fixed_ms: float | None,
+    ttft_per_1k_ms: float | None,
+    tbt_ms: float | None,
+    attainment: float | None,
+) -> dict[str, float]:
+    """The given targets, under their names in the REST interface."""
+    given = {
+        "ttft_fixed_ms": ttft_fixed_ms,
+        "ttft_per_1k_new_tokens_ms": ttft_per_1k_ms,
+        "tbt_ms": tbt_ms,
+        "attainment_ratio": attainment,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def targets_of(slo: Mapping[str, Any]) -> dict[str, float]:
+    """The four targets of an answer, as a request has them."""
+    names = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "tbt_ms", "attainment_ratio")
+    return {name: slo[name] for name in names}
+
+
+def fields_of(slo: Mapping[str, Any]) -> dict[str, object]:
+    """An SLO for people, a field a line."""
+    per_1k = milliseconds(slo["ttft_per_1k_new_tokens_ms"])
+    return {
+        "TTFT": f"{milliseconds(slo['ttft_fixed_ms'])} and {per_1k} per 1,000 new tokens",
+        "TBT": milliseconds(slo["tbt_ms"]),
+        "attainment": percent(slo["attainment_ratio"]),
+        "SLO version": f"{slo['version']} (settings version {slo['settings_version']})",
+        "in force": slo["in_force"],
+        "since": instant(slo["created_at"]),
+    }
+
+
+def columns_of(slo: Mapping[str, Any]) -> dict[str, object]:
+    """The targets for people, a row each, short enough that a table fits a terminal."""
+    return {
+        "TTFT ms": f"{slo['ttft_fixed_ms']:.15g}",
+        "per 1K ms": f"{slo['ttft_per_1k_new_tokens_ms']:.15g}",
+        "TBT ms": f"{slo['tbt_ms']:.15g}",
+        "share": percent(slo["attainment_ratio"]),
+        "version": slo["version"],
+        "in force": slo["in_force"],
+    }
+
+
+def _when_in_force(client: AdminClient, path: str, slo: Any) -> Any:  # noqa: ANN401 - JSON
+    """Read again until the engine has confirmed the edit, while there is one that could."""
+    if not client.is_daemon:
+        return slo
+    deadline_s = time.monotonic() + IN_FORCE_WITHIN_S
+    while not slo["in_force"] and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
+        slo = client.get(path)
+    return slo
+
+
+def _say_who_sets_the_split(client: AdminClient) -> None:
+    strictest = client.get("/engine")["strictest_tbt"]
+    if strictest is not None:
+        target = milliseconds(strictest["tbt_ms"])
+        typer.echo(
+            f"The strictest TBT is {target}, of tenant {strictest['tenant']}: decode is one batch on one "
+            "partition, so while that tenant is active its target sets the split for all."
+        )

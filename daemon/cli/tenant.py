@@ -1,0 +1,206 @@
+"""`pdmuxd tenant`: tenants and their API keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.daemon.cli.admin_client import admin_client
+from pdmuxd.daemon.cli.output import AsJson, instant, print_fields, print_json, print_table
+from pdmuxd.daemon.cli.slo import Attainment, Tbt, TtftFixed, TtftPer1k, changed, columns_of, fields_of
+from pdmuxd.engine.core.slo import DEFAULT_SLO
+
+app = typer.Typer(help="Manage tenants and their API keys.", no_args_is_help=True)
+key_app = typer.Typer(help="Manage a tenant's API keys.", no_args_is_help=True)
+app.add_typer(key_app, name="key")
+
+DEFAULT_TARGETS = {
+    "ttft_fixed_ms": to_ms(DEFAULT_SLO.ttft_fixed_s),
+    "ttft_per_1k_new_tokens_ms": to_ms(DEFAULT_SLO.ttft_per_1k_new_tokens_s),
+    "tbt_ms": to_ms(DEFAULT_SLO.tbt_s),
+    "attainment_ratio": DEFAULT_SLO.attainment_ratio,
+}
+
+TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
+MaxInFlight = Annotated[
+    int | None,
+    typer.Option("--max-in-flight", help="Requests that may be open at once.", show_default=False),
+]
+
+
+@app.command(epilog="Example: pdmuxd tenant create chat --tbt-ms 40")
+def create(
+    ctx: typer.Context,
+    tenant: TenantName,
+    ttft_fixed_ms: TtftFixed = None,
+    ttft_per_1k_ms: TtftPer1k = None,
+    tbt_ms: Tbt = None,
+    attainment: Attainment = None,
+    max_in_flight: MaxInFlight = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a tenant; targets that are not given get their defaults."""
+    slo = {**DEFAULT_TARGETS, **changed(ttft_fixed_ms, ttft_per_1k_ms, tbt_ms, attainment)}
+    body: dict[str, object] = {"name": tenant, "slo": slo}
+    if max_in_flight is not None:
+        body["max_in_flight"] = max_in_flight
+    with admin_client(ctx) as client:
+        created = client.post("/tenants", body)
+    _print_tenant(created, as_json=as_json)
+    if not as_json:
+        typer.echo(f"It has no API key yet; issue one with: pdmuxd tenant key issue {tenant}")
+
+
+@app.command("list", epilog="Example: pdmuxd tenant list --json")
+def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List all tenants."""
+    with admin_client(ctx) as client:
+        tenants = client.get("/tenants")
+    if as_json:
+        print_json(tenants)
+    else:
+        print_table(
+            [{**_columns(one), **columns_of(one["slo"])} for one in tenants], empty="there are no tenants"
+        )
+
+
+@app.command(epilog="Example: pdmuxd tenant show chat")
+def show(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
+    """Show one tenant with its targets and keys."""
+    with admin_client(ctx) as client:
+        found = client.get(_path(tenant))
+        keys = client.get(f"{_path(tenant)}/keys")
+    if as_json:
+        print_json({**found, "keys": keys})
+        return
+    _print_tenant(found, as_json=False)
+    print_table([_key_columns(key) for key in keys], empty="it has no API keys")
+
+
+@app.command(epilog="Example: pdmuxd tenant enable chat")
+def enable(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
+    """Let a tenant's keys work again."""
+    _update(ctx, tenant, {"enabled": True}, as_json=as_json)
+
+
+@app.command(epilog="Example: pdmuxd tenant disable chat")
+def disable(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
+    """Refuse a tenant's keys; what it has in flight finishes, and nothing of it is deleted."""
+    _update(ctx, tenant, {"enabled": False}, as_json=as_json)
+
+
+@app.command(epilog="Example: pdmuxd tenant limit chat 64")
+def limit(
+    ctx: typer.Context,
+    tenant: TenantName,
+    max_in_flight: Annotated[int, typer.Argument(help="Requests that may be open at once.")],
+    as_json: AsJson = False,
+) -> None:
+    """Limit how many requests a tenant may have open at once."""
+    _update(ctx, tenant, {"max_in_flight": max_in_flight}, as_json=as_json)
+
+
+@app.command(epilog="Example: pdmuxd tenant delete chat --yes")
+def delete(
+    ctx: typer.Context,
+    tenant: TenantName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a tenant with its keys and the history of its targets."""
+    with admin_client(ctx) as client:
+        keys = client.get(f"{_path(tenant)}/keys")
+        working = sum(key["revoked_at"] is None for key in keys)
+        if not yes:
+            question = f"Delete tenant {tenant}, its history and its keys ({working} in use)?"
+            typer.confirm(question, abort=True, err=True)
+        client.delete(_path(tenant))
+    if as_json:
+        print_json({"deleted": tenant})
+    else:
+        typer.echo(f"deleted tenant {tenant}")
+
+
+@key_app.command(epilog="Example: pdmuxd tenant key issue chat --label laptop")
+def issue(
+    ctx: typer.Context,
+    tenant: TenantName,
+    label: Annotated[str, typer.Option(help="To tell keys apart.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Issue a key; its secret is shown this once."""
+    with admin_client(ctx) as client:
+        key = client.post(f"{_path(tenant)}/keys", {"label": label})
+    if as_json:
+        print_json(key)
+        return
+    print_fields({"key": key["key_id"], "tenant": key["tenant"], "label": key["label"]})
+    # Not in a table: a secret that is folded cannot be copied.
+    typer.echo(key["secret"])
+    typer.echo("Keep it now: it is stored as a hash only and is never shown again.", err=True)
+
+
+@key_app.command("list", epilog="Example: pdmuxd tenant key list chat")
+def list_keys(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
+    """List a tenant's keys, revoked ones too; secrets are not known."""
+    with admin_client(ctx) as client:
+        keys = client.get(f"{_path(tenant)}/keys")
+    if as_json:
+        print_json(keys)
+    else:
+        print_table([_key_columns(key) for key in keys], empty=f"tenant {tenant} has no API keys")
+
+
+@key_app.command(epilog="Example: pdmuxd tenant key revoke key_2f6c9a0b1d3e4f58")
+def revoke(
+    ctx: typer.Context,
+    key_id: Annotated[str, typer.Argument(metavar="KEY", help="The key's id, as listed.")],
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a key, at once and for good."""
+    with admin_client(ctx) as client:
+        key = client.delete(f"/keys/{quote(key_id, safe='')}")
+    if as_json:
+        print_json(key)
+    else:
+        print_fields(_key_columns(key))
+
+
+def _path(tenant: str) -> str:
+    return f"/tenants/{quote(tenant, safe='')}"
+
+
+def _update(ctx: typer.Context, tenant: str, change: Mapping[str, object], *, as_json: bool) -> None:
+    with admin_client(ctx) as client:
+        updated = client.patch(_path(tenant), change)
+    _print_tenant(updated, as_json=as_json)
+
+
+def _print_tenant(tenant: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(tenant)
+    else:
+        created = {"created": instant(tenant["created_at"])}
+        print_fields({**_columns(tenant), **created, **fields_of(tenant["slo"])})
+
+
+def _columns(tenant: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "tenant": tenant["name"],
+        "enabled": tenant["enabled"],
+        "max in flight": tenant["max_in_flight"],
+    }
+
+
+def _key_columns(key: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "key": key["key_id"],
+        "label": key["label"],
+        "ends in": key["last4"],
+        "issued": instant(key["created_at"]),
+        "revoked": instant(key["revoked_at"]),
+    }
