@@ -50,6 +50,8 @@ def _in_pool(
         futures = [pool.submit(_work, plan, policy, index) for index, policy in enumerate(policies)]
         _follow(futures, reports, on_progress)
         results = [future.result() for future in futures]
+        for index, result in enumerate(results):  # a worker's last report may still be on its way
+            on_progress(index, result.metrics.requests, result.metrics.makespan_s)
         finished = True
         return results
     except BrokenProcessPool:

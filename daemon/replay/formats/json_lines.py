@@ -32,5 +32,7 @@ def decode_row(decoder: msgspec.json.Decoder[Row], path: Path, line: Line, allow
 
 
 def _plain(error: msgspec.DecodeError) -> str:
-    text = str(error)
-    return text[:1].lower() + text[1:]
+    """msgspec's message with the field in front: `input_length: expected int >= 1`."""
+    what, _, where = str(error).replace("`", "").partition(" - at $")
+    field = where.lstrip(".")
+    return f"{field}: {what[:1].lower()}{what[1:]}" if field else what[:1].lower() + what[1:]

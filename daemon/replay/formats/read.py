@@ -51,7 +51,7 @@ def _detect(path: Path, first: Line) -> TraceFormat:
         raise line_error(path, first.number, f"unknown format; {_known_formats()}")
     try:
         row = msgspec.json.decode(first.data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise line_error(path, first.number, f"not a JSON object ({error}); {_known_formats()}") from None
     if native.FIELDS & row.keys():
         return TraceFormat.NATIVE
