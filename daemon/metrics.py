@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from typing import get_args
 
-from pdmuxd.controlplane.status import EngineState, EngineStatus
-from pdmuxd.engine.link.messages import EngineStats, RequestRecord
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -23,6 +21,9 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from pdmuxd.controlplane.status import EngineState, EngineStatus
+from pdmuxd.engine.link.messages import EngineStats, RequestRecord
 
 OTHER_PATH = "other"
 NO_TENANT = ""

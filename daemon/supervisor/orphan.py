@@ -22,6 +22,8 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     start_ticks: int
     command: tuple[str, ...]
+    socket: str
+    """The link's socket, which a killed daemon leaves behind as well."""
 
     def is_running(self) -> bool:
         """Whether that very process still runs."""
@@ -30,12 +32,12 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def remember(path: Path, pid: int) -> None:
+def remember(path: Path, pid: int, socket: Path) -> None:
     """Write down the engine that was just started; nothing is written if it has already ended."""
     ticks, command = procfs.start_ticks(pid), procfs.command_line(pid)
     if ticks is None or not command:
         return
-    record = EngineRecord(pid=pid, start_ticks=ticks, command=command)
+    record = EngineRecord(pid=pid, start_ticks=ticks, command=command, socket=str(socket))
     unfinished = path.with_suffix(".new")
     unfinished.write_bytes(msgspec.json.encode(record))
     unfinished.replace(path)
@@ -77,11 +79,13 @@ async def end_orphan(path: Path) -> int | None:
 
 def _recall(path: Path) -> EngineRecord | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=EngineRecord)
+        record = msgspec.json.decode(path.read_bytes(), type=EngineRecord)
     except (FileNotFoundError, msgspec.DecodeError):
         # A file that cannot be read names nobody; killing by guess would be worse than an orphan, which
         # ends by itself soon after its parent.
         return None
+    Path(record.socket).unlink(missing_ok=True)
+    return record
 
 
 async def _exited(pidfd: int, pid: int) -> None:

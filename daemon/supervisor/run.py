@@ -12,11 +12,11 @@ from collections.abc import Callable
 import aiohttp
 import structlog
 
+from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.plan import HOST, KEY_VARIABLE, EnginePlan
-from pdmuxd.daemon.supervisor.race import until_first_ends
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, LinkError
 from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, RequestRecord
@@ -64,8 +64,8 @@ class EngineRun:
             process = await self._start(port, f"ipc://{socket_path}", key)
             self.pid = process.pid
             try:
-                orphan.remember(self._plan.record_path, process.pid)
-                await until_first_ends(
+                orphan.remember(self._plan.record_path, process.pid, socket_path)
+                await first_to_end(
                     self._until_exit(process),
                     self._read(link),
                     self._sync.run(link),

@@ -78,6 +78,11 @@ class Supervisor:
         if self._state != "down":
             self._enter("down", "stopped")
 
+    async def ended(self) -> None:
+        """Wait until nobody watches the engine any more, which only `stop` should bring about."""
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+
     def is_alive(self) -> bool:
         """Whether somebody watches the engine; if not, the daemon is of no use."""
         return self._task is not None and not self._task.done()

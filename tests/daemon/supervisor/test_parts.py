@@ -16,7 +16,7 @@ from pdmuxd.daemon.supervisor.backoff import HEALTHY_S, Backoff
 from pdmuxd.daemon.supervisor.child import describe_exit, engine_environment
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.plan import emulator_command
-from pdmuxd.daemon.supervisor.race import until_first_ends
+from pdmuxd.daemon.background import first_to_end
 
 
 def test_delays_double_up_to_the_limit_when_engines_keep_failing():
@@ -49,8 +49,11 @@ def sleeper():
 
 async def test_the_remembered_process_is_killed(tmp_path, sleeper):
     path = tmp_path / "engine.json"
-    orphan.remember(path, sleeper.pid)
+    socket = tmp_path / "sock"
+    socket.touch()
+    orphan.remember(path, sleeper.pid, socket)
     assert await orphan.end_orphan(path) == sleeper.pid
+    assert not socket.exists()
     assert sleeper.wait() == -signal.SIGKILL
     assert not path.exists()
 
@@ -58,7 +61,7 @@ async def test_the_remembered_process_is_killed(tmp_path, sleeper):
 @pytest.mark.parametrize("change", [{"start_ticks": 1}, {"command": ("other",)}])
 async def test_another_process_is_spared_when_its_id_was_given_again(tmp_path, sleeper, change):
     path = tmp_path / "engine.json"
-    orphan.remember(path, sleeper.pid)
+    orphan.remember(path, sleeper.pid, tmp_path / "sock")
     record = msgspec.json.decode(path.read_bytes(), type=orphan.EngineRecord)
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, **change)))
     assert await orphan.end_orphan(path) is None
@@ -77,7 +80,7 @@ async def test_nobody_is_killed_when_the_record_cannot_be_read(tmp_path, content
 
 async def test_nobody_is_killed_when_the_process_is_gone(tmp_path, sleeper):
     path = tmp_path / "engine.json"
-    orphan.remember(path, sleeper.pid)
+    orphan.remember(path, sleeper.pid, tmp_path / "sock")
     sleeper.kill()
     sleeper.wait()
     assert await orphan.end_orphan(path) is None
@@ -154,5 +157,5 @@ async def test_the_others_are_cancelled_when_one_fails():
         raise ValueError("first")
 
     with pytest.raises(ValueError, match="first"):
-        await until_first_ends(forever(), fail())
+        await first_to_end(forever(), fail())
     assert cancelled.is_set()

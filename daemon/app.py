@@ -1,0 +1,218 @@
+"""The composition root: everything that runs is started here, in order, and stopped in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import structlog
+import typer
+import uvloop
+
+from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.credentials import digest
+from pdmuxd.controlplane.database import open_database
+from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.daemon import first_run as first
+from pdmuxd.daemon.background import first_to_end, in_background
+from pdmuxd.daemon.events import DirectoryEvents, EngineEvents
+from pdmuxd.daemon.gateway.app import Gateway
+from pdmuxd.daemon.lock import exclusive
+from pdmuxd.daemon.metrics import Metrics
+from pdmuxd.daemon.notify import Notifier
+from pdmuxd.daemon.probes import add_probes
+from pdmuxd.daemon.servers import bind, serving, url_of
+from pdmuxd.daemon.settings import LoadedSettings, Settings
+from pdmuxd.daemon.settings.places import make_private
+from pdmuxd.daemon.signals import StopRequests, stop_requests
+from pdmuxd.daemon.supervisor.plan import EnginePlan, emulator_command
+from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.engine.core.errors import EngineError, StoreError
+from pdmuxd.engine.emulator.profile import Profile, load_profile
+
+_REFRESH_PERIOD_S = 2.0
+"""How often to look whether another process has changed the database."""
+_STOP_MARGIN_S = 15.0
+"""What stopping may take beyond the drain limit: last words, the engine's end, open connections."""
+
+log = structlog.get_logger("pdmuxd.daemon")
+
+
+def serve(loaded: LoadedSettings, *, first_run: bool = False) -> int:
+    """Run the daemon until it is told to stop; returns its exit code.
+
+    0 after a drain, 1 if a second signal cut it short.
+    Raises: PdmuxdError if it cannot start; nothing is left running then.
+    """
+    profile = load_profile(loaded.settings.engine.profile)
+    return uvloop.run(_run(loaded, profile, first_run=first_run))
+
+
+async def _run(loaded: LoadedSettings, profile: Profile, *, first_run: bool) -> int:
+    with stop_requests() as requests:
+        async with AsyncExitStack() as stack:
+            daemon = await _start(stack, loaded, profile, requests, first_run=first_run)
+            in_background(stack, _announce(daemon, to_people=first_run), name="announce")
+            await first_to_end(requests.stop.wait(), daemon.supervisor.ended())
+            if not requests.stop.is_set():
+                raise EngineError("the supervision of the engine ended by itself; the log says why")
+            await _drain(daemon, requests, loaded.settings.drain_timeout_s)
+        return 1 if requests.at_once.is_set() else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Daemon:
+    gateway: Gateway
+    supervisor: Supervisor
+    notifier: Notifier
+    welcome: first.Welcome
+
+
+async def _start(
+    stack: AsyncExitStack,
+    loaded: LoadedSettings,
+    profile: Profile,
+    requests: StopRequests,
+    *,
+    first_run: bool,
+) -> _Daemon:
+    """Start everything; `stack` stops it in reverse. The engine is started last and not waited for."""
+    settings = loaded.settings
+    # Addresses first: a port in use must stop the start before there is anything to clean up.
+    data = _listen(stack, settings.data.host, settings.data.port, section="data")
+    admin = _listen(stack, settings.admin.host, settings.admin.port, section="admin")
+    _claim_places(stack, loaded)
+    control_plane = _open_store(stack, settings, first_run=first_run)
+    api_key = first.ensure_tenant(control_plane, loaded) if first_run else None
+    admin_token = first.ensure_admin_token(settings.resolved_token_file)
+
+    snapshot = control_plane.snapshot()
+    notifier = stack.enter_context(Notifier.from_environment(os.environ))
+    metrics = Metrics()
+    gateway = Gateway(
+        directory=snapshot,
+        max_body_bytes=settings.data.max_body_bytes,
+        max_in_flight=settings.data.max_in_flight,
+        metrics=metrics,
+    )
+    stack.push_async_callback(gateway.close)
+    supervisor = Supervisor(
+        _plan(settings),
+        settings=snapshot.engine_settings(settings.engine.policy),
+        listener=EngineEvents(gateway, metrics, tell=notifier.status),
+    )
+    metrics.collect_engine(supervisor.status)
+    metrics.collect_in_flight(gateway.admission.by_tenant)
+
+    admin_app = build_admin_app(
+        control_plane,
+        engine_status=supervisor.status,
+        admin_token_sha256=digest(admin_token),
+        extra_routes=lambda app: add_probes(app, metrics, supervisor.not_ready_because),
+    )
+    await stack.enter_async_context(serving(admin_app, admin))
+    await stack.enter_async_context(serving(gateway, data))
+    directory = DirectoryEvents(gateway, metrics, supervisor, policy=settings.engine.policy)
+    _follow(stack, control_plane, directory)
+    stack.push_async_callback(_stop_engine, supervisor, requests)
+    await supervisor.start()
+    in_background(stack, _feed_watchdog(notifier, supervisor), name="watchdog")
+    welcome = first.welcome(loaded, profile, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
+    return _Daemon(gateway=gateway, supervisor=supervisor, notifier=notifier, welcome=welcome)
+
+
+async def _announce(daemon: _Daemon, *, to_people: bool) -> None:
+    await daemon.supervisor.wait_serving()
+    daemon.notifier.ready(f"Serving {daemon.welcome.model}")
+    log.info("ready", data=daemon.welcome.data_url, admin=daemon.welcome.admin_url)
+    if to_people:
+        typer.echo(daemon.welcome.text())
+
+
+async def _drain(daemon: _Daemon, requests: StopRequests, timeout_s: float) -> None:
+    """Let what is in flight finish within `timeout_s`, unless a second signal says at once."""
+    in_flight = daemon.gateway.admission.in_flight
+    log.info("stopping", in_flight=in_flight, drain_timeout_s=timeout_s)
+    daemon.notifier.stopping(f"Draining {in_flight} requests")
+    daemon.notifier.extend_timeout(timeout_s + _STOP_MARGIN_S)
+    daemon.supervisor.begin_drain()
+
+    async def drain() -> None:
+        ended = await daemon.gateway.drain(timeout_s)
+        log.info("drained", ended_early=ended)
+
+    await first_to_end(drain(), requests.at_once.wait())
+
+
+async def _stop_engine(supervisor: Supervisor, requests: StopRequests) -> None:
+    if not requests.at_once.is_set():
+        await first_to_end(supervisor.stop(), requests.at_once.wait())
+    await supervisor.stop(at_once=True)
+
+
+async def _feed_watchdog(notifier: Notifier, supervisor: Supervisor) -> None:
+    """Runs in the loop that serves, so that a loop that is stuck starves the watchdog."""
+    if notifier.watchdog_interval_s is None:
+        return
+    while supervisor.is_alive():
+        notifier.watchdog()
+        await asyncio.sleep(notifier.watchdog_interval_s)
+
+
+def _listen(stack: AsyncExitStack, host: str, port: int, *, section: str) -> socket.socket:
+    return stack.enter_context(contextlib.closing(bind(host, port, section=section)))
+
+
+def _claim_places(stack: AsyncExitStack, loaded: LoadedSettings) -> None:
+    for note in loaded.notes:
+        log.warning(note)
+    make_private(loaded.settings.resolved_state_dir)
+    make_private(loaded.settings.resolved_runtime_dir)
+    stack.enter_context(exclusive(loaded.settings.resolved_state_dir))
+
+
+def _open_store(stack: AsyncExitStack, settings: Settings, *, first_run: bool) -> ControlPlane:
+    if first_run:
+        first.migrate(settings.resolved_database_url)
+    engine = open_database(settings.resolved_database_url)
+    stack.callback(engine.dispose)
+    return ControlPlane(engine)
+
+
+def _plan(settings: Settings) -> EnginePlan:
+    engine = settings.engine
+    return EnginePlan(
+        command=emulator_command(
+            profile=engine.profile, policy=engine.policy, served_model=engine.model_name
+        ),
+        state_dir=settings.resolved_state_dir,
+        runtime_dir=settings.resolved_runtime_dir,
+        start_timeout_s=engine.start_timeout_s,
+        backoff_initial_s=engine.restart_backoff_initial_s,
+        backoff_max_s=engine.restart_backoff_max_s,
+    )
+
+
+def _follow(stack: AsyncExitStack, control_plane: ControlPlane, directory: DirectoryEvents) -> None:
+    """Work from the newest directory, whoever changes it: REST's threads here, or another process."""
+    loop = asyncio.get_running_loop()
+
+    def on_change(snapshot: DirectorySnapshot) -> None:
+        loop.call_soon_threadsafe(directory.apply, snapshot)
+
+    async def refresh() -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_PERIOD_S)
+            try:
+                await asyncio.to_thread(control_plane.refresh)
+            except StoreError as error:
+                log.warning("tenants not refreshed", reason=str(error))
+
+    stack.callback(control_plane.subscribe(on_change))
+    directory.apply(control_plane.snapshot())
+    in_background(stack, refresh(), name="refresh")

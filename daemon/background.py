@@ -1,0 +1,46 @@
+"""Tasks that belong to someone: to an exit stack, or to the one who waits for the first to end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger("pdmuxd.daemon")
+
+
+def in_background(stack: AsyncExitStack, work: Coroutine[Any, Any, object], *, name: str) -> None:
+    """Run `work` until it ends or `stack` is left, which cancels it; a failure is logged when it happens."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_report)
+
+    async def end() -> None:
+        task.cancel()
+        await asyncio.wait((task,))
+
+    stack.push_async_callback(end)
+
+
+async def first_to_end(*work: Coroutine[Any, Any, object]) -> None:
+    """Run all of `work` until one ends, cancel the others, and wait for those to be gone.
+
+    Raises what one of `work` raised, the first in the order of the arguments.
+    """
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ended = [task for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in ended:
+        task.result()
+
+
+def _report(task: asyncio.Task[object]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("background task failed", task=task.get_name(), exc_info=error)

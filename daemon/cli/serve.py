@@ -1,0 +1,72 @@
+"""`pdmuxd serve`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pdmuxd.daemon.settings import LoadedSettings
+
+EXAMPLES = """\b
+Examples:
+  pdmuxd serve --first-run
+  pdmuxd serve --port 8090 --policy static:96,36"""
+
+_FIRST_RUN = typer.Option(
+    "--first-run", help="Migrate the database and create a first tenant with a key, where there is none."
+)
+_PORT = typer.Option("--port", metavar="PORT", help="Same as --set data.port=PORT.")
+_ADMIN_PORT = typer.Option("--admin-port", metavar="PORT", help="Same as --set admin.port=PORT.")
+_ENGINE = typer.Option("--engine", metavar="KIND", help="Same as --set engine.kind=KIND.")
+_PROFILE = typer.Option("--profile", metavar="NAME", help="Same as --set engine.profile=NAME.")
+_POLICY = typer.Option("--policy", metavar="POLICY", help="Same as --set engine.policy=POLICY.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the `serve` command."""
+    app.command("serve", epilog=EXAMPLES)(serve)
+
+
+def serve(
+    ctx: typer.Context,
+    first_run: Annotated[bool, _FIRST_RUN] = False,
+    port: Annotated[str | None, _PORT] = None,
+    admin_port: Annotated[str | None, _ADMIN_PORT] = None,
+    engine: Annotated[str | None, _ENGINE] = None,
+    profile: Annotated[str | None, _PROFILE] = None,
+    policy: Annotated[str | None, _POLICY] = None,
+) -> int:
+    """Run the daemon: the data plane, the admin plane, and an engine that it keeps running.
+
+    SIGTERM or Ctrl-C lets requests in flight finish within drain_timeout_s; a second one stops at once.
+    """
+    from pdmuxd.daemon import app  # what only a daemon needs is imported when one starts
+
+    flags = {
+        "data.port": port,
+        "admin.port": admin_port,
+        "engine.kind": engine,
+        "engine.profile": profile,
+        "engine.policy": policy,
+    }
+    return app.serve(_loaded(ctx, flags), first_run=first_run)
+
+
+def _loaded(ctx: typer.Context, flags: dict[str, str | None]) -> LoadedSettings:
+    """The settings with this command's own flags above those of the root command."""
+    from pdmuxd.daemon.logging import configure_logging
+    from pdmuxd.daemon.settings import load_settings
+    from pdmuxd.daemon.settings.layers import parse_assignments
+
+    root = ctx.find_root().params
+    overrides = parse_assignments(root.get("assignments") or ())
+    overrides["log.level"] = root.get("log_level") or overrides.get("log.level")
+    loaded = load_settings(root.get("config"), {**overrides, **_given(flags)})
+    configure_logging(loaded.settings.log.level, loaded.settings.log.format)
+    return loaded
+
+
+def _given(flags: dict[str, str | None]) -> dict[str, object]:
+    return {key: value for key, value in flags.items() if value is not None}

@@ -1,0 +1,65 @@
+"""Who is told when the engine or the tenants change: the wires between the daemon's parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.status import EngineState
+from pdmuxd.daemon.gateway.app import Gateway
+from pdmuxd.daemon.metrics import Metrics
+from pdmuxd.daemon.supervisor.address import EngineAddress
+from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.engine.link.messages import RequestRecord
+
+log = structlog.get_logger("pdmuxd.daemon")
+
+
+class EngineEvents:
+    """The supervisor's listener: opens and closes the gateway, counts, and tells the service manager."""
+
+    def __init__(self, gateway: Gateway, metrics: Metrics, *, tell: Callable[[str], None]) -> None:
+        self._gateway = gateway
+        self._metrics = metrics
+        self._tell = tell
+
+    def on_serving(self, address: EngineAddress) -> None:
+        """Requests may be sent to `address`."""
+        log.info("engine serves", address=address.base_url, models=sorted(address.models))
+        self._gateway.use_engine(address)
+        self._tell(f"Serving {', '.join(sorted(address.models))}")
+
+    def on_state(self, state: EngineState, reason: str | None) -> None:
+        """The engine is now `starting`, `draining` or `down`."""
+        if state == "draining":
+            # It goes on with what it has; only the gateway knows when that is done.
+            self._gateway.refuse_new()
+        else:
+            self._gateway.lose_engine(state)
+        self._tell(f"The engine is {state}" + (f": {reason}" if reason else ""))
+
+    def on_request(self, record: RequestRecord) -> None:
+        """A request ended in the engine."""
+        self._metrics.request_record(record)
+
+
+class DirectoryEvents:
+    """Brings a changed directory to everyone who works from it, in the event loop."""
+
+    def __init__(self, gateway: Gateway, metrics: Metrics, supervisor: Supervisor, *, policy: str) -> None:
+        self._gateway = gateway
+        self._metrics = metrics
+        self._supervisor = supervisor
+        self._policy = policy
+        self._version = -1
+
+    def apply(self, snapshot: DirectorySnapshot) -> None:
+        """Work from `snapshot`, unless a newer one has come first."""
+        if snapshot.version <= self._version:
+            return
+        self._version = snapshot.version
+        self._metrics.use_tenants(snapshot.tenants)
+        self._gateway.use_directory(snapshot)
+        self._supervisor.want(snapshot.engine_settings(self._policy))

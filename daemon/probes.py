@@ -1,0 +1,32 @@
+"""What machines ask the admin address without a token: alive, ready, and how much of everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import FastAPI, Response
+
+from pdmuxd.daemon.metrics import CONTENT_TYPE, Metrics
+
+
+def add_probes(app: FastAPI, metrics: Metrics, not_ready_because: Callable[[], str | None]) -> None:
+    """Add `/healthz`, `/readyz` and `/metrics`; asynchronous, so that busy worker threads delay none."""
+
+    @app.get("/healthz", tags=["probes"])
+    async def is_alive() -> dict[str, str]:
+        """Answer as long as the daemon runs, whatever its engine does."""
+        return {"status": "ok"}
+
+    @app.get("/readyz", tags=["probes"], responses={503: {"description": "The body says why not."}})
+    async def is_ready(response: Response) -> dict[str, str]:
+        """Answer 200 while the engine serves under the newest settings, else 503."""
+        reason = not_ready_because()
+        if reason is None:
+            return {"status": "ready"}
+        response.status_code = 503
+        return {"status": "not ready", "reason": reason}
+
+    @app.get("/metrics", tags=["probes"], response_class=Response)
+    async def show_metrics() -> Response:
+        """Show all metrics in Prometheus's text format."""
+        return Response(metrics.render(), media_type=CONTENT_TYPE)

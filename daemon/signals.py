@@ -1,0 +1,39 @@
+"""The two requests to stop: the first is polite, the second is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequests:
+    """What has been asked for so far."""
+
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Finish what is in flight, then stop."""
+    at_once: asyncio.Event = field(default_factory=asyncio.Event)
+    """Stop now."""
+
+    def on_signal(self) -> None:
+        """One more request to stop."""
+        (self.at_once if self.stop.is_set() else self.stop).set()
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[StopRequests]:
+    """Turn SIGTERM and SIGINT into requests, in the running loop, until the block ends."""
+    loop = asyncio.get_running_loop()
+    requests = StopRequests()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, requests.on_signal)
+    try:
+        yield requests
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
