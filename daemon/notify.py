@@ -31,7 +31,7 @@ class Notifier:
         self._socket = _open() if self._address is not None else None
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
         """As systemd's variables say: NOTIFY_SOCKET, and WATCHDOG_USEC if WATCHDOG_PID is this process."""
         return cls(environ.get("NOTIFY_SOCKET"), watchdog_timeout_s=_watchdog_timeout_s(environ))
 

@@ -74,13 +74,6 @@ def make_private(directory: Path) -> None:
         raise SettingsError(f"cannot use the directory {directory}: {error.strerror}") from error
 
 
-def sqlite_url(path: Path) -> str:
-    """The URL of a SQLite file, with what a URL cannot hold escaped."""
-    from sqlalchemy import URL  # a quarter of a second to import, and most commands do without
-
-    return URL.create("sqlite", database=str(path)).render_as_string()
-
-
 def _first(directories: str) -> Path | None:
     """systemd separates several directories with colons."""
     first = directories.split(":")[0]

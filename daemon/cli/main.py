@@ -1,0 +1,163 @@
+"""The command `pdmuxd`: options that all commands share, and how errors and exit codes come about.
+
+Exit codes: 0 done, 1 it did not work, 2 it was asked wrongly, 130 interrupted. Whatever goes wrong, a
+person reads one line; `--debug` adds the traceback of an unexpected error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+from typer.main import get_command
+
+from pdmuxd.daemon.cli.lazy import Entry, LazyGroup
+from pdmuxd.daemon.redaction import mask_text
+from pdmuxd.engine.core.errors import (
+    ConflictError,
+    InvalidValueError,
+    NotFoundError,
+    PartitionError,
+    PdmuxdError,
+    PolicyError,
+    ProfileError,
+    SettingsError,
+    SloError,
+    TraceError,
+)
+
+if TYPE_CHECKING:
+    from pdmuxd.daemon.settings import LoadedSettings
+
+COMMANDS = {
+    "serve": Entry("pdmuxd.daemon.cli.serve", "Run the daemon."),
+    "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
+    "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
+    "replay": Entry("pdmuxd.daemon.cli.replay", "Replay a trace in virtual time and compare policies."),
+    "db": Entry("pdmuxd.daemon.cli.db", "Upgrade, check and back up the database."),
+    "config": Entry("pdmuxd.daemon.cli.config", "Show the effective settings, or an example of all."),
+    "doctor": Entry("pdmuxd.daemon.cli.doctor", "Check this machine and installation."),
+    "version": Entry("pdmuxd.daemon.cli.version", "Print the version."),
+}
+
+USAGE_ERRORS = (
+    ConflictError,
+    InvalidValueError,
+    NotFoundError,
+    PartitionError,
+    PolicyError,
+    ProfileError,
+    SettingsError,
+    SloError,
+    TraceError,
+)
+"""What a different command line or configuration would cure: exit code 2. Other errors end with 1."""
+
+FAILED, USAGE = 1, 2
+
+EXAMPLES = """\b
+Examples:
+  pdmuxd serve --first-run
+  pdmuxd --set data.port=8090 serve
+  pdmuxd --config /etc/pdmuxd/pdmuxd.toml config show"""
+
+_CONFIG = typer.Option("--config", metavar="FILE", help="The pdmuxd.toml to read.")
+_SET = typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+_LEVEL = typer.Option("--log-level", metavar="LEVEL", help="Same as --set log.level=LEVEL.")
+_DEBUG = typer.Option("--debug", help="Print the traceback of an unexpected error.")
+
+
+class _Commands(LazyGroup):
+    entries: ClassVar = COMMANDS
+
+
+app = typer.Typer(
+    cls=_Commands, rich_markup_mode=None, add_completion=False, invoke_without_command=True, epilog=EXAMPLES
+)
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    config: Annotated[Path | None, _CONFIG] = None,
+    assignments: Annotated[list[str] | None, _SET] = None,
+    log_level: Annotated[str | None, _LEVEL] = None,
+    debug: Annotated[bool, _DEBUG] = False,
+) -> None:
+    """Keep per-tenant latency targets of LLM serving on one GPU."""
+    if debug:
+        sys.excepthook = sys.__excepthook__
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+        return
+    if ctx.invoked_subcommand != "version":
+        from pdmuxd.daemon.settings import DeferredSettings
+
+        ctx.obj = DeferredSettings(_reader(config, assignments or [], log_level))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. Never shows a traceback without `--debug`."""
+    sys.excepthook = _unexpected
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        result = get_command(app).main(args, prog_name="pdmuxd", standalone_mode=False)
+        sys.stdout.flush()
+    except PdmuxdError as error:
+        return _fail(str(error), USAGE if isinstance(error, USAGE_ERRORS) else FAILED)
+    except typer.TyperException as error:
+        return _fail(_usage_text(error), error.exit_code)
+    except typer.Abort:
+        return _fail("aborted", FAILED)
+    except BrokenPipeError:
+        # Whoever read our output has left; let the interpreter's last flush find something to write to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return result if isinstance(result, int) else 0
+
+
+def _reader(
+    config: Path | None, assignments: Sequence[str], log_level: str | None
+) -> Callable[[], LoadedSettings]:
+    def read() -> LoadedSettings:
+        from pdmuxd.daemon.logging import configure_logging
+        from pdmuxd.daemon.settings import load_settings
+        from pdmuxd.daemon.settings.layers import parse_assignments
+
+        overrides = parse_assignments(assignments)
+        if log_level is not None:
+            overrides["log.level"] = log_level
+        loaded = load_settings(config, overrides)
+        configure_logging(loaded.settings.log.level, loaded.settings.log.format)
+        return loaded
+
+    return read
+
+
+def _fail(text: str, code: int) -> int:
+    typer.echo(f"error: {' '.join(text.split())}", err=True)
+    return code
+
+
+def _usage_text(error: typer.TyperException) -> str:
+    text = error.format_message().rstrip(".")
+    ctx: typer.Context | None = getattr(error, "ctx", None)
+    return f"{text} (see {ctx.command_path} --help)" if ctx is not None else text
+
+
+def _unexpected(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Take the place of the interpreter's traceback."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, traceback)
+        return
+    text = f"{kind.__name__}: {error}" if str(error) else kind.__name__
+    _fail(f"unexpected {mask_text(text)} (run `pdmuxd --debug ...` for the traceback)", FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
