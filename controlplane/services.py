@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
+from types import MappingProxyType
 
 from sqlalchemy import Engine
 from sqlmodel import Session
@@ -202,7 +203,9 @@ class ControlPlane:
             tenants = TenantRepository(session).list()
             digests = ApiKeyRepository(session).digests()
         return DirectorySnapshot(
-            version=version, tenants={tenant.name: _record(tenant) for tenant in tenants}, key_digests=digests
+            version=version,
+            tenants=MappingProxyType({tenant.name: _record(tenant) for tenant in tenants}),
+            key_digests=MappingProxyType(digests),
         )
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:

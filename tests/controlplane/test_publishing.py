@@ -1,0 +1,74 @@
+"""Who works from a snapshot hears of every change, in order."""
+
+from __future__ import annotations
+
+import pytest
+from stores import opened, slo
+
+from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.engine.core.errors import NotFoundError, StaleVersionError
+
+
+@pytest.fixture
+def heard(control_plane: ControlPlane) -> list[DirectorySnapshot]:
+    heard: list[DirectorySnapshot] = []
+    control_plane.subscribe(heard.append)
+    return heard
+
+
+def test_a_subscriber_hears_of_each_change_when_it_is_committed(
+    control_plane: ControlPlane, heard: list[DirectorySnapshot]
+) -> None:
+    control_plane.create_tenant("chat")
+    key = control_plane.issue_key("chat")
+    control_plane.set_slo("chat", slo())
+    control_plane.update_tenant("chat", max_in_flight=3)
+    control_plane.revoke_key(key.key_id)
+    control_plane.delete_tenant("chat")
+
+    assert [snapshot.version for snapshot in heard] == [1, 2, 3, 4, 5, 6]
+    assert heard[1].authenticate(key.secret).name == "chat"
+    assert heard[2].tenants["chat"].slo == slo()
+    assert heard[3].tenants["chat"].max_in_flight == 3
+    assert heard[4].key_digests == {}
+    assert heard[5].tenants == {}
+
+
+def test_a_subscriber_hears_nothing_when_nothing_changed(
+    control_plane: ControlPlane, heard: list[DirectorySnapshot]
+) -> None:
+    control_plane.create_tenant("chat")
+    heard.clear()
+
+    control_plane.set_enabled("chat", True)
+    with pytest.raises(StaleVersionError):
+        control_plane.set_slo("chat", slo(), expected_version=9)
+    with pytest.raises(NotFoundError):
+        control_plane.delete_tenant("other")
+    control_plane.get_tenant("chat")
+
+    assert heard == []
+
+
+def test_a_subscriber_hears_no_more_when_it_has_left(control_plane: ControlPlane) -> None:
+    heard: list[DirectorySnapshot] = []
+    leave = control_plane.subscribe(heard.append)
+    control_plane.create_tenant("a")
+    leave()
+    control_plane.create_tenant("b")
+    assert [snapshot.version for snapshot in heard] == [1]
+
+
+def test_a_change_of_another_process_is_heard_when_refreshed(
+    url: str, control_plane: ControlPlane, heard: list[DirectorySnapshot]
+) -> None:
+    assert not control_plane.refresh()
+    with opened(url) as other:
+        other.create_tenant("from-elsewhere")
+    assert heard == []
+
+    assert control_plane.refresh()
+    assert not control_plane.refresh()
+
+    assert [list(snapshot.tenants) for snapshot in heard] == [["from-elsewhere"]]

@@ -1,0 +1,92 @@
+"""Databases, clocks and admin clients for tests of the control plane."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.credentials import digest
+from pdmuxd.controlplane.database import open_database, upgrade
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.sqlite import sqlite_url
+from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
+from pdmuxd.engine.core.slo import Slo
+
+ADMIN_TOKEN = "the-admin-token"
+START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+SLO_BODY = {
+    "ttft_fixed_ms": 500.0,
+    "ttft_per_1k_new_tokens_ms": 800.0,
+    "tbt_ms": 40.0,
+    "attainment_ratio": 0.95,
+}
+
+
+class FakeClock:
+    """Advances by a second whenever it is read."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+
+def slo(tbt_s: float = 0.04) -> Slo:
+    return Slo(ttft_fixed_s=0.5, ttft_per_1k_new_tokens_s=0.8, tbt_s=tbt_s, attainment_ratio=0.95)
+
+
+@cache
+def _migrated() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "template.db"
+        upgrade(sqlite_url(path))
+        return path.read_bytes()
+
+
+def new_database(folder: Path) -> str:
+    """A migrated, empty database in a file of its own; its URL. Faster than migrating each time."""
+    path = folder / "pdmuxd.db"
+    path.write_bytes(_migrated())
+    return sqlite_url(path)
+
+
+@contextmanager
+def opened(url: str, clock: Callable[[], datetime] | None = None) -> Iterator[ControlPlane]:
+    engine = open_database(url)
+    try:
+        yield ControlPlane(engine, clock=clock or FakeClock())
+    finally:
+        engine.dispose()
+
+
+class AdminCalls:
+    """Calls to the admin application, with the token unless told otherwise."""
+
+    def __init__(self, control_plane: ControlPlane, **options: Any) -> None:
+        self.status: EngineStatus = NO_ENGINE
+        self.app = build_admin_app(
+            control_plane,
+            engine_status=lambda: self.status,
+            admin_token_sha256=digest(ADMIN_TOKEN),
+            **options,
+        )
+
+    async def __call__(
+        self, method: str, path: str, *, token: str | None = ADMIN_TOKEN, **options: Any
+    ) -> httpx.Response:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers.update(options.pop("headers", {}))
+        # As under uvicorn, an application that fails has answered before.
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
+            return await client.request(method, path, headers=headers, **options)
