@@ -6,29 +6,29 @@ library wrote the message and however deep it is nested.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Mapping
-from typing import TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from pdmuxd.daemon.redaction import MASK, mask_text, names_secret
 
-QUIET = ("alembic", "apscheduler", "httpcore", "httpx", "uvicorn.access")
+QUIET = ("alembic", "apscheduler", "httpcore", "httpx", "uvicorn")
 """Libraries whose `info` would repeat what the daemon says itself; their warnings are shown."""
 
 _MIN_HIDDEN_LENGTH = 8
 _hidden: set[str] = set()
 
 
-def configure_logging(level: str, log_format: str, stream: TextIO | None = None) -> None:
+def configure_logging(level: str, log_format: str, stream: io.TextIOBase | None = None) -> None:
     """Send all logs of at least `level` to `stream` (standard error), as `console` or `json` lines.
 
     May be called again; the last call holds.
     """
-    stream = sys.stderr if stream is None else stream
+    stream = _StandardError() if stream is None else stream
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -106,7 +106,20 @@ def _renderer(log_format: str, *, colors: bool) -> Processor:
     )
 
 
-class _Handler(logging.StreamHandler[TextIO]):
+class _StandardError(io.TextIOBase):
+    """Whatever `sys.stderr` is at the time of writing; it may be replaced after logging is configured."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+
+class _Handler(logging.StreamHandler[io.TextIOBase]):
     """Our handler, so that a second call of configure_logging finds the first one's."""
 
 

@@ -12,7 +12,7 @@ from pdmuxd.daemon.settings import AdminSection, DataSection, Settings
 Bind = Callable[[str, int], int | None]
 """Tries to listen on a host and port; the errno of the refusal, None if it could."""
 IsPdmuxd = Callable[[str, int], bool]
-"""Whether a running pdmuxd answers /healthz there."""
+"""Whether a running pdmuxd answers there; asked of the admin plane."""
 
 
 def check_ports(settings: Settings, bind: Bind, is_pdmuxd: IsPdmuxd) -> Iterator[Finding]:

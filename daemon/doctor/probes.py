@@ -63,14 +63,17 @@ def try_bind(host: str, port: int) -> int | None:
 
 
 def is_pdmuxd(host: str, port: int) -> bool:
-    """Whether what listens there answers /healthz as pdmuxd does."""
+    """Whether what listens there is alive and has pdmuxd's metrics."""
     import httpx  # slow to import, and only needed when the port is taken
 
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     literal = f"[{reachable}]" if ":" in reachable else reachable
     try:
-        with httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False) as client:
-            return client.get(f"http://{literal}:{port}/healthz").status_code == httpx.codes.OK
+        with httpx.Client(
+            base_url=f"http://{literal}:{port}", timeout=_HEALTH_TIMEOUT_S, trust_env=False
+        ) as client:
+            alive = client.get("/healthz").status_code == httpx.codes.OK
+            return alive and "pdmuxd_build_info" in client.get("/metrics").text
     except httpx.HTTPError:
         return False
 

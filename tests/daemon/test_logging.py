@@ -81,6 +81,13 @@ def test_each_message_is_written_once_when_logging_is_configured_twice() -> None
     assert (first.getvalue(), len(second.getvalue().splitlines())) == ("", 1)
 
 
+def test_standard_error_is_written_to_when_no_stream_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    structlog.get_logger("pdmuxd").info("here")
+    captured = capsys.readouterr()
+    assert (json.loads(captured.err)["event"], captured.out) == ("here", "")
+
+
 SECRET = "pdm_" + "Ab-_" * 10
 
 
