@@ -16,6 +16,9 @@ class LatencyModel(Protocol):
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         """All layers of a prefill batch."""
 
+    def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
+        """All layers of a prefill of one request: what a queue is ordered by, so it must be cheap."""
+
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """One decode step, host work included: the gap between two tokens."""
 
@@ -72,6 +75,15 @@ class SoloRunModel:
         return (
             fitted.predict_s(shape) if fitted is not None else self.fallback.prefill_s(shape, _positive(sms))
         )
+
+    def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
+        """MuxWise eq. 1 for a batch of one."""
+        fitted = self.prefill.get(sms)
+        if fitted is None:
+            return self.fallback.request_s(new_tokens, reused_tokens, _positive(sms))
+        return (
+            fitted.per_new_squared_s * new_tokens + fitted.per_new_times_reused_s * reused_tokens
+        ) * new_tokens + (fitted.per_new_s * new_tokens + fitted.fixed_s)
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Source: MuxWise eq. 2."""

@@ -67,6 +67,10 @@ class RooflineModel:
         launch_s = self.overheads.layer_launch_s * self.model.layers
         return max(self._cost(shape, NO_DECODE, sms).seconds, launch_s)
 
+    def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
+        """A prefill of one request."""
+        return self.prefill_s(PrefillShape.of([(new_tokens, reused_tokens)]), sms)
+
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Device step, graph launch and host work."""
         o = self.overheads

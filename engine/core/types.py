@@ -168,7 +168,7 @@ class Observation:
     preempted: PrefillView | None
     """The set-aside prefill: at most one (invariant 3)."""
     waiting: Sequence[WaitingRequest]
-    """In arrival order, at most `limits.waiting_window` of them."""
+    """At most `limits.waiting_window`, in arrival order; the demoted behind, some of them always."""
     waiting_count: int
     kv_free_tokens: int
     """Free plus evictable; the engine checks again when it admits."""
@@ -225,6 +225,8 @@ class Decision:
     """Set the running prefill aside for `admit`."""
     resume: bool = False
     """Take the set-aside prefill up again."""
+    demote: tuple[str, ...] = ()
+    """Waiting requests past saving: from now on they are shown behind all others."""
     blocking_merge: bool = False
     """Wait for the prefill stream before the next safe point: an ablation of query-based synchronisation."""
     wake_at_s: float | None = None

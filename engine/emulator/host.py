@@ -122,6 +122,8 @@ class Host:
             m.give_first_tokens(m.prefill.complete(m.now_s))
         m.swap_policy()
         decision, m.state = m.policy.decide(m.observe(), m.state)
+        if decision.demote:
+            m.queue.demote(decision.demote)
         if decision.mode is Mode.FUSED:
             self._fuse(decision)
         else:
@@ -203,6 +205,9 @@ class Host:
             m.make_room()
         decode = m.decode.shape if m.decode.in_flight else NO_DECODE
         prefill = stage.fill(decision.admit, decision.token_budget - decode.bs, m.now_s)
+        if not decode.bs and not prefill.new_tokens and m.decode.members:
+            m.make_room()  # the admission did not fit after all: decode rather than idle
+            decode = m.decode.shape
         if not decode.bs and not prefill.new_tokens:
             self._idle(decision)
             return

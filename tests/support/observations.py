@@ -23,6 +23,9 @@ class LinearLatency:
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         return shape.new_tokens * 0.001 * 132 / sms
 
+    def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
+        return new_tokens * 0.001 * 132 / sms
+
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         return shape.bs * 0.001 * 132 / sms
 

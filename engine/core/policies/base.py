@@ -26,6 +26,8 @@ class PolicyState:
     """What a policy carries from one decision to the next. A new kind of memory is a new field."""
 
     guard: ContentionGuard
+    aged_credit_tokens: float = 0.0
+    """What requests past saving may spend (queueing.py)."""
 
 
 class Policy(Protocol):

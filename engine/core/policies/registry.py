@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.errors import PolicyError
+from pdmuxd.engine.core.policies.auto import AutoOptions, AutoPolicy
 from pdmuxd.engine.core.policies.base import Policy, PolicyContext
+from pdmuxd.engine.core.policies.bestfit import SplitOptions
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
-from pdmuxd.engine.core.policies.muxwise import MuxwisePolicy
+from pdmuxd.engine.core.policies.drift import drift
+from pdmuxd.engine.core.policies.duet import DEFAULT_TOKEN_BUDGET, DuetPolicy
+from pdmuxd.engine.core.policies.muxwise import muxwise
+from pdmuxd.engine.core.policies.prefill_first import DEFAULT_CHUNK_TOKENS, PrefillFirstPolicy
 from pdmuxd.engine.core.policies.static import StaticPolicy
 from pdmuxd.engine.core.policies.upstream import UpstreamPolicy
 
@@ -80,19 +85,72 @@ def _upstream(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Pol
     return UpstreamPolicy.build
 
 
-def _chunked(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+def _budget(info: PolicyInfo, arguments: str) -> int:
     low, high = CHUNK_RANGE_TOKENS
     allowed = f"give a token budget from {low} to {high}"
     (budget,) = _whole_numbers(info, arguments, 1, allowed)
     if not low <= budget <= high:
         raise _refuse(info, arguments, allowed)
+    return budget
+
+
+def _chunked(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+    budget = _budget(info, arguments)
     return lambda context: ChunkedPolicy.build(context, budget)
 
 
+def _options(info: PolicyInfo, arguments: str, known: Mapping[str, str]) -> dict[str, bool]:
+    """`a+b` as {field: value}; `known` maps an option to the SplitOptions field it flips."""
+    defaults = SplitOptions()
+    chosen: dict[str, bool] = {}
+    for option in filter(None, arguments.split("+")):
+        if option not in known:
+            raise _refuse(info, arguments, f"options are {', '.join(known)}, joined by +")
+        field = known[option]
+        chosen[field] = not option.startswith("no") if field == "preemption" else not getattr(defaults, field)
+    return chosen
+
+
+_ABLATIONS = {"noguard": "guard", "whole": "layerwise", "blocking": "query_sync"}
+
+
 def _muxwise(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
-    if arguments not in ("", "preempt"):
-        raise _refuse(info, arguments, "the only option is 'preempt'")
-    return lambda context: MuxwisePolicy.build(context, preemption=arguments == "preempt")
+    options = SplitOptions(**_options(info, arguments, {"preempt": "preemption", **_ABLATIONS}))
+    return lambda context: muxwise(_name(info, arguments), context, options)
+
+
+def _drift(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+    known = {"nopreempt": "preemption", "whole": "layerwise", "blocking": "query_sync"}
+    options = SplitOptions(**({"preemption": True} | _options(info, arguments, known)))
+    return lambda context: drift(_name(info, arguments), context, options)
+
+
+def _auto(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+    known = {"nopreempt": "preemption", "noguard": "guard", "nolookahead": "look_ahead", "fcfs": "by_slack"}
+    chosen = arguments.split("+") if arguments else []
+    unknown = [option for option in chosen if option not in known]
+    if unknown:
+        raise _refuse(info, arguments, f"options are {', '.join(known)}, joined by +")
+    options = AutoOptions(**{known[option]: False for option in chosen})
+    return lambda context: AutoPolicy.build(_name(info, arguments), context, options)
+
+
+def _duet(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+    budget_text, _, option = arguments.partition("+")
+    if option not in ("", "nolookahead"):
+        raise _refuse(info, arguments, "the only option is 'nolookahead'")
+    budget = _budget(info, budget_text or str(DEFAULT_TOKEN_BUDGET))
+    look_ahead = not option
+    return lambda context: DuetPolicy.build(_name(info, arguments), context, budget, look_ahead=look_ahead)
+
+
+def _prefill_first(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+    chunk = _budget(info, arguments or str(DEFAULT_CHUNK_TOKENS))
+    return lambda context: PrefillFirstPolicy.build(_name(info, arguments), context, chunk)
+
+
+def _name(info: PolicyInfo, arguments: str) -> str:
+    return f"{info.name}:{arguments}" if arguments else info.name
 
 
 _Parse = Callable[[PolicyInfo, str], Callable[[PolicyContext], Policy]]
@@ -102,12 +160,39 @@ _POLICIES: dict[str, tuple[PolicyInfo, _Parse]] = {
     for info, parse in (
         (
             PolicyInfo(
+                name="auto",
+                syntax="auto[:OPTION+...]",
+                summary="fused or split, whichever prefills sooner within the TBT target; least slack first",
+                example="auto",
+            ),
+            _auto,
+        ),
+        (
+            PolicyInfo(
                 name="muxwise",
-                syntax="muxwise[:preempt]",
+                syntax="muxwise[:OPTION+...]",
                 summary="fewest decode SMs that meet the TBT target under the guard; the rest prefill",
                 example="muxwise",
             ),
             _muxwise,
+        ),
+        (
+            PolicyInfo(
+                name="drift",
+                syntax="drift[:OPTION+...]",
+                summary="two splits, contention-free predictions, preemption by headroom",
+                example="drift",
+            ),
+            _drift,
+        ),
+        (
+            PolicyInfo(
+                name="duet",
+                syntax="duet[:N[+nolookahead]]",
+                summary="fused unless the TBT target is at risk, else the split of highest token throughput",
+                example="duet",
+            ),
+            _duet,
         ),
         (
             PolicyInfo(
@@ -117,6 +202,15 @@ _POLICIES: dict[str, tuple[PolicyInfo, _Parse]] = {
                 example="chunked:512",
             ),
             _chunked,
+        ),
+        (
+            PolicyInfo(
+                name="prefill-first",
+                syntax="prefill-first[:N]",
+                summary="stock SGLang: prefill in chunks of N before any decode",
+                example="prefill-first",
+            ),
+            _prefill_first,
         ),
         (
             PolicyInfo(

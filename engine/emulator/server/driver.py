@@ -46,7 +46,7 @@ class WallClockDriver:
         self._deliveries = deliveries
         self._clock = clock
         self._start_s = clock()
-        self._sleeper: asyncio.Future[bool] | None = None
+        self._sleeper: asyncio.Future[float] | None = None
         self._emptied = asyncio.Event()
         self._listeners: list[EndListener] = []
         self._last_tick_s: float | None = None
@@ -81,9 +81,7 @@ class WallClockDriver:
             self._last_tick_s = now_s
             now_s = self.now_s()
             sleep_s = min(max(self.engine.next_event_s() - now_s, _SHORTEST_SLEEP_S), _HEARTBEAT_S)
-            due_s = now_s + sleep_s
-            if await self._sleep(sleep_s):
-                due_s = math.inf
+            due_s = await self._sleep(now_s, sleep_s)
 
     def submit(self, ids: Sequence[str], plans: Sequence[Plan], *, tenant: str, inbox: Inbox) -> list[Output]:
         """Start one request per plan, all of them or none.
@@ -174,14 +172,15 @@ class WallClockDriver:
     def _wake(self) -> None:
         """Cut the present sleep short. The task never yields elsewhere, so no news can be missed."""
         if self._sleeper is not None:
-            _resolve(self._sleeper, True)
+            _resolve(self._sleeper, self.now_s())
 
-    async def _sleep(self, sleep_s: float) -> bool:
-        """Sleep; True if something new cut it short."""
+    async def _sleep(self, now_s: float, sleep_s: float) -> float:
+        """Sleep until the time has come or something is new; when that was."""
         loop = asyncio.get_running_loop()
         self._sleeper = loop.create_future()
         # Rounded up to what event loops can sleep, or they wake up just before the event.
-        timer = loop.call_later(math.ceil(sleep_s * 1000.0) / 1000.0, _resolve, self._sleeper, False)
+        delay_s = math.ceil(sleep_s * 1000.0) / 1000.0
+        timer = loop.call_later(delay_s, _resolve, self._sleeper, now_s + sleep_s)
         try:
             return await self._sleeper
         finally:
@@ -189,6 +188,6 @@ class WallClockDriver:
             self._sleeper = None
 
 
-def _resolve(sleeper: asyncio.Future[bool], woken: bool) -> None:
+def _resolve(sleeper: asyncio.Future[float], due_s: float) -> None:
     if not sleeper.done():
-        sleeper.set_result(woken)
+        sleeper.set_result(due_s)

@@ -124,7 +124,7 @@ def _apply_stops(pieces: list[bytes], sampling: Sampling) -> str | None:
         return None
     text = b"".join(pieces).decode("ascii")
     ends = list(accumulate(map(len, pieces)))
-    earliest_end = ends[sampling.min_tokens - 1] if 0 < sampling.min_tokens <= len(ends) else 0
+    earliest_end = ends[sampling.min_tokens - 2] + 1 if 2 <= sampling.min_tokens <= len(ends) else 0
     found: tuple[int, int, str] | None = None
     for stop in sampling.stops:
         start = text.find(stop, max(0, earliest_end - len(stop)))

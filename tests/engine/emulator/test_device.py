@@ -43,8 +43,8 @@ def test_the_forecast_is_what_happens_when_both_streams_run(
     d.launch(d.decode, solo_s=decode_s, sms=32, hbm_bytes=decode_bytes)
     d.launch(d.prefill, solo_s=prefill_s, sms=96, hbm_bytes=prefill_bytes)
     decode_in_s, prefill_in_s = d.decode_done_in_s(), d.prefill_done_in_s()
-    assert decode_in_s >= decode_s
-    assert prefill_in_s >= prefill_s
+    assert decode_in_s >= decode_s - 1e-9
+    assert prefill_in_s >= prefill_s - 1e-9
     first_s, last_s = sorted((decode_in_s, prefill_in_s))
     d.run(first_s)
     assert d.decode.is_busy == (decode_in_s > first_s + 1e-8) or abs(decode_in_s - prefill_in_s) < 1e-8

@@ -21,7 +21,18 @@ from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import EngineLimits, Mode, Reason
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
 
-POLICIES = ("static:96,36", "upstream", "chunked:256", "muxwise", "muxwise:preempt")
+POLICIES = (
+    "static:96,36",
+    "upstream",
+    "chunked:256",
+    "prefill-first:512",
+    "muxwise",
+    "muxwise:preempt",
+    "muxwise:whole+blocking",
+    "drift",
+    "duet:512",
+    "auto",
+)
 
 lengths = st.tuples(st.integers(1, 6000), st.integers(1, 60), st.floats(0.0, 0.5), st.integers(0, 3))
 workloads = st.lists(lengths, min_size=1, max_size=14)
@@ -37,12 +48,13 @@ def make(workload: list[tuple[int, int, float, int]]) -> list[EmulatedRequest]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     workload=workloads,
     kv_capacity_tokens=st.sampled_from((6100, 9000, 200_000)),
     aborts=st.lists(st.tuples(st.integers(0, 13), st.floats(0.0, 1.0)), max_size=4),
     switch_to=st.sampled_from((None, *POLICIES)),
+    tbt_s=st.sampled_from((0.005, 0.012, 0.03, 1.0)),
 )
 def test_every_request_ends_once_with_its_tokens_when_anything_happens(
     policy: str,
@@ -50,6 +62,7 @@ def test_every_request_ends_once_with_its_tokens_when_anything_happens(
     kv_capacity_tokens: int,
     aborts: list[tuple[int, float]],
     switch_to: str | None,
+    tbt_s: float,
 ) -> None:
     memory = Memory()
     emulated = engine(
@@ -58,6 +71,7 @@ def test_every_request_ends_once_with_its_tokens_when_anything_happens(
         observer=memory,
         limits=EngineLimits(max_decode_bs=8),
     )
+    emulated.apply_settings(version=1, policy=policy, slos={"t": slo(tbt_s)})
     requests = make(workload)
     events: list[tuple[float, int, object]] = [(r.arrival_s, 0, r) for r in requests]
     events += [(at_s, 1, f"r{i}") for i, at_s in aborts]
@@ -71,7 +85,7 @@ def test_every_request_ends_once_with_its_tokens_when_anything_happens(
             emulated.abort(str(what), at_s)
         else:
             emulated.advance(at_s)
-            emulated.apply_settings(version=2, policy=str(what), slos={})
+            emulated.apply_settings(version=2, policy=str(what), slos={"t": slo(tbt_s)})
         emulated.check_integrity()
     run_until_idle(emulated)
     emulated.check_integrity()

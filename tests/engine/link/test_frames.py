@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link import frames, messages
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineSettings, Hello

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import zmq
+
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link.messages import (
     LINK_PROTOCOL,

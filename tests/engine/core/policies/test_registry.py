@@ -15,7 +15,8 @@ def test_every_known_policy_can_be_built_when_its_example_is_given() -> None:
 
 def test_the_known_ones_are_listed_when_a_policy_is_unknown() -> None:
     with pytest.raises(
-        PolicyError, match=r"unknown policy 'mux'; known are muxwise.*, chunked:N, upstream, static:P,D"
+        PolicyError,
+        match=r"unknown policy 'mux'; known are auto.*, muxwise.*, chunked:N, .*upstream, static:P,D",
     ):
         parse_policy("mux")
 
@@ -30,7 +31,7 @@ def test_the_known_ones_are_listed_when_a_policy_is_unknown() -> None:
         ("static:96", "give prefill SMs and decode SMs"),
         ("static:a,b", "give prefill SMs and decode SMs"),
         ("upstream:3", "it takes no arguments"),
-        ("muxwise:fast", "the only option is 'preempt'"),
+        ("muxwise:fast", "options are preempt, noguard, whole, blocking"),
     ],
 )
 def test_what_is_allowed_is_told_when_an_argument_is_wrong(spec: str, told: str) -> None:

@@ -1,0 +1,267 @@
+"""`auto`: fused or split, whichever is predicted to finish the prefill sooner within the TBT target.
+
+A fused batch reads the weights once and needs no second stream, which wins on short prompts; a split reads
+a long prompt's KV once instead of once per chunk, and gives decode just what it needs, which wins on long
+ones. The token budget of a fused step follows from the target; the split is MuxWise's. The queue is
+served least slack first. Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4
+(best fit, preemption), and the order of prefills from `queueing.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pdmuxd.engine.core.batching import form_prefill_batch, shape_of
+from pdmuxd.engine.core.partitions import PartitionTable, even_steps
+from pdmuxd.engine.core.policies.base import PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
+from pdmuxd.engine.core.policies.duet import chunk_lengths
+from pdmuxd.engine.core.policies.layerwise import Plan, Work, decide_split, layers_for, next_work
+from pdmuxd.engine.core.queueing import OrderedQueue, next_credit, order_by_slack
+from pdmuxd.engine.core.types import (
+    Alternative,
+    Decision,
+    DecisionNumbers,
+    Feedback,
+    Mode,
+    Observation,
+    PrefillMode,
+    PrefillShape,
+    Reason,
+    WaitingRequest,
+)
+
+BATCH_TOKENS = 2048
+"""Prompts join a batch up to this: compute is saturated by then, and the first waits for the last."""
+
+FUSED_MARGIN = 0.95
+"""A fused step is planned for this share of the TBT target; no guard covers it."""
+
+BUDGET_LADDER = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
+"""Prompt tokens of a fused step that are considered."""
+
+MAX_LOOK_AHEAD = 4
+"""Decode steps launched at once in a split; the host's part is paid once for all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoOptions:
+    """Mechanisms that can be ablated."""
+
+    preemption: bool = True
+    guard: bool = True
+    look_ahead: bool = True
+    by_slack: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoPolicy:
+    """The default policy."""
+
+    name: str
+    context: PolicyContext
+    table: PartitionTable
+    options: AutoOptions
+    split: BestFitPolicy
+
+    @classmethod
+    def build(cls, name: str, context: PolicyContext, options: AutoOptions) -> AutoPolicy:
+        """Six splits at 16-SM steps, as MuxWise."""
+        table = even_steps(context.rules)
+        split = BestFitPolicy(
+            name=name, context=context, table=table, options=SplitOptions(guard=options.guard)
+        )
+        return cls(name=name, context=context, table=table, options=options, split=split)
+
+    def initial_state(self) -> PolicyState:
+        """The guard as it was profiled, no credit."""
+        return PolicyState(guard=self.context.guard)
+
+    def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
+        """As MuxWise: a violation raises the guard."""
+        return self.split.learn(feedback, state)
+
+    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+        """Go on with the prefill under way, or choose the next one and how to run it."""
+        if obs.prefill is None and obs.preempted is None:
+            return self._next_prefill(obs, state)
+        if obs.prefill is not None and obs.prefill.mode is PrefillMode.CHUNKED:
+            return self._chunked(obs), state
+        overtaking = self._preempt(obs, state)
+        if overtaking is not None:
+            return overtaking, state
+        return self._layerwise(obs, state, next_work(obs, self.context.layers)), state
+
+    # --- choosing
+
+    def _next_prefill(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+        queue = self._queue(obs, state)
+        batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
+        if not batch:
+            decision = self._decode_alone(obs)
+        else:
+            credit = next_credit(batch, queue.lost, state.aged_credit_tokens)
+            decision = self._start(obs, state, batch)
+            state = replace(state, aged_credit_tokens=credit)
+        return (replace(decision, demote=tuple(queue.lost)) if queue.lost else decision), state
+
+    def _start(self, obs: Observation, state: PolicyState, batch: tuple[WaitingRequest, ...]) -> Decision:
+        """Run a new batch fused or split."""
+        shape = shape_of(batch)
+        admit = tuple(request.request_id for request in batch)
+        work = Work(shape=shape, layers_left=self.context.layers, layers_in_flight=0, admit=admit)
+        if not obs.decode.bs:
+            return self._layerwise(obs, state, work)
+        plan = self.split.best_fit(obs, work, state)
+        split_s = plan.numbers.predicted_prefill_s or 0.0
+        if plan.reason is Reason.TBT_INFEASIBLE:
+            split_s = float("inf")
+        budget, step_s = self._budget(obs, batch)
+        if budget:
+            fused_s = self._fused_total_s(obs, shape, budget)
+            if fused_s <= split_s:
+                rejected = (Alternative(label="split", predicted_s=split_s),)
+                return self._fused(obs, budget, step_s, admit=admit, rejected=rejected)
+            plan = replace(plan, rejected=(*plan.rejected, Alternative(label="fused", predicted_s=fused_s)))
+        return self._layerwise(obs, state, work, plan)
+
+    def _queue(self, obs: Observation, state: PolicyState) -> OrderedQueue:
+        if not self.options.by_slack:
+            return OrderedQueue(order=tuple(obs.waiting), lost=frozenset())
+        return order_by_slack(
+            obs.waiting,
+            now_s=obs.now_s,
+            latency=self.context.latency,
+            sms=self.split.prefill_sms(obs),
+            aged_credit_tokens=state.aged_credit_tokens,
+        )
+
+    # --- fused
+
+    def _budget(self, obs: Observation, batch: tuple[WaitingRequest, ...] = ()) -> tuple[int, float]:
+        """The most prompt tokens whose fused step meets the target, and its seconds; (0, 0) if none."""
+        target_s = (obs.tbt_target_s or float("inf")) * FUSED_MARGIN
+        low, high, step_s = 0, len(BUDGET_LADDER), 0.0
+        while low < high:
+            middle = (low + high) // 2
+            chunk = PrefillShape.of(chunk_lengths(obs, batch, BUDGET_LADDER[middle]))
+            predicted_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
+            if predicted_s <= target_s:
+                low, step_s = middle + 1, predicted_s
+            else:
+                high = middle
+        return (BUDGET_LADDER[low - 1], step_s) if low else (0, 0.0)
+
+    def _fused_total_s(self, obs: Observation, shape: PrefillShape, budget: int) -> float:
+        """Seconds for a whole batch in fused steps: each chunk reads what came before it, half on average."""
+        new, reused = shape.new_tokens, shape.reused_tokens
+        tokens = min(new, budget)
+        chunk = PrefillShape.of([(tokens, reused + (new - tokens) // 2)])
+        step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
+        return step_s * -(-new // budget)
+
+    def _fused(
+        self,
+        obs: Observation,
+        budget: int,
+        step_s: float,
+        *,
+        admit: tuple[str, ...] = (),
+        rejected: tuple[Alternative, ...] = (),
+    ) -> Decision:
+        target_s = obs.tbt_target_s
+        return Decision(
+            mode=Mode.FUSED,
+            group=self.table.PREFILL_ONLY,
+            reason=Reason.FUSED_FITS,
+            decode_steps=1 if obs.decode.bs else 0,
+            token_budget=budget + obs.decode.bs,
+            admit=admit,
+            numbers=DecisionNumbers(
+                predicted_fused_s=step_s,
+                tbt_target_s=target_s,
+                tbt_slack_s=None if target_s is None else target_s - step_s,
+            ),
+            rejected=rejected,
+        )
+
+    def _chunked(self, obs: Observation) -> Decision:
+        """A batch that began fused stays so; if no budget meets the target any more, the smallest is used."""
+        budget, step_s = self._budget(obs)
+        return self._fused(obs, budget or BUDGET_LADDER[0], step_s)
+
+    def _decode_alone(self, obs: Observation) -> Decision:
+        """Decode by itself runs as stock SGLang does, its host work overlapped."""
+        if not obs.decode.bs:
+            return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
+        return Decision(
+            mode=Mode.FUSED, group=self.table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
+        )
+
+    # --- split
+
+    def _layerwise(
+        self, obs: Observation, state: PolicyState, work: Work | None, plan: Plan | None = None
+    ) -> Decision:
+        decision = decide_split(
+            obs,
+            self.table,
+            work,
+            plan=lambda work: plan or self.split.best_fit(obs, work, state),
+            alone_layers=self.split.alone_layers,
+        )
+        return self._look_ahead(work, decision) if self.options.look_ahead else decision
+
+    def _look_ahead(self, work: Work | None, decision: Decision) -> Decision:
+        """Launch more decode steps at once while the prefill beside them lasts, and layers to cover them."""
+        n = decision.numbers
+        if work is None or not decision.decode_steps or not n.predicted_decode_s or not n.predicted_prefill_s:
+            return decision
+        layers = self.context.layers
+        worst_s = n.predicted_decode_s * (n.guard_ratio or 1.0)
+        left_s = n.predicted_prefill_s * (work.layers_left + work.layers_in_flight) / layers
+        steps = min(MAX_LOOK_AHEAD, int(left_s / worst_s))
+        if steps <= 1 or decision.reason is Reason.SWITCH_WHEN_DRAINED:
+            return decision
+        count = layers_for(worst_s * steps, n.predicted_prefill_s, layers) - work.layers_in_flight
+        return replace(decision, decode_steps=steps, prefill_layers=max(0, min(count, work.layers_left)))
+
+    def _preempt(self, obs: Observation, state: PolicyState) -> Decision | None:
+        """A waiting request that would miss its target behind the running prefill may overtake it, once.
+
+        The running one must still meet its own target, or be past saving already (invariants 3, 4).
+        """
+        running = obs.prefill
+        if not self.options.preemption or running is None or obs.preempted is not None:
+            return None
+        if running.was_preempted or not obs.waiting:
+            return None
+        sms = self.split.prefill_sms(obs)
+        left_s = self.split.left_s(running, sms)
+        lost_already = obs.now_s + left_s > running.earliest_deadline_s
+        queue = self._queue(obs, state)
+        batch = form_prefill_batch(obs, queue=queue.order[:1])
+        if not batch or batch[0].request_id in queue.lost:
+            return None
+        request = batch[0]
+        new_s = self.context.latency.request_s(request.new_tokens, request.reused_tokens, sms)
+        can_wait = obs.now_s + left_s + new_s <= request.deadline_s
+        if can_wait or new_s >= left_s:
+            return None
+        if not lost_already and obs.now_s + new_s + left_s > running.earliest_deadline_s:
+            return None
+        if running.layers_in_flight:
+            return Decision(
+                mode=Mode.SPLIT,
+                group=obs.group,
+                decode_steps=1 if obs.decode.bs else 0,
+                reason=Reason.PREEMPT_WHEN_DRAINED,
+            )
+        work = Work(
+            shape=shape_of(batch),
+            layers_left=self.context.layers,
+            layers_in_flight=0,
+            admit=(request.request_id,),
+            preempt=True,
+        )
+        return self._layerwise(obs, state, work)

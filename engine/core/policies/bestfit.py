@@ -1,0 +1,179 @@
+"""What DRIFT and MuxWise share: the fewest decode SMs that meet the TBT target, layers beside each step.
+
+The two differ in their partition groups, in whether a contention guard widens the predictions, and in their
+rule for preemption. Mechanisms can be switched off one by one, as the papers' ablations do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pdmuxd.engine.core.batching import form_prefill_batch, shape_of
+from pdmuxd.engine.core.guard import guard_cell
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.policies.base import PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.layerwise import (
+    ALONE_SLICE_S,
+    Plan,
+    Work,
+    decide_split,
+    layers_for,
+    next_work,
+)
+from pdmuxd.engine.core.types import (
+    Alternative,
+    Decision,
+    DecisionNumbers,
+    Feedback,
+    Mode,
+    Observation,
+    PrefillView,
+    Reason,
+)
+
+SHRINK_MARGIN = 0.95
+"""Decode gives SMs back only when the smaller group meets this share of the target, so that a batch at
+the boundary does not switch at every step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitOptions:
+    """Mechanisms of a split policy; each can be ablated."""
+
+    guard: bool = True
+    """Multiply predicted decode by the contention guard (MuxWise 3.3.2)."""
+    preemption: bool = False
+    only_shorter_preempt: bool = True
+    """MuxWise lets a short prefill overtake a long one; DRIFT's algorithm 1 asks for headroom alone."""
+    layerwise: bool = True
+    """Launch only the layers that a decode step covers; off, the whole phase at once (MuxWise figure 9)."""
+    query_sync: bool = True
+    """Merge a finished prefill without blocking; off, decode waits for its last layer (MuxWise 3.2.3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestFitPolicy:
+    """Best-fit split, layer-wise prefill, optional guard and preemption."""
+
+    name: str
+    context: PolicyContext
+    table: PartitionTable
+    options: SplitOptions
+
+    def initial_state(self) -> PolicyState:
+        """The guard as it was profiled."""
+        return PolicyState(guard=self.context.guard)
+
+    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+        """MuxWise figure 12, DRIFT algorithm 1: the prefill, then the split, then the layers of this step."""
+        layers = self.context.layers
+        overtaking = self._preempting_work(obs) if self.options.preemption else None
+        if overtaking is not None and obs.prefill is not None and obs.prefill.layers_in_flight:
+            decision = Decision(
+                mode=Mode.SPLIT,
+                group=obs.group,
+                decode_steps=1 if obs.decode.bs else 0,
+                reason=Reason.PREEMPT_WHEN_DRAINED,
+            )
+            return decision, state
+        decision = decide_split(
+            obs,
+            self.table,
+            overtaking or next_work(obs, layers),
+            plan=lambda work: self.best_fit(obs, work, state),
+            alone_layers=self.alone_layers,
+        )
+        if not self.options.query_sync and obs.decode.bs and decision.mode is Mode.SPLIT:
+            decision = replace(decision, blocking_merge=self._launches_last(obs, decision))
+        return decision, state
+
+    def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
+        """A decode step slower than its bound raises the guard's cell at once (MuxWise 3.3.2)."""
+        if not self.options.guard or feedback.predicted_decode_s <= 0.0:
+            return state
+        cell = guard_cell(feedback.group, feedback.prefill, feedback.decode)
+        guard = state.guard.learned(cell, feedback.measured_decode_s / feedback.predicted_decode_s)
+        return state if guard is state.guard else replace(state, guard=guard)
+
+    def alone_layers(self, work: Work) -> int:
+        """A slice of the prefill when nothing decodes."""
+        layers = self.context.layers
+        if not self.options.layerwise:
+            return layers
+        prefill_s = self.context.latency.prefill_s(work.shape, self.table.rules.total_sms)
+        return max(0, layers_for(ALONE_SLICE_S, prefill_s, layers) - work.layers_in_flight)
+
+    def best_fit(self, obs: Observation, work: Work, state: PolicyState) -> Plan:
+        """The first split whose worst-case decode meets the target; the widest if none does."""
+        latency = self.context.latency
+        target_s = obs.tbt_target_s if obs.tbt_target_s is not None else float("inf")
+        rejected: list[Alternative] = []
+        group, decode_s, ratio, worst_s = self.table.PREFILL_ONLY, 0.0, 1.0, 0.0
+        reason = Reason.TBT_INFEASIBLE
+        for group in self.table.split_indices:
+            decode_sms = self.table.groups[group].decode_sms
+            decode_s = latency.decode_s(obs.decode, decode_sms)
+            ratio = state.guard.ratio(group, work.shape, obs.decode) if self.options.guard else 1.0
+            worst_s = decode_s * ratio
+            shrinks = obs.group in self.table.split_indices and group < obs.group
+            if worst_s <= target_s * (SHRINK_MARGIN if shrinks else 1.0):
+                reason = Reason.BEST_FIT
+                break
+            rejected.append(Alternative(label=f"decode_sms={decode_sms}", predicted_s=worst_s))
+        prefill_s = latency.prefill_s(work.shape, self.table.groups[group].prefill_sms)
+        count = layers_for(worst_s, prefill_s, self.context.layers) - work.layers_in_flight
+        numbers = DecisionNumbers(
+            predicted_decode_s=decode_s,
+            predicted_prefill_s=prefill_s,
+            guard_ratio=ratio,
+            tbt_target_s=obs.tbt_target_s,
+            tbt_slack_s=target_s - worst_s if obs.tbt_target_s is not None else None,
+        )
+        layers = max(0, count) if self.options.layerwise else self.context.layers
+        return Plan(group=group, layers=layers, reason=reason, numbers=numbers, rejected=tuple(rejected))
+
+    def _preempting_work(self, obs: Observation) -> Work | None:
+        """A waiting batch that may overtake the running prefill at the next layer boundary, or None.
+
+        The running one must still meet its own deadline afterwards; nothing is preempted twice and nothing
+        preempts a preemptor (MuxWise 3.4.2, DRIFT algorithm 1 lines 6-20; invariants 3 and 4).
+        """
+        running = obs.prefill
+        if running is None or obs.preempted is not None or running.was_preempted:
+            return None
+        batch = form_prefill_batch(obs)[:1]
+        if not batch:
+            return None
+        shape = shape_of(batch)
+        sms = self.prefill_sms(obs)
+        new_s = self.context.latency.prefill_s(shape, sms)
+        left_s = self.left_s(running, sms)
+        if self.options.only_shorter_preempt and new_s >= left_s:
+            return None
+        if obs.now_s + new_s + left_s > running.earliest_deadline_s:
+            return None
+        return Work(
+            shape=shape,
+            layers_left=self.context.layers,
+            layers_in_flight=0,
+            admit=(batch[0].request_id,),
+            preempt=True,
+        )
+
+    def prefill_sms(self, obs: Observation) -> int:
+        """The SMs that prefill has, or would have in the first split."""
+        sms = self.table.groups[obs.group].prefill_sms
+        return sms or self.table.groups[self.table.split_indices[0]].prefill_sms
+
+    def left_s(self, running: PrefillView, sms: int) -> float:
+        """Predicted seconds that a running layer-wise prefill still needs."""
+        layers = self.context.layers
+        whole_s = self.context.latency.prefill_s(running.shape, sms)
+        return whole_s * (layers - running.layers_done) / layers
+
+    def _launches_last(self, obs: Observation, decision: Decision) -> bool:
+        launched = obs.prefill.layers_launched if obs.prefill is not None and not decision.preempt else 0
+        if decision.resume and obs.preempted is not None:
+            launched = obs.preempted.layers_launched
+        has_prefill = obs.prefill is not None or bool(decision.admit) or decision.resume
+        return has_prefill and launched + decision.prefill_layers >= self.context.layers

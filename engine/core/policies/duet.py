@@ -1,0 +1,177 @@
+"""`duet[:N]`: one fused batch on all SMs while it is predicted to meet the TBT target; else the split of
+highest predicted token throughput, with k decode steps launched ahead of one chunk of prefill.
+
+Source: DuetServe section 4, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.batching import form_prefill_batch
+from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
+from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.types import (
+    Alternative,
+    Decision,
+    DecisionNumbers,
+    Mode,
+    Observation,
+    PrefillShape,
+    Reason,
+    WaitingRequest,
+)
+
+DEFAULT_TOKEN_BUDGET = 8192
+"""vLLM's budget on an H100, which DuetServe's evaluation takes over (section 3.1)."""
+
+
+def every_legal_split(rules: SmRules) -> PartitionTable:
+    """All splits that the device can make: DuetServe searches at its finest granularity."""
+    pairs = sorted(rules.legal_pairs(), key=lambda pair: pair[1])
+    return PartitionTable(rules=rules, splits=tuple(Partition(prefill_sms=p, decode_sms=d) for p, d in pairs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A split with its look-ahead and its predicted throughput in tokens per second."""
+
+    group: int
+    decode_steps: int
+    decode_s: float
+    prefill_s: float
+    tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuetPolicy(KeepsState):
+    """Aggregate unless at risk."""
+
+    name: str
+    context: PolicyContext
+    table: PartitionTable
+    token_budget: int
+    look_ahead: bool
+
+    @classmethod
+    def build(
+        cls, name: str, context: PolicyContext, token_budget: int, *, look_ahead: bool = True
+    ) -> DuetPolicy:
+        """Groups at every size that the device can make."""
+        table = every_legal_split(context.rules)
+        return cls(name=name, context=context, table=table, token_budget=token_budget, look_ahead=look_ahead)
+
+    def initial_state(self) -> PolicyState:
+        """Nothing to remember beyond the guard."""
+        return PolicyState(guard=self.context.guard)
+
+    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+        """Algorithm 1."""
+        return self._decide(obs), state
+
+    def _decide(self, obs: Observation) -> Decision:
+        if obs.prefill is not None and obs.prefill.is_in_flight:
+            steps = 1 if obs.decode.bs else 0
+            return Decision(
+                mode=Mode.SPLIT, group=obs.group, decode_steps=steps, reason=Reason.WAIT_FOR_PREFILL
+            )
+        batch = form_prefill_batch(obs)
+        chunk = PrefillShape.of(chunk_lengths(obs, batch, self.token_budget - obs.decode.bs))
+        admit = tuple(request.request_id for request in batch)
+        if not chunk.new_tokens:
+            if obs.decode.bs:
+                return Decision(
+                    mode=Mode.FUSED, group=self.table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
+                )
+            return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
+        total_sms = self.table.rules.total_sms
+        fused_s = self.context.latency.fused_s(chunk, obs.decode, total_sms)
+        target_s = obs.tbt_target_s
+        if target_s is None or fused_s <= target_s:
+            numbers = DecisionNumbers(
+                predicted_fused_s=fused_s,
+                tbt_target_s=target_s,
+                tbt_slack_s=None if target_s is None else target_s - fused_s,
+            )
+            return Decision(
+                mode=Mode.FUSED,
+                group=self.table.PREFILL_ONLY,
+                reason=Reason.FUSED_FITS,
+                decode_steps=1 if obs.decode.bs else 0,
+                token_budget=self.token_budget,
+                admit=admit,
+                numbers=numbers,
+            )
+        return self._split(obs, chunk, admit, fused_s, target_s)
+
+    def _split(
+        self, obs: Observation, chunk: PrefillShape, admit: tuple[str, ...], fused_s: float, target_s: float
+    ) -> Decision:
+        best = max(self._candidates(obs, chunk, target_s), key=lambda c: c.tokens_per_s, default=None)
+        reason = Reason.HIGHEST_THROUGHPUT
+        if best is None:
+            widest = self.table.split_indices[-1]
+            decode_s = self.context.latency.decode_s(obs.decode, self.table.groups[widest].decode_sms)
+            best = Candidate(group=widest, decode_steps=1, decode_s=decode_s, prefill_s=0.0, tokens_per_s=0.0)
+            reason = Reason.TBT_INFEASIBLE
+        numbers = DecisionNumbers(
+            predicted_decode_s=best.decode_s,
+            predicted_prefill_s=best.prefill_s,
+            predicted_fused_s=fused_s,
+            tbt_target_s=target_s,
+            tbt_slack_s=target_s - best.decode_s,
+        )
+        return Decision(
+            mode=Mode.SPLIT,
+            group=best.group,
+            reason=reason,
+            decode_steps=best.decode_steps,
+            token_budget=chunk.new_tokens,
+            admit=admit,
+            numbers=numbers,
+            rejected=(Alternative(label="fused", predicted_s=fused_s),),
+        )
+
+    def _candidates(self, obs: Observation, chunk: PrefillShape, target_s: float) -> Iterator[Candidate]:
+        """Lines 8 to 21: every (S_p, S_d, k) that meets the target."""
+        latency = self.context.latency
+        for group in self.table.split_indices:
+            split = self.table.groups[group]
+            decode_s = latency.decode_s(obs.decode, split.decode_sms)
+            if decode_s > target_s:
+                continue
+            prefill_s = latency.prefill_s(chunk, split.prefill_sms)
+            fits = int(prefill_s / decode_s)
+            for steps in (fits, fits + 1) if self.look_ahead else (1,):
+                if steps < 1:
+                    continue
+                span_s = max(steps * decode_s, prefill_s)
+                tokens_per_s = (steps * obs.decode.bs + chunk.new_tokens) / span_s
+                yield Candidate(
+                    group=group,
+                    decode_steps=steps,
+                    decode_s=decode_s,
+                    prefill_s=prefill_s,
+                    tokens_per_s=tokens_per_s,
+                )
+
+
+def chunk_lengths(
+    obs: Observation, batch: tuple[WaitingRequest, ...], budget_tokens: int
+) -> Iterator[tuple[int, int]]:
+    """(new, reused) of the requests in the next chunk: the prefill under way first, then `batch` in order."""
+    if obs.prefill is not None:
+        done = obs.prefill.done_tokens
+        for request in obs.prefill.requests:
+            tokens = min(budget_tokens, request.new_tokens - done)
+            if tokens > 0:
+                budget_tokens -= tokens
+                yield tokens, request.reused_tokens + done
+            done = 0
+    for request in batch:
+        tokens = min(budget_tokens, request.new_tokens)
+        if tokens <= 0:
+            return
+        budget_tokens -= tokens
+        yield tokens, request.reused_tokens

@@ -1,0 +1,54 @@
+"""`prefill-first[:N]`: stock SGLang. Whatever waits is prefilled first, in chunks of N; decode runs between.
+
+Source: SGLang 0.5.23's default scheduler, `--chunked-prefill-size` 8192 on an H200, overlap scheduling on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.batching import form_prefill_batch
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.types import Decision, Mode, Observation, Reason
+
+DEFAULT_CHUNK_TOKENS = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillFirstPolicy(KeepsState):
+    """Decode stalls while anything can be prefilled."""
+
+    name: str
+    context: PolicyContext
+    table: PartitionTable
+    chunk_tokens: int
+
+    @classmethod
+    def build(cls, name: str, context: PolicyContext, chunk_tokens: int) -> PrefillFirstPolicy:
+        """The table needs no splits."""
+        table = PartitionTable(rules=context.rules, splits=())
+        return cls(name=name, context=context, table=table, chunk_tokens=chunk_tokens)
+
+    def initial_state(self) -> PolicyState:
+        """Nothing to remember beyond the guard."""
+        return PolicyState(guard=self.context.guard)
+
+    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+        """A chunk of prefill if there is any, else a decode step, each on all SMs."""
+        batch = form_prefill_batch(obs)
+        if obs.prefill is not None or batch:
+            decision = Decision(
+                mode=Mode.FUSED,
+                group=self.table.PREFILL_ONLY,
+                reason=Reason.PREFILL_FIRST,
+                token_budget=self.chunk_tokens,
+                admit=tuple(request.request_id for request in batch),
+            )
+        elif obs.decode.bs:
+            decision = Decision(
+                mode=Mode.FUSED, group=self.table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
+            )
+        else:
+            decision = Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
+        return decision, state

@@ -1,0 +1,74 @@
+"""The order of waiting prefills: least slack first among those that can still make it.
+
+Slack is what is left until a request's deadline after its own predicted prefill. Serving a request that has
+no slack left costs the next one its target, so those wait behind, oldest first. So that no tenant starves,
+one that has waited for `AGEING_BOUND_S` is paid for from a credit that grows with what the others get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.latency import LatencyModel
+from pdmuxd.engine.core.types import WaitingRequest
+
+AGEING_BOUND_S = 60.0
+"""A request past saving waits at most so long without a claim on the credit."""
+
+AGED_SHARE = 0.08
+"""Prompt tokens that aged requests are credited per prompt token of the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderedQueue:
+    """The waiting requests in the order to serve them, and those among them that are past saving."""
+
+    order: tuple[WaitingRequest, ...]
+    lost: frozenset[str]
+
+
+def order_by_slack(
+    waiting: Sequence[WaitingRequest],
+    *,
+    now_s: float,
+    latency: LatencyModel,
+    sms: int,
+    aged_credit_tokens: float = 0.0,
+) -> OrderedQueue:
+    """Sort by (aged and paid for, can still make it, slack); ties keep arrival order.
+
+    `sms` are the SMs that the prefill would get. Source: least-laxity scheduling, cut off at lateness.
+    """
+    live: list[tuple[float, int, WaitingRequest]] = []
+    late: list[WaitingRequest] = []
+    for index, request in enumerate(waiting):
+        service_s = latency.request_s(request.new_tokens, request.reused_tokens, sms)
+        slack_s = request.deadline_s - now_s - service_s
+        if slack_s >= 0.0:
+            live.append((slack_s, index, request))
+        else:
+            late.append(request)
+    live.sort()
+    late.sort(key=_arrival_s)
+    ordered = tuple(request for _, _, request in live)
+    lost = frozenset(request.request_id for request in late)
+    oldest = late[0] if late else None
+    has_aged = oldest is not None and now_s - oldest.arrival_s > AGEING_BOUND_S
+    if oldest is not None and has_aged and oldest.new_tokens <= aged_credit_tokens:
+        return OrderedQueue(order=(oldest, *ordered, *late[1:]), lost=lost)
+    return OrderedQueue(order=(*ordered, *late), lost=lost)
+
+
+def next_credit(batch: Sequence[WaitingRequest], lost: frozenset[str], credit_tokens: float) -> float:
+    """The credit after `batch` was admitted: the aged spend it, the others earn it."""
+    for request in batch:
+        if request.request_id in lost:
+            credit_tokens = max(0.0, credit_tokens - request.new_tokens)
+        else:
+            credit_tokens += AGED_SHARE * request.new_tokens
+    return credit_tokens
+
+
+def _arrival_s(request: WaitingRequest) -> float:
+    return request.arrival_s
