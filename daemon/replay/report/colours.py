@@ -15,10 +15,11 @@ DECODE = "#56B4E9"
 IDLE = "rgba(140,140,140,0.30)"
 TARGET = "#808080"
 
-# Paul Tol's "muted" scheme: nine hues told apart by all, and three greys.
+# Paul Tol's "muted" scheme, its indigo lighter for dark paper, then what else stays apart, then greys:
+# a policy gives a handful of reasons, so the first nine do most of the work.
 _REASONS = (
     "#88CCEE",
-    "#332288",
+    "#5B4FC4",
     "#DDCC77",
     "#117733",
     "#CC6677",
@@ -26,6 +27,12 @@ _REASONS = (
     "#882255",
     "#999933",
     "#AA4499",
+    "#E69F00",
+    "#0072B2",
+    "#D55E00",
+    "#F0E442",
+    "#A0522D",
+    "#006D6F",
     "#B0B0B0",
     "#707070",
     "#D8D8D8",

@@ -56,7 +56,7 @@ def tbt_cdf(replays: Sequence[PolicyReplay], slo: Slo) -> Figure:
 
 def attainment(replays: Sequence[PolicyReplay], *, by_tenant: bool) -> Figure:
     """Bars per prompt length class or tenant: TTFT, TBT and joint attainment."""
-    panels = ("TTFT within target", "gaps within target", "good requests")
+    panels = ("TTFT", "TBT", "good")
     plot = make_subplots(rows=1, cols=3, shared_yaxes=True, subplot_titles=panels, horizontal_spacing=0.04)
     for index, replay in enumerate(replays):
         metrics = replay.metrics
@@ -83,8 +83,8 @@ def attainment(replays: Sequence[PolicyReplay], *, by_tenant: bool) -> Figure:
     kind = "tenant" if by_tenant else "prompt length"
     return Figure(
         title=f"Attainment by {kind}",
-        caption=f"Under each {kind}, its number of requests. A request is good if its TTFT and the p99 of "
-        "its own gaps are within target.",
+        caption="Shares of requests with TTFT within target, of gaps within target, and of good requests "
+        f"(TTFT, and the p99 of the request's own gaps). Under each {kind}, its number of requests.",
         plot=plot,
     )
 

@@ -73,7 +73,8 @@ def test_the_same_numbers_come_out_when_the_printed_command_is_run_again(
     out = tmp_path / "r.json"
     invoke(
         ticking, "--policy", "static:96,36", "--policy", "upstream", "--rate", "3.25", "--seed", "5",
-        "--limit", "40", "--tbt-ms", "20", "--spread-ticks", "auto", "--sort", "--clip", "--json", out, "--no-progress",
+        "--limit", "40", "--tbt-ms", "20", "--spread-ticks", "auto", "--sort", "--clip",
+        "--json", out, "--no-progress",
     )  # fmt: skip
     first = json.loads(out.read_text())
     assert first["trace"]["tick_s"] == 3.0
@@ -140,12 +141,12 @@ def test_number_and_first_are_named_when_requests_do_not_fit(
         (["--spread-ticks", "-3"], "'-3' is not allowed"),
         (["--spread-ticks", "nan"], "'nan' is not allowed"),
         (["--policy", "upstream", "--policy", "upstream"], "--policy upstream is given twice"),
-        (["--limit", "0"], "0 is not in the range"),
-        (["--rate", "nan"], "nan"),
-        (["--tbt-ms", "0"], "0 is not in the range"),
-        (["--attainment", "1"], "1 is not in the range"),
+        (["--limit", "0"], "--limit"),
+        (["--rate", "nan"], "--rate"),
+        (["--tbt-ms", "0"], "--tbt-ms"),
+        (["--attainment", "1"], "--attainment"),
         (["--format", "parquet"], "parquet"),
-        (["--jobs", "0"], "0 is not in the range"),
+        (["--jobs", "0"], "--jobs"),
     ],
 )
 def test_usage_is_refused_when_an_option_is_out_of_range(

@@ -2,7 +2,8 @@
 "use strict";
 (() => {
   const figures = JSON.parse(document.getElementById("figures").textContent);
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+  const config = { responsive: true, displayModeBar: false }; // its buttons would cover the legend
+  const LEGEND_GAP_PX = 38; // below the legend: the titles of the panels
 
   const themed = (layout) => {
     const css = getComputedStyle(document.documentElement);
@@ -12,7 +13,6 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("--ink"), size: 13, family: getComputedStyle(document.body).fontFamily },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: colour("--ink") },
       hoverlabel: { bgcolor: colour("--band"), bordercolor: colour("--line"), font: { color: colour("--ink") } },
     };
     for (const key of Object.keys(layout)) {
@@ -28,9 +28,18 @@
     return result;
   };
 
+  // A legend of several lines, as on a narrow screen, gets the height that it takes.
+  const makeRoom = (div, layout) => {
+    const legend = div.querySelector(".legend");
+    const more = legend ? legend.getBoundingClientRect().height + LEGEND_GAP_PX - layout.margin.t : 0;
+    if (more > 0) Plotly.relayout(div, { "margin.t": layout.margin.t + more, height: layout.height + more });
+  };
+
   const draw = () => {
-    figures.forEach((figure, index) => {
-      Plotly.react(document.getElementById(`figure-${index}`), figure.data, themed(figure.layout), config);
+    figures.forEach(async (figure, index) => {
+      const div = document.getElementById(`figure-${index}`);
+      await Plotly.react(div, figure.data, themed(figure.layout), config);
+      makeRoom(div, figure.layout);
     });
   };
   draw();
