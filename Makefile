@@ -27,7 +27,7 @@ $(READY): pyproject.toml constraints.txt
 
 install: $(READY) ## Create the environment and install
 serve: $(READY) ## Migrate, create a first tenant, start the daemon on the emulated GPU
-	@$(PY) -m pdmuxd.daemon.cli.main serve --first-run
+	@$(PY) -m pdmuxd.daemon.cli.main --set state_dir=.pdmuxd serve --first-run
 
 test: $(READY) ## All tests that need neither a GPU nor SGLang
 	@$(PY) -m pytest -q

@@ -147,6 +147,9 @@ async def _drain(daemon: _Daemon, requests: StopRequests, timeout_s: float) -> N
         log.info("drained", ended_early=ended)
 
     await first_to_end(drain(), requests.at_once.wait())
+    if requests.at_once.is_set():
+        # Before the engine is killed, so that clients hear why and not that an engine was lost.
+        await daemon.gateway.drain(0.0)
 
 
 async def _stop_engine(supervisor: Supervisor, requests: StopRequests) -> None:

@@ -17,6 +17,7 @@ from prometheus_client import (
     Histogram,
     Info,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -38,6 +39,7 @@ class Metrics:
     """All metrics that are counted as things happen; `collect_*` adds what is read when scraped."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a second series for each, which nothing here reads
         self.registry = CollectorRegistry()
         self._tenants: frozenset[str] = frozenset()
         self._tenant_metrics: list[Counter | Histogram] = []

@@ -68,7 +68,7 @@ class EngineRun:
                 await first_to_end(
                     self._until_exit(process),
                     self._read(link),
-                    self._sync.run(link),
+                    self._update(link),
                     self._serve(f"http://{HOST}:{port}", key),
                 )
             finally:
@@ -118,6 +118,10 @@ class EngineRun:
                     self.stats = message
                 case RequestRecord():
                     self._listener.on_request(message)
+
+    async def _update(self, link: DaemonEnd) -> None:
+        await self._greeted.wait()
+        await self._sync.run(link)
 
     async def _serve(self, base_url: str, key: str) -> None:
         try:

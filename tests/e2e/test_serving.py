@@ -1,0 +1,133 @@
+"""A stranger's clients against `pdmuxd serve`."""
+
+import json
+import time
+
+import httpx
+import openai
+import pytest
+
+MESSAGES = [{"role": "user", "content": "Say something."}]
+
+
+def test_the_openai_client_gets_an_answer(daemon):
+    answer = daemon.client.chat.completions.create(model=daemon.model, messages=MESSAGES, max_tokens=7)
+    assert answer.choices[0].message.content
+    assert answer.usage.completion_tokens == 7
+    assert len(answer._request_id) == 32
+
+
+def test_the_openai_client_gets_usage_at_the_end_of_a_stream(daemon):
+    stream = daemon.client.chat.completions.create(
+        model=daemon.model,
+        messages=MESSAGES,
+        max_tokens=9,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert chunks[-1].usage.completion_tokens == 9
+    assert chunks[-1].choices == []
+
+
+@pytest.mark.parametrize("prompt", ["Once upon a time", [1, 2, 3, 4]])
+def test_completions_take_text_and_token_ids(daemon, prompt):
+    answer = daemon.client.completions.create(model=daemon.model, prompt=prompt, max_tokens=5)
+    assert answer.usage.completion_tokens == 5
+
+
+def test_generate_answers_as_sglang_does(daemon):
+    body = {"text": "x", "sampling_params": {"max_new_tokens": 4}}
+    headers = {"Authorization": f"Bearer {daemon.key}"}
+    answer = httpx.post(f"{daemon.data_url}/generate", json=body, headers=headers).json()
+    assert answer["meta_info"]["completion_tokens"] == 4
+
+
+def test_models_are_listed(daemon):
+    assert [model.id for model in daemon.client.models.list()] == [daemon.model]
+
+
+@pytest.mark.parametrize(
+    ("error", "model", "key"),
+    [
+        (openai.AuthenticationError, None, "pdm_wrong"),
+        (openai.NotFoundError, "no-such-model", None),
+    ],
+)
+def test_the_openai_client_recognises_refusals(daemon, error, model, key):
+    client = daemon.client.with_options(api_key=key or daemon.key)
+    with pytest.raises(error):
+        client.chat.completions.create(model=model or daemon.model, messages=MESSAGES)
+
+
+def test_a_disconnect_aborts_the_request_in_the_engine(daemon, until):
+    aborted = 'pdmuxd_engine_requests_total{outcome="aborted",tenant="default"}'
+    before = daemon.metric(aborted)
+    with daemon.stream():
+        assert daemon.metric('pdmuxd_requests_in_flight{tenant="default"}') == 1
+    until(lambda: daemon.metric(aborted) == before + 1)
+    until(lambda: daemon.engine()["stats"]["running"] == 0)
+    assert daemon.metric('pdmuxd_requests_in_flight{tenant="default"}') == 0
+
+
+def test_an_slo_edit_is_in_force_within_a_second_while_serving(daemon):
+    path = "/api/v1/tenants/default/slo"
+    current = daemon.admin("GET", path).json()
+    wanted = {
+        name: current[name] for name in ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "attainment_ratio")
+    }
+    with daemon.stream() as lines:
+        edited_s = time.monotonic()
+        edit = daemon.admin("PUT", path, json=wanted | {"tbt_ms": current["tbt_ms"] + 7})
+        assert edit.status_code == 200
+        while not daemon.admin("GET", path).json()["in_force"]:
+            assert time.monotonic() - edited_s < 1.0
+        assert time.monotonic() - edited_s < 1.0
+        version = edit.json()["settings_version"]
+        assert daemon.engine()["acked_version"] >= version
+        assert next(line for line in lines if line.startswith("data: "))
+    assert daemon.metric('pdmuxd_settings_version{kind="acked"}') >= version
+
+
+def test_a_new_key_works_at_once_and_a_revoked_one_no_longer(daemon):
+    issued = daemon.admin("POST", "/api/v1/tenants/default/keys", json={"label": "second"}).json()
+    client = daemon.client.with_options(api_key=issued["secret"])
+    assert client.models.list()
+    assert daemon.admin("DELETE", f"/api/v1/keys/{issued['key_id']}").is_success
+    with pytest.raises(openai.AuthenticationError):
+        client.models.list()
+
+
+def test_a_disabled_tenant_is_refused(daemon):
+    assert daemon.admin("PATCH", "/api/v1/tenants/default", json={"enabled": False}).is_success
+    try:
+        with pytest.raises(openai.PermissionDeniedError):
+            daemon.client.models.list()
+    finally:
+        assert daemon.admin("PATCH", "/api/v1/tenants/default", json={"enabled": True}).is_success
+
+
+def test_the_probes_and_metrics_need_no_token(daemon):
+    assert httpx.get(f"{daemon.admin_url}/healthz").json() == {"status": "ok"}
+    assert httpx.get(f"{daemon.admin_url}/readyz").json() == {"status": "ready"}
+    assert "pdmuxd_engine_up 1.0" in httpx.get(f"{daemon.admin_url}/metrics").text
+    assert httpx.get(f"{daemon.admin_url}/api/v1/tenants").status_code == 401
+
+
+def test_neither_keys_nor_prompts_are_in_the_log(daemon):
+    daemon.client.chat.completions.create(
+        model=daemon.model, messages=[{"role": "user", "content": "sesame-prompt"}], max_tokens=2
+    )
+    engine_log = (daemon.folder / ".pdmuxd" / "engine.log").read_text()
+    for secret in (daemon.key, daemon.token, "sesame-prompt"):
+        assert secret not in daemon.log
+        assert secret not in engine_log
+    assert "/v1/chat/completions" in daemon.log
+
+
+def test_the_stream_is_made_of_events(daemon):
+    with daemon.stream(max_tokens=3) as lines:
+        events = [line for line in lines if line]
+    assert events[-1] == "data: [DONE]"
+    assert all(json.loads(event.removeprefix("data: ")) for event in events[:-1])
