@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillShape
 
 NO_PREFILL = PrefillShape(bs=0, new_tokens=0, reused_tokens=0, sum_new_squared=0, sum_new_times_reused=0)
+
+
+SINGLE_GPU = TensorParallel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,25 +27,30 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class RooflineModel:
-    """A LatencyModel from a model's and a device's shape alone."""
+    """A LatencyModel from a model's and a device's shape alone.
+
+    With tensor parallelism every GPU is split alike, so SM counts are those of one GPU; each computes its
+    share of the heads and of the weights, and two all-reduces a layer put the results together.
+    """
 
     model: ModelShape
     device: DeviceShape
     overheads: Overheads
+    tensor_parallel: TensorParallel = SINGLE_GPU
 
     @cached_property
     def _linear(self) -> tuple[tuple[float, float, float], ...]:
-        """Per linear operator of a layer: FLOPs per token, bytes per token, weight bytes."""
-        m = self.model
-        q = m.heads * m.head_dim
+        """Per linear operator of a layer on one GPU: FLOPs per token, bytes per token, weight bytes."""
+        m, n = self.model, self.tensor_parallel.gpus
+        q = m.heads * m.head_dim / n
         shapes = (
-            (m.hidden, q + 2 * m.kv_heads * m.head_dim),
+            (m.hidden, q + 2 * m.kv_heads * m.head_dim / n),
             (q, m.hidden),
-            (m.hidden, 2 * m.intermediate),
-            (m.intermediate, m.hidden),
+            (m.hidden, 2 * m.intermediate / n),
+            (m.intermediate / n, m.hidden),
         )
         s = m.bytes_per_value
-        return tuple((2.0 * i * o, float((i + o) * s), float(i * o * s)) for i, o in shapes)
+        return tuple((2.0 * i * o, (i + o) * s, i * o * s) for i, o in shapes)
 
     @cached_property
     def _rates(self) -> tuple[tuple[float, float], ...]:
@@ -98,9 +106,13 @@ class RooflineModel:
             moved = tokens * bytes_per_token + weight_bytes
             layer_s += max(tokens * flops_per_token / flops, moved / bandwidth)
             layer_bytes += moved
-        kv_bytes = 2.0 * m.kv_heads * m.head_dim * m.bytes_per_value
-        q_bytes = 2.0 * m.heads * m.head_dim * m.bytes_per_value
-        pair_flops = 4.0 * m.heads * m.head_dim + 2.0 * m.heads
+        gpus = self.tensor_parallel.gpus
+        kv_bytes = 2.0 * m.kv_heads * m.head_dim * m.bytes_per_value / gpus
+        q_bytes = 2.0 * m.heads * m.head_dim * m.bytes_per_value / gpus
+        pair_flops = (4.0 * m.heads * m.head_dim + 2.0 * m.heads) / gpus
+        if gpus > 1:
+            message_bytes = float(tokens * m.hidden * m.bytes_per_value)
+            layer_s += 2.0 * self.tensor_parallel.all_reduce_s(message_bytes, flops)
         if prefill.new_tokens:
             pairs = 0.5 * prefill.sum_new_squared + prefill.sum_new_times_reused
             moved = q_bytes * prefill.new_tokens + kv_bytes * (prefill.new_tokens + prefill.reused_tokens)
@@ -112,6 +124,6 @@ class RooflineModel:
             layer_s += max(pair_flops * pairs / flops, moved / bandwidth)
             layer_bytes += moved
         rows = prefill.bs + decode.bs
-        head_bytes = float(m.hidden * m.vocab * m.bytes_per_value)
-        head_s = max(2.0 * rows * m.hidden * m.vocab / flops, head_bytes / bandwidth)
+        head_bytes = m.hidden * m.vocab * m.bytes_per_value / gpus
+        head_s = max(2.0 * rows * m.hidden * m.vocab / gpus / flops, head_bytes / bandwidth)
         return Cost(seconds=m.layers * layer_s + head_s, hbm_bytes=m.layers * layer_bytes + head_bytes)

@@ -69,6 +69,30 @@ class DeviceShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TensorParallel:
+    """How many GPUs share every layer, and what their all-reduce costs (DuetServe 4.1)."""
+
+    gpus: int = 1
+    startup_s: float = 3e-6
+    """Startup of one round of a ring all-reduce; DuetServe gives 3 us for an H100."""
+    link_bytes_per_s: float = 450e9
+    """Unidirectional NVLink bandwidth of one GPU."""
+
+    def __post_init__(self) -> None:
+        for field in ("gpus", "startup_s", "link_bytes_per_s"):
+            if not getattr(self, field) > 0:
+                raise ProfileError(f"tensor_parallel.{field} must be positive")
+
+    def all_reduce_s(self, message_bytes: float, flops: float) -> float:
+        """Ring all-reduce of one message: startup, transfer, local reduction (DuetServe 4.1)."""
+        n = self.gpus
+        if n == 1:
+            return 0.0
+        transfer_s = 2.0 * (n - 1) * message_bytes / (n * self.link_bytes_per_s)
+        return 2.0 * (n - 1) * self.startup_s + transfer_s + n * (n - 1) * message_bytes / flops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
     """Fixed costs of a step in seconds; they do not shrink with more SMs."""
 

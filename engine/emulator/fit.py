@@ -12,47 +12,13 @@ from collections.abc import Callable, Iterable
 import msgspec
 import numpy as np
 
+from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients
 from pdmuxd.engine.core.roofline import RooflineModel
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, FORMAT, Profile, SoloRunFit
+from pdmuxd.engine.emulator.shapes import BANDWIDTH_SHARE, COMPUTE_SHARE, DEPLOYMENTS, OVERHEADS
 
-LLAMA_8B = ModelShape(
-    name="llama-8b",
-    layers=32,
-    hidden=4096,
-    intermediate=14336,
-    heads=32,
-    kv_heads=8,
-    head_dim=128,
-    vocab=128256,
-    max_context_tokens=131072,
-)
-
-# NVIDIA's H200 data sheet: 989 TFLOP/s dense bf16, 4.8 TB/s HBM3e, 132 SMs; taken at 70% and 85% of peak.
-# Bandwidth curvature: 20% of the SMs reach 60% of the bandwidth (DuetServe figure 4).
-H200 = DeviceShape(
-    name="NVIDIA H200",
-    total_sms=132,
-    min_sms=8,
-    multiple_sms=8,
-    flops=0.70 * 989e12,
-    bytes_per_s=0.85 * 4.8e12,
-    bandwidth_curvature=4.5,
-)
-
-# MuxWise 3.2.2: a captured decode step launches in under 0.5 ms, the 80 layers of a 70B prefill in tens of
-# milliseconds. host_step_s: upstream pdmux decodes 1.5 to 2 ms slower per step than stock at low load.
-OVERHEADS = Overheads(
-    graph_launch_s=0.0004,
-    layer_launch_s=0.0003,
-    host_step_s=0.0018,
-    layer_fixed_s=0.00002,
-    switch_s=0.00005,
-)
-
-HBM_BYTES = 141e9
 MEMORY_SHARE_FOR_KV_AND_WEIGHTS = 0.88
 PREFILL_NEW_TOKENS = (128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 PREFILL_REUSED_TOKENS = (0, 1024, 8192, 32768)
@@ -62,23 +28,31 @@ SMS_STEP = 4
 
 
 def derive(name: str) -> Profile:
-    """The roofline-derived profile of Llama-8B on one H200."""
-    weights_bytes = 2.0 * (LLAMA_8B.layers * LLAMA_8B.layer_weights + 2 * LLAMA_8B.hidden * LLAMA_8B.vocab)
-    kv_bytes = HBM_BYTES * MEMORY_SHARE_FOR_KV_AND_WEIGHTS - weights_bytes
-    truth = RooflineModel(model=LLAMA_8B, device=H200, overheads=OVERHEADS)
-    sizes = range(H200.min_sms, H200.total_sms + 1, SMS_STEP)
+    """The roofline-derived profile of a known deployment. Raises: ProfileError listing them."""
+    deployment = DEPLOYMENTS.get(name)
+    if deployment is None:
+        raise ProfileError(f"unknown deployment {name!r}; known are {', '.join(DEPLOYMENTS)}")
+    model, device, parallel = deployment.model, deployment.device, deployment.tensor_parallel
+    weights_bytes = model.bytes_per_value * (
+        model.layers * model.layer_weights + 2.0 * model.hidden * model.vocab
+    )
+    kv_bytes = parallel.gpus * deployment.hbm_bytes * MEMORY_SHARE_FOR_KV_AND_WEIGHTS - weights_bytes
+    truth = RooflineModel(model=model, device=device, overheads=OVERHEADS, tensor_parallel=parallel)
+    sizes = range(device.min_sms, device.total_sms + 1, SMS_STEP)
     return Profile(
         format=FORMAT,
         name=name,
         provenance=(
-            "derived: roofline (DuetServe 4.1) at 70% of 989 TFLOP/s and 85% of 4.8 TB/s, "
-            "H200 data sheet; overheads from MuxWise 3.2.2; not measured"
+            f"derived: roofline (DuetServe 4.1) of {parallel.gpus} x {device.name} at "
+            f"{COMPUTE_SHARE:.0%} of data-sheet compute and {BANDWIDTH_SHARE:.0%} of bandwidth; "
+            "overheads from MuxWise 3.2.2; not measured"
         ),
-        model=LLAMA_8B,
-        device=H200,
+        model=model,
+        device=device,
         overheads=OVERHEADS,
-        kv_capacity_tokens=int(kv_bytes // LLAMA_8B.kv_bytes_per_token),
-        guard_default_ratio=1.3,
+        tensor_parallel=parallel,
+        kv_capacity_tokens=int(kv_bytes // model.kv_bytes_per_token),
+        guard_default_ratio=deployment.guard_default_ratio,
         contention_ratio=0.15,
         solo_run=tuple(
             SoloRunFit(sms=sms, prefill=_fit_prefill(truth, sms), decode=_fit_decode(truth, sms))

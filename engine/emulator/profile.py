@@ -19,8 +19,8 @@ from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
 from pdmuxd.engine.core.partitions import SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
-from pdmuxd.engine.core.roofline import RooflineModel
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 
 DEFAULT_PROFILE = "h200-llama-8b"
 FORMAT = 1
@@ -46,6 +46,7 @@ class Profile:
     model: ModelShape
     device: DeviceShape
     overheads: Overheads
+    tensor_parallel: TensorParallel = SINGLE_GPU
     kv_capacity_tokens: int
     guard_default_ratio: float
     contention_ratio: float
@@ -65,7 +66,12 @@ class Profile:
     @cached_property
     def truth(self) -> RooflineModel:
         """The latencies that the emulated device really has."""
-        return RooflineModel(model=self.model, device=self.device, overheads=self.overheads)
+        return RooflineModel(
+            model=self.model,
+            device=self.device,
+            overheads=self.overheads,
+            tensor_parallel=self.tensor_parallel,
+        )
 
     @cached_property
     def predictor(self) -> SoloRunModel:

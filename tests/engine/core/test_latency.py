@@ -7,7 +7,7 @@ import pytest
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
 from pdmuxd.engine.core.roofline import RooflineModel
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 
 # One layer, hidden 2, so that every operator can be counted on paper.
@@ -97,3 +97,20 @@ def test_the_roofline_answers_when_an_sm_count_has_no_fit() -> None:
 def test_the_field_is_named_when_a_device_is_impossible() -> None:
     with pytest.raises(ProfileError, match=r"device\.flops is 0"):
         device(flops=0, bytes_per_s=1.0)
+
+
+def test_duetserve_all_reduce_when_four_gpus_share_a_layer() -> None:
+    parallel = TensorParallel(gpus=4, startup_s=2.0, link_bytes_per_s=10.0)
+    # 2*3 rounds of 2 s, 2*3*80/(4*10) s of transfer, 4*3*80/60 s of reduction.
+    assert parallel.all_reduce_s(80.0, 60.0) == pytest.approx(12.0 + 12.0 + 16.0)
+    assert TensorParallel(gpus=1).all_reduce_s(80.0, 60.0) == 0.0
+
+
+def test_each_gpu_does_its_share_when_a_model_is_split() -> None:
+    free = TensorParallel(gpus=2, startup_s=1e-30, link_bytes_per_s=1e30)
+    shape = device(flops=1.0, bytes_per_s=1e30)
+    whole = RooflineModel(model=TOY, device=shape, overheads=NO_OVERHEADS)
+    halved = RooflineModel(model=TOY, device=shape, overheads=NO_OVERHEADS, tensor_parallel=free)
+    batch = PrefillShape.of([(4, 3)])
+    reduction_s = 2 * 2 * 1 * (4 * 2 * 2)  # two all-reduces of four tokens, at one FLOP/s
+    assert halved.prefill_s(batch, 10) == pytest.approx(whole.prefill_s(batch, 10) / 2 + reduction_s)
