@@ -39,7 +39,7 @@ types: $(READY) .build/src/pdmuxd
 	@$(PY) -m mypy
 
 contracts: $(READY) .build/src/pdmuxd
-	@PYTHONPATH=.build/src $(VENV)/bin/lint-imports
+	@PYTHONPATH=.build/src:tests/support $(VENV)/bin/lint-imports
 
 check: lint types contracts test ## Lint, format, types, import contracts, tests
 

@@ -1,0 +1,95 @@
+"""The import contracts of pyproject.toml, on copies of the tree with imports added to them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("controlplane", "daemon", "engine", "migrations", "tui")
+
+WRONG = [
+    ("engine/core/slo.py", "import numpy", "pdmuxd.engine.core.slo must not import numpy"),
+    ("engine/core/slo.py", "import time", "pdmuxd.engine.core.slo must not import time"),
+    ("engine/core/types.py", "import asyncio", "pdmuxd.engine.core.types must not import asyncio"),
+    ("engine/core/types.py", "import socket", "pdmuxd.engine.core.types must not import socket"),
+    (
+        "engine/core/guard.py",
+        "def later():\n    from pdmuxd.engine.link import messages",
+        "pdmuxd.engine.core.guard must not import pdmuxd.engine.link.messages",
+    ),
+    ("engine/emulator/kv.py", "import torch", "pdmuxd.engine.emulator.kv must not import torch"),
+    ("engine/emulator/kv.py", "import fastapi", "pdmuxd.engine.emulator.kv must not import fastapi"),
+    (
+        "engine/emulator/host.py",
+        "import pdmuxd.controlplane.rows",
+        "pdmuxd.engine.emulator.host must not import pdmuxd.controlplane.rows",
+    ),
+    ("engine/link/frames.py", "import sqlmodel", "pdmuxd.engine.link.frames must not import sqlmodel"),
+    (
+        "controlplane/rows.py",
+        "from pdmuxd.daemon import metrics",
+        "pdmuxd.controlplane.rows must not import pdmuxd.daemon.metrics",
+    ),
+    ("controlplane/rows.py", "import sglang.srt", "pdmuxd.controlplane.rows must not import sglang"),
+    (
+        "tui/__init__.py",
+        "import pdmuxd.controlplane.database",
+        "pdmuxd.tui must not import pdmuxd.controlplane.database",
+    ),
+    (
+        "tui/__init__.py",
+        "from pdmuxd.engine.core import slo",
+        "pdmuxd.tui must not import pdmuxd.engine.core",
+    ),
+    ("daemon/metrics.py", "import torch.cuda", "pdmuxd.daemon.metrics must not import torch"),
+    ("daemon/metrics.py", "import sglang", "pdmuxd.daemon.metrics must not import sglang"),
+    (
+        "migrations/__init__.py",
+        "import pdmuxd.daemon.metrics",
+        "pdmuxd.migrations must not import pdmuxd.daemon.metrics",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages under their import names, with the contracts."""
+    place = tmp_path_factory.mktemp("contracts")
+    for folder in FOLDERS:
+        shutil.copytree(
+            ROOT / folder, place / "src" / "pdmuxd" / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / "pyproject.toml", place)
+    return place
+
+
+def check(place: Path) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(place / "src"), str(ROOT / "tests" / "support")])
+    return subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": paths, "COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_the_contracts_hold_when_nothing_is_added_and_each_breaks_when_an_import_is_wrong(copy: Path) -> None:
+    done = check(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    for file, line, _ in WRONG:
+        with (copy / "src" / "pdmuxd" / file).open("a") as source:
+            source.write(f"\n{line}\n")
+    done = check(copy)
+    assert done.returncode == 1
+    missed = [said for _, _, said in WRONG if said not in done.stdout]
+    assert not missed, done.stdout
+    assert "0 kept, 7 broken" in done.stdout
