@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
+
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, Hello, ToDaemon, ToEngine
 

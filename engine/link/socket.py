@@ -15,10 +15,11 @@ from collections.abc import Sequence
 import msgspec
 import zmq
 import zmq.asyncio
+from zmq.utils.monitor import recv_monitor_message
+
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link import frames
 from pdmuxd.engine.link.messages import Ack, Hello, ToDaemon, ToEngine
-from zmq.utils.monitor import recv_monitor_message
 
 _WINDOW = 64
 """Messages inside ZeroMQ at a time: small, so that an Ack does not stand behind much telemetry."""

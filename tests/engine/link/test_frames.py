@@ -19,7 +19,7 @@ TO_DAEMON = typing.get_args(messages.ToDaemon)
 TO_ENGINE = typing.get_args(messages.ToEngine)
 
 
-def any_of(struct: type) -> st.SearchStrategy[Any]:
+def any_of(struct: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     """Any value of a struct, from its annotations."""
     hints = typing.get_type_hints(struct)
     return st.builds(struct, **{field: of_type(hints[field]) for field in struct.__struct_fields__})

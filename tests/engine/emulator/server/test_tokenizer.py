@@ -1,0 +1,78 @@
+"""The emulator's tokenizer and what it says."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdmuxd.engine.emulator.server.filler import passage
+from pdmuxd.engine.emulator.server.tokenizer import LONGEST_PIECE, block_keys, split, token_ids
+
+TEXT = st.text(max_size=300)
+
+
+@given(TEXT)
+def test_pieces_give_the_text_back_when_joined(text: str) -> None:
+    pieces = split(text)
+    assert "".join(pieces) == text
+    assert all(1 <= len(piece) <= LONGEST_PIECE for piece in pieces)
+    assert len(token_ids(text)) == len(pieces)
+
+
+def test_tokens_are_about_four_characters_when_the_text_is_english() -> None:
+    text = (
+        "Operators state targets per tenant, and the daemon finds a partition that meets all of them. " * 20
+    )
+    assert 3.0 < len(text) / len(split(text)) < 5.5
+
+
+def test_ids_and_keys_are_the_same_when_another_process_computes_them() -> None:
+    # Python's own hash differs from process to process.
+    program = (
+        "from pdmuxd.engine.emulator.server.tokenizer import *;"
+        "ids = token_ids('Stable ids, please: ünïcödé');"
+        "print(ids.tolist(), block_keys(ids, 4))"
+    )
+    runs = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)]
+    ids = token_ids("Stable ids, please: ünïcödé")
+    assert runs[0].stdout == f"{ids.tolist()} {block_keys(ids, 4)}\n"
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(0, 60), st.integers(1, 20))
+def test_keys_are_equal_exactly_when_the_prefix_is(ids: list[int], position: int, block_tokens: int) -> None:
+    position %= len(ids)
+    changed = ids.copy()
+    changed[position] += 1
+    before = block_keys(np.array(ids, dtype=np.uint32), block_tokens)
+    after = block_keys(np.array(changed, dtype=np.uint32), block_tokens)
+    assert len(before) == math.ceil(len(ids) / block_tokens)
+    block = position // block_tokens
+    assert before[:block] == after[:block]
+    assert all(a != b for a, b in zip(before[block:], after[block:], strict=True))
+
+
+def test_nothing_is_shared_when_the_salt_differs() -> None:
+    ids = token_ids("the same prompt for two callers who must not share")
+    keys = [block_keys(ids, 4, salt) for salt in ("", "a", "b")]
+    assert len(set().union(*keys)) == sum(map(len, keys))
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 400))
+def test_the_filler_has_one_token_per_piece_when_tokenized(seed: int, tokens: int) -> None:
+    pieces = passage(seed, tokens)
+    text = b"".join(pieces).decode("ascii")
+    assert [piece.decode() for piece in pieces] == split(text)
+    assert len(pieces) == tokens
+    assert not text.startswith(" ")
+    assert '"' not in text
+    assert "\\" not in text
+    assert passage(seed, tokens + 7)[:tokens] == pieces
+
+
+def test_the_filler_goes_on_when_it_is_longer_than_the_book() -> None:
+    assert len(passage(3, 131_072)) == 131_072
