@@ -96,7 +96,7 @@ def test_a_flag_counts_as_not_given_when_it_is_none() -> None:
         ("drain_timeout_s", "inf", "allowed is a number from 0 to 3600"),
         ("engine.kind", "sglang", "allowed is one of emulator"),
         ("engine.policy", "chunked:1", "give a token budget from 16 to 131072"),
-        ("engine.policy", "fifo", "known are muxwise"),
+        ("engine.policy", "fifo", "unknown policy 'fifo'; known are "),
         ("engine.restart_backoff_max_s", 0.1, "allowed is at least engine.restart_backoff_initial_s, which"),
         ("engine.model_name", "", "allowed is text"),
         ("log.level", "loud", "allowed is one of debug, info, warning, error"),
