@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 
 from pdmuxd.controlplane.api.auth import DOCS_PATH, OPENAPI_PATH, AdminAuth
-from pdmuxd.controlplane.api.engine import engine_routes, probe_routes
+from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.keys import key_routes
 from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
 from pdmuxd.controlplane.api.slos import slo_routes
@@ -31,9 +31,9 @@ def build_admin_app(
 ) -> FastAPI:
     """Build the admin plane's ASGI application.
 
-    `engine_status` is called from worker threads. `extra_routes` may add routes of its own, and is
-    called first, so that they win; all but `/healthz`, `/readyz` and `/metrics` need the admin token,
-    of which only the SHA-256 (hexadecimal) is given.
+    `engine_status` is called from worker threads. `extra_routes` adds what only the daemon can answer;
+    of its paths, `/healthz`, `/readyz` and `/metrics` are open. All others need the admin token, of
+    which only the SHA-256 (hexadecimal) is given.
     """
     app = FastAPI(
         title="pdmuxd",
@@ -48,7 +48,6 @@ def build_admin_app(
     add_problem_handlers(app)
     if extra_routes is not None:
         extra_routes(app)
-    app.include_router(probe_routes(engine_status))
     # The middleware asks for the token; this only tells OpenAPI so.
     token = HTTPBearer(auto_error=False, scheme_name="admin_token", description="the file admin.token_file")
     api = APIRouter(prefix=PREFIX, dependencies=[Depends(token)])

@@ -1,4 +1,4 @@
-"""The engine, the policies and the version over REST; and the two probes."""
+"""The engine, the policies and the version over REST."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version as installed_version
 from typing import Self
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from pdmuxd.controlplane.api.problems import documented
@@ -154,25 +154,6 @@ def engine_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
         return VersionOut(
             version=installed_version("pdmuxd"), settings_version=control_plane.snapshot().version
         )
-
-    return router
-
-
-def probe_routes(engine_status: Callable[[], EngineStatus]) -> APIRouter:
-    """`/healthz` and `/readyz`, which need no token."""
-    router = APIRouter(tags=["probes"])
-
-    @router.get("/healthz")
-    def is_alive() -> dict[str, str]:
-        """Answer as long as the daemon runs, whatever its engine does."""
-        return {"status": "ok"}
-
-    @router.get("/readyz", responses={503: {"description": "The engine does not serve."}})
-    def is_ready(response: Response) -> dict[str, str]:
-        """Answer 200 while the engine serves, else 503."""
-        state = engine_status().state
-        response.status_code = 200 if state == "serving" else 503
-        return {"status": state}
 
     return router
 

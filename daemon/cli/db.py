@@ -14,12 +14,12 @@ from pdmuxd.daemon.cli.admin_client import settings_of
 from pdmuxd.daemon.cli.output import AsJson, print_json
 from pdmuxd.daemon.redaction import mask_url
 
-app = typer.Typer(help="Upgrade, check and back up the database.", no_args_is_help=True)
+app = typer.Typer(help="Upgrade, check and back up the database.")
 
 
 @app.command("upgrade", epilog="Example: pdmuxd db upgrade")
 def upgrade_(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Bring the schema to this version's, creating the database if there is none."""
+    """Create the database, or bring its schema to this version's."""
     from pdmuxd.controlplane.database import upgrade
 
     url = settings_of(ctx).resolved_database_url

@@ -20,7 +20,7 @@ from pdmuxd.daemon.cli.output import (
     print_table,
 )
 
-app = typer.Typer(help="Show and set tenants' latency targets.", no_args_is_help=True)
+app = typer.Typer(help="Show and set tenants' latency targets.")
 
 IN_FORCE_WITHIN_S = 2.0
 """Twice what an edit may take to reach the engine."""

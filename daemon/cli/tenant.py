@@ -14,8 +14,8 @@ from pdmuxd.daemon.cli.output import AsJson, instant, print_fields, print_json, 
 from pdmuxd.daemon.cli.slo import Attainment, Tbt, TtftFixed, TtftPer1k, changed, columns_of, fields_of
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
-app = typer.Typer(help="Manage tenants and their API keys.", no_args_is_help=True)
-key_app = typer.Typer(help="Manage a tenant's API keys.", no_args_is_help=True)
+app = typer.Typer(help="Manage tenants and their API keys.")
+key_app = typer.Typer(help="Manage a tenant's API keys.")
 app.add_typer(key_app, name="key")
 
 DEFAULT_TARGETS = {

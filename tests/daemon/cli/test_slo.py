@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+from admin_daemon import AdminDaemon
+from stores import slo
+
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.daemon.cli import slo as commands
+
+
+@pytest.fixture(autouse=True)
+def _tenants(control_plane: ControlPlane) -> None:
+    control_plane.create_tenant("chat", slo(0.04))
+    control_plane.create_tenant("batch", slo(0.2))
+
+
+def test_only_the_given_targets_change_when_set(pdmuxd, control_plane: ControlPlane) -> None:
+    out = pdmuxd("slo", "set", "chat", "--tbt-ms", "25", "--attainment", "0.999").out
+
+    revision = control_plane.get_slo("chat")
+    assert (revision.version, revision.slo.tbt_s, revision.slo.attainment_ratio) == (2, 0.025, 0.999)
+    assert (revision.slo.ttft_fixed_s, revision.slo.ttft_per_1k_new_tokens_s) == (0.5, 0.8)
+    assert "TTFT         500 ms and 800 ms per 1,000 new tokens" in out
+    assert "TBT          25 ms" in out
+    assert "attainment   99.9%" in out
+
+
+def test_it_is_refused_when_no_target_is_given(pdmuxd, control_plane: ControlPlane) -> None:
+    assert "at least one of --ttft-fixed-ms" in pdmuxd("slo", "set", "chat", code=2).err
+    assert control_plane.get_slo("chat").version == 1
+
+
+def test_one_line_names_what_is_allowed_when_a_target_is_wrong(pdmuxd, control_plane: ControlPlane) -> None:
+    err = pdmuxd("slo", "set", "chat", "--tbt-ms", "0.5", code=2).err
+    assert err.splitlines()[-1] == "error: tbt_ms is 0.5; allowed are 1 to 10000"
+    assert control_plane.get_slo("chat").version == 1
+
+
+def test_the_edit_is_refused_when_someone_was_faster(
+    pdmuxd, daemon: AdminDaemon, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = commands.targets_of
+
+    def read_slowly(answer):
+        control_plane.set_slo("chat", slo(0.01))
+        return read(answer)
+
+    monkeypatch.setattr(commands, "targets_of", read_slowly)
+    err = pdmuxd("slo", "set", "chat", "--tbt-ms", "30", code=2).err
+    assert err == "error: the SLO of chat is at version 2, not 1; read it again\n"
+    assert control_plane.get_slo("chat").slo.tbt_s == 0.01
+
+
+def test_it_is_said_to_be_in_force_when_the_engine_has_confirmed(pdmuxd, daemon: AdminDaemon) -> None:
+    assert pdmuxd("slo", "set", "chat", "--tbt-ms", "30", "--json").json["in_force"] is True
+
+
+def test_it_is_said_not_to_be_in_force_when_the_engine_does_not_confirm(
+    pdmuxd, daemon: AdminDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.acks = False
+    monkeypatch.setattr(commands, "IN_FORCE_WITHIN_S", 0.2)
+    assert "in force     no" in pdmuxd("slo", "set", "chat", "--tbt-ms", "30").out
+
+
+def test_the_tenant_that_sets_the_split_is_named_when_shown(pdmuxd) -> None:
+    for words in (["show"], ["show", "batch"], ["set", "batch", "--tbt-ms", "100"]):
+        out = pdmuxd("slo", *words).out
+        assert "The strictest TBT is 40 ms, of tenant chat: decode is one batch on one partition" in out
+
+
+def test_all_tenants_are_shown_when_none_is_named(pdmuxd) -> None:
+    assert set(pdmuxd("slo", "show", "--json").json) == {"batch", "chat"}
+    rows = [line.split() for line in pdmuxd("slo", "show").out.splitlines() if "95%" in line]
+    assert rows == [
+        ["batch", "500", "800", "200", "95%", "1", "no"],
+        ["chat", "500", "800", "40", "95%", "1", "no"],
+    ]
+
+
+def test_edits_are_newest_first_when_the_history_is_shown(pdmuxd, control_plane: ControlPlane) -> None:
+    for tbt_s in (0.03, 0.02):
+        control_plane.set_slo("chat", slo(tbt_s))
+    history = pdmuxd("slo", "history", "chat", "--json").json
+    assert [(one["version"], one["tbt_ms"]) for one in history] == [(3, 20.0), (2, 30.0), (1, 40.0)]
+    table = pdmuxd("slo", "history", "chat", "--limit", "2").out
+    assert [line.split()[2] for line in table.splitlines() if "95%" in line] == ["20", "30"]
+
+
+def test_it_is_said_when_there_is_no_such_tenant(pdmuxd) -> None:
+    for words in (["show", "nobody"], ["set", "nobody", "--tbt-ms", "9"], ["history", "nobody"]):
+        assert pdmuxd("slo", *words, code=2).err.endswith("error: there is no tenant 'nobody'\n")
