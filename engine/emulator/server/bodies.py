@@ -65,6 +65,7 @@ class _OpenAiBody(msgspec.Struct, kw_only=True):
     rid: _Name | None = None
     extra_key: str | None = None
     cache_salt: str | None = None
+    return_cached_tokens_details: bool | None = None
 
 
 class ContentPart(msgspec.Struct):
@@ -161,6 +162,8 @@ class Call:
     stream: bool
     include_usage: bool = False
     continuous_usage: bool = False
+    cache_details: bool = False
+    """Whether the answer says in SGLang's own way where its cached tokens were."""
 
 
 _BodyT = TypeVar("_BodyT")

@@ -103,6 +103,7 @@ def _openai_call(
         stream=bool(body.stream),
         include_usage=bool(options.include_usage),
         continuous_usage=bool(options.continuous_usage_stats),
+        cache_details=bool(body.return_cached_tokens_details),
     )
 
 

@@ -60,30 +60,36 @@ class _OpenAiAnswer(ABC):
         return _with_usage(event, output, output.produced) if self.call.continuous_usage else event
 
     def closing(self, outputs: Sequence[Output]) -> bytes:
-        """The usage, if it was asked for, and the end of the stream."""
-        return (self.event([], usage_of(outputs)) if self.call.include_usage else b"") + DONE
+        """The cache's details and the usage, if they were asked for, and the end of the stream."""
+        details = self.event([], **self._details(outputs)) if self.call.cache_details else b""
+        usage = self.event([], usage=usage_of(outputs)) if self.call.include_usage else b""
+        return details + usage + DONE
 
     def whole(self, outputs: Sequence[Output]) -> bytes:
         """The body of an answer without streaming."""
         choices = [_choice(i, self.whole_part(text_of(output)), output) for i, output in enumerate(outputs)]
-        return self._object(self.whole_object, choices, usage_of(outputs))
+        details = self._details(outputs) if self.call.cache_details else {}
+        return self._object(self.whole_object, choices, usage=usage_of(outputs), **details)
 
-    def event(self, choices: list[Mapping[str, Any]], usage: Mapping[str, Any] | None = None) -> bytes:
+    def event(self, choices: list[Mapping[str, Any]], **more: Mapping[str, Any]) -> bytes:
         """One server-sent event."""
-        return b"data: " + self._object(self.stream_object, choices, usage) + b"\n\n"
+        return b"data: " + self._object(self.stream_object, choices, **more) + b"\n\n"
 
-    def _object(
-        self, kind: str, choices: list[Mapping[str, Any]], usage: Mapping[str, Any] | None = None
-    ) -> bytes:
+    @staticmethod
+    def _details(outputs: Sequence[Output]) -> Mapping[str, Mapping[str, Any]]:
+        """All of the emulated cache is in the device's memory."""
+        cached_tokens = sum(output.request.reused_tokens for output in outputs)
+        return {"sglext": {"cached_tokens_details": {"device": cached_tokens, "host": 0}}}
+
+    def _object(self, kind: str, choices: list[Mapping[str, Any]], **more: Mapping[str, Any]) -> bytes:
         fields: dict[str, Any] = {
             "id": self.id,
             "object": kind,
             "created": self.created,
             "model": self.model,
             "choices": choices,
+            **more,
         }
-        if usage is not None:
-            fields["usage"] = usage
         return msgspec.json.encode(fields)
 
 

@@ -48,6 +48,17 @@ async def test_cached_tokens_are_reported_when_a_prompt_comes_again(server: Any)
     assert salted["prompt_tokens_details"]["cached_tokens"] == 0
 
 
+async def test_the_place_of_cached_tokens_is_told_when_asked_for(server: Any) -> None:
+    ask = {"prompt": PROMPT, "max_tokens": 2, "return_cached_tokens_details": True}
+    await server.post("/v1/completions", **ask)
+    whole = (await server.post("/v1/completions", **ask)).json()
+    cached = whole["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached > 0
+    assert whole["sglext"] == {"cached_tokens_details": {"device": cached, "host": 0}}
+    *_, last = await server.events("/v1/completions", **ask)
+    assert (last["choices"], last["sglext"]) == ([], whole["sglext"])
+
+
 async def test_nothing_is_cached_when_the_cache_was_flushed(server: Any) -> None:
     ask = {"prompt": PROMPT, "max_tokens": 2}
     await server.post("/v1/completions", **ask)
