@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from threading import Lock
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from sqlmodel import Session
 from pdmuxd.controlplane.api_keys import ApiKey, ApiKeyRepository, ApiKeyRow, IssuedKey
 from pdmuxd.controlplane.credentials import LAST_CHARACTERS, digest, new_key_id, new_secret
 from pdmuxd.controlplane.database import store_errors
-from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
+from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.settings_version import SettingsVersionRepository
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.tenants import (
@@ -138,15 +138,7 @@ class ControlPlane:
             change.keys.add(row)
             key = row.value(tenant)
         self._publish()
-        return IssuedKey(
-            key_id=key.key_id,
-            tenant=tenant,
-            label=label,
-            last4=key.last4,
-            created_at=key.created_at,
-            revoked_at=None,
-            secret=secret,
-        )
+        return IssuedKey(**asdict(key), secret=secret)
 
     def list_keys(self, tenant: str | None = None) -> list[ApiKey]:
         """The keys of one tenant or of all, oldest first, revoked ones too. Raises: NotFoundError."""
@@ -204,7 +196,7 @@ class ControlPlane:
             digests = ApiKeyRepository(session).digests()
         return DirectorySnapshot(
             version=version,
-            tenants=MappingProxyType({tenant.name: _record(tenant) for tenant in tenants}),
+            tenants=MappingProxyType({tenant.name: tenant.record() for tenant in tenants}),
             key_digests=MappingProxyType(digests),
         )
 
@@ -247,13 +239,3 @@ class ControlPlane:
                 session.rollback()
             else:
                 session.commit()
-
-
-def _record(tenant: Tenant) -> TenantRecord:
-    return TenantRecord(
-        name=tenant.name,
-        enabled=tenant.enabled,
-        slo=tenant.slo,
-        slo_version=tenant.slo_version,
-        max_in_flight=tenant.max_in_flight,
-    )

@@ -30,6 +30,16 @@ class Tenant(TenantRecord):
     revision: SloRevision
     """The edit that set the present targets."""
 
+    def record(self) -> TenantRecord:
+        """What the data plane sees of it."""
+        return TenantRecord(
+            name=self.name,
+            enabled=self.enabled,
+            slo=self.slo,
+            slo_version=self.slo_version,
+            max_in_flight=self.max_in_flight,
+        )
+
 
 class TenantRow(Row, table=True):
     """A tenant; its targets are in `slo_revisions`, its keys in `api_keys`."""
