@@ -31,7 +31,7 @@ from pdmuxd.engine.core.types import (
     WaitingRequest,
 )
 
-BATCH_TOKENS = 2048
+BATCH_TOKENS = 8192
 """Prompts join a batch up to this: compute is saturated by then, and the first waits for the last."""
 
 FUSED_MARGIN = 0.95
@@ -39,6 +39,12 @@ FUSED_MARGIN = 0.95
 
 BUDGET_LADDER = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
 """Prompt tokens of a fused step that are considered."""
+
+SPLIT_HANDICAP = 1.15
+"""How much longer than predicted alone a prefill takes in a split, beside decode."""
+
+FUSED_LIMIT_S = 2.0
+"""A chunked prompt cannot be preempted: one that takes longer than this runs layer by layer instead."""
 
 MAX_LOOK_AHEAD = 4
 """Decode steps launched at once in a split; the host's part is paid once for all of them."""
@@ -86,7 +92,7 @@ class AutoPolicy:
         if obs.prefill is None and obs.preempted is None:
             return self._next_prefill(obs, state)
         if obs.prefill is not None and obs.prefill.mode is PrefillMode.CHUNKED:
-            return self._chunked(obs), state
+            return self._chunked(obs, state)
         overtaking = self._preempt(obs, state)
         if overtaking is not None:
             return overtaking, state
@@ -114,14 +120,13 @@ class AutoPolicy:
             return self._layerwise(obs, state, work)
         plan = self.split.best_fit(obs, work, state)
         split_s = plan.numbers.predicted_prefill_s or 0.0
-        if plan.reason is Reason.TBT_INFEASIBLE:
-            split_s = float("inf")
+        infeasible = plan.reason is Reason.TBT_INFEASIBLE
         budget, step_s = self._budget(obs, batch)
         if budget:
             fused_s = self._fused_total_s(obs, shape, budget)
-            if fused_s <= split_s:
+            if infeasible or fused_s <= min(split_s * SPLIT_HANDICAP, FUSED_LIMIT_S):
                 rejected = (Alternative(label="split", predicted_s=split_s),)
-                return self._fused(obs, budget, step_s, admit=admit, rejected=rejected)
+                return self._fused(obs, budget, step_s, batch, rejected=rejected)
             plan = replace(plan, rejected=(*plan.rejected, Alternative(label="fused", predicted_s=fused_s)))
         return self._layerwise(obs, state, work, plan)
 
@@ -165,8 +170,8 @@ class AutoPolicy:
         obs: Observation,
         budget: int,
         step_s: float,
+        batch: tuple[WaitingRequest, ...],
         *,
-        admit: tuple[str, ...] = (),
         rejected: tuple[Alternative, ...] = (),
     ) -> Decision:
         target_s = obs.tbt_target_s
@@ -176,7 +181,7 @@ class AutoPolicy:
             reason=Reason.FUSED_FITS,
             decode_steps=1 if obs.decode.bs else 0,
             token_budget=budget + obs.decode.bs,
-            admit=admit,
+            admit=tuple(request.request_id for request in batch),
             numbers=DecisionNumbers(
                 predicted_fused_s=step_s,
                 tbt_target_s=target_s,
@@ -185,10 +190,24 @@ class AutoPolicy:
             rejected=rejected,
         )
 
-    def _chunked(self, obs: Observation) -> Decision:
-        """A batch that began fused stays so; if no budget meets the target any more, the smallest is used."""
-        budget, step_s = self._budget(obs)
-        return self._fused(obs, budget or BUDGET_LADDER[0], step_s)
+    def _chunked(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+        """A batch that began fused stays so, and what its budget leaves goes to those who wait.
+
+        If no budget meets the target any more, the smallest is used.
+        """
+        queue = self._queue(obs, state)
+        batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
+        budget, step_s = self._budget(obs, batch)
+        budget = budget or BUDGET_LADDER[0]
+        left = budget - (obs.prefill.shape.new_tokens - obs.prefill.done_tokens if obs.prefill else 0)
+        fitting: list[WaitingRequest] = []
+        for request in batch:
+            left -= request.new_tokens
+            if left < 0:
+                break
+            fitting.append(request)
+        decision = self._fused(obs, budget, step_s, tuple(fitting))
+        return replace(decision, demote=tuple(queue.lost)) if queue.lost else decision, state
 
     def _decode_alone(self, obs: Observation) -> Decision:
         """Decode by itself runs as stock SGLang does, its host work overlapped."""
