@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.core.errors import EngineInvariantError, RequestError
 from pdmuxd.engine.emulator.server import info
 from pdmuxd.engine.emulator.server.answers import Answer, GenerateAnswer
 from pdmuxd.engine.emulator.server.auth import BearerKey
@@ -49,7 +49,11 @@ def build_app(driver: WallClockDriver, *, model: str, version: str, key: str | N
     return Starlette(
         routes=endpoints.routes(),
         middleware=[Middleware(BearerKey, key=key)],
-        exception_handlers={RequestError: handle_request_error, HTTPException: _handle_http_error},
+        exception_handlers={
+            RequestError: handle_request_error,
+            HTTPException: _handle_http_error,
+            EngineInvariantError: _handle_defect,
+        },
     )
 
 
@@ -181,3 +185,8 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
     message = f"{request.method} {request.url.path}: {error.detail}"
     code = "method_not_allowed" if error.status_code == 405 else "not_found"
     return error_response(refuse(message, status=error.status_code, code=code))
+
+
+async def _handle_defect(_: Request, error: Exception) -> Response:
+    """The emulator is defective: the driver stops, and the process with it."""
+    return error_response(refuse(f"the engine failed: {error}", status=500, code="engine_failed"))

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.core.errors import EngineInvariantError, RequestError
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.requests import EmulatedRequest, TenantTarget
 from pdmuxd.engine.emulator.server.delivery import Deliveries, Inbox, Output
@@ -48,6 +48,7 @@ class WallClockDriver:
         self._start_s = clock()
         self._sleeper: asyncio.Future[float] | None = None
         self._emptied = asyncio.Event()
+        self._failure: EngineInvariantError | None = None
         self._listeners: list[EndListener] = []
         self._last_tick_s: float | None = None
 
@@ -70,9 +71,11 @@ class WallClockDriver:
         self._listeners.append(listener)
 
     async def run(self) -> None:
-        """Turn until cancelled. Raises: EngineInvariantError if the emulator is defective."""
+        """Turn until cancelled. Raises: EngineInvariantError, also one that another method met before."""
         due_s = self.now_s()
         while True:
+            if self._failure is not None:
+                raise self._failure
             now_s = self.now_s()
             if now_s - due_s > LATE_S:
                 self.late_wakeups += 1
@@ -109,7 +112,8 @@ class WallClockDriver:
             )
             output = self._deliveries.open[request_id] = Output(request, plan, inbox)
             outputs.append(output)
-            self.engine.submit(request, now_s)
+            with self._defects_stop_the_driver():
+                self.engine.submit(request, now_s)
             if request.failure is not None:
                 self.abort(outputs)
                 self._report()
@@ -120,11 +124,14 @@ class WallClockDriver:
 
     def abort(self, outputs: Sequence[Output], error: RequestError | None = None) -> None:
         """End what has not ended; `error` is what their clients are told."""
+        if self._failure is not None:
+            return
         now_s = self.now_s()
-        for output in outputs:
-            if not output.ended:
-                output.error = error
-                self.engine.abort(output.request.request_id, now_s)
+        with self._defects_stop_the_driver():
+            for output in outputs:
+                if not output.ended:
+                    output.error = error
+                    self.engine.abort(output.request.request_id, now_s)
         self._report()
         self._wake()
 
@@ -152,8 +159,9 @@ class WallClockDriver:
 
     def apply_settings(self, *, version: int, policy: str, slos: Mapping[str, TenantTarget]) -> None:
         """Put settings in force. Raises: PolicyError or PartitionError, and changes nothing."""
-        self._advance(self.now_s())
-        self.engine.apply_settings(version=version, policy=policy, slos=slos)
+        with self._defects_stop_the_driver():
+            self._advance(self.now_s())
+            self.engine.apply_settings(version=version, policy=policy, slos=slos)
         self.settings_version = version
         self.slo_versions = {tenant: target.version for tenant, target in slos.items()}
         self._wake()
@@ -168,6 +176,16 @@ class WallClockDriver:
                 listener(request)
         if not self._deliveries.open:
             self._emptied.set()
+
+    @contextlib.contextmanager
+    def _defects_stop_the_driver(self) -> Iterator[None]:
+        """An engine that broke an invariant is not called again; `run` raises what it met."""
+        try:
+            yield
+        except EngineInvariantError as error:
+            self._failure = error
+            self._wake()
+            raise
 
     def _wake(self) -> None:
         """Cut the present sleep short. The task never yields elsewhere, so no news can be missed."""

@@ -12,6 +12,8 @@ from starlette.types import ASGIApp
 from pdmuxd.engine.core.errors import SettingsError
 
 _BACKLOG = 2048
+_KEEP_ALIVE_S = 75
+"""Longer than clients keep idle connections: whoever closes first should be the one that knows."""
 
 
 class HttpServer(uvicorn.Server):
@@ -29,6 +31,7 @@ class HttpServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=close_s,
+                timeout_keep_alive=_KEEP_ALIVE_S,
             )
         )
         self._on_started = on_started

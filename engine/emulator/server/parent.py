@@ -31,6 +31,11 @@ class Parent:
             raise EngineError(f"--parent-pid is {pid}, but the parent process is {os.getppid()}")
 
     @property
+    def watched(self) -> bool:
+        """Whether there is a process that decides when this one stops."""
+        return self._pid is not None
+
+    @property
     def has_died(self) -> bool:
         """Whether it was watched and is gone."""
         return self._pid is not None and os.getppid() != self._pid

@@ -102,8 +102,11 @@ class Process:
     async def run(self) -> None:
         """Serve until told to stop. Raises: EngineInvariantError if the emulator is defective."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
+        loop.add_signal_handler(signal.SIGTERM, self._on_signal)
+        # A terminal sends its interrupt to parent and child alike; a parent that drains must not lose
+        # its engine to it.
+        watched = self._parts.parent.watched
+        loop.add_signal_handler(signal.SIGINT, (lambda: None) if watched else self._on_signal)
         reporter = self._introduce()
         serving = asyncio.create_task(self._server.serve([self._parts.listener]))
         helpers = [asyncio.create_task(self._driver.run()), asyncio.create_task(self._watch_parent())]
@@ -113,14 +116,14 @@ class Process:
         try:
             ends: list[asyncio.Future[Any]] = [self._stop_after, serving, *helpers]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            await self._finish(serving)
             for helper in helpers:
                 if helper.done():
                     helper.result()
+            await self._finish(serving)
         finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            for task in (serving, *helpers):
+                task.cancel()
+            await asyncio.gather(serving, *helpers, return_exceptions=True)
         if reporter is not None and self._parts.link is not None:
             reporter.send_steps()
             reporter.send_stats()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -30,9 +30,11 @@ class _WaitingResponse(Response):
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond. Cancelled only when the process stops and the client does not read: that is no defect."""
         try:
             async with _disconnection(receive, self._inbox):
-                await self.respond(scope, receive, send)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self.respond(scope, receive, send)
         finally:
             self._driver.abort(self._outputs)
 
@@ -92,7 +94,7 @@ class WholeAnswer(_WaitingResponse):
         await response(scope, receive, send)
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def _disconnection(receive: Receive, inbox: Inbox) -> AsyncIterator[None]:
     """Tell `inbox` when the client goes away."""
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import numpy as np
 import pytest
 
+from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, load_profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
@@ -247,6 +248,25 @@ async def test_drain_gives_up_when_time_is_over() -> None:
     await machine.driver.drain(0.0)
     assert not output.ended
     machine.driver.abort_all()
+
+
+async def test_the_driver_stops_and_calls_no_more_when_the_engine_breaks_an_invariant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine()
+    turning = asyncio.create_task(machine.driver.run())
+    output = machine.submit("a", 10)
+
+    def broken(request: EmulatedRequest, now_s: float) -> None:
+        raise EngineInvariantError("tokens are held although no request is left")
+
+    monkeypatch.setattr(machine.engine, "submit", broken)
+    with pytest.raises(EngineInvariantError):
+        machine.submit("b", 10)
+    with pytest.raises(EngineInvariantError, match="tokens are held"):
+        await asyncio.wait_for(turning, 5)
+    machine.driver.abort([output])
+    assert not output.ended
 
 
 def test_an_observer_counts_every_token_once_when_the_engine_calls_it() -> None:

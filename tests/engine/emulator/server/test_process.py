@@ -193,6 +193,18 @@ async def test_requests_end_with_a_clear_error_when_the_process_is_terminated(st
         assert process.stderr.read() == ""
 
 
+async def test_only_the_parent_stops_the_process_when_a_terminal_interrupts_both() -> None:
+    with engine("--parent-pid", str(os.getpid())) as (process, url):
+        process.send_signal(signal.SIGINT)
+        async with client(url) as http:
+            assert (await http.get("/health")).status_code == 200
+        process.terminate()
+        assert process.wait(10) == 0
+    with engine() as (process, _):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
 PARENT = """
 import os, subprocess, sys
 command = [sys.executable, "-m", "pdmuxd.engine.emulator.server", "--port", "0"]
