@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -11,27 +10,40 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from typer.models import OptionInfo
 
+from pdmuxd.daemon.cli.trace_options import (
+    ATTAINMENT,
+    CLIP,
+    DROP,
+    FORMAT,
+    HTML,
+    JSON,
+    NO_PROGRESS,
+    POLICY_SYNTAX,
+    PROFILE,
+    SORT,
+    TRACE,
+    TTFT_FIXED,
+    TTFT_PER_1K,
+    checked_policies,
+    command_line,
+    load_trace,
+    refuse_together,
+    target_option,
+    too_long_choice,
+)
 from pdmuxd.daemon.replay.document import ReplayDocument, build_document, check_writable, to_json, write_file
-from pdmuxd.daemon.replay.formats.read import open_trace
+from pdmuxd.daemon.replay.feasible import check_tbt_feasible
 from pdmuxd.daemon.replay.jobs import replay_policies
 from pdmuxd.daemon.replay.notes import notes
 from pdmuxd.daemon.replay.progress import ReplayProgress
 from pdmuxd.daemon.replay.run import PolicyReplay, ReplayPlan
-from pdmuxd.daemon.replay.shape import Shaping, TooLong, fit, shape
+from pdmuxd.daemon.replay.shape import Shaping
 from pdmuxd.daemon.replay.table import ResultTable
-from pdmuxd.daemon.replay.trace import Trace, TraceFormat
-from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy, known_policies
-from pdmuxd.engine.core.slo import (
-    ATTAINMENT_RANGE,
-    DEFAULT_SLO,
-    TBT_RANGE_S,
-    TTFT_FIXED_RANGE_S,
-    TTFT_PER_1K_RANGE_S,
-    Slo,
-)
-from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile, load_profile
+from pdmuxd.daemon.replay.trace import TraceFormat
+from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY
+from pdmuxd.engine.core.slo import DEFAULT_SLO, TBT_RANGE_S, Slo
+from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, load_profile
 
 EPILOG = (
     "Example: pdmuxd replay mooncake.jsonl --policy muxwise --policy chunked:512 --rate-scale 0.5 "
@@ -59,21 +71,12 @@ def _spread(text: str) -> float | None:
     return seconds
 
 
-def _target(flag: str, range_s: tuple[float, float], text: str) -> OptionInfo:
-    option: OptionInfo = typer.Option(flag, min=range_s[0] * 1000.0, max=range_s[1] * 1000.0, help=text)
-    return option
-
-
-_POLICY_SYNTAX = ", ".join(info.syntax for info in known_policies())
-_TRACE = typer.Argument(metavar="TRACE", help="Mooncake JSONL, Azure CSV, or pdmuxd's own JSONL.")
-_FORMAT = typer.Option("--format", help="Instead of telling the format from the first line.")
 _POLICY = typer.Option(
     "--policy",
     metavar="SPEC",
     show_default=DEFAULT_POLICY,
-    help=f"One of {_POLICY_SYNTAX}. May be repeated: results are shown side by side.",
+    help=f"One of {POLICY_SYNTAX}. May be repeated: results are shown side by side.",
 )
-_PROFILE = typer.Option("--profile", help="A shipped profile, or a JSON file.")
 _SPREAD = typer.Option(
     "--spread-ticks",
     metavar="auto|off|SECONDS",
@@ -84,50 +87,39 @@ _RATE = typer.Option("--rate", min=0.0001, max=100000, help="Scale to this many 
 _LIMIT = typer.Option("--limit", min=1, help="Replay only so many requests.")
 _FROM = typer.Option("--from-s", min=0, help="Leave out what arrives earlier; seconds of the trace.")
 _TO = typer.Option("--to-s", min=0, help="Leave out what arrives then or later.")
-_SORT = typer.Option("--sort", help="Accept a trace that is not in order of arrival.")
-_DROP = typer.Option("--drop-too-long", help="Leave out requests that the engine cannot hold.")
-_CLIP = typer.Option("--clip", help="Shorten requests that the engine cannot hold.")
 _SEED = typer.Option("--seed", min=0, help="For spreading ticks and choosing the dots of a plot.")
-_TTFT_FIXED = _target("--ttft-fixed-ms", TTFT_FIXED_RANGE_S, "TTFT target, fixed part.")
-_TTFT_PER_1K = _target("--ttft-per-1k-ms", TTFT_PER_1K_RANGE_S, "TTFT target, per 1,000 new prompt tokens.")
-_TBT = _target("--tbt-ms", TBT_RANGE_S, "Target for each gap between two tokens.")
-_ATTAINMENT = typer.Option(
-    "--attainment", min=ATTAINMENT_RANGE[0], max=ATTAINMENT_RANGE[1], help="Share that must meet a target."
-)
+_TBT = target_option("--tbt-ms", TBT_RANGE_S, "Target for each gap between two tokens.")
 _JOBS = typer.Option("--jobs", min=1, max=64, help="Policies replayed at the same time, each in a process.")
-_JSON = typer.Option("--json", metavar="PATH", help="Write the numbers as JSON.")
-_HTML = typer.Option("--html", metavar="PATH", help="Write a report with plots, one file that works offline.")
-_NO_PROGRESS = typer.Option("--no-progress", help="No progress bar, even on a terminal.")
 
 
 def replay(
     ctx: typer.Context,
-    trace: Annotated[Path, _TRACE],
+    trace: Annotated[Path, TRACE],
     policy: Annotated[list[str] | None, _POLICY] = None,
-    profile: Annotated[str, _PROFILE] = DEFAULT_PROFILE,
-    trace_format: Annotated[TraceFormat | None, _FORMAT] = None,
+    profile: Annotated[str, PROFILE] = DEFAULT_PROFILE,
+    trace_format: Annotated[TraceFormat | None, FORMAT] = None,
     rate_scale: Annotated[float | None, _RATE_SCALE] = None,
     rate: Annotated[float | None, _RATE] = None,
     spread_ticks: Annotated[str, _SPREAD] = "auto",
     limit: Annotated[int | None, _LIMIT] = None,
     from_s: Annotated[float, _FROM] = 0.0,
     to_s: Annotated[float | None, _TO] = None,
-    sort: Annotated[bool, _SORT] = False,
-    drop_too_long: Annotated[bool, _DROP] = False,
-    clip: Annotated[bool, _CLIP] = False,
+    sort: Annotated[bool, SORT] = False,
+    drop_too_long: Annotated[bool, DROP] = False,
+    clip: Annotated[bool, CLIP] = False,
     seed: Annotated[int, _SEED] = 0,
-    ttft_fixed_ms: Annotated[float, _TTFT_FIXED] = DEFAULT_SLO.ttft_fixed_s * 1000.0,
-    ttft_per_1k_ms: Annotated[float, _TTFT_PER_1K] = DEFAULT_SLO.ttft_per_1k_new_tokens_s * 1000.0,
+    ttft_fixed_ms: Annotated[float, TTFT_FIXED] = DEFAULT_SLO.ttft_fixed_s * 1000.0,
+    ttft_per_1k_ms: Annotated[float, TTFT_PER_1K] = DEFAULT_SLO.ttft_per_1k_new_tokens_s * 1000.0,
     tbt_ms: Annotated[float, _TBT] = DEFAULT_SLO.tbt_s * 1000.0,
-    attainment: Annotated[float, _ATTAINMENT] = DEFAULT_SLO.attainment_ratio,
+    attainment: Annotated[float, ATTAINMENT] = DEFAULT_SLO.attainment_ratio,
     jobs: Annotated[int, _JOBS] = 1,
-    json: Annotated[Path | None, _JSON] = None,
-    html: Annotated[Path | None, _HTML] = None,
-    no_progress: Annotated[bool, _NO_PROGRESS] = False,
+    json: Annotated[Path | None, JSON] = None,
+    html: Annotated[Path | None, HTML] = None,
+    no_progress: Annotated[bool, NO_PROGRESS] = False,
 ) -> None:
     """Replay a trace in virtual time on the emulated engine and compare policies."""
-    _refuse_together(rate is not None and rate_scale is not None, "--rate", "--rate-scale")
-    _refuse_together(drop_too_long and clip, "--drop-too-long", "--clip")
+    refuse_together(rate is not None and rate_scale is not None, "--rate", "--rate-scale")
+    too_long = too_long_choice(drop=drop_too_long, clip=clip)
     for output in (json, html):
         if output is not None:
             check_writable(output)
@@ -148,45 +140,21 @@ def replay(
         seed=seed,
     )
     loaded = load_profile(profile)
-    policies = _policies(policy, loaded)
-    too_long = TooLong.DROP if drop_too_long else TooLong.CLIP if clip else TooLong.REFUSE
+    policies = checked_policies(policy or [DEFAULT_POLICY], loaded, "--policy")
+    check_tbt_feasible(loaded, slo.tbt_s)
     plan = ReplayPlan(
-        trace=_load(trace, trace_format, shaping, loaded, too_long), profile=loaded, slo=slo, seed=seed
+        trace=load_trace(trace, trace_format, shaping, loaded, too_long), profile=loaded, slo=slo, seed=seed
     )
     replays = _run(plan, policies, jobs, shown=not no_progress)
     document = build_document(
         plan,
         shaping,
         replays,
-        command=_command_line(ctx),
+        command=command_line(ctx, "replay"),
         version=version("pdmuxd"),
         created_at=datetime.now(UTC),
     )
     _publish(document, replays, slo, json, html)
-
-
-def _refuse_together(both: bool, one: str, other: str) -> None:
-    if both:
-        raise typer.BadParameter(f"{one} and {other} cannot be given together")
-
-
-def _policies(given: Sequence[str] | None, profile: Profile) -> list[str]:
-    """Check every policy against the device before the first is replayed."""
-    policies = [spec.strip() for spec in given or [DEFAULT_POLICY]]
-    for index, spec in enumerate(policies):
-        build_policy(spec, profile.policy_context)
-        if spec in policies[:index]:
-            raise typer.BadParameter(f"--policy {spec} is given twice")
-    return policies
-
-
-def _load(
-    path: Path, trace_format: TraceFormat | None, shaping: Shaping, profile: Profile, too_long: TooLong
-) -> Trace:
-    found, requests = open_trace(path, trace_format)
-    context, pool = profile.model.max_context_tokens, profile.kv_capacity_tokens
-    name = f"the model's context of {context:,}" if context <= pool else f"the KV pool of {pool:,}"
-    return fit(shape(path, found, requests, shaping), min(context, pool), too_long, f"{name} tokens")
 
 
 def _run(plan: ReplayPlan, policies: Sequence[str], jobs: int, *, shown: bool) -> list[PolicyReplay]:
@@ -223,21 +191,3 @@ def _publish(
 
         write_file(html, render(document, replays, slo).encode())
         console.print(f"Report written to {html}", markup=False)
-
-
-def _command_line(ctx: typer.Context) -> str:
-    """The command that was given, as the shell wants it: every option that is not at its default."""
-    words = ["pdmuxd", "replay"]
-    for parameter in ctx.command.params:
-        value = ctx.params.get(parameter.name or "")
-        if value is None or value == parameter.default or parameter.name == "no_progress":
-            continue
-        values = value if isinstance(value, (list, tuple)) else [value]
-        for item in values:
-            if parameter.param_type_name == "argument":
-                words.append(str(item))
-            elif item is True:
-                words.append(parameter.opts[0])
-            else:
-                words += [parameter.opts[0], f"{item:g}" if isinstance(item, float) else str(item)]
-    return shlex.join(words)

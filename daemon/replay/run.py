@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from pdmuxd.daemon.replay.collect import Collector
 from pdmuxd.daemon.replay.metrics import Metrics, measure
 from pdmuxd.daemon.replay.outcomes import EngineTotals, Outcomes
 from pdmuxd.daemon.replay.timeline import Sample, Timeline, summarise
-from pdmuxd.daemon.replay.trace import Trace, TraceRequest
+from pdmuxd.daemon.replay.trace import Trace
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.engine import EmulatedEngine
@@ -74,18 +74,9 @@ def replay_policy(plan: ReplayPlan, policy: str, on_progress: OnProgress) -> Pol
     Raises: PolicyError or PartitionError if the profile's device cannot run the policy.
     """
     started = time.perf_counter()
-    requests = [_emulated(index, request) for index, request in enumerate(plan.trace.requests)]
+    requests = emulated(plan.trace)
     collector = Collector(requests, plan.slo.tbt_s)
-    engine = EmulatedEngine(
-        profile=plan.profile,
-        policy=policy,
-        limits=plan.limits,
-        observer=collector,
-        block_tokens=plan.trace.block_tokens or 512,
-    )
-    targets = {request.tenant: TenantTarget(slo=plan.slo, version=1) for request in requests}
-    engine.apply_settings(version=1, policy=policy, slos=targets)
-    collector.attach(engine.token_times)
+    engine = start_engine(plan, policy, requests, collector)
     samples: list[Sample] = []
 
     def on_sample(now_s: float) -> None:
@@ -109,29 +100,54 @@ def replay_policy(plan: ReplayPlan, policy: str, on_progress: OnProgress) -> Pol
     total_sms = plan.profile.device.total_sms
     return PolicyReplay(
         policy=policy,
-        metrics=measure(outcomes, _totals(engine, outcomes, total_sms), plan.slo),
+        metrics=measure(outcomes, engine_totals(engine, outcomes), plan.slo),
         timeline=summarise(samples, total_sms=total_sms, kv_capacity_tokens=plan.profile.kv_capacity_tokens),
         curves=_curves(outcomes, plan.seed),
         wall_s=time.perf_counter() - started,
     )
 
 
-def _emulated(index: int, request: TraceRequest) -> EmulatedRequest:
-    return EmulatedRequest(
-        request_id=str(index),
-        tenant=request.tenant,
-        arrival_s=request.arrival_s,
-        input_tokens=request.input_tokens,
-        output_tokens=request.output_tokens,
-        block_keys=request.prefix_ids,
+def emulated(trace: Trace) -> list[EmulatedRequest]:
+    """The trace's requests as the engine takes them; their ids are their indices, as `Collector` wants."""
+    return [
+        EmulatedRequest(
+            request_id=str(index),
+            tenant=request.tenant,
+            arrival_s=request.arrival_s,
+            input_tokens=request.input_tokens,
+            output_tokens=request.output_tokens,
+            block_keys=request.prefix_ids,
+        )
+        for index, request in enumerate(trace.requests)
+    ]
+
+
+def start_engine(
+    plan: ReplayPlan, policy: str, requests: Sequence[EmulatedRequest], collector: Collector
+) -> EmulatedEngine:
+    """An idle engine of its own under the plan's targets, observed by `collector`.
+
+    Raises: PolicyError or PartitionError if the profile's device cannot run the policy.
+    """
+    engine = EmulatedEngine(
+        profile=plan.profile,
+        policy=policy,
+        limits=plan.limits,
+        observer=collector,
+        block_tokens=plan.trace.block_tokens or 512,
     )
+    targets = {request.tenant: TenantTarget(slo=plan.slo, version=1) for request in requests}
+    engine.apply_settings(version=1, policy=policy, slos=targets)
+    collector.attach(engine.token_times)
+    return engine
 
 
-def _totals(engine: EmulatedEngine, outcomes: Outcomes, total_sms: int) -> EngineTotals:
+def engine_totals(engine: EmulatedEngine, outcomes: Outcomes) -> EngineTotals:
+    """What the engine counted until the end of `outcomes`."""
     counters = engine.counters()
     ends = outcomes.end_s[np.isfinite(outcomes.end_s)]
     return EngineTotals(
-        total_sms=total_sms,
+        total_sms=engine.profile.device.total_sms,
         steps=counters.steps,
         switches=counters.switches,
         preemptions=counters.preemptions,

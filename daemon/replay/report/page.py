@@ -1,20 +1,16 @@
-"""Puts the report together: header, summary table and figures in one HTML file that needs no network."""
+"""The report of a replay: its header, summary table and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 from pathlib import PurePath
-from string import Template
-
-from plotly.offline import get_plotlyjs
 
 from pdmuxd.daemon.replay.document import ReplayDocument
 from pdmuxd.daemon.replay.notes import notes
+from pdmuxd.daemon.replay.report.assemble import Page, assemble
 from pdmuxd.daemon.replay.report.colours import policy_colour
 from pdmuxd.daemon.replay.report.figures import all_figures
-from pdmuxd.daemon.replay.report.plots import Figure
 from pdmuxd.daemon.replay.rows import sections
 from pdmuxd.daemon.replay.run import PolicyReplay
 from pdmuxd.engine.core.slo import Slo
@@ -22,35 +18,26 @@ from pdmuxd.engine.core.slo import Slo
 
 def render(document: ReplayDocument, replays: Sequence[PolicyReplay], slo: Slo) -> str:
     """The whole report as text."""
-    figures = all_figures(replays, slo)
-    assets = resources.files("pdmuxd.daemon.replay.report") / "assets"
-    page = Template((assets / "page.html").read_text(encoding="utf-8"))
-    return page.substitute(
-        title=escape(f"Replay of {PurePath(document.trace.file).name}"),
-        lead=escape(_lead(document)),
-        notes=_notes(document),
-        facts="\n".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in _facts(document)),
-        table_head=_table_head(document),
-        table_body=_table_body(document),
-        figures="\n".join(_figure(index, figure) for index, figure in enumerate(figures)),
-        figure_data=_for_script("[" + ",".join(str(figure.plot.to_json()) for figure in figures) + "]"),
-        plotly=get_plotlyjs(),
-        css=(assets / "page.css").read_text(encoding="utf-8"),
-        js=(assets / "page.js").read_text(encoding="utf-8"),
-        command=escape(document.command),
-        version=escape(document.pdmuxd_version),
-        created_at=escape(document.created_at),
+    return assemble(
+        Page(
+            title=f"Replay of {PurePath(document.trace.file).name}",
+            lead=_lead(document),
+            notes=notes(document),
+            facts=_facts(document),
+            caption="Percentiles are nearest rank; requests that never finished count as misses.",
+            table_head=_table_head(document),
+            table_body=_table_body(document),
+            figures=all_figures(replays, slo),
+            command=document.command,
+            version=document.pdmuxd_version,
+            created_at=document.created_at,
+        )
     )
 
 
 def _lead(document: ReplayDocument) -> str:
     policies = ", ".join(policy.policy for policy in document.policies)
     return f"{document.trace.requests:,} requests on the emulated {document.profile.device}, under {policies}"
-
-
-def _notes(document: ReplayDocument) -> str:
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes(document))
-    return f'<ul class="note">{items}</ul>' if items else ""
 
 
 def _facts(document: ReplayDocument) -> list[tuple[str, str]]:
@@ -94,16 +81,3 @@ def _table_body(document: ReplayDocument) -> str:
             meaning = f'<td class="meaning">{escape(row.meaning)}</td>'
             lines.append(f'<tr><th scope="row">{escape(row.label)}</th>{cells}{meaning}</tr>')
     return "\n".join(lines)
-
-
-def _figure(index: int, figure: Figure) -> str:
-    title = escape(figure.title)
-    return (
-        f'<h2>{title}</h2>\n<p class="caption">{escape(figure.caption)}</p>\n'
-        f'<figure><div class="plot" id="figure-{index}" role="img" aria-label="{title}"></div></figure>'
-    )
-
-
-def _for_script(json_text: str) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json_text.replace("<", "\\u003c")

@@ -63,7 +63,7 @@ def test_latencies_equal_those_written_down_token_by_token_when_replayed(
     of = plan(60, kv_capacity_tokens=kv_capacity_tokens, max_output_tokens=600)
     observer = _EveryToken()
     engine = EmulatedEngine(profile=of.profile, policy=policy, observer=observer, block_tokens=512)
-    requests = [run._emulated(i, request) for i, request in enumerate(of.trace.requests)]
+    requests = run.emulated(of.trace)
     drive(engine, requests, sample_every_s=1.0, on_sample=lambda now_s: None)
     times = [np.array(observer.times_s[str(i)]) for i in range(60)]
     ttft_s = np.array([t[0] - r.arrival_s for t, r in zip(times, of.trace.requests, strict=True)])

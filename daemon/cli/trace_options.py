@@ -1,0 +1,96 @@
+"""Options and steps that the commands which read a trace share."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from typer.models import OptionInfo
+
+from pdmuxd.daemon.replay.formats.read import open_trace
+from pdmuxd.daemon.replay.shape import Shaping, TooLong, fit, shape
+from pdmuxd.daemon.replay.trace import Trace, TraceFormat
+from pdmuxd.engine.core.policies.registry import build_policy, known_policies
+from pdmuxd.engine.core.slo import ATTAINMENT_RANGE, TTFT_FIXED_RANGE_S, TTFT_PER_1K_RANGE_S
+from pdmuxd.engine.emulator.profile import Profile
+
+
+def target_option(flag: str, range_s: tuple[float, float], text: str) -> OptionInfo:
+    """A latency target in milliseconds, within the range that an SLO allows in seconds."""
+    option: OptionInfo = typer.Option(flag, min=range_s[0] * 1000.0, max=range_s[1] * 1000.0, help=text)
+    return option
+
+
+POLICY_SYNTAX = ", ".join(info.syntax for info in known_policies())
+
+TRACE = typer.Argument(metavar="TRACE", help="Mooncake JSONL, Azure CSV, or pdmuxd's own JSONL.")
+FORMAT = typer.Option("--format", help="Instead of telling the format from the first line.")
+PROFILE = typer.Option("--profile", help="A shipped profile, or a JSON file.")
+SORT = typer.Option("--sort", help="Accept a trace that is not in order of arrival.")
+DROP = typer.Option("--drop-too-long", help="Leave out requests that the engine cannot hold.")
+CLIP = typer.Option("--clip", help="Shorten requests that the engine cannot hold.")
+TTFT_FIXED = target_option("--ttft-fixed-ms", TTFT_FIXED_RANGE_S, "TTFT target, fixed part.")
+TTFT_PER_1K = target_option(
+    "--ttft-per-1k-ms", TTFT_PER_1K_RANGE_S, "TTFT target, per 1,000 new prompt tokens."
+)
+ATTAINMENT = typer.Option(
+    "--attainment", min=ATTAINMENT_RANGE[0], max=ATTAINMENT_RANGE[1], help="Share that must meet a target."
+)
+JSON = typer.Option("--json", metavar="PATH", help="Write the numbers as JSON.")
+HTML = typer.Option("--html", metavar="PATH", help="Write a report with plots, one file that works offline.")
+NO_PROGRESS = typer.Option("--no-progress", help="No progress bar, even on a terminal.")
+
+
+def too_long_choice(*, drop: bool, clip: bool) -> TooLong:
+    """What `--drop-too-long` and `--clip` ask for."""
+    refuse_together(drop and clip, "--drop-too-long", "--clip")
+    return TooLong.DROP if drop else TooLong.CLIP if clip else TooLong.REFUSE
+
+
+def refuse_together(both: bool, one: str, other: str) -> None:
+    """Refuse two options that contradict each other."""
+    if both:
+        raise typer.BadParameter(f"{one} and {other} cannot be given together")
+
+
+def checked_policies(given: Sequence[str], profile: Profile, flag: str) -> list[str]:
+    """Check every policy against the device before the first one runs.
+
+    Raises: PolicyError, PartitionError; BadParameter for one that is given twice.
+    """
+    policies = [spec.strip() for spec in given]
+    for index, spec in enumerate(policies):
+        build_policy(spec, profile.policy_context)
+        if spec in policies[:index]:
+            raise typer.BadParameter(f"{flag} {spec} is given twice")
+    return policies
+
+
+def load_trace(
+    path: Path, trace_format: TraceFormat | None, shaping: Shaping, profile: Profile, too_long: TooLong
+) -> Trace:
+    """Read, choose and fit to what the profile's engine can hold. Raises: TraceError."""
+    found, requests = open_trace(path, trace_format)
+    context, pool = profile.model.max_context_tokens, profile.kv_capacity_tokens
+    name = f"the model's context of {context:,}" if context <= pool else f"the KV pool of {pool:,}"
+    return fit(shape(path, found, requests, shaping), min(context, pool), too_long, f"{name} tokens")
+
+
+def command_line(ctx: typer.Context, command: str) -> str:
+    """The command that was given, as the shell wants it: every option that is not at its default."""
+    words = ["pdmuxd", command]
+    for parameter in ctx.command.params:
+        value = ctx.params.get(parameter.name or "")
+        if value is None or value == parameter.default or parameter.name == "no_progress":
+            continue
+        values = value if isinstance(value, (list, tuple)) else [value]
+        for item in values:
+            if parameter.param_type_name == "argument":
+                words.append(str(item))
+            elif item is True:
+                words.append(parameter.opts[0])
+            else:
+                words += [parameter.opts[0], f"{item:g}" if isinstance(item, float) else str(item)]
+    return shlex.join(words)

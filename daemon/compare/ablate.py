@@ -1,0 +1,34 @@
+"""The variants of a policy with one of its mechanisms off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pdmuxd.engine.core.policies.duet import DEFAULT_TOKEN_BUDGET
+
+SWITCHES = {
+    "auto": ("nopreempt", "noguard", "nolookahead", "fcfs"),
+    "muxwise": ("noguard", "whole", "blocking"),
+    "drift": ("nopreempt", "whole", "blocking"),
+    "duet": ("nolookahead",),
+}
+"""What each policy's specification can switch off (docs/compare.md says what each means)."""
+
+
+def variants(spec: str) -> tuple[str, ...]:
+    """`spec` with one mechanism off at a time; none for a policy without switches."""
+    name, _, arguments = spec.partition(":")
+    given = arguments.split("+") if arguments else _spelled_out(name)
+    return tuple(
+        f"{name}:{'+'.join([*given, switch])}" for switch in SWITCHES.get(name, ()) if switch not in given
+    )
+
+
+def _spelled_out(name: str) -> list[str]:
+    """duet's options follow its token budget, which its bare name leaves out."""
+    return [str(DEFAULT_TOKEN_BUDGET)] if name == "duet" else []
+
+
+def with_ablations(specs: Iterable[str]) -> tuple[str, ...]:
+    """Every policy followed by its variants, each once."""
+    return tuple(dict.fromkeys(one for spec in specs for one in (spec, *variants(spec))))
