@@ -27,7 +27,8 @@ from pdmuxd.engine.link.messages import IterationRecord
 class EmulatedEngine:
     """One emulated GPU serving requests. Not thread-safe; times are seconds and never go back.
 
-    `block_tokens` is the size of a prefix-cache block: 512 for Mooncake traces, 16 when serving.
+    `block_tokens` is the size of a prefix-cache block: 512 for Mooncake traces, 16 when serving. Without
+    `keep_step_log`, `token_times` answers only until a request's `on_end` returns, and memory is bounded.
     Raises: PolicyError, PartitionError from the constructor.
     """
 
@@ -40,6 +41,7 @@ class EmulatedEngine:
         observer: EngineObserver | None = None,
         step_records: bool = False,
         block_tokens: int = 16,
+        keep_step_log: bool = True,
     ) -> None:
         self.profile = profile
         self.block_tokens = block_tokens
@@ -50,6 +52,7 @@ class EmulatedEngine:
             observer=observer or NullObserver(),
             step_records=step_records,
             block_tokens=block_tokens,
+            keep_step_log=keep_step_log,
         )
         self._host = Host(self._machine)
 
@@ -137,7 +140,7 @@ class EmulatedEngine:
         parts: list[NDArray[np.float64]] = []
         for first_s, start, stop in request.segments:
             parts.append(np.array([first_s]))
-            parts.append(np.array(m.step_ends[start : stop if stop >= 0 else m.decode.steps]))
+            parts.append(np.array(m.step_log.between(start, stop if stop >= 0 else m.decode.steps)))
         return np.concatenate(parts) if parts else np.empty(0)
 
     def drain_records(self) -> list[IterationRecord]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.policies.base import Policy
@@ -20,6 +19,7 @@ from pdmuxd.engine.emulator.prefill import PrefillStage
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.queue import WaitingQueue, retargeted
 from pdmuxd.engine.emulator.requests import ENDED, EmulatedRequest, Phase, TenantTarget
+from pdmuxd.engine.emulator.steplog import StepLog
 from pdmuxd.engine.emulator.telemetry import Step, Totals, step_record
 from pdmuxd.engine.link.messages import IterationRecord
 
@@ -39,6 +39,7 @@ class Machine:
         observer: EngineObserver,
         step_records: bool,
         block_tokens: int,
+        keep_step_log: bool,
     ) -> None:
         self.profile = profile
         self.limits = limits
@@ -53,7 +54,7 @@ class Machine:
         self.prefill = PrefillStage(profile, self.device, self.kv, self.queue)
         self.requests: dict[str, EmulatedRequest] = {}
         """All that have not ended, by id."""
-        self.step_ends = array("d")
+        self.step_log = StepLog(keep_all=keep_step_log)
         """End time of every decode step: with a request's segments, the instants of its tokens."""
         self.records: deque[IterationRecord] | None = deque() if step_records else None
         self.dropped_records = 0
@@ -75,7 +76,7 @@ class Machine:
             group=self.group,
             decode=self.decode.shape,
             tbt_target_s=self.decode.tbt_target_s,
-            last_token_s=self.step_ends[-1] if self.step_ends else self.now_s,
+            last_token_s=self.step_log.last_s if self.decode.steps else self.now_s,
             prefill=stage.running.view(in_flight, chunk_in_flight=bool(stage.chunks))
             if stage.running is not None
             else None,
@@ -114,11 +115,17 @@ class Machine:
         """A decode step is done: one token for everyone in the batch."""
         bs = len(self.decode.members)
         self.decode.in_flight = False
-        self.step_ends.append(self.now_s)
+        self.step_log.append(self.now_s)
         self.totals.output_tokens += bs
         self._observer.on_decode_tokens(self.decode.requests(), self.now_s)
         for member in self.decode.step():
             self._finish(member)
+        if self.step_log.is_long:
+            self.step_log.trim(min((r.segments[0][1] for r in self._producing()), default=self.decode.steps))
+
+    def _producing(self) -> Iterator[EmulatedRequest]:
+        """Requests that have tokens and have not ended."""
+        return (request for request in self.requests.values() if request.segments)
 
     def make_room(self) -> None:
         """Take KV for the next decode step; retract the latest arrivals while there is too little."""

@@ -68,6 +68,7 @@ def prepare(arguments: Arguments, cleanup: ExitStack) -> Parts:
         observer=deliveries,
         step_records=arguments.link is not None,
         block_tokens=BLOCK_TOKENS,
+        keep_step_log=False,
     )
     listener = listen(arguments.host, arguments.port)
     cleanup.callback(listener.close)
