@@ -80,9 +80,7 @@ class ControlPlane:
             change.tenants.add(name, max_in_flight=max_in_flight, now=change.now)
             slos = change.tenants.slos(name)
             slos.add(slo, version=1, settings_version=change.version, now=change.now)
-            tenant = change.tenants.get(name)
-        self._publish()
-        return tenant
+            return change.tenants.get(name)
 
     def list_tenants(self) -> list[Tenant]:
         """All tenants, by name."""
@@ -108,7 +106,6 @@ class ControlPlane:
                 row.max_in_flight = max_in_flight
             tenant = change.tenants.get(name)
             change.is_needless = tenant == before
-        self._publish()
         return tenant
 
     def set_enabled(self, name: str, enabled: bool) -> Tenant:
@@ -119,7 +116,6 @@ class ControlPlane:
         """Delete a tenant with its keys and the history of its targets. Raises: NotFoundError."""
         with self._change() as change:
             change.tenants.delete(name)
-        self._publish()
 
     # API keys
 
@@ -137,7 +133,6 @@ class ControlPlane:
             )
             change.keys.add(row)
             key = row.value(tenant)
-        self._publish()
         return IssuedKey(**asdict(key), secret=secret)
 
     def list_keys(self, tenant: str | None = None) -> list[ApiKey]:
@@ -154,9 +149,7 @@ class ControlPlane:
             change.is_needless = row.revoked_at is not None
             if row.revoked_at is None:
                 row.revoked_at = change.now
-            key = row.value(tenant)
-        self._publish()
-        return key
+            return row.value(tenant)
 
     # Targets
 
@@ -177,9 +170,7 @@ class ControlPlane:
                 raise StaleVersionError(
                     f"the SLO of {tenant} is at version {current}, not {expected_version}; read it again"
                 )
-            revision = slos.add(slo, version=current + 1, settings_version=change.version, now=change.now)
-        self._publish()
-        return revision
+            return slos.add(slo, version=current + 1, settings_version=change.version, now=change.now)
 
     def list_slo_history(self, tenant: str, limit: int = HISTORY_LIMIT) -> list[SloRevision]:
         """The newest `limit` revisions of a tenant's targets, newest first. Raises: NotFoundError."""
@@ -191,32 +182,24 @@ class ControlPlane:
     def snapshot(self) -> DirectorySnapshot:
         """Everything, as of one settings version."""
         with self._transaction() as session:
-            version = SettingsVersionRepository(session).read()
-            tenants = TenantRepository(session).list()
-            digests = ApiKeyRepository(session).digests()
-        return DirectorySnapshot(
-            version=version,
-            tenants=MappingProxyType({tenant.name: tenant.record() for tenant in tenants}),
-            key_digests=MappingProxyType(digests),
-        )
+            return _snapshot(session)
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Call `callback` after every committed change; the answer ends that.
 
-        It is called in the thread that made the change, with versions that only grow, one call at a
-        time; two changes close together may come as one. It must be quick, must not raise, and must not
-        change anything here.
+        It is called in the thread that made the change, before the change returns, with versions that
+        only grow, one call at a time; of two changes close together only the later may come. It must be
+        quick, must not raise, and must not change anything here.
         """
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)
 
     def refresh(self) -> bool:
         """Tell the subscribers if another process has changed the database; whether it had."""
-        return self._publish()
+        return self._publish(self.snapshot())
 
-    def _publish(self) -> bool:
+    def _publish(self, snapshot: DirectorySnapshot) -> bool:
         with self._publishing:
-            snapshot = self.snapshot()
             if snapshot.version <= self._published:
                 return False
             self._published = snapshot.version
@@ -237,5 +220,19 @@ class ControlPlane:
             yield change
             if change.is_needless:
                 session.rollback()
-            else:
-                session.commit()
+                return
+            # Read before the commit, after which nothing may fail any more.
+            snapshot = _snapshot(session)
+            session.commit()
+        self._publish(snapshot)
+
+
+def _snapshot(session: Session) -> DirectorySnapshot:
+    version = SettingsVersionRepository(session).read()
+    tenants = TenantRepository(session).list()
+    digests = ApiKeyRepository(session).digests()
+    return DirectorySnapshot(
+        version=version,
+        tenants=MappingProxyType({tenant.name: tenant.record() for tenant in tenants}),
+        key_digests=MappingProxyType(digests),
+    )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import pytest
+from sqlalchemy.exc import OperationalError
+from sqlmodel import Session
 from stores import opened, slo
 
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.engine.core.errors import NotFoundError, StaleVersionError
+from pdmuxd.engine.core.errors import NotFoundError, StaleVersionError, StoreError
 
 
 @pytest.fixture
@@ -58,6 +62,25 @@ def test_a_subscriber_hears_no_more_when_it_has_left(control_plane: ControlPlane
     leave()
     control_plane.create_tenant("b")
     assert [snapshot.version for snapshot in heard] == [1]
+
+
+def test_nothing_is_changed_or_heard_when_the_commit_fails(
+    control_plane: ControlPlane, heard: list[DirectorySnapshot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_session: Session) -> None:
+        raise OperationalError("COMMIT", None, sqlite3.OperationalError("disk I/O error"))
+
+    control_plane.create_tenant("chat")
+    with monkeypatch.context() as broken:
+        broken.setattr(Session, "commit", fail)
+        with pytest.raises(StoreError, match="disk I/O error"):
+            control_plane.set_slo("chat", slo())
+        with pytest.raises(StoreError):
+            control_plane.issue_key("chat")
+
+    assert [snapshot.version for snapshot in heard] == [control_plane.snapshot().version] == [1]
+    assert control_plane.list_keys() == []
+    assert control_plane.set_slo("chat", slo()).settings_version == 2
 
 
 def test_a_change_of_another_process_is_heard_when_refreshed(

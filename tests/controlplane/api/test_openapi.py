@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from stores import AdminCalls
@@ -108,8 +109,6 @@ async def test_a_store_that_fails_is_a_503_when_asked() -> None:
         raise errors.StoreError("the database is locked")
 
     app.add_api_route("/fails", fail)
-    import httpx
-
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://admin") as client:
         answer = await client.get("/fails")
     assert (answer.status_code, answer.json()["detail"]) == (503, "the database is locked")

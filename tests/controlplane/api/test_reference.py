@@ -1,0 +1,81 @@
+"""docs/api.md says what the application does: the same calls, the same statuses, examples that work."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+from stores import AdminCalls
+
+from pdmuxd.controlplane.api.problems import PROBLEMS
+from pdmuxd.controlplane.api.slos import SloIn
+from pdmuxd.controlplane.services import ControlPlane
+
+TEXT = (Path(__file__).parents[3] / "docs" / "api.md").read_text()
+CALL = re.compile(r"^\| `(GET|POST|PUT|PATCH|DELETE) (/api/v1\S*)` \|[^|]*\| ([\d, ]+) \|$", re.MULTILINE)
+ALWAYS = {401, 422}
+
+
+def test_every_call_is_in_the_reference_with_its_statuses_when_served(call: AdminCalls) -> None:
+    served = {
+        (method.upper(), path): {int(status) for status in operation["responses"]} - ALWAYS
+        for path, item in call.app.openapi()["paths"].items()
+        for method, operation in item.items()
+    }
+    told = {
+        (method, path): set(map(int, statuses.split(","))) for method, path, statuses in CALL.findall(TEXT)
+    }
+    assert told == served
+
+
+def test_every_problem_is_in_the_reference_when_it_can_reach_a_client() -> None:
+    told = set(re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", TEXT, re.MULTILINE))
+    ours = {(str(status.value), slug) for _, status, slug in PROBLEMS if slug != "engine-unavailable"}
+    assert told == ours | {("405", "method-not-allowed")}
+    assert all(HTTPStatus(int(status)) for status, _ in told)
+
+
+def test_every_range_is_in_the_reference_when_targets_are_checked() -> None:
+    for field, allowed in SloIn.allowed.items():
+        assert re.search(rf"^\| `{field}` \|.*\| {re.escape(allowed)} \|$", TEXT, re.MULTILINE), field
+
+
+def curl_lines() -> list[list[str]]:
+    blocks = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+    words = [shlex.split(block, comments=True) for block in blocks if "curl" in block]
+    lines: list[list[str]] = []
+    for word in (word for block in words for word in block):
+        if word == "curl":
+            lines.append([])
+        elif lines:
+            lines[-1].append(word)
+    return lines
+
+
+@pytest.mark.parametrize("line", curl_lines(), ids=" ".join)
+async def test_an_example_works_when_it_is_pasted(
+    call: AdminCalls, control_plane: ControlPlane, line: list[str]
+) -> None:
+    method, path, content, headers = None, "", None, {}
+    for option, value in zip(line, [*line[1:], ""], strict=True):
+        if option.startswith("$PDMUXD"):
+            path = option.removeprefix("$PDMUXD")
+        if option == "-X":
+            method = value
+        if option == "-d":
+            content = value
+        if option == "-H" and not value.startswith("$AUTH"):
+            name, _, text = value.partition(": ")
+            headers[name] = text
+    method = method or ("GET" if content is None else "POST")
+    if (method, path) != ("POST", "/api/v1/tenants"):
+        control_plane.create_tenant("chat")
+    if "/keys/key_" in path:
+        path = f"/api/v1/keys/{control_plane.issue_key('chat').key_id}"
+
+    answer = await call(method, path, content=content, headers=headers)
+
+    assert answer.status_code in (200, 201, 204), answer.text
