@@ -1,8 +1,8 @@
 """`auto`: fused or split, whichever is predicted to finish the prefill sooner within the TBT target.
 
 A fused batch reads the weights once and needs no second stream, which wins on short prompts; a split reads
-a long prompt's KV once instead of once per chunk, and gives decode just what it needs, which wins on long
-ones. The token budget of a fused step follows from the target; the split is MuxWise's. The queue is
+a long prompt's KV once instead of once per chunk, gives decode just what it needs, and can be preempted at any
+layer, which wins on long ones. The token budget of a fused step follows from the target; the split is MuxWise's. The queue is
 served least slack first. Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4
 (best fit, preemption), and the order of prefills from `queueing.py`.
 """
@@ -202,10 +202,9 @@ class AutoPolicy:
         left = budget - (obs.prefill.shape.new_tokens - obs.prefill.done_tokens if obs.prefill else 0)
         fitting: list[WaitingRequest] = []
         for request in batch:
-            left -= request.new_tokens
-            if left < 0:
-                break
-            fitting.append(request)
+            if request.new_tokens <= left:
+                left -= request.new_tokens
+                fitting.append(request)
         decision = self._fused(obs, budget, step_s, tuple(fitting))
         return replace(decision, demote=tuple(queue.lost)) if queue.lost else decision, state
 

@@ -17,7 +17,7 @@ from pdmuxd.engine.core.policies.prefill_first import DEFAULT_CHUNK_TOKENS, Pref
 from pdmuxd.engine.core.policies.static import StaticPolicy
 from pdmuxd.engine.core.policies.upstream import UpstreamPolicy
 
-DEFAULT_POLICY = "muxwise"
+DEFAULT_POLICY = "auto"
 CHUNK_RANGE_TOKENS = (16, 131072)
 
 

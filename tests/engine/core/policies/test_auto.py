@@ -1,0 +1,98 @@
+"""`auto`: the choice between fused and split, the budget, the order, preemption (LinearLatency)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from engines import PROFILE
+from observations import linear_context, observe, running_prefill, waiting
+
+from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S
+from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
+from pdmuxd.engine.core.types import Decision, Mode, Observation, PrefillMode, Reason
+
+
+def decide(obs: Observation, spec: str = "auto") -> Decision:
+    policy = build_policy(spec, linear_context())
+    return policy.decide(obs, policy.initial_state())[0]
+
+
+def on_h200(obs: Observation) -> Decision:
+    policy = build_policy("auto", PROFILE.policy_context)
+    return policy.decide(obs, policy.initial_state())[0]
+
+
+def test_it_is_the_default() -> None:
+    assert DEFAULT_POLICY == "auto"
+
+
+def test_a_short_prompt_is_fused_when_it_fits_beside_decode() -> None:
+    decision = on_h200(observe(decode_bs=32, decode_reused_tokens=40_000, queue=(waiting(1, 600),)))
+    assert (decision.mode, decision.reason) == (Mode.FUSED, Reason.FUSED_FITS)
+    assert decision.rejected[0].label == "split"
+
+
+def test_a_long_prompt_is_split_when_its_chunks_could_not_be_preempted_for_long() -> None:
+    decision = on_h200(observe(decode_bs=32, decode_reused_tokens=40_000, queue=(waiting(1, 60_000),)))
+    assert (decision.mode, decision.reason) == (Mode.SPLIT, Reason.BEST_FIT)
+    assert decision.rejected[-1].label == "fused"
+    assert decision.rejected[-1].predicted_s > FUSED_LIMIT_S
+
+
+def test_the_budget_follows_the_target_when_steps_are_fused() -> None:
+    def budget(tbt_target_s: float) -> int:
+        obs = observe(
+            decode_bs=10, tbt_target_s=tbt_target_s, prefill=running_prefill(9000, mode=PrefillMode.CHUNKED)
+        )
+        return decide(obs).token_budget
+
+    # 10 ms of decode; 95% of the target; 1 ms a token; from the ladder; plus the decode tokens.
+    assert budget(0.100) == 64 + 10
+    assert budget(0.150) == 128 + 10
+    assert budget(0.300) == 256 + 10
+
+
+def test_the_smallest_step_is_taken_when_no_budget_meets_the_target() -> None:
+    obs = observe(decode_bs=60, prefill=running_prefill(9000, mode=PrefillMode.CHUNKED))
+    assert decide(obs).token_budget == 32 + 60
+
+
+def test_what_a_chunk_leaves_goes_to_the_next_when_it_fits_whole() -> None:
+    chunk = replace(running_prefill(9000, mode=PrefillMode.CHUNKED), done_tokens=8950)
+    obs = observe(decode_bs=10, tbt_target_s=0.3, prefill=chunk, queue=(waiting(1, 100), waiting(2, 5000)))
+    assert decide(obs).admit == ("r1",)
+
+
+def test_decode_runs_as_in_the_stock_engine_when_it_is_alone() -> None:
+    decision = decide(observe(decode_bs=4))
+    assert (decision.mode, decision.decode_steps, decision.reason) == (Mode.FUSED, 1, Reason.DECODE_ALONE)
+
+
+def test_the_least_slack_goes_first_when_a_batch_is_formed() -> None:
+    queue = (waiting(1, 9000, deadline_s=50.0), waiting(2, 9000, deadline_s=20.0))
+    assert decide(observe(queue=queue)).admit == ("r2",)
+    assert decide(observe(queue=queue), "auto:fcfs").admit == ("r1",)
+
+
+def test_the_lost_are_demoted_when_a_batch_is_formed() -> None:
+    decision = decide(observe(queue=(waiting(1, 1000, deadline_s=0.5), waiting(2, 1000, deadline_s=9.0))))
+    assert decision.demote == ("r1",)
+    assert decision.admit[0] == "r2"
+
+
+@pytest.mark.parametrize(("short_deadline_s", "preempts"), [(3.0, True), (60.0, False)])
+def test_a_waiting_request_overtakes_only_when_it_would_miss_its_target(
+    short_deadline_s: float, preempts: bool
+) -> None:
+    long = running_prefill(10_000, launched=8, done=8, deadline_s=20.0)
+    decision = decide(observe(prefill=long, queue=(waiting(1, 100, deadline_s=short_deadline_s),)))
+    assert decision.preempt is preempts
+
+
+def test_decode_steps_are_launched_ahead_when_a_long_prefill_runs_beside() -> None:
+    long = running_prefill(10_000, launched=4, done=4)
+    obs = observe(group=1, decode_bs=5, prefill=long)
+    ahead, single = decide(obs), decide(obs, "auto:nolookahead")
+    assert (ahead.decode_steps, single.decode_steps) == (4, 1)
+    assert ahead.prefill_layers >= single.prefill_layers

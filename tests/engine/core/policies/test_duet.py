@@ -1,0 +1,67 @@
+"""DuetServe algorithm 1, with latencies worked out by hand (LinearLatency: 1 ms per token or request)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from observations import linear_context, observe, running_prefill, waiting
+
+from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.types import Decision, Mode, Observation, PrefillMode, Reason
+
+
+def decide(obs: Observation, spec: str = "duet:1000") -> Decision:
+    policy = build_policy(spec, linear_context())
+    return policy.decide(obs, policy.initial_state())[0]
+
+
+def test_all_sms_are_shared_when_the_fused_batch_meets_the_target() -> None:
+    # 20 prompt tokens and 10 decoding requests take 30 ms together.
+    decision = decide(observe(decode_bs=10, queue=(waiting(1, 20),)))
+    assert (decision.mode, decision.reason) == (Mode.FUSED, Reason.FUSED_FITS)
+    assert decision.numbers.predicted_fused_s == pytest.approx(0.030)
+    assert decision.numbers.tbt_slack_s == pytest.approx(0.020)
+
+
+def test_the_split_of_highest_throughput_is_taken_when_the_fused_batch_would_miss_the_target() -> None:
+    # 100 + 10 ms fused, for a target of 50. T_d = 1320 / S_d ms, T_p = 13200 / S_p ms, k from their ratio.
+    decision = decide(observe(decode_bs=10, queue=(waiting(1, 100),)))
+    assert (decision.mode, decision.reason) == (Mode.SPLIT, Reason.HIGHEST_THROUGHPUT)
+    assert decision.rejected[0].label == "fused"
+    best = (0.0, 0, 0)
+    for prefill_sms in range(8, 125, 8):
+        decode_s, prefill_s = 1.320 / (132 - prefill_sms), 13.200 / prefill_sms
+        if decode_s > 0.050:
+            continue
+        for k in (int(prefill_s / decode_s), int(prefill_s / decode_s) + 1):
+            if k >= 1:
+                best = max(best, ((10 * k + 100) / max(k * decode_s, prefill_s), prefill_sms, k))
+    split = build_policy("duet:1000", linear_context()).table.groups[decision.group]
+    assert (split.prefill_sms, decision.decode_steps) == best[1:]
+    assert decision.token_budget == 100
+
+
+def test_one_step_at_a_time_when_look_ahead_is_off() -> None:
+    decision = decide(observe(decode_bs=10, queue=(waiting(1, 100),)), "duet:1000+nolookahead")
+    assert decision.decode_steps == 1
+
+
+def test_the_widest_decode_side_is_taken_when_no_split_meets_the_target() -> None:
+    decision = decide(observe(decode_bs=100, queue=(waiting(1, 100),)))
+    assert decision.reason is Reason.TBT_INFEASIBLE
+    assert decision.group == build_policy("duet", linear_context()).table.split_indices[-1]
+
+
+def test_the_budget_bounds_the_chunk_when_a_prompt_is_long() -> None:
+    chunk = replace(running_prefill(5000, mode=PrefillMode.CHUNKED), done_tokens=4500)
+    decision = decide(observe(decode_bs=10, prefill=chunk, queue=(waiting(1, 2000),)))
+    # 990 tokens: 500 that are left of the first prompt and 490 of the second.
+    assert (decision.token_budget, decision.admit) == (990, ("r1",))
+
+
+def test_decode_goes_on_when_a_chunk_is_in_flight() -> None:
+    chunk = replace(running_prefill(500, mode=PrefillMode.CHUNKED), chunk_in_flight=True)
+    decision = decide(observe(group=3, decode_bs=10, prefill=chunk))
+    assert (decision.mode, decision.group, decision.decode_steps) == (Mode.SPLIT, 3, 1)
+    assert (decision.token_budget, decision.reason) == (0, Reason.WAIT_FOR_PREFILL)
