@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 from contextlib import AsyncExitStack
@@ -122,6 +123,9 @@ async def _start(
     stack.push_async_callback(_stop_engine, supervisor, requests)
     await supervisor.start()
     in_background(stack, _feed_watchdog(notifier, supervisor), name="watchdog")
+    # What the start made stays: without it a full garbage collection holds up no stream's tokens.
+    gc.collect()
+    gc.freeze()
     welcome = first.welcome(loaded, profile, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
     return _Daemon(gateway=gateway, supervisor=supervisor, notifier=notifier, welcome=welcome)
 
