@@ -1,10 +1,10 @@
 """`auto`: fused or split, whichever is predicted to finish the prefill sooner within the TBT target.
 
 A fused batch reads the weights once and needs no second stream, which wins on short prompts; a split reads
-a long prompt's KV once instead of once per chunk, gives decode just what it needs, and can be preempted at any
-layer, which wins on long ones. The token budget of a fused step follows from the target; the split is MuxWise's. The queue is
-served least slack first. Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4
-(best fit, preemption), and the order of prefills from `queueing.py`.
+a long prompt's KV once instead of once per chunk, gives decode just what it needs, and can be preempted
+at any layer, which wins on long ones. The token budget of a fused step follows from the target; the
+split is MuxWise's; the queue is served least slack first. Sources: DuetServe section 4 (aggregate unless
+at risk), MuxWise section 3.4 (best fit, preemption), and `queueing.py` for the order.
 """
 
 from __future__ import annotations
