@@ -38,10 +38,10 @@ def installed_version(distribution: str) -> str | None:
         return None
 
 
-def driver_version() -> str | None:
+def driver_version(path: Path = _DRIVER_VERSION) -> str | None:
     """The NVIDIA kernel driver's version, from the first line of its /proc file."""
     try:
-        words = _DRIVER_VERSION.read_text().split("\n", 1)[0].split()
+        words = path.read_text().split("\n", 1)[0].split()
     except OSError:
         return None
     return next((word for word in words if word[:1].isdigit() and "." in word), None)

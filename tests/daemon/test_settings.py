@@ -14,6 +14,7 @@ from pdmuxd.daemon.settings.keys import all_keys
 from pdmuxd.daemon.settings.layers import OTHER_VARIABLES, parse_assignments
 from pdmuxd.daemon.settings.places import SOCKET_NAME_BYTES, SOCKET_PATH_BYTES, make_private
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE
 
 
@@ -48,7 +49,7 @@ def test_defaults_hold_when_nothing_is_set() -> None:
     assert settings.data.max_body_bytes == 16 * 1024 * 1024
     assert settings.data.max_in_flight == 1024
     assert settings.drain_timeout_s == 30
-    assert (settings.engine.kind, settings.engine.policy) == ("emulator", "muxwise")
+    assert (settings.engine.kind, settings.engine.policy) == ("emulator", DEFAULT_POLICY)
     assert settings.engine.profile == DEFAULT_PROFILE
     assert settings.engine.start_timeout_s == 60
     assert (settings.log.level, settings.log.format) == ("info", "console")

@@ -324,6 +324,21 @@ def test_a_url_that_cannot_be_read_is_an_error_when_its_revision_is_asked_for() 
         real.database_revision("nonsense://")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (builder@)",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Mar  4 10:00:00 UTC 2025",
+    ],
+)
+def test_the_drivers_version_is_found_when_the_kernel_module_is_open_or_not(
+    tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "version").write_text(f"{line}\nGCC version:  gcc version 13.2.0 (GCC)\n")
+    assert real.driver_version(tmp_path / "version") == "580.159.04"
+    assert real.driver_version(tmp_path / "none") is None
+
+
 def test_this_machine_can_be_asked_when_no_probe_is_replaced() -> None:
     assert real.installed_version("no-such-distribution-here") is None
     assert real.installed_version("pytest")
