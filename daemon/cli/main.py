@@ -39,6 +39,7 @@ COMMANDS = {
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
     "replay": Entry("pdmuxd.daemon.cli.replay", "Replay a trace in virtual time and compare policies."),
+    "compare": Entry("pdmuxd.daemon.cli.compare", "Find the rate that each policy holds on a trace."),
     "db": Entry("pdmuxd.daemon.cli.db", "Upgrade, check and back up the database."),
     "config": Entry("pdmuxd.daemon.cli.config", "Show the effective settings, or an example of all."),
     "doctor": Entry("pdmuxd.daemon.cli.doctor", "Check this machine and installation."),

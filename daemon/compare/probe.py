@@ -27,8 +27,9 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     good_ratio: float
     """Of all requests; an upper bound if the run was given up."""
+    gave_up: bool = False
     metrics: Metrics | None
-    """None if the run was given up."""
+    """None if the run was given up, and in the record of a search."""
 
 
 def probe(plan: ReplayPlan, policy: str, rate_rps: float, *, give_up: bool = True) -> Probe:
@@ -49,7 +50,9 @@ def probe(plan: ReplayPlan, policy: str, rate_rps: float, *, give_up: bool = Tru
     drive(race, requests, sample_every_s=plan.trace.requests[-1].arrival_s / CHECKS_PER_RUN, on_sample=check)
     if race.over:
         good_ratio = 1.0 - misses.count / len(requests)
-        return Probe(rate_rps=rate_rps, requests=len(requests), good_ratio=good_ratio, metrics=None)
+        return Probe(
+            rate_rps=rate_rps, requests=len(requests), good_ratio=good_ratio, gave_up=True, metrics=None
+        )
     outcomes = misses.outcomes()
     metrics = measure(outcomes, engine_totals(engine, outcomes), plan.slo)
     return Probe(rate_rps=rate_rps, requests=len(requests), good_ratio=metrics.good_ratio, metrics=metrics)
@@ -63,7 +66,7 @@ def allowed_misses(requests: int, slo: Slo) -> int:
 def holds(found: Probe, slo: Slo) -> bool:
     """Whether the run reached the SLO's attainment."""
     missed = round((1.0 - found.good_ratio) * found.requests)
-    return found.metrics is not None and missed <= allowed_misses(found.requests, slo)
+    return not found.gave_up and missed <= allowed_misses(found.requests, slo)
 
 
 class MissCounter(Collector):

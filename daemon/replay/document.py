@@ -13,6 +13,7 @@ from pdmuxd.daemon.replay.metrics import Metrics
 from pdmuxd.daemon.replay.run import PolicyReplay, ReplayPlan
 from pdmuxd.daemon.replay.shape import Shaping
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.emulator.profile import Profile
 
 SCHEMA = "pdmuxd.replay/1"
 """Keys are only ever added under one number; a changed meaning is a new number."""
@@ -106,7 +107,7 @@ def build_document(
         command=command,
         percentile_method="nearest_rank",
         trace=_trace(plan, shaping),
-        profile=_profile(plan),
+        profile=profile_document(plan.profile),
         slo=SloDocument(
             ttft_fixed_ms=slo.ttft_fixed_s * 1000.0,
             ttft_per_1k_new_tokens_ms=slo.ttft_per_1k_new_tokens_s * 1000.0,
@@ -120,7 +121,7 @@ def build_document(
     )
 
 
-def to_json(document: ReplayDocument) -> bytes:
+def to_json(document: msgspec.Struct) -> bytes:
     """Indented JSON with a final line end."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
@@ -171,8 +172,8 @@ def _trace(plan: ReplayPlan, shaping: Shaping) -> TraceDocument:
     )
 
 
-def _profile(plan: ReplayPlan) -> ProfileDocument:
-    profile = plan.profile
+def profile_document(profile: Profile) -> ProfileDocument:
+    """What a reader must know of a profile."""
     return ProfileDocument(
         name=profile.name,
         provenance=profile.provenance,

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pdmuxd.daemon.replay.document import ReplayDocument
 
+DERIVED_PROFILE = (
+    "The profile is derived, not measured: good for comparing policies, not for a device's numbers."
+)
+
 
 def notes(document: ReplayDocument) -> list[str]:
     """One sentence each: nothing that changes the numbers goes unsaid."""
@@ -21,9 +25,7 @@ def notes(document: ReplayDocument) -> list[str]:
     if trace.clipped:
         said.append(f"{trace.clipped:,} requests were shortened because they are too long.")
     if document.profile.provenance.startswith("derived"):
-        said.append(
-            "The profile is derived, not measured: good for comparing policies, not for a device's numbers."
-        )
+        said.append(DERIVED_PROFILE)
     unfinished = sum(policy.metrics.unfinished + policy.metrics.failed for policy in document.policies)
     if unfinished:
         said.append(

@@ -1,0 +1,208 @@
+"""`pdmuxd compare TRACE`: which rate does each policy hold?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pdmuxd.daemon.cli.trace_options import (
+    ATTAINMENT,
+    CLIP,
+    DROP,
+    FORMAT,
+    HTML,
+    JSON,
+    NO_PROGRESS,
+    POLICY_SYNTAX,
+    PROFILE,
+    SORT,
+    TRACE,
+    TTFT_FIXED,
+    TTFT_PER_1K,
+    checked_policies,
+    command_line,
+    load_trace,
+    too_long_choice,
+)
+from pdmuxd.daemon.compare.ablate import with_ablations
+from pdmuxd.daemon.compare.document import Origin, build_document
+from pdmuxd.daemon.compare.plan import DEFAULT_RESOLUTION, MAX_RATE_RPS, ComparePlan
+from pdmuxd.daemon.compare.progress import CompareProgress
+from pdmuxd.daemon.compare.rows import notes
+from pdmuxd.daemon.compare.schema import CompareDocument
+from pdmuxd.daemon.compare.stages import Comparison, compare
+from pdmuxd.daemon.compare.table import result_table
+from pdmuxd.daemon.compare.workload import without_longer
+from pdmuxd.daemon.replay.document import check_writable, to_json, write_file
+from pdmuxd.daemon.replay.feasible import check_tbt_feasible
+from pdmuxd.daemon.replay.shape import Shaping
+from pdmuxd.daemon.replay.trace import TraceFormat
+from pdmuxd.engine.core.slo import DEFAULT_SLO, TBT_RANGE_S
+from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, load_profile
+
+EPILOG = (
+    "Example: pdmuxd compare mooncake.jsonl --policies auto,chunked:512,static:96,36 --tbt-ms 20,50 --jobs 2 "
+    "--html report.html"
+)
+DEFAULT_POLICIES = "auto,muxwise,drift,duet,upstream,prefill-first,chunked:512"
+MIN_RATE_RPS = 0.0001
+
+
+def register(app: typer.Typer) -> None:
+    """Add the `compare` command."""
+    app.command("compare", epilog=EPILOG)(compare_policies)
+
+
+_POLICIES = typer.Option(
+    "--policies",
+    "--policy",
+    metavar="SPEC,...",
+    show_default=DEFAULT_POLICIES,
+    help=f"Any of {POLICY_SYNTAX}, with commas between; a number after a comma goes on with the policy "
+    "before it. May be repeated.",
+)
+_TBT = typer.Option("--tbt-ms", metavar="MS,...", help="Targets for each gap between two tokens.")
+_RATES = typer.Option(
+    "--rates", metavar="RATE,...", help="Try these, in requests a second, instead of searching."
+)
+_SECONDS = typer.Option("--seconds", min=1, max=86400, help="Of arrivals in a run; then it is drained.")
+_SEEDS = typer.Option("--seeds", min=1, max=100, help="Runs at every rate, each with other draws.")
+_SEED = typer.Option("--seed", min=0, help="The first of the seeds.")
+_RESOLUTION = typer.Option(
+    "--resolution", min=0.001, max=0.5, help="How far apart, relatively, the rates of the search are."
+)
+_SHUFFLE = typer.Option("--shuffle", help="Draw the trace's requests in a seeded order.")
+_MAX_INPUT = typer.Option("--max-input", min=1, help="Leave out requests with more input tokens.")
+_ABLATE = typer.Option("--ablate", help="Also run every policy with one of its mechanisms off at a time.")
+_JOBS = typer.Option("--jobs", min=1, max=64, help="Runs at the same time, each in a process.")
+
+
+def compare_policies(
+    ctx: typer.Context,
+    trace: Annotated[Path, TRACE],
+    policies: Annotated[list[str] | None, _POLICIES] = None,
+    tbt_ms: Annotated[str, _TBT] = f"{DEFAULT_SLO.tbt_s * 1000.0:g}",
+    rates: Annotated[str | None, _RATES] = None,
+    profile: Annotated[str, PROFILE] = DEFAULT_PROFILE,
+    trace_format: Annotated[TraceFormat | None, FORMAT] = None,
+    seconds: Annotated[float, _SECONDS] = 60.0,
+    seeds: Annotated[int, _SEEDS] = 3,
+    seed: Annotated[int, _SEED] = 0,
+    resolution: Annotated[float, _RESOLUTION] = DEFAULT_RESOLUTION,
+    shuffle: Annotated[bool, _SHUFFLE] = False,
+    max_input: Annotated[int | None, _MAX_INPUT] = None,
+    sort: Annotated[bool, SORT] = False,
+    drop_too_long: Annotated[bool, DROP] = False,
+    clip: Annotated[bool, CLIP] = False,
+    ttft_fixed_ms: Annotated[float, TTFT_FIXED] = DEFAULT_SLO.ttft_fixed_s * 1000.0,
+    ttft_per_1k_ms: Annotated[float, TTFT_PER_1K] = DEFAULT_SLO.ttft_per_1k_new_tokens_s * 1000.0,
+    attainment: Annotated[float, ATTAINMENT] = DEFAULT_SLO.attainment_ratio,
+    ablate: Annotated[bool, _ABLATE] = False,
+    jobs: Annotated[int, _JOBS] = 1,
+    json: Annotated[Path | None, JSON] = None,
+    html: Annotated[Path | None, HTML] = None,
+    no_progress: Annotated[bool, NO_PROGRESS] = False,
+) -> None:
+    """Find the highest rate that each policy holds within its targets, in virtual time."""
+    for output in (json, html):
+        if output is not None:
+            check_writable(output)
+    too_long = too_long_choice(drop=drop_too_long, clip=clip)
+    tbts_s = [
+        tbt / 1000.0 for tbt in _numbers("--tbt-ms", tbt_ms, *(limit * 1000.0 for limit in TBT_RANGE_S))
+    ]
+    rates_rps = _numbers("--rates", rates, MIN_RATE_RPS, MAX_RATE_RPS) if rates is not None else ()
+    loaded = load_profile(profile)
+    specs = checked_policies(_split(policies or [DEFAULT_POLICIES]), loaded, "--policies")
+    for tbt_s in tbts_s:
+        check_tbt_feasible(loaded, tbt_s)
+    read, left_out = load_trace(trace, trace_format, Shaping(sort=sort, tick_s=0.0), loaded, too_long), 0
+    if max_input is not None:
+        read, left_out = without_longer(read, max_input)
+    plan = ComparePlan(
+        trace=read,
+        profile=loaded,
+        ttft_fixed_s=ttft_fixed_ms / 1000.0,
+        ttft_per_1k_new_tokens_s=ttft_per_1k_ms / 1000.0,
+        attainment_ratio=attainment,
+        seconds=seconds,
+        seeds=tuple(range(seed, seed + seeds)),
+        shuffle=shuffle,
+        resolution=resolution,
+    )
+    console = Console(stderr=True)
+    with CompareProgress(console, shown=console.is_terminal and not no_progress) as progress:
+        comparison = compare(
+            plan,
+            with_ablations(specs) if ablate else specs,
+            tbts_s,
+            rates_rps=rates_rps,
+            detail=html is not None,
+            jobs=jobs,
+            progress=progress,
+        )
+    origin = Origin(
+        command=command_line(ctx, "compare"),
+        version=version("pdmuxd"),
+        created_at=datetime.now(UTC),
+        rates_rps=tuple(rates_rps),
+        max_input_tokens=max_input,
+        left_out_longer=left_out,
+    )
+    _publish(build_document(plan, comparison, origin), comparison, plan, json, html)
+
+
+def _split(given: Sequence[str]) -> list[str]:
+    """Policies between commas. No name begins with a digit, so `static:96,36` stays together."""
+    return [spec for text in given for spec in re.split(r",(?!\s*\d)", text)]
+
+
+def _numbers(flag: str, text: str, low: float, high: float) -> list[float]:
+    """Numbers between commas, each once, in the order given."""
+    found = []
+    for part in text.split(","):
+        try:
+            number = float(part)
+        except ValueError:
+            number = low - 1.0
+        if not low <= number <= high:
+            raise typer.BadParameter(
+                f"{part.strip()!r} is not allowed; give numbers from {low:g} to {high:g} with commas between",
+                param_hint=f"'{flag}'",
+            )
+        found.append(number)
+    return list(dict.fromkeys(found))
+
+
+def _publish(
+    document: CompareDocument, comparison: Comparison, plan: ComparePlan, json: Path | None, html: Path | None
+) -> None:
+    """Print the table, then write the files that were asked for."""
+    console = Console(highlight=False)
+    workload, profile, runs = document.workload, document.profile, document.runs
+    console.print(
+        f"{workload.file}: {workload.requests:,} requests of {workload.mean_input_tokens:,.0f} input and "
+        f"{workload.mean_output_tokens:,.0f} output tokens on average; runs of {runs.seconds:g} s, "
+        f"{len(runs.seeds)} seeds",
+        markup=False,
+    )
+    console.print(f"{profile.name}: {profile.model} on {profile.device} ({profile.provenance})", markup=False)
+    for note in notes(document):
+        console.print(f"Note: {note}", markup=False)
+    console.print(result_table(document))
+    if json is not None:
+        write_file(json, to_json(document))
+        console.print(f"JSON written to {json}", markup=False)
+    if html is not None:
+        from pdmuxd.daemon.compare.report.page import render  # plotly takes half a second to import
+
+        slos = [plan.slo(common.tbt_s) for common in comparison.common]
+        write_file(html, render(document, comparison.common, slos).encode())
+        console.print(f"Report written to {html}", markup=False)

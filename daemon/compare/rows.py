@@ -1,0 +1,106 @@
+"""The rows of a comparison as text, for the terminal and for the report alike."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pdmuxd.daemon.compare.schema import AtGoodput, CellDocument, CompareDocument
+from pdmuxd.daemon.replay.notes import DERIVED_PROFILE
+
+HEADINGS = ("policy", "goodput /s", "of best", "TTFT p50 p99", "TBT p50 p99", "SMs P/D")
+"""Six columns of 80 characters together."""
+
+MEANINGS = (
+    "its specification",
+    "requests a second, mean over the seeds, with the half-width of its 95% confidence interval",
+    "share of the best policy's goodput under the same target",
+    "milliseconds at that policy's own goodput",
+    "milliseconds at that policy's own goodput",
+    "shares of the GPU's SM time that prefill and decode occupied there",
+)
+
+FEW_REQUESTS = 100
+"""With fewer in a run, 99% attainment allows not one miss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """The policies under one TBT target."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...]
+
+
+def sections(document: CompareDocument) -> tuple[Section, ...]:
+    """One for each target, in the order of the options."""
+    return tuple(
+        Section(
+            title=f"TBT {tbt_ms:g} ms",
+            rows=tuple(_row(cell) for cell in document.cells if cell.tbt_ms == tbt_ms),
+        )
+        for tbt_ms in document.targets.tbt_ms
+    )
+
+
+def notes(document: CompareDocument) -> list[str]:
+    """One sentence each: nothing that changes the numbers goes unsaid."""
+    workload, said = document.workload, []
+    if workload.left_out_longer:
+        said.append(
+            f"{workload.left_out_longer:,} requests were left out because their prompts have more than "
+            f"{workload.max_input_tokens:,} tokens."
+        )
+    if workload.dropped_too_long:
+        said.append(f"{workload.dropped_too_long:,} requests were left out because they are too long.")
+    if workload.clipped:
+        said.append(f"{workload.clipped:,} requests were shortened because they are too long.")
+    fewest = min((cell.at_goodput.requests for cell in document.cells if cell.at_goodput), default=math.inf)
+    if fewest < FEW_REQUESTS:
+        said.append(
+            f"A run at goodput had as few as {fewest:.0f} requests, so that single ones decide; "
+            "more --seconds make it steadier."
+        )
+    if any(cell.at_goodput is None for cell in document.cells):
+        said.append("A goodput of 0 means that no rate was held at which a run has a few requests.")
+    if document.profile.provenance.startswith("derived"):
+        said.append(DERIVED_PROFILE)
+    return said
+
+
+def rate_text(rate_per_s: float) -> str:
+    """Three digits, as many as the search can tell apart."""
+    if rate_per_s <= 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(rate_per_s)))
+    return f"{rate_per_s:,.{decimals}f}"
+
+
+def _row(cell: CellDocument) -> tuple[str, ...]:
+    ratio = "-" if cell.ratio_to_best is None else f"{cell.ratio_to_best:.2f}"
+    return (cell.policy, _goodput(cell), ratio, *_latencies(cell.at_goodput))
+
+
+def _goodput(cell: CellDocument) -> str:
+    mean = rate_text(cell.goodput_requests_per_s)
+    half = cell.goodput_half_width_95
+    if half is None or cell.goodput_requests_per_s <= 0:
+        return mean
+    decimals = len(mean.partition(".")[2])
+    return f"{mean} ±{half:,.{decimals}f}"
+
+
+def _latencies(at: AtGoodput | None) -> tuple[str, ...]:
+    if at is None:
+        return ("-", "-", "-")
+    return (
+        f"{_ms(at.ttft_p50_ms)} {_ms(at.ttft_p99_ms)}",
+        f"{_ms(at.tbt_p50_ms)} {_ms(at.tbt_p99_ms)}",
+        f"{at.prefill_sm_ratio * 100:.0f}/{at.decode_sm_ratio * 100:.0f}%",
+    )
+
+
+def _ms(value: float) -> str:
+    if not math.isfinite(value):
+        return "never"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
