@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from pdmuxd.daemon.cli import replay as command
 from pdmuxd.engine.core.errors import PdmuxdError, PolicyError, ProfileError, SettingsError, TraceError
+from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY
 from pdmuxd.engine.emulator.profile import load_profile
 
 Invoke = Callable[..., Result]
@@ -62,7 +63,7 @@ def test_table_json_and_report_agree_when_all_are_asked_for(
 def test_the_default_policy_is_replayed_when_none_is_given(invoke: Invoke, trace: Path) -> None:
     result = invoke(trace)
     assert result.exit_code == 0
-    assert "muxwise" in result.output
+    assert DEFAULT_POLICY in result.output
     assert "derived: " in result.output
 
 
