@@ -87,6 +87,7 @@ class Daemon:
             "model": self.model,
             "stream": True,
             "max_tokens": max_tokens,
+            "ignore_eos": True,
             "messages": [{"role": "user", "content": "Tell me a long story."}],
         }
         headers = {"Authorization": f"Bearer {self.key}"}
