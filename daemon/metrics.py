@@ -39,7 +39,8 @@ class Metrics:
     """All metrics that are counted as things happen; `collect_*` adds what is read when scraped."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # a second series for each, which nothing here reads
+        # A second series for each, which nothing here reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._tenants: frozenset[str] = frozenset()
         self._tenant_metrics: list[Counter | Histogram] = []
