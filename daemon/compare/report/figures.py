@@ -40,7 +40,7 @@ def goodput_curves(document: CompareDocument) -> Figure:
         rows=len(tbts_ms),
         cols=1,
         subplot_titles=[f"TBT {tbt_ms:g} ms" for tbt_ms in tbts_ms],
-        vertical_spacing=0.3 / (len(tbts_ms) + 1),
+        vertical_spacing=0.36 / (len(tbts_ms) + 1),
     )
     policies = list(dict.fromkeys(cell.policy for cell in document.cells))
     for row, tbt_ms in enumerate(tbts_ms, start=1):
@@ -71,7 +71,8 @@ def goodput_curves(document: CompareDocument) -> Figure:
         )
     settle(plot, height=PANEL_PX * len(tbts_ms) + MARGIN_PX)
     plot.update_yaxes(title="good requests", tickformat=".0%", range=[0, 1.03])
-    plot.update_xaxes(title="requests a second", rangemode="tozero")
+    plot.update_xaxes(rangemode="tozero")
+    plot.update_xaxes(title="requests a second", row=len(tbts_ms))
     return Figure(
         title="Goodput curves",
         caption="Share of requests that met both targets against the rate of arrivals. A policy's goodput is "

@@ -48,7 +48,7 @@ def _facts(document: CompareDocument) -> list[tuple[str, str]]:
         (
             "Lengths",
             f"{workload.mean_input_tokens:,.0f} input and {workload.mean_output_tokens:,.0f} output tokens "
-            f"on average, in {'a seeded order' if workload.order == 'shuffled' else 'the order of the trace'}",
+            f"on average, in {'a seeded' if workload.order == 'shuffled' else 'their recorded'} order",
         ),
         (
             "Runs",
