@@ -36,6 +36,8 @@ CLIENT = Path(__file__).with_name("load_client.py")
 SHIPPED_PROFILE = "h200-llama-8b.json"
 NATURAL_STEP_S = 0.006
 """About what a decode step of 100 streams takes on that profile."""
+POLICY = "muxwise"
+"""One that does not change its mode with what it learns: both arms must meet the same engine."""
 
 
 def slow_profile(folder: Path, step_s: float) -> Path:
@@ -52,7 +54,13 @@ def slow_profile(folder: Path, step_s: float) -> Path:
 @contextlib.contextmanager
 def daemon(folder: Path, profile: Path) -> Iterator[dict[str, dict[str, Any]]]:
     """Run `pdmuxd serve`; yields where the two arms send their requests."""
-    settings = {"state_dir": folder / "state", "data.port": 0, "admin.port": 0, "engine.profile": profile}
+    settings = {
+        "state_dir": folder / "state",
+        "data.port": 0,
+        "admin.port": 0,
+        "engine.profile": profile,
+        "engine.policy": POLICY,
+    }
     flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *flags, "serve", "--first-run"]
     with (folder / "daemon.log").open("wb") as log:
