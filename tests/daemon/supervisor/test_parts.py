@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import orphan, procfs
 from pdmuxd.daemon.supervisor.backoff import HEALTHY_S, Backoff
 from pdmuxd.daemon.supervisor.child import describe_exit, engine_environment
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.plan import emulator_command
-from pdmuxd.daemon.background import first_to_end
 
 
 def test_delays_double_up_to_the_limit_when_engines_keep_failing():

@@ -20,7 +20,7 @@ def newer(version):
 
 async def wait_until(condition, *, within_s=10.0):
     async with asyncio.timeout(within_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - conditions here have no event
             await asyncio.sleep(0.005)
 
 
