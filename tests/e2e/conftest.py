@@ -15,7 +15,6 @@ import httpx
 import openai
 import pytest
 
-START_TIMEOUT_S = 30
 EXIT_TIMEOUT_S = 20
 
 
