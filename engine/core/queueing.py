@@ -25,7 +25,8 @@ class OrderedQueue:
     """The waiting requests in the order to serve them, and those among them that are past saving."""
 
     order: tuple[WaitingRequest, ...]
-    lost: frozenset[str]
+    lost: tuple[str, ...]
+    """Oldest first: a set would order them by hash, differently on every rank (invariant 6)."""
 
 
 def order_by_slack(
@@ -52,7 +53,7 @@ def order_by_slack(
     live.sort()
     late.sort(key=_arrival_s)
     ordered = tuple(request for _, _, request in live)
-    lost = frozenset(request.request_id for request in late)
+    lost = tuple(request.request_id for request in late)
     oldest = late[0] if late else None
     has_aged = oldest is not None and now_s - oldest.arrival_s > AGEING_BOUND_S
     if oldest is not None and has_aged and oldest.new_tokens <= aged_credit_tokens:
@@ -60,7 +61,7 @@ def order_by_slack(
     return OrderedQueue(order=(*ordered, *late), lost=lost)
 
 
-def next_credit(batch: Sequence[WaitingRequest], lost: frozenset[str], credit_tokens: float) -> float:
+def next_credit(batch: Sequence[WaitingRequest], lost: Sequence[str], credit_tokens: float) -> float:
     """The credit after `batch` was admitted: the aged spend it, the others earn it."""
     for request in batch:
         if request.request_id in lost:

@@ -121,7 +121,11 @@ class Host:
         elif m.prefill.is_done:
             m.give_first_tokens(m.prefill.complete(m.now_s))
         m.swap_policy()
-        decision, m.state = m.policy.decide(m.observe(), m.state)
+        decision, state = m.policy.decide(m.observe(), m.state)
+        if decision.admit and m.refresh(decision.admit):
+            # What they share with the cache came or went while they waited: decide on what is true now.
+            decision, state = m.policy.decide(m.observe(), m.state)
+        m.state = state
         if decision.demote:
             m.queue.demote(decision.demote)
         if decision.mode is Mode.FUSED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.policies.base import Policy
@@ -87,6 +87,20 @@ class Machine:
             limits=self.limits,
             settings_version=self.settings_version,
         )
+
+    def refresh(self, request_ids: Iterable[str]) -> bool:
+        """Look waiting prompts up in the cache again; whether any of them shares more or less than it seemed."""
+        changed = False
+        for request_id in request_ids:
+            found = self.queue.get(request_id)
+            if found is None:
+                continue
+            request, entry = found
+            reused = self.kv.matched_tokens(request.block_keys, request.input_tokens)
+            if reused != entry.reused_tokens:
+                self.queue.update(self.entry(request))
+                changed = True
+        return changed
 
     def swap_policy(self) -> None:
         """Put a new policy in force once no prefill is under way; until then nothing new is admitted."""

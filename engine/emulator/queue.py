@@ -45,6 +45,11 @@ class WaitingQueue:
             if item is not None:
                 self._demoted[request_id] = item
 
+    def update(self, entry: WaitingRequest) -> None:
+        """Show a waiting request anew."""
+        line = self._items if entry.request_id in self._items else self._demoted
+        line[entry.request_id] = (line[entry.request_id][0], entry)
+
     def window(self, size: int) -> tuple[WaitingRequest, ...]:
         """The first entries; an eighth of the window is kept for the oldest demoted ones."""
         kept = min(len(self._demoted), size // DEMOTED_SHARE)

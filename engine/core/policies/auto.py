@@ -109,7 +109,7 @@ class AutoPolicy:
             credit = next_credit(batch, queue.lost, state.aged_credit_tokens)
             decision = self._start(obs, state, batch)
             state = replace(state, aged_credit_tokens=credit)
-        return (replace(decision, demote=tuple(queue.lost)) if queue.lost else decision), state
+        return (replace(decision, demote=queue.lost) if queue.lost else decision), state
 
     def _start(self, obs: Observation, state: PolicyState, batch: tuple[WaitingRequest, ...]) -> Decision:
         """Run a new batch fused or split."""
@@ -132,7 +132,7 @@ class AutoPolicy:
 
     def _queue(self, obs: Observation, state: PolicyState) -> OrderedQueue:
         if not self.options.by_slack:
-            return OrderedQueue(order=tuple(obs.waiting), lost=frozenset())
+            return OrderedQueue(order=tuple(obs.waiting), lost=())
         return order_by_slack(
             obs.waiting,
             now_s=obs.now_s,
@@ -144,18 +144,22 @@ class AutoPolicy:
     # --- fused
 
     def _budget(self, obs: Observation, batch: tuple[WaitingRequest, ...] = ()) -> tuple[int, float]:
-        """The most prompt tokens whose fused step meets the target, and its seconds; (0, 0) if none."""
+        """The most prompt tokens whose fused step meets the target, and its seconds; (0, 0) if none.
+
+        Never more than what waits by the estimate: a prefix that has left the cache since must not make
+        the step longer than planned.
+        """
         target_s = (obs.tbt_target_s or float("inf")) * FUSED_MARGIN
-        low, high, step_s = 0, len(BUDGET_LADDER), 0.0
+        low, high, step_s, tokens = 0, len(BUDGET_LADDER), 0.0, 0
         while low < high:
             middle = (low + high) // 2
             chunk = PrefillShape.of(chunk_lengths(obs, batch, BUDGET_LADDER[middle]))
             predicted_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
             if predicted_s <= target_s:
-                low, step_s = middle + 1, predicted_s
+                low, step_s, tokens = middle + 1, predicted_s, chunk.new_tokens
             else:
                 high = middle
-        return (BUDGET_LADDER[low - 1], step_s) if low else (0, 0.0)
+        return tokens, step_s
 
     def _fused_total_s(self, obs: Observation, shape: PrefillShape, budget: int) -> float:
         """Seconds for a whole batch in fused steps: each chunk reads what came before it, half on average."""
@@ -206,7 +210,7 @@ class AutoPolicy:
                 left -= request.new_tokens
                 fitting.append(request)
         decision = self._fused(obs, budget, step_s, tuple(fitting))
-        return replace(decision, demote=tuple(queue.lost)) if queue.lost else decision, state
+        return replace(decision, demote=queue.lost) if queue.lost else decision, state
 
     def _decode_alone(self, obs: Observation) -> Decision:
         """Decode by itself runs as stock SGLang does, its host work overlapped."""

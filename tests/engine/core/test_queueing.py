@@ -37,7 +37,7 @@ def test_the_lost_wait_behind_when_others_can_be_saved() -> None:
     queue = [waiting(1, 1000, deadline_s=0.5), waiting(2, 100, deadline_s=2.0)]
     ordered = order(queue)
     assert ids(ordered) == ["r2", "r1"]
-    assert ordered.lost == {"r1"}
+    assert ordered.lost == ("r1",)
 
 
 def test_the_oldest_lost_comes_first_when_it_has_aged_and_is_paid_for() -> None:
@@ -51,10 +51,10 @@ def test_the_oldest_lost_comes_first_when_it_has_aged_and_is_paid_for() -> None:
 
 def test_credit_is_earned_and_spent_when_batches_are_admitted() -> None:
     live, lost = waiting(1, 1000), waiting(2, 500)
-    earned = next_credit([live], frozenset(), 0.0)
+    earned = next_credit([live], (), 0.0)
     assert earned == pytest.approx(AGED_SHARE * 1000)
-    assert next_credit([lost], frozenset({"r2"}), 600.0) == 100.0
-    assert next_credit([lost], frozenset({"r2"}), 0.0) == 0.0
+    assert next_credit([lost], ("r2",), 600.0) == 100.0
+    assert next_credit([lost], ("r2",), 0.0) == 0.0
 
 
 @given(
@@ -67,6 +67,8 @@ def test_nobody_is_lost_or_doubled_when_a_queue_is_ordered(
 ) -> None:
     queue = [waiting(i, n, deadline_s=d) for i, (n, d) in enumerate(lengths)]
     ordered = order(queue, now_s=now_s, aged_credit_tokens=credit)
+    arrivals = {request.request_id: index for index, request in enumerate(queue)}
+    assert list(ordered.lost) == sorted(ordered.lost, key=lambda name: arrivals[name])
     assert sorted(ids(ordered)) == sorted(request.request_id for request in queue)
     assert ids(order(queue, now_s=now_s, aged_credit_tokens=credit)) == ids(ordered)
 
