@@ -13,6 +13,7 @@ import msgspec
 
 from pdmuxd.daemon.compare.plan import ComparePlan
 from pdmuxd.daemon.replay.document import write_file
+from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.emulator.profile import load_profile
 
@@ -27,9 +28,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._entries: dict[str, dict[str, Any]] = (
-            msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, Any]]) if path.exists() else {}
-        )
+        self._entries: dict[str, dict[str, Any]] = _read(path) if path.exists() else {}
 
     def get(self, key: str, made_with: str) -> Any:
         """The value, or None if there is none or it was made with something else."""
@@ -47,6 +46,13 @@ class Store:
         if self.get(key, made_with) is None:
             self.put(key, made_with, make())
         return self.get(key, made_with)
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, Any]])
+    except msgspec.MsgspecError as error:
+        raise SettingsError(f"{path}: not results of an evaluation ({error}); remove it") from None
 
 
 def fingerprint(plan: ComparePlan, policy: str, *more: object) -> str:
