@@ -89,7 +89,7 @@ class Machine:
         )
 
     def refresh(self, request_ids: Iterable[str]) -> bool:
-        """Look waiting prompts up in the cache again; whether any of them shares more or less than it seemed."""
+        """Look waiting prompts up in the cache again; whether any shares more or less than it seemed."""
         changed = False
         for request_id in request_ids:
             found = self.queue.get(request_id)
