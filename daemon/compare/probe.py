@@ -45,7 +45,8 @@ def probe(plan: ReplayPlan, policy: str, rate_rps: float, *, give_up: bool = Tru
     race = _Race(engine)
 
     def check(now_s: float) -> None:
-        race.over = misses.certain(now_s) > allowed
+        if not race.over:
+            race.over = misses.certain(now_s) > allowed
 
     drive(race, requests, sample_every_s=plan.trace.requests[-1].arrival_s / CHECKS_PER_RUN, on_sample=check)
     if race.over:

@@ -25,8 +25,8 @@ from pdmuxd.daemon.replay.metrics import Metrics
 from pdmuxd.daemon.replay.pool import run_tasks
 
 A100, H100, H200 = "8xa100-llama-70b", "h100-qwen3-8b", "h200-llama-8b"
-DUET_STATIC = ("static:88,44", "static:66,66", "static:44,88")
-"""DuetServe figure 9: 22, 33 and 44 of 66 TPCs decode; a TPC is two SMs."""
+DUET_STATIC = ("static:88,44", "static:64,68", "static:44,88")
+"""DuetServe figure 9: 22, 33 and 44 of 66 TPCs decode; a TPC is two SMs, partitions are multiples of 8."""
 DUET_CHUNKED = "chunked:8192"
 TBT_A100_S, TBT_H100_S, TBT_H200_S = 0.100, 0.100, 0.050
 PREEMPTION_RPS = 0.5
