@@ -11,17 +11,26 @@ SWITCHES = {
     "muxwise": ("noguard", "whole", "blocking"),
     "drift": ("nopreempt", "whole", "blocking"),
     "duet": ("nolookahead",),
+    "pla": ("nodeadline", "nograph"),
 }
 """What each policy's specification can switch off (docs/compare.md says what each means)."""
 
 
 def variants(spec: str) -> tuple[str, ...]:
     """`spec` with one mechanism off at a time; none for a policy without switches."""
+    if spec.partition("/")[0].split("+")[0] == "pla":
+        return _queue_variants(spec)
     name, _, arguments = spec.partition(":")
     given = arguments.split("+") if arguments else _spelled_out(name)
-    return tuple(
-        f"{name}:{'+'.join([*given, switch])}" for switch in SWITCHES.get(name, ()) if switch not in given
-    )
+    switches = [switch for switch in SWITCHES.get(name, ()) if switch not in given]
+    return tuple(f"{name}:{'+'.join([*given, switch])}" for switch in switches)
+
+
+def _queue_variants(spec: str) -> tuple[str, ...]:
+    """pla's own options; those of the policy behind it stay as they are."""
+    head, slash, inner = spec.partition("/")
+    switches = [switch for switch in SWITCHES["pla"] if switch not in head.split("+")]
+    return tuple(f"{head}+{switch}{slash}{inner}" for switch in switches)
 
 
 def _spelled_out(name: str) -> list[str]:

@@ -18,7 +18,7 @@ from pdmuxd.daemon.compare.statistics import estimate
 from pdmuxd.daemon.replay.pool import run_tasks
 
 OURS = "auto"
-POLICIES = (OURS, "muxwise", "drift", "duet", "upstream", "prefill-first")
+POLICIES = (OURS, "muxwise", "drift", "duet", "pla/muxwise", "upstream", "prefill-first")
 CHUNKS = tuple(f"chunked:{n}" for n in (128, 256, 512, 1024, 2048))
 SPLITS = ("static:112,20", "static:96,36", "static:80,52", "static:64,68")
 FIXED = CHUNKS + SPLITS

@@ -77,9 +77,13 @@ def fingerprint(plan: ComparePlan, policy: str, *more: object) -> str:
 @cache
 def _code(policy: str, profile: str) -> str:
     """Another policy's change leaves this one's results alone."""
-    built = build_policy(policy, load_profile(profile).policy_context)
-    names = {type(built).__module__.rpartition(".")[2], policy.partition(":")[0].replace("-", "_")}
-    pending, files = set(names), set()
+    head, _, inner = policy.partition("/")  # pla/POLICY is made of both
+    parts = [policy, *([inner or "muxwise"] if head.startswith("pla") else [])]
+    names = set()
+    for part in parts:
+        built = build_policy(part, load_profile(profile).policy_context)
+        names |= {type(built).__module__.rpartition(".")[2], part.partition(":")[0].replace("-", "_")}
+    pending, files = names, set()
     while pending:
         path = POLICIES / f"{pending.pop()}.py"
         if path.exists() and path not in files:

@@ -55,8 +55,8 @@ MOONCAKE = Workload(
     title="Mooncake conversation",
     file="mooncake_conversation_trace.jsonl",
     shuffle=False,
-    seconds=300,
-    quick_seconds=120,
+    seconds=900,
+    quick_seconds=300,
 )
 SHAREGPT_LIKE = Workload(
     name="sharegpt-like", title="ShareGPT-like", file=None, shuffle=True, seconds=60, quick_seconds=30

@@ -31,6 +31,7 @@ def test_options_that_are_given_stay_when_one_more_is_switched_off() -> None:
     )
     assert variants("muxwise:whole") == ("muxwise:whole+noguard", "muxwise:whole+blocking")
     assert variants("duet:4096") == ("duet:4096+nolookahead",)
+    assert variants("pla+nograph/static:96,36") == ("pla+nograph+nodeadline/static:96,36",)
     assert variants("duet") == ("duet:8192+nolookahead",)
 
 
