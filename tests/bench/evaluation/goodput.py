@@ -16,6 +16,7 @@ from pdmuxd.daemon.compare.plan import Cell, ComparePlan, Point
 from pdmuxd.daemon.compare.stages import OnStage, goodputs
 from pdmuxd.daemon.compare.statistics import estimate
 from pdmuxd.daemon.replay.pool import run_tasks
+from pdmuxd.engine.core.slo import DEFAULT_SLO
 
 OURS = "auto"
 POLICIES = (OURS, "muxwise", "drift", "duet", "pla/muxwise", "upstream", "prefill-first")
@@ -164,7 +165,8 @@ def read_column(plan: ComparePlan, setting: Setting, store: Store) -> Column | N
 
 
 def _cell_key(plan: ComparePlan, workload: Workload, policy: str, tbt_s: float) -> str:
-    return f"goodput {plan.profile.name} {workload.name} {tbt_s * 1000.0:g}ms {policy}"
+    loose = "" if plan.ttft_fixed_s == DEFAULT_SLO.ttft_fixed_s else f" ttft {plan.ttft_fixed_s:g}s"
+    return f"goodput {plan.profile.name} {workload.name} {tbt_s * 1000.0:g}ms{loose} {policy}"
 
 
 def _beyond_key(

@@ -65,7 +65,7 @@ LONG_DOCUMENTS = Workload(
     name="long-documents", title="long documents", file=None, shuffle=True, seconds=600, quick_seconds=200
 )
 SHORT_AND_LONG = Workload(
-    name="short-and-long", title="short and long", file=None, shuffle=True, seconds=600, quick_seconds=300
+    name="short-and-long", title="short and long", file=None, shuffle=True, seconds=3600, quick_seconds=1200
 )
 
 # MuxWise table 1: minimum, mean, maximum of input and output tokens.
