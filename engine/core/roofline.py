@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
-from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillShape
+from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillSample, PrefillShape
 
 NO_PREFILL = PrefillShape(bs=0, new_tokens=0, reused_tokens=0, sum_new_squared=0, sum_new_times_reused=0)
 
@@ -74,6 +74,21 @@ class RooflineModel:
         """Never faster than the CPU launches its layers."""
         launch_s = self.overheads.layer_launch_s * self.model.layers
         return max(self._cost(shape, NO_DECODE, sms).seconds, launch_s)
+
+    def prefill_terms(self, new_tokens: int, reused_tokens: int) -> PrefillSample:
+        """Compute and KV traffic of a prefill on the whole device, as PLA-Serve 2.1 divides them."""
+        m, gpus = self.model, self.tensor_parallel.gpus
+        flops, bandwidth = self._rates[self.device.total_sms]
+        linear_flops = new_tokens * sum(per_token for per_token, _, _ in self._linear)
+        pairs = 0.5 * new_tokens * new_tokens + new_tokens * reused_tokens
+        pair_flops = (4.0 * m.heads * m.head_dim + 2.0 * m.heads) / gpus
+        kv_bytes = m.kv_bytes_per_token * (new_tokens + reused_tokens) / gpus
+        return PrefillSample(
+            new_tokens=new_tokens,
+            reused_tokens=reused_tokens,
+            compute_s=m.layers * (linear_flops + pair_flops * pairs) / flops,
+            memory_s=kv_bytes / bandwidth,
+        )
 
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         """A prefill of one request."""

@@ -83,6 +83,19 @@ class PrefillShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillGraph:
+    """A captured prefill: `batch` requests, each padded to `length` new tokens."""
+
+    length: int
+    batch: int
+
+    @property
+    def tokens(self) -> int:
+        """What it computes, padding included."""
+        return self.length * self.batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeShape:
     """A decode batch: its size and the KV tokens that one step reads (MuxWise eq. 2)."""
 
@@ -226,11 +239,14 @@ class Decision:
     resume: bool = False
     """Take the set-aside prefill up again."""
     demote: tuple[str, ...] = ()
-    """Waiting requests past saving: from now on they are shown behind all others."""
+    """Waiting requests past saving, or long and hiding short ones: from now on shown behind all others."""
     blocking_merge: bool = False
     """Wait for the prefill stream before the next safe point: an ablation of query-based synchronisation."""
     wake_at_s: float | None = None
     """IDLE only: requests are held back on purpose until then."""
+    prefill_graph: PrefillGraph | None = None
+    """Run the batch that `admit` starts as this captured graph, all layers at once; SPLIT or FUSED. The
+    engine uses the standard kernel if what it admits does not fit it after all."""
     numbers: DecisionNumbers = NO_NUMBERS
     rejected: tuple[Alternative, ...] = ()
 
@@ -244,3 +260,16 @@ class Feedback:
     decode: DecodeShape
     predicted_decode_s: float
     measured_decode_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillSample:
+    """What one request's finished prefill took in compute and in KV traffic, on the whole device.
+
+    Of a graph batch: one of its requests, at the captured length and the batch's mean of reused tokens.
+    """
+
+    new_tokens: int
+    reused_tokens: int
+    compute_s: float
+    memory_s: float

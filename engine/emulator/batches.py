@@ -40,10 +40,13 @@ class PrefillBatch:
     shape: PrefillShape
     layers_launched: int = 0
     was_preempted: bool = False
+    graph_shape: PrefillShape | None = None
+    """What it computes as a captured graph, padding included; None with the standard kernel."""
 
     def extend(self, members: list[Admitted]) -> None:
         """More requests join a chunked batch."""
         self.members.extend(members)
+        self.graph_shape = None
         self.shape = PrefillShape.of((m.entry.new_tokens, m.entry.reused_tokens) for m in self.members)
 
     def view(self, layers_in_flight: int, *, chunk_in_flight: bool = False) -> PrefillView:

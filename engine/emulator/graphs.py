@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pdmuxd.engine.core.types import DecodeShape
+from collections.abc import Sequence
+
+from pdmuxd.engine.core.awd import GRAPH_BATCHES, GRAPH_LENGTHS
+from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.types import DecodeShape, PrefillGraph, PrefillShape
 
 STEP_BS = 8
 """Above 8, graphs are captured for every eighth batch size; below, for powers of two (SGLang's defaults)."""
@@ -18,3 +22,17 @@ def captured_bs(bs: int) -> int:
 def padded(shape: DecodeShape) -> DecodeShape:
     """The work that the graph really does: padding adds rows to the linear operators, but reads no KV."""
     return DecodeShape(bs=captured_bs(shape.bs), reused_tokens=shape.reused_tokens)
+
+
+def padded_prefill(lengths: Sequence[tuple[int, int]], graph: PrefillGraph) -> PrefillShape | None:
+    """The work of a captured prefill that runs (new, reused) `lengths`; None if they do not fit it.
+
+    Every row computes the captured length; padding rows attend to themselves alone.
+    Raises: EngineInvariantError if no such graph is captured.
+    """
+    if graph.length not in GRAPH_LENGTHS or graph.batch not in GRAPH_BATCHES:
+        raise EngineInvariantError(f"no prefill graph of {graph.batch} x {graph.length} tokens is captured")
+    if not lengths or len(lengths) > graph.batch or any(new > graph.length for new, _ in lengths):
+        return None
+    padding = graph.batch - len(lengths)
+    return PrefillShape.of([(graph.length, r) for _, r in lengths] + [(graph.length, 0)] * padding)

@@ -94,7 +94,7 @@ class Host:
         m = self._m
         if m.decode.in_flight:
             m.give_decode_tokens()
-        m.give_first_tokens(m.prefill.chunk_done(m.now_s))
+        m.merge_prefill(is_chunk=True)
         self._turn_at(m.now_s)
 
     def _learn(self, step: Step, measured_s: float) -> None:
@@ -117,9 +117,9 @@ class Host:
         m = self._m
         self._end_step()
         if m.prefill.chunks and not m.device.prefill.is_busy:
-            m.give_first_tokens(m.prefill.chunk_done(m.now_s))
+            m.merge_prefill(is_chunk=True)
         elif m.prefill.is_done:
-            m.give_first_tokens(m.prefill.complete(m.now_s))
+            m.merge_prefill(is_chunk=False)
         m.swap_policy()
         decision, state = m.policy.decide(m.observe(), m.state)
         if decision.admit and m.refresh(decision.admit):
@@ -166,30 +166,37 @@ class Host:
         if decision.token_budget:
             if m.device.prefill.is_busy:
                 raise EngineInvariantError("a chunk was decided while the prefill stream is busy")
-            return stage.fill(decision.admit, decision.token_budget, m.now_s)
+            return stage.fill(decision.admit, decision.token_budget, m.now_s, decision.prefill_graph)
         if decision.admit:
             members = [a for a in (stage.admit(i, m.now_s) for i in decision.admit) if a is not None]
             if members:
-                stage.start(members, PrefillMode.LAYERWISE)
+                stage.start(members, PrefillMode.LAYERWISE, decision.prefill_graph)
             elif decision.preempt:
                 stage.resume()
         return None
 
     def _launch_prefill(self, decision: Decision, chunk: PrefillShape | None) -> float:
         """Launch the chunk, or layers of the running batch. Returns the CPU's time for it in seconds."""
-        m = self._m
-        sms, layer_launch_s = m.policy.table.groups[m.group].prefill_sms, m.profile.overheads.layer_launch_s
+        m, overheads = self._m, self._m.profile.overheads
+        sms = m.policy.table.groups[m.group].prefill_sms
         if chunk is not None:
             if not chunk.new_tokens:
                 return 0.0
-            cost = m.profile.truth.prefill_cost(chunk, sms)
+            captured = m.prefill.chunk_graph_shape
+            cost = m.profile.truth.prefill_cost(captured or chunk, sms)
             solo_s = m.profile.truth.prefill_s(chunk, sms)
+            if captured is not None:
+                solo_s = cost.seconds + overheads.graph_launch_s
             m.device.launch(m.device.prefill, solo_s=solo_s, sms=sms, hbm_bytes=cost.hbm_bytes)
-            return layer_launch_s * m.profile.model.layers
-        layers = self._layers(decision)
-        if layers:
-            m.prefill.launch_layers(layers, sms)
-        return layer_launch_s * layers
+            is_graph, layers = captured is not None, m.profile.model.layers
+        else:
+            running, layers = m.prefill.running, self._layers(decision)
+            is_graph = running is not None and running.graph_shape is not None
+            if layers:
+                m.prefill.launch_layers(layers, sms)
+        if is_graph:
+            return overheads.graph_launch_s if layers else 0.0
+        return overheads.layer_launch_s * layers
 
     def _layers(self, decision: Decision) -> int:
         running = self._m.prefill.running
@@ -208,7 +215,8 @@ class Host:
         if decodes:
             m.make_room()
         decode = m.decode.shape if m.decode.in_flight else NO_DECODE
-        prefill = stage.fill(decision.admit, decision.token_budget - decode.bs, m.now_s)
+        budget = decision.token_budget - decode.bs
+        prefill = stage.fill(decision.admit, budget, m.now_s, decision.prefill_graph)
         if not decode.bs and not prefill.new_tokens and m.decode.members:
             m.make_room()  # the admission did not fit after all: decode rather than idle
             decode = m.decode.shape
@@ -217,8 +225,11 @@ class Host:
             return
         total_sms, truth, overheads = m.profile.device.total_sms, m.profile.truth, m.profile.overheads
         graph = padded(decode) if not prefill.new_tokens else decode
-        cost = truth.fused_cost(prefill, graph, total_sms)
+        captured = stage.chunk_graph_shape
+        cost = truth.fused_cost(captured or prefill, graph, total_sms)
         solo_s = truth.fused_s(prefill, graph, total_sms) + switch_s
+        if captured is not None:
+            solo_s = cost.seconds + overheads.graph_launch_s + switch_s
         if prefill.new_tokens:
             alone_s = truth.prefill_cost(prefill, total_sms).seconds
             share = alone_s / (alone_s + truth.decode_cost(decode, total_sms).seconds)

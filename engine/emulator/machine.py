@@ -110,6 +110,22 @@ class Machine:
         self.state = self.policy.initial_state()
         self.group = self.policy.table.PREFILL_ONLY
 
+    def merge_prefill(self, *, is_chunk: bool) -> None:
+        """The chunk, or the last layer, is done: first tokens, and a sample for the policy to learn from.
+
+        Only a batch of one request, or a graph of equal ones, says what a request of its shape takes.
+        """
+        batch = self.prefill.running
+        done = self.prefill.chunk_done(self.now_s) if is_chunk else self.prefill.complete(self.now_s)
+        if batch is not None and done and (batch.shape.bs == 1 or batch.graph_shape is not None):
+            new_tokens = done[0].entry.new_tokens
+            if batch.graph_shape is not None:
+                new_tokens = batch.graph_shape.new_tokens // batch.graph_shape.bs
+            reused_tokens = sum(member.entry.reused_tokens for member in done) // len(done)
+            sample = self.profile.truth.prefill_terms(new_tokens, reused_tokens)
+            self.state = self.policy.learn_prefill(sample, self.state)
+        self.give_first_tokens(done)
+
     def give_first_tokens(self, members: list[Admitted]) -> None:
         """Prefilled requests have their first token and join the decode batch."""
         for member in members:

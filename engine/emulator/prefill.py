@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pdmuxd.engine.core.errors import EngineInvariantError
-from pdmuxd.engine.core.types import PrefillMode, PrefillShape
+from pdmuxd.engine.core.types import PrefillGraph, PrefillMode, PrefillShape
 from pdmuxd.engine.emulator.batches import Admitted, PrefillBatch
 from pdmuxd.engine.emulator.device import Device, layers_left
+from pdmuxd.engine.emulator.graphs import padded_prefill
 from pdmuxd.engine.emulator.kv import KvPool
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.queue import WaitingQueue
@@ -67,16 +68,20 @@ class PrefillStage:
         entry = replace(entry, new_tokens=holding.private_tokens, reused_tokens=holding.matched_tokens)
         return Admitted(request=request, entry=entry, holding=holding)
 
-    def start(self, members: list[Admitted], mode: PrefillMode) -> PrefillBatch:
-        """Make a batch the running one."""
+    def start(
+        self, members: list[Admitted], mode: PrefillMode, graph: PrefillGraph | None = None
+    ) -> PrefillBatch:
+        """Make a batch the running one, as a captured graph if it fits."""
         if self.running is not None:
             raise EngineInvariantError("a prefill batch was started while another runs")
         self._batches += 1
+        lengths = [(m.entry.new_tokens, m.entry.reused_tokens) for m in members]
         self.running = PrefillBatch(
             batch_id=self._batches,
             mode=mode,
             members=members,
-            shape=PrefillShape.of((m.entry.new_tokens, m.entry.reused_tokens) for m in members),
+            shape=PrefillShape.of(lengths),
+            graph_shape=None if graph is None else padded_prefill(lengths, graph),
         )
         return self.running
 
@@ -100,8 +105,13 @@ class PrefillStage:
         total = self._profile.model.layers
         if batch is None or batch.layers_launched + layers > total or sms <= 0:
             raise EngineInvariantError("prefill layers launched without a batch, a partition or layers left")
-        cost = self._profile.truth.prefill_cost(batch.shape, sms)
-        self._layer_s = max(cost.seconds / total, self._profile.overheads.layer_launch_s)
+        cost = self._profile.truth.prefill_cost(batch.graph_shape or batch.shape, sms)
+        if batch.graph_shape is None:
+            self._layer_s = max(cost.seconds / total, self._profile.overheads.layer_launch_s)
+        elif layers == total:
+            self._layer_s = (cost.seconds + self._profile.overheads.graph_launch_s) / total
+        else:
+            raise EngineInvariantError("a part of a captured prefill graph was launched")
         self._device.launch(
             self._device.prefill,
             solo_s=layers * self._layer_s,
@@ -110,8 +120,13 @@ class PrefillStage:
         )
         batch.layers_launched += layers
 
-    def fill(self, admit: Sequence[str], budget_tokens: int, now_s: float) -> PrefillShape:
-        """Form the next chunk: the prefill under way first, then new requests in order, within the budget."""
+    def fill(
+        self, admit: Sequence[str], budget_tokens: int, now_s: float, graph: PrefillGraph | None = None
+    ) -> PrefillShape:
+        """Form the next chunk: the prefill under way first, then new requests in order, within the budget.
+
+        A batch that starts and is done in this chunk runs as `graph` if it fits (`chunk_graph_shape`).
+        """
         members = list(self.running.members) if self.running is not None else []
         for member in members:
             budget_tokens -= self._cut(member, budget_tokens)
@@ -123,10 +138,16 @@ class PrefillStage:
             admitted.append(new)
             budget_tokens -= self._cut(new, budget_tokens)
         if admitted and self.running is None:
-            self.start(admitted, PrefillMode.CHUNKED)
+            whole = all(tokens == m.entry.new_tokens for m, tokens in self.chunks)
+            self.start(admitted, PrefillMode.CHUNKED, graph if whole else None)
         elif admitted and self.running is not None:
             self.running.extend(admitted)
         return PrefillShape.of((n, m.entry.reused_tokens + m.done_tokens) for m, n in self.chunks)
+
+    @property
+    def chunk_graph_shape(self) -> PrefillShape | None:
+        """What the chunk computes if it is a captured graph."""
+        return self.running.graph_shape if self.chunks and self.running is not None else None
 
     def chunk_done(self, now_s: float) -> list[Admitted]:
         """The chunk was computed; returns the requests whose prompt it completed."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.batching import form_prefill_batch, shape_of
 from pdmuxd.engine.core.partitions import PartitionTable, even_steps
-from pdmuxd.engine.core.policies.base import PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
 from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
 from pdmuxd.engine.core.policies.duet import chunk_lengths
 from pdmuxd.engine.core.policies.layerwise import Plan, Work, decide_split, layers_for, next_work
@@ -61,7 +61,7 @@ class AutoOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoPolicy:
+class AutoPolicy(KeepsState):
     """The default policy."""
 
     name: str

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from pdmuxd.engine.core.awd import AwdState
+from pdmuxd.engine.core.boundary import BoundaryFit, BoundarySamples
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
-from pdmuxd.engine.core.types import Decision, Feedback, Observation
+from pdmuxd.engine.core.types import Decision, Feedback, Observation, PrefillSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +24,25 @@ class PolicyContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LengthAwareState:
+    """What `pla` remembers: the boundary, the batching of shorts, whose turn it is."""
+
+    samples: BoundarySamples = field(default_factory=BoundarySamples)
+    fit: BoundaryFit | None = None
+    """Of `samples`; None while they do not allow one."""
+    awd: AwdState = field(default_factory=AwdState)
+    short_batches: int = 0
+    """Batches of shorts since the last long prefill."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyState:
     """What a policy carries from one decision to the next. A new kind of memory is a new field."""
 
     guard: ContentionGuard
     aged_credit_tokens: float = 0.0
     """What requests past saving may spend (queueing.py)."""
+    length_aware: LengthAwareState = field(default_factory=LengthAwareState)
 
 
 class Policy(Protocol):
@@ -50,10 +65,17 @@ class Policy(Protocol):
     def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
         """The state after a decode step beside a prefill was measured."""
 
+    def learn_prefill(self, sample: PrefillSample, state: PolicyState) -> PolicyState:
+        """The state after a prefill of known shape was measured."""
+
 
 class KeepsState:
-    """For policies that learn nothing."""
+    """For policies that learn nothing, or not from everything."""
 
     def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:  # noqa: ARG002 - the interface
+        """Return the state as it is."""
+        return state
+
+    def learn_prefill(self, sample: PrefillSample, state: PolicyState) -> PolicyState:  # noqa: ARG002 - the interface
         """Return the state as it is."""
         return state

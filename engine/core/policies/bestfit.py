@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pdmuxd.engine.core.batching import form_prefill_batch, shape_of
 from pdmuxd.engine.core.guard import guard_cell
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
 from pdmuxd.engine.core.policies.layerwise import (
     ALONE_SLICE_S,
     Plan,
@@ -52,7 +52,7 @@ class SplitOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BestFitPolicy:
+class BestFitPolicy(KeepsState):
     """Best-fit split, layer-wise prefill, optional guard and preemption."""
 
     name: str

@@ -13,11 +13,15 @@ from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
 from pdmuxd.engine.core.policies.drift import drift
 from pdmuxd.engine.core.policies.duet import DEFAULT_TOKEN_BUDGET, DuetPolicy
 from pdmuxd.engine.core.policies.muxwise import muxwise
+from pdmuxd.engine.core.policies.pla import PlaOptions, PlaPolicy
 from pdmuxd.engine.core.policies.prefill_first import DEFAULT_CHUNK_TOKENS, PrefillFirstPolicy
 from pdmuxd.engine.core.policies.static import StaticPolicy
 from pdmuxd.engine.core.policies.upstream import UpstreamPolicy
 
 DEFAULT_POLICY = "auto"
+DEFAULT_PLA_INNER = "muxwise"
+FLEET_POLICY = "pla-spatial"
+"""Known by name only: it is a rule between engines (emulator/fleet.py), not one of an engine."""
 CHUNK_RANGE_TOKENS = (16, 131072)
 
 
@@ -41,18 +45,28 @@ class PolicySpec:
 
 def known_policies() -> tuple[PolicyInfo, ...]:
     """All policies, in the order in which they are listed to people."""
-    return tuple(info for info, _ in _POLICIES.values())
+    return (*(info for info, _ in _POLICIES.values()), _PLA)
 
 
 def parse_policy(spec: str) -> PolicySpec:
-    """Parse `name` or `name:arguments`. Raises: PolicyError naming what is known or allowed."""
-    name, _, arguments = spec.strip().partition(":")
+    """Parse `name`, `name:arguments` or `pla/...`. Raises: PolicyError naming what is known or allowed."""
+    spec = spec.strip()
+    head, slash, inner = spec.partition("/")
+    queue, *options = head.split("+")
+    if queue == _PLA.name:
+        return PolicySpec(text=spec, build=_pla(spec, options, inner if slash else DEFAULT_PLA_INNER))
+    name, _, arguments = spec.partition(":")
+    if name == FLEET_POLICY:
+        raise PolicyError(
+            f"policy {name} assigns the instances of a fleet; a single engine cannot run it "
+            "(use EmulatedFleet, with e.g. pla/muxwise on each instance)"
+        )
     entry = _POLICIES.get(name)
     if entry is None:
-        known = ", ".join(info.syntax for info, _ in _POLICIES.values())
+        known = ", ".join(info.syntax for info in known_policies())
         raise PolicyError(f"unknown policy {name!r}; known are {known}")
     info, parse = entry
-    return PolicySpec(text=spec.strip(), build=parse(info, arguments))
+    return PolicySpec(text=spec, build=parse(info, arguments))
 
 
 def build_policy(spec: str, context: PolicyContext) -> Policy:
@@ -144,6 +158,18 @@ def _duet(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]
     return lambda context: DuetPolicy.build(_name(info, arguments), context, budget, look_ahead=look_ahead)
 
 
+def _pla(spec: str, options: list[str], inner: str) -> Callable[[PolicyContext], Policy]:
+    known = {"nodeadline": "deadlines", "nograph": "graphs"}
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise _refuse(_PLA, "+".join(unknown), f"options are {', '.join(known)}, each after a +")
+    if inner.split("/")[0].split("+")[0] == _PLA.name:
+        raise _refuse(_PLA, inner, "the inner policy is one of the others")
+    inside = parse_policy(inner)
+    chosen = PlaOptions(**{known[option]: False for option in options})
+    return lambda context: PlaPolicy(name=spec, context=context, inner=inside.build(context), options=chosen)
+
+
 def _prefill_first(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
     chunk = _budget(info, arguments or str(DEFAULT_CHUNK_TOKENS))
     return lambda context: PrefillFirstPolicy.build(_name(info, arguments), context, chunk)
@@ -152,6 +178,13 @@ def _prefill_first(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext]
 def _name(info: PolicyInfo, arguments: str) -> str:
     return f"{info.name}:{arguments}" if arguments else info.name
 
+
+_PLA = PolicyInfo(
+    name="pla",
+    syntax="pla[+OPTION...][/POLICY]",
+    summary="short and long prompts in queues of their own, shorts as captured graphs; any policy behind",
+    example="pla/muxwise",
+)
 
 _Parse = Callable[[PolicyInfo, str], Callable[[PolicyContext], Policy]]
 

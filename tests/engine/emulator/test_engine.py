@@ -12,13 +12,13 @@ import math
 
 import numpy as np
 import pytest
-from engines import Memory, engine, request, run_until_idle
+from engines import PROFILE, Memory, engine, request, run_until_idle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdmuxd.engine.core.errors import PolicyError
 from pdmuxd.engine.core.slo import Slo
-from pdmuxd.engine.core.types import EngineLimits, Mode, Reason
+from pdmuxd.engine.core.types import EngineLimits, Mode, PrefillShape, Reason
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
 
 POLICIES = (
@@ -32,9 +32,19 @@ POLICIES = (
     "drift",
     "duet:512",
     "auto",
+    "pla/muxwise",
+    "pla/drift",
+    "pla/chunked:256",
+    "pla+nodeadline/duet:512",
+    "pla/auto",
 )
 
-lengths = st.tuples(st.integers(1, 6000), st.integers(1, 60), st.floats(0.0, 0.5), st.integers(0, 3))
+lengths = st.tuples(
+    st.one_of(st.integers(1, 300), st.integers(1, 6000)),
+    st.integers(1, 60),
+    st.floats(0.0, 0.5),
+    st.integers(0, 3),
+)
 workloads = st.lists(lengths, min_size=1, max_size=14)
 
 
@@ -126,8 +136,6 @@ def test_first_token_takes_what_the_profile_says_when_a_prompt_is_alone() -> Non
     emulated.submit(alone, 0.0)
     run_until_idle(emulated)
     truth = emulated.profile.truth
-    from pdmuxd.engine.core.types import PrefillShape
-
     assert alone.first_token_s == pytest.approx(truth.prefill_s(PrefillShape.of([(4000, 0)]), 132), rel=0.02)
 
 
@@ -269,3 +277,34 @@ def test_the_cache_is_emptied_only_when_nothing_is_in_progress() -> None:
     assert emulated.counters().cached_tokens == 64
     assert emulated.flush_cache()
     assert emulated.counters().cached_tokens == 0
+
+
+@pytest.mark.parametrize("inner", ["muxwise", "chunked:512", "duet"])
+def test_a_short_prompt_is_launched_as_a_graph_when_its_length_is_captured(inner: str) -> None:
+    def first_token_s(policy: str) -> float:
+        emulated = engine(policy)
+        short = request("short", 100, 2)
+        emulated.submit(short, 0.0)
+        run_until_idle(emulated)
+        assert short.first_token_s is not None
+        return short.first_token_s
+
+    overheads, truth = PROFILE.overheads, PROFILE.truth
+    shape = PrefillShape.of([(128, 0)])
+    captured_s = truth.prefill_cost(shape, 132).seconds + overheads.graph_launch_s
+    assert first_token_s(f"pla/{inner}") == pytest.approx(captured_s, rel=0.02)
+    assert first_token_s(inner) >= overheads.layer_launch_s * PROFILE.model.layers
+
+
+def test_short_prompts_do_not_wait_for_the_long_ones_before_them() -> None:
+    def last_short_s(policy: str) -> float:
+        emulated = engine(policy)
+        for i in range(10):
+            emulated.submit(request(f"long{i}", 8000, 1), 0.0)
+        shorts = [request(f"short{i}", 100, 1, arrival_s=0.01) for i in range(10)]
+        for short in shorts:
+            emulated.submit(short, 0.01)
+        run_until_idle(emulated)
+        return max(short.first_token_s or math.inf for short in shorts)
+
+    assert last_short_s("pla/muxwise") < 0.3 < 1.0 < last_short_s("muxwise")

@@ -13,14 +13,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observations import linear_context, observe, running_prefill, waiting
 
+from pdmuxd.engine.core.boundary import FLOOR_TOKENS
 from pdmuxd.engine.core.policies.base import Policy
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, PrefillMode
+from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, PrefillMode, Reason
 
-LAYERWISE = ("static:96,36", "upstream", "muxwise", "muxwise:preempt", "drift", "auto")
-CHUNKED = ("chunked:512", "prefill-first", "duet", "auto")
-PREEMPTING = ("muxwise:preempt", "drift", "auto")
+LAYERWISE = (
+    "static:96,36",
+    "upstream",
+    "muxwise",
+    "muxwise:preempt",
+    "drift",
+    "auto",
+    "pla/muxwise",
+    "pla/drift",
+    "pla/auto",
+    "pla+nodeadline/static:96,36",
+)
+CHUNKED = ("chunked:512", "prefill-first", "duet", "auto", "pla/chunked:512", "pla/duet", "pla/auto")
+PREEMPTING = ("muxwise:preempt", "drift", "auto", "pla/drift", "pla/auto")
 ALL = tuple(dict.fromkeys((*LAYERWISE, *CHUNKED)))
+
+lengths = st.one_of(st.integers(1, 300), st.integers(1, 40_000))
 
 
 @st.composite
@@ -42,13 +56,13 @@ def observations(draw: st.DrawFn, policy: Policy) -> Observation:
             was_preempted=draw(st.booleans()),
             mode=mode,
         )
-        if mode is PrefillMode.CHUNKED and policy.name == "duet" and draw(st.booleans()):
+        if mode is PrefillMode.CHUNKED and policy.name.endswith("duet") and draw(st.booleans()):
             prefill = replace(prefill, chunk_in_flight=True)
         if prefill.is_in_flight and decode_bs and policy.table.split_indices:
             group = draw(st.sampled_from(policy.table.split_indices))
     if policy.name in PREEMPTING and mode is PrefillMode.LAYERWISE and draw(st.booleans()):
         preempted = running_prefill(draw(st.integers(1, 60_000)), launched=4, done=4, was_preempted=True)
-    queue = tuple(waiting(i + 1, n) for i, n in enumerate(draw(st.lists(st.integers(1, 40_000), max_size=6))))
+    queue = tuple(waiting(i + 1, n) for i, n in enumerate(draw(st.lists(lengths, max_size=6))))
     return observe(
         group=group,
         decode_bs=decode_bs,
@@ -94,12 +108,23 @@ def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObj
     waiting_ids = [r.request_id for r in obs.waiting]
     assert len(set(decision.admit)) == len(decision.admit)
     assert set(decision.admit) <= set(waiting_ids)
-    if policy.name != "auto":
+    if policy.name.startswith("pla"):
+        admitted = [r.new_tokens for r in obs.waiting if r.request_id in decision.admit]
+        assert max(admitted, default=0) <= FLOOR_TOKENS or len(admitted) == 1, "never short and long together"
+        assert decision.prefill_graph is None or decision.prefill_layers in (0, 32)
+    elif policy.name != "auto":
         assert list(decision.admit) == waiting_ids[: len(decision.admit)]
     if obs.decode.bs and policy.name != "prefill-first":
         assert decision.decode_steps >= 1, "decode never starves"
     has_work = bool(obs.decode.bs or obs.prefill or obs.preempted or obs.waiting)
-    assert (decision.mode is Mode.IDLE) == (not has_work)
+    if decision.reason is Reason.HOLD_FOR_BATCH:
+        assert policy.name.startswith("pla")
+        assert decision.wake_at_s is not None
+        assert decision.wake_at_s > obs.now_s
+        assert obs.prefill is obs.preempted is None
+        assert not obs.decode.bs, "the device does not idle for company"
+    else:
+        assert (decision.mode is Mode.IDLE) == (not has_work)
 
 
 @pytest.mark.parametrize("spec", ALL)

@@ -1,0 +1,234 @@
+"""`pla[+OPTION...][/INNER]`: a length-aware prefill queue in front of any other policy.
+
+Waiting requests are short or long by the compute/memory boundary. The inner policy is shown one class at
+a time, so that no batch mixes them: all shorts that adaptive wait-depth batching puts together, or one long.
+Between them turns are taken, so that neither starves. A batch of shorts that a captured graph holds
+runs as that graph. All else, the split, the budget, preemption, is the inner policy's.
+
+Source: PLA-Serve sections 3.1 and 3.2, temporal disaggregation on one instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pdmuxd.engine.core.awd import (
+    choose_batch,
+    dispatched,
+    hold_deadline_free_s,
+    hold_s,
+    nearest_graph,
+    with_arrivals,
+)
+from pdmuxd.engine.core.batching import shape_of
+from pdmuxd.engine.core.boundary import FLOOR_TOKENS, BoundaryFit, is_short
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.policies.base import LengthAwareState, Policy, PolicyContext, PolicyState
+from pdmuxd.engine.core.types import (
+    Decision,
+    Feedback,
+    Mode,
+    Observation,
+    PrefillGraph,
+    PrefillMode,
+    PrefillSample,
+    Reason,
+    WaitingRequest,
+)
+
+MAX_SHORT_BATCHES = 4
+"""Batches of shorts that may go before a waiting long; then it has its turn, whatever their deadlines."""
+
+_SHORTEST_HOLD_S = 1e-6
+"""Below this a wait is rounding error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaOptions:
+    """Mechanisms that can be switched off."""
+
+    deadlines: bool = True
+    """Off: the deadline-free mode, batches as large as there is work for."""
+    graphs: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaPolicy:
+    """Decides who may be seen; the inner policy decides the rest."""
+
+    name: str
+    context: PolicyContext
+    inner: Policy
+    options: PlaOptions
+
+    @property
+    def table(self) -> PartitionTable:
+        """The inner policy's."""
+        return self.inner.table
+
+    def initial_state(self) -> PolicyState:
+        """The inner policy's, and nothing learned of lengths and arrivals."""
+        return self.inner.initial_state()
+
+    def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
+        """The inner policy learns."""
+        return self.inner.learn(feedback, state)
+
+    def learn_prefill(self, sample: PrefillSample, state: PolicyState) -> PolicyState:
+        """Refit the boundary; a fit that the samples do not allow leaves the floor in force."""
+        samples = state.length_aware.samples.plus(sample)
+        mine = replace(state.length_aware, samples=samples, fit=samples.fit())
+        return self.inner.learn_prefill(sample, replace(state, length_aware=mine))
+
+    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+        """Choose the class, ask the inner policy, and put the graph to what it admits."""
+        mine = state.length_aware
+        shorts, longs = _by_class(obs.waiting, mine.fit)
+        mine = replace(mine, awd=with_arrivals(mine.awd, shorts, obs.now_s))
+        state = replace(state, length_aware=mine)
+        if self.options.deadlines:
+            shorts.sort(key=_deadline_s)
+        decision, state = self._ask(obs, state, shorts, longs)
+        if decision.admit:
+            decision, state = self._admitted(obs, decision, state)
+        if obs.waiting_count > len(obs.waiting) and longs:
+            hiding = tuple(request.request_id for request in longs)
+            decision = replace(decision, demote=tuple(dict.fromkeys((*decision.demote, *hiding))))
+        return decision, state
+
+    # --- which class
+
+    def _ask(
+        self, obs: Observation, state: PolicyState, shorts: list[WaitingRequest], longs: list[WaitingRequest]
+    ) -> tuple[Decision, PolicyState]:
+        """One class at a time; a class whose turn it is but whose KV does not fit lets the other go."""
+        mine = state.length_aware
+        if obs.prefill is not None or obs.preempted is not None:
+            return self.inner.decide(_showing(obs, self._beside(obs, mine, shorts, longs)), state)
+        if longs and not (shorts and self._shorts_first(obs, mine, shorts, longs[0])):
+            decision, after = self._ask_one_long(obs, state, longs)
+            if decision.admit or not shorts or mine.short_batches >= MAX_SHORT_BATCHES:
+                return decision, after
+        batch = self._batch(obs, shorts, longs)
+        wait_s = self._hold_s(obs, mine, batch) if batch and not longs else 0.0
+        if wait_s <= _SHORTEST_HOLD_S:
+            return self.inner.decide(_showing(obs, batch), state)
+        decision, state = self.inner.decide(_showing(obs, ()), state)
+        if decision.mode is Mode.IDLE:
+            decision = replace(decision, reason=Reason.HOLD_FOR_BATCH, wake_at_s=obs.now_s + wait_s)
+        return decision, state
+
+    def _shorts_first(
+        self, obs: Observation, mine: LengthAwareState, shorts: list[WaitingRequest], long: WaitingRequest
+    ) -> bool:
+        """It is their turn, or one of them would meet its deadline now and miss it behind the long."""
+        if mine.short_batches == 0:
+            return True
+        if mine.short_batches >= MAX_SHORT_BATCHES or not self.options.deadlines:
+            return False
+        latency, sms = self.context.latency, self.table.rules.total_sms
+        ready_s = obs.now_s + latency.prefill_s(shape_of(tuple(shorts)), sms)
+        long_s = latency.request_s(long.new_tokens, long.reused_tokens, sms)
+        return any(ready_s <= request.deadline_s < ready_s + long_s for request in shorts)
+
+    def _ask_one_long(
+        self, obs: Observation, state: PolicyState, longs: list[WaitingRequest]
+    ) -> tuple[Decision, PolicyState]:
+        """The inner policy picks the long that goes first, then decides on it alone."""
+        decision, after = self.inner.decide(_showing(obs, tuple(longs)), state)
+        if len(decision.admit) <= 1:
+            return decision, after
+        first = next(request for request in longs if request.request_id == decision.admit[0])
+        alone, after = self.inner.decide(_showing(obs, (first,)), state)
+        return replace(alone, demote=decision.demote), after
+
+    def _beside(
+        self,
+        obs: Observation,
+        mine: LengthAwareState,
+        shorts: list[WaitingRequest],
+        longs: list[WaitingRequest],
+    ) -> tuple[WaitingRequest, ...]:
+        """Who may be seen while a prefill is under way: shorts that may join it, or overtake a long one."""
+        running = obs.prefill
+        if running is None or not shorts:
+            return ()
+        _, running_longs = _by_class(running.requests, mine.fit)
+        if running.mode is PrefillMode.LAYERWISE and running_longs:
+            return self._batch(obs, shorts, longs)
+        if running.mode is PrefillMode.CHUNKED and not running_longs and not longs:
+            return self._batch(obs, shorts, longs)
+        return ()
+
+    # --- which shorts, and when
+
+    def _batch(
+        self, obs: Observation, shorts: list[WaitingRequest], longs: list[WaitingRequest]
+    ) -> tuple[WaitingRequest, ...]:
+        """A bucket that leaves others behind is worth it only if no long would come between."""
+        may_split = not longs and self.options.graphs
+        return choose_batch(shorts, _budget_tokens(obs), may_split=may_split)
+
+    def _hold_s(self, obs: Observation, mine: LengthAwareState, batch: Sequence[WaitingRequest]) -> float:
+        if not self.options.deadlines:
+            return hold_deadline_free_s(batch, now_s=obs.now_s)
+        service_s = self.context.latency.prefill_s(shape_of(tuple(batch)), self.table.rules.total_sms)
+        return hold_s(mine.awd, batch, now_s=obs.now_s, service_s=service_s)
+
+    # --- what was admitted
+
+    def _admitted(
+        self, obs: Observation, decision: Decision, state: PolicyState
+    ) -> tuple[Decision, PolicyState]:
+        """Take the turn, let W and D follow, and run the batch as a graph if it starts as a whole."""
+        mine = state.length_aware
+        chosen = set(decision.admit)
+        batch = [request for request in obs.waiting if request.request_id in chosen]
+        if not is_short(batch[0].new_tokens, batch[0].reused_tokens, mine.fit):
+            return decision, replace(state, length_aware=replace(mine, short_batches=0))
+        arrivals = [request.arrival_s for request in batch]
+        awd = dispatched(mine.awd, depth=len(batch), fill_s=max(arrivals) - min(arrivals))
+        mine = replace(mine, awd=awd, short_batches=mine.short_batches + 1)
+        graph = self._graph(obs, decision, [request.new_tokens for request in batch])
+        if graph is not None:
+            layers = self.context.layers if decision.prefill_layers else 0
+            decision = replace(decision, prefill_graph=graph, prefill_layers=layers)
+        return decision, replace(state, length_aware=mine)
+
+    def _graph(self, obs: Observation, decision: Decision, lengths: list[int]) -> PrefillGraph | None:
+        starts = obs.prefill is None or decision.preempt
+        if not self.options.graphs or not starts:
+            return None
+        if decision.token_budget:
+            decode_bs = obs.decode.bs if decision.mode is Mode.FUSED and decision.decode_steps else 0
+            if sum(lengths) > decision.token_budget - decode_bs:
+                return None
+        return nearest_graph(lengths, _budget_tokens(obs))
+
+
+def _by_class(
+    waiting: Sequence[WaitingRequest], fit: BoundaryFit | None
+) -> tuple[list[WaitingRequest], list[WaitingRequest]]:
+    """(shorts, longs), each in the order given."""
+    most_tokens = FLOOR_TOKENS if fit is None else max(FLOOR_TOKENS, fit.largest_boundary_tokens)
+    shorts: list[WaitingRequest] = []
+    longs: list[WaitingRequest] = []
+    for request in waiting:
+        new = request.new_tokens
+        short = new <= FLOOR_TOKENS or (new <= most_tokens and is_short(new, request.reused_tokens, fit))
+        (shorts if short else longs).append(request)
+    return shorts, longs
+
+
+def _showing(obs: Observation, view: tuple[WaitingRequest, ...]) -> Observation:
+    return replace(obs, waiting=view, waiting_count=len(view))
+
+
+def _budget_tokens(obs: Observation) -> int:
+    """M: what a batch may hold."""
+    return max(1, min(obs.limits.max_prefill_tokens, obs.kv_free_tokens))
+
+
+def _deadline_s(request: WaitingRequest) -> float:
+    return request.deadline_s
