@@ -49,7 +49,7 @@ share of that goodput.
 
 ## The papers' directions
 Here the TTFT target is loose (20 s plus 1 s per 1,000 tokens): the papers raise the rate until TBT fails or
-the queue grows. Preemption keeps the TTFT target of the rest of this page, which decides who may be preempted.
+the queue grows. Preemption keeps the TTFT target of the rest of this page: it decides who may be preempted.
 
 {papers}
 
