@@ -20,9 +20,10 @@ GRAPH_LENGTHS = (8, 16, 32, 64, 128, 256)
 GRAPH_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 """Captured graphs: new tokens per request by batch size (PLA-Serve 3.1)."""
 
-PADDING_FREE_TOKENS = 512
-"""Up to so many padded tokens a graph is never slower than the standard kernel: launching 32 layers takes
-9.6 ms from the CPU, in which an H200 computes 480 tokens of an 8B model (profile h200-llama-8b)."""
+PADDING_FREE_TOKENS = GRAPH_LENGTHS[-1]
+"""Padding up to so many tokens in all is free: an H200 computes 256 tokens of an 8B model in 5.1 ms, where
+launching 32 layers from the CPU takes 9.6 ms. 512 tokens take longer than that on a partition's SMs
+(profile h200-llama-8b; on a mix of short and 8K prompts, 512 cost the long ones 10% of their throughput)."""
 
 PADDING_RATIO = 1.05
 """Beyond that, compute binds, and padding is paid for in full."""

@@ -126,13 +126,14 @@ def test_the_captured_length_is_the_next_power_of_two(tokens: int, length: int |
 
 
 def test_the_nearest_graph_holds_the_batch_with_the_least_padding() -> None:
-    assert nearest_graph([100, 60, 70], 10_000) == PrefillGraph(length=128, batch=4)
+    assert nearest_graph([60, 40, 33], 10_000) == PrefillGraph(length=64, batch=4)
+    assert nearest_graph([250] * 8, 10_000) == PrefillGraph(length=256, batch=8)
     assert nearest_graph([8], 10_000) == PrefillGraph(length=8, batch=1)
 
 
 @pytest.mark.parametrize(
     ("lengths", "budget"),
-    [([], 10_000), ([257], 10_000), ([8] * 65, 10_000), ([100, 100, 100], 511), ([129] * 9, 10_000)],
+    [([], 10_000), ([257], 10_000), ([8] * 65, 10_000), ([60, 60, 60], 255), ([129, 129], 10_000)],
     ids=["nobody", "too long", "too many", "no memory", "padding"],
 )
 def test_there_is_no_graph_when(lengths: list[int], budget: int) -> None:
@@ -151,7 +152,7 @@ def test_a_graph_is_captured_and_holds_its_batch(lengths: list[int], budget: int
 
 
 def test_all_go_together_when_one_graph_holds_them() -> None:
-    queue = [short(1, 60), short(2, 100), short(3, 90)]
+    queue = [short(1, 60), short(2, 20), short(3, 33)]
     assert ids(choose_batch(queue, 10_000, may_split=True)) == ["r1", "r2", "r3"]
 
 

@@ -114,8 +114,8 @@ def test_nobody_is_held_when_a_long_waits() -> None:
 
 
 def test_shorts_run_as_a_graph_at_once_when_one_holds_them() -> None:
-    decision = decide(observe(decode_bs=4, queue=(waiting(1, 100), waiting(2, 60), waiting(3, 90))))
-    assert decision.prefill_graph == PrefillGraph(length=128, batch=4)
+    decision = decide(observe(decode_bs=4, queue=(waiting(1, 60), waiting(2, 33), waiting(3, 50))))
+    assert decision.prefill_graph == PrefillGraph(length=64, batch=4)
     assert decision.prefill_layers == 32
     assert decide(observe(queue=(waiting(1, 100),)), "pla+nograph/muxwise").prefill_graph is None
 
