@@ -21,7 +21,7 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture
 def invoke() -> Invoke:
-    app = typer.Typer()
+    app = typer.Typer(rich_markup_mode=None)
     app.callback()(lambda: None)
     command.register(app)
     return lambda *words: CliRunner().invoke(app, ["replay", *map(str, words)])
