@@ -138,14 +138,17 @@ def choose_batch(
     """The next batch, in the order given: bucket-first, so that a graph is reused with little padding.
 
     Everyone who fits goes together if one graph holds them, or if the rest would have to wait long
-    (`may_split` false); else those go that share the first one's captured length and have a graph.
+    (`may_split` false). Else those go that share the first one's captured length and have a graph, if they
+    are at least half: a graph takes half as long as the standard kernel, so fewer would cost throughput.
     """
     everyone = _fitting(shorts, budget_tokens)
     if not may_split or nearest_graph([r.new_tokens for r in everyone], budget_tokens) is not None:
         return everyone
     bucket = captured_length(everyone[0].new_tokens) if everyone else None
     group = tuple(r for r in everyone if captured_length(r.new_tokens) == bucket)
-    if bucket is not None and nearest_graph([r.new_tokens for r in group], budget_tokens) is not None:
+    if bucket is None or 2 * len(group) < len(everyone):
+        return everyone
+    if nearest_graph([r.new_tokens for r in group], budget_tokens) is not None:
         return group
     return everyone
 

@@ -171,3 +171,8 @@ def test_the_first_is_in_the_batch_and_the_budget_holds(
     assert batch[0] is queue[0]
     assert len(batch) <= GRAPH_BATCHES[-1]
     assert len(batch) == 1 or sum(request.new_tokens for request in batch) <= budget
+
+
+def test_nobody_is_left_behind_when_the_bucket_is_the_smaller_part() -> None:
+    queue = [short(1, 60), short(2, 250), short(3, 200), short(4, 220)]
+    assert len(choose_batch(queue, 10_000, may_split=True)) == 4
