@@ -16,6 +16,10 @@ from pdmuxd.engine.core.types import WaitingRequest
 AGEING_BOUND_S = 60.0
 """A request past saving waits at most so long without a claim on the credit."""
 
+MARGIN_SHARE = 0.08
+"""Of its target that a request which has waited for long must have left: at overload everybody is served at
+the last moment, and a prediction that is a little short would make near misses of them all."""
+
 AGED_SHARE = 0.08
 """Prompt tokens that aged requests are credited per prompt token of the others."""
 
@@ -35,18 +39,21 @@ def order_by_slack(
     now_s: float,
     latency: LatencyModel,
     sms: int,
+    slowdown_ratio: float = 1.0,
     aged_credit_tokens: float = 0.0,
 ) -> OrderedQueue:
     """Sort by (aged and paid for, can still make it, slack); ties keep arrival order.
 
-    `sms` are the SMs that the prefill would get. Source: least-laxity scheduling, cut off at lateness.
+    `sms` are the SMs that the prefill would get, `slowdown_ratio` what it loses to others there. Source: least-laxity scheduling, cut off at lateness.
     """
     live: list[tuple[float, int, WaitingRequest]] = []
     late: list[WaitingRequest] = []
     for index, request in enumerate(waiting):
-        service_s = latency.request_s(request.new_tokens, request.reused_tokens, sms)
+        service_s = slowdown_ratio * latency.request_s(request.new_tokens, request.reused_tokens, sms)
         slack_s = request.deadline_s - now_s - service_s
-        if slack_s >= 0.0:
+        target_s = request.deadline_s - request.arrival_s
+        has_waited_long = now_s - request.arrival_s > 0.5 * target_s
+        if slack_s >= (MARGIN_SHARE * target_s if has_waited_long else 0.0):
             live.append((slack_s, index, request))
         else:
             late.append(request)

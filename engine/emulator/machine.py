@@ -58,6 +58,8 @@ class Machine:
         """End time of every decode step: with a request's segments, the instants of its tokens."""
         self.records: deque[IterationRecord] | None = deque() if step_records else None
         self.dropped_records = 0
+        self.last_token_s = 0.0
+        """When the decode batch, as it is now, last got tokens."""
         self.settings_version = 0
         self.targets: Mapping[str, TenantTarget] = {}
         self.policy: Policy = build_policy(policy, profile.policy_context)
@@ -76,7 +78,7 @@ class Machine:
             group=self.group,
             decode=self.decode.shape,
             tbt_target_s=self.decode.tbt_target_s,
-            last_token_s=self.step_log.last_s if self.decode.steps else self.now_s,
+            last_token_s=self.last_token_s,
             prefill=stage.running.view(in_flight, chunk_in_flight=bool(stage.chunks))
             if stage.running is not None
             else None,
@@ -135,6 +137,8 @@ class Machine:
                 self.totals.reused_tokens += member.holding.matched_tokens
             self.totals.output_tokens += 1
             self._observer.on_first_token(request, self.now_s)
+            if not self.decode.members:
+                self.last_token_s = self.now_s
             self.decode.join(member, self.now_s)
             request.phase = Phase.DECODE
             if request.produced_tokens >= request.output_tokens:
@@ -146,6 +150,7 @@ class Machine:
         bs = len(self.decode.members)
         self.decode.in_flight = False
         self.step_log.append(self.now_s)
+        self.last_token_s = self.now_s
         self.totals.output_tokens += bs
         self._observer.on_decode_tokens(self.decode.requests(), self.now_s)
         for member in self.decode.step():

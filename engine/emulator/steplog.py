@@ -17,11 +17,6 @@ class StepLog:
         self._first = 0
 
     @property
-    def last_s(self) -> float:
-        """When the last step ended."""
-        return self._ends_s[-1]
-
-    @property
     def is_long(self) -> bool:
         """Whether it is time to trim."""
         return not self._keep_all and len(self._ends_s) > MAX_STEPS
@@ -35,7 +30,6 @@ class StepLog:
         return self._ends_s[start - self._first : stop - self._first]
 
     def trim(self, first: int) -> None:
-        """Forget the steps before `first`; one is kept as the last."""
-        first = min(first, self._first + len(self._ends_s) - 1)
+        """Forget the steps before `first`."""
         del self._ends_s[: first - self._first]
         self._first = first

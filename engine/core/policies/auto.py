@@ -102,7 +102,7 @@ class AutoPolicy(KeepsState):
 
     def _next_prefill(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
         queue = self._queue(obs, state)
-        batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
+        batch = self._in_time(obs, queue)
         if not batch:
             decision = self._decode_alone(obs)
         else:
@@ -110,6 +110,22 @@ class AutoPolicy(KeepsState):
             decision = self._start(obs, state, batch)
             state = replace(state, aged_credit_tokens=credit)
         return (replace(decision, demote=queue.lost) if queue.lost else decision), state
+
+    def _in_time(self, obs: Observation, queue: OrderedQueue) -> tuple[WaitingRequest, ...]:
+        """The next batch: it grows only while none of its members comes too late because of the others."""
+        sms = self.split.prefill_sms(obs)
+        batch: list[WaitingRequest] = []
+        done_s, due_s = obs.now_s, float("inf")
+        for request in form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS):
+            own_s = self.context.latency.request_s(request.new_tokens, request.reused_tokens, sms)
+            done_s += SPLIT_HANDICAP * own_s
+            is_lost = request.request_id in queue.lost
+            if not is_lost:
+                due_s = min(due_s, request.deadline_s)
+            if self.options.by_slack and batch and (is_lost or done_s > due_s):
+                break
+            batch.append(request)
+        return tuple(batch)
 
     def _start(self, obs: Observation, state: PolicyState, batch: tuple[WaitingRequest, ...]) -> Decision:
         """Run a new batch fused or split."""
@@ -138,6 +154,7 @@ class AutoPolicy(KeepsState):
             now_s=obs.now_s,
             latency=self.context.latency,
             sms=self.split.prefill_sms(obs),
+            slowdown_ratio=SPLIT_HANDICAP,
             aged_credit_tokens=state.aged_credit_tokens,
         )
 
@@ -150,6 +167,8 @@ class AutoPolicy(KeepsState):
         the step longer than planned.
         """
         target_s = (obs.tbt_target_s or float("inf")) * FUSED_MARGIN
+        if obs.decode.bs:
+            target_s -= max(0.0, obs.now_s - obs.last_token_s)
         low, high, step_s, tokens = 0, len(BUDGET_LADDER), 0.0, 0
         while low < high:
             middle = (low + high) // 2
@@ -206,7 +225,7 @@ class AutoPolicy(KeepsState):
         left = budget - (obs.prefill.shape.new_tokens - obs.prefill.done_tokens if obs.prefill else 0)
         fitting: list[WaitingRequest] = []
         for request in batch:
-            if request.new_tokens <= left:
+            if request.new_tokens <= left and request.request_id not in queue.lost:
                 left -= request.new_tokens
                 fitting.append(request)
         decision = self._fused(obs, budget, step_s, tuple(fitting))

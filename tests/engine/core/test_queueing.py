@@ -90,3 +90,13 @@ def test_nobody_starves_when_the_engine_is_always_overloaded() -> None:
         now_s += 0.5
     assert served is lost
     assert now_s <= AGEING_BOUND_S + 0.5 * lost.new_tokens / (AGED_SHARE * 500) + 1.0
+
+
+def test_a_near_miss_is_not_tried_when_a_request_has_waited_long() -> None:
+    # Due at 10 s, 1 s of work: at 9.5 s too late by far, at 8.5 s half a second short of the margin of 0.8 s.
+    request = waiting(1, 1000, deadline_s=10.0)
+    assert order([request], now_s=8.1).lost == ()
+    assert order([request], now_s=8.5).lost == ("r1",)
+    # One that has just come may be that tight: it is served at once.
+    tight = replace(waiting(2, 1000, deadline_s=10.0), arrival_s=8.5, deadline_s=9.6)
+    assert order([tight], now_s=8.5).lost == ()

@@ -96,3 +96,24 @@ def test_decode_steps_are_launched_ahead_when_a_long_prefill_runs_beside() -> No
     ahead, single = decide(obs), decide(obs, "auto:nolookahead")
     assert (ahead.decode_steps, single.decode_steps) == (4, 1)
     assert ahead.prefill_layers >= single.prefill_layers
+
+
+def test_the_running_gap_is_counted_when_a_fused_step_is_sized() -> None:
+    chunk = running_prefill(9000, mode=PrefillMode.CHUNKED)
+    obs = observe(decode_bs=10, tbt_target_s=0.150, prefill=chunk, now_s=5.0)
+    assert decide(obs).token_budget == 128 + 10
+    assert decide(replace(obs, last_token_s=4.960)).token_budget == 64 + 10  # 40 ms of the gap are gone
+
+
+def test_a_batch_stops_growing_when_its_members_would_be_late_together() -> None:
+    # Alone each takes 1.15 s of its 2: together the second, and with it the first, would come after 2.3 s.
+    queue = (waiting(1, 1000, deadline_s=2.0), waiting(2, 1000, deadline_s=2.0))
+    assert decide(observe(queue=queue)).admit == ("r1",)
+    relaxed = (waiting(1, 1000, deadline_s=3.0), waiting(2, 1000, deadline_s=3.0))
+    assert decide(observe(queue=relaxed)).admit == ("r1", "r2")
+
+
+def test_the_lost_do_not_ride_along_when_others_can_be_saved() -> None:
+    queue = (waiting(1, 10, deadline_s=0.0), waiting(2, 1000, deadline_s=9.0))
+    assert decide(observe(queue=queue)).admit == ("r2",)
+    assert decide(observe(queue=queue[:1])).admit == ("r1",)
