@@ -44,7 +44,8 @@ def order_by_slack(
 ) -> OrderedQueue:
     """Sort by (aged and paid for, can still make it, slack); ties keep arrival order.
 
-    `sms` are the SMs that the prefill would get, `slowdown_ratio` what it loses to others there. Source: least-laxity scheduling, cut off at lateness.
+    `sms` are the SMs that the prefill would get, `slowdown_ratio` what it loses to others there.
+    Source: least-laxity scheduling, cut off at lateness.
     """
     live: list[tuple[float, int, WaitingRequest]] = []
     late: list[WaitingRequest] = []

@@ -133,25 +133,28 @@ class BestFitPolicy(KeepsState):
         return Plan(group=group, layers=layers, reason=reason, numbers=numbers, rejected=tuple(rejected))
 
     def _preempting_work(self, obs: Observation) -> Work | None:
-        """A waiting batch that may overtake the running prefill at the next layer boundary, or None.
+        """A waiting request that may overtake the running prefill at the next layer boundary, or None.
 
+        MuxWise: the first that is shorter than what is left of the running one; DRIFT: the first.
         The running one must still meet its own deadline afterwards; nothing is preempted twice and nothing
         preempts a preemptor (MuxWise 3.4.2, DRIFT algorithm 1 lines 6-20; invariants 3 and 4).
         """
         running = obs.prefill
         if running is None or obs.preempted is not None or running.was_preempted:
             return None
-        batch = form_prefill_batch(obs)[:1]
+        sms = self.prefill_sms(obs)
+        left_s = self.left_s(running, sms)
+        headroom_s = running.earliest_deadline_s - obs.now_s - left_s
+        for request in obs.waiting if self.options.only_shorter_preempt else obs.waiting[:1]:
+            new_s = self.context.latency.request_s(request.new_tokens, request.reused_tokens, sms)
+            if new_s <= headroom_s and (new_s < left_s or not self.options.only_shorter_preempt):
+                break
+        else:
+            return None
+        batch = form_prefill_batch(obs, queue=(request,))
         if not batch:
             return None
         shape = shape_of(batch)
-        sms = self.prefill_sms(obs)
-        new_s = self.context.latency.prefill_s(shape, sms)
-        left_s = self.left_s(running, sms)
-        if self.options.only_shorter_preempt and new_s >= left_s:
-            return None
-        if obs.now_s + new_s + left_s > running.earliest_deadline_s:
-            return None
         return Work(
             shape=shape,
             layers_left=self.context.layers,
