@@ -308,3 +308,17 @@ def test_short_prompts_do_not_wait_for_the_long_ones_before_them() -> None:
         return max(short.first_token_s or math.inf for short in shorts)
 
     assert last_short_s("pla/muxwise") < 0.3 < 1.0 < last_short_s("muxwise")
+
+
+@pytest.mark.parametrize("policy", ["pla/muxwise", "pla/chunked:512", "pla/auto"])
+def test_a_long_prompt_is_not_starved_when_short_ones_flood(policy: str) -> None:
+    emulated = engine(policy)
+    arrivals = [request(f"s{i}", 60, 4, arrival_s=0.0025 * i) for i in range(800)]
+    arrivals.append(request("long", 8000, 4, arrival_s=1.0))
+    for r in sorted(arrivals, key=lambda r: r.arrival_s):
+        emulated.submit(r, r.arrival_s)
+        emulated.check_integrity()
+    run_until_idle(emulated)
+    assert all(r.phase is Phase.FINISHED for r in arrivals)
+    assert arrivals[-1].first_token_s is not None
+    assert arrivals[-1].first_token_s < 1.7
