@@ -40,7 +40,7 @@ DEADLINE_FREE_TOKENS = 4096
 """M_s: a deadline-free batch of so many tokens saturates compute."""
 DEADLINE_FREE_WAIT_S = 1.0
 """T_max of the deadline-free mode."""
-RATE_MEMORY_S = 1.0
+RATE_MEMORY_S = 0.25
 """Time constant of the arrival rate's exponential average."""
 
 

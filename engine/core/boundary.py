@@ -51,6 +51,8 @@ class BoundaryFit:
         """L_m over H reused tokens: the positive root of T_comp = T_mem; tends to gamma_r / (2 alpha)."""
         b = 2.0 * self.alpha_s * reused_tokens + self.beta_s - self.gamma_w_s
         root = math.sqrt(b * b + 4.0 * self.alpha_s * self.gamma_r_s * reused_tokens)
+        if b > 0.0:  # the same root, without the difference of two nearly equal numbers
+            return 2.0 * self.gamma_r_s * reused_tokens / (root + b)
         return max(0.0, (root - b) / (2.0 * self.alpha_s))
 
     def boundary_tokens(self, reused_tokens: int) -> float:

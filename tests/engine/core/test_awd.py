@@ -16,6 +16,7 @@ from pdmuxd.engine.core.awd import (
     GRAPH_BATCHES,
     GRAPH_LENGTHS,
     HEAD_OF_LINE_S,
+    RATE_MEMORY_S,
     WINDOW_RANGE_S,
     AwdState,
     captured_length,
@@ -115,8 +116,8 @@ def test_an_arrival_counts_once_when_it_is_seen_twice() -> None:
     queue = [short(1, arrival_s=0.5)]
     once = with_arrivals(AwdState(seen_s=0.0), queue, 0.6)
     twice = with_arrivals(once, queue, 0.7)
-    assert once.rate_per_s == pytest.approx(1.0)
-    assert twice.rate_per_s == pytest.approx(math.exp(-0.1))
+    assert once.rate_per_s == pytest.approx(1.0 / RATE_MEMORY_S)
+    assert twice.rate_per_s == pytest.approx(math.exp(-0.1 / RATE_MEMORY_S) / RATE_MEMORY_S)
     assert with_arrivals(twice, queue, 0.7) is twice
 
 

@@ -16,6 +16,7 @@ from engines import PROFILE, Memory, engine, request, run_until_idle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pdmuxd.engine.core.awd import DEADLINE_FREE_WAIT_S
 from pdmuxd.engine.core.errors import PolicyError
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import EngineLimits, Mode, PrefillShape, Reason
@@ -322,3 +323,15 @@ def test_a_long_prompt_is_not_starved_when_short_ones_flood(policy: str) -> None
     assert all(r.phase is Phase.FINISHED for r in arrivals)
     assert arrivals[-1].first_token_s is not None
     assert arrivals[-1].first_token_s < 1.7
+
+
+def test_a_held_prompt_is_served_when_its_wait_is_over() -> None:
+    emulated = engine("pla+nodeadline/muxwise")
+    alone = request("alone", 100, 1, arrival_s=0.5)
+    emulated.submit(alone, 0.5)
+    assert emulated.next_event_s() == 0.5
+    emulated.advance(1.4)
+    assert emulated.counters().waiting == 1
+    run_until_idle(emulated)
+    assert alone.first_token_s is not None
+    assert DEADLINE_FREE_WAIT_S < alone.first_token_s - 0.5 < DEADLINE_FREE_WAIT_S + 0.01
