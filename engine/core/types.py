@@ -43,6 +43,7 @@ class Reason(StrEnum):
     HIGHEST_THROUGHPUT = "highest_throughput"
     PREFILL_FIRST = "prefill_first"
     HOLD_FOR_BATCH = "hold_for_batch"
+    PREDICTIONS_WRONG = "predictions_wrong"
     TBT_INFEASIBLE = "tbt_infeasible"
     SWITCH_WHEN_DRAINED = "switch_when_drained"
     PREEMPT_WHEN_DRAINED = "preempt_when_drained"
@@ -253,13 +254,15 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """What a decode step that ran beside a prefill really took, for the guard to learn from."""
+    """What a predicted step really took: decode beside a prefill (SPLIT), or a fused batch (FUSED)."""
+
+    mode: Mode
 
     group: int
     prefill: PrefillShape
     decode: DecodeShape
-    predicted_decode_s: float
-    measured_decode_s: float
+    predicted_s: float
+    measured_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,8 @@ class Host:
             self._launch_decode(step, ahead=True)
             return
         host_s = m.profile.overheads.host_step_s
-        self._learn(step, m.now_s - step.start_s + host_s)
+        each_s = (m.now_s - step.start_s) / step.decision.decode_steps + host_s
+        self._learn(step, step.decision.numbers.predicted_decode_s, each_s)
         if step.decision.blocking_merge and m.device.prefill.is_busy:
             self._free_s = max(self._free_s, m.now_s + host_s)
             self._wait = Wait.PREFILL
@@ -95,19 +96,24 @@ class Host:
         if m.decode.in_flight:
             m.give_decode_tokens()
         m.merge_prefill(is_chunk=True)
+        if self._step is not None:
+            self._learn(
+                self._step, self._step.decision.numbers.predicted_fused_s, m.now_s - self._step.start_s
+            )
         self._turn_at(m.now_s)
 
-    def _learn(self, step: Step, measured_s: float) -> None:
-        """Tell the policy what a decode step beside a prefill took."""
-        m, predicted_s = self._m, step.decision.numbers.predicted_decode_s
-        if step.prefill_shape is None or predicted_s is None or step.decision.decode_steps != 1:
+    def _learn(self, step: Step, predicted_s: float | None, measured_s: float) -> None:
+        """Tell the policy what a predicted step took."""
+        m = self._m
+        if step.prefill_shape is None or predicted_s is None:
             return
         feedback = Feedback(
+            mode=step.decision.mode,
             group=step.decision.group,
             prefill=step.prefill_shape,
             decode=step.decode,
-            predicted_decode_s=predicted_s,
-            measured_decode_s=measured_s,
+            predicted_s=predicted_s,
+            measured_s=measured_s,
         )
         m.state = m.policy.learn(feedback, m.state)
 
@@ -240,6 +246,7 @@ class Host:
             partition=m.policy.table.groups[m.group],
             decode=decode,
             prefill_new_tokens=prefill.new_tokens,
+            prefill_shape=prefill,
         )
         m.device.launch(m.device.decode, solo_s=solo_s, sms=total_sms, hbm_bytes=cost.hbm_bytes)
         self._free_s = m.now_s + overheads.graph_launch_s

@@ -46,6 +46,10 @@ SPLIT_HANDICAP = 1.15
 FUSED_LIMIT_S = 2.0
 """A chunked prompt cannot be preempted: one that takes longer than this runs layer by layer instead."""
 
+FIXED_BUDGET = 512
+"""Tokens of a fused step while predictions cannot be trusted: the fixed chunk that did best on chat (H200,
+Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
+
 MAX_LOOK_AHEAD = 4
 """Decode steps launched at once in a split; the host's part is paid once for all of them."""
 
@@ -84,11 +88,18 @@ class AutoPolicy(KeepsState):
         return PolicyState(guard=self.context.guard)
 
     def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
-        """As MuxWise: a violation raises the guard."""
-        return self.split.learn(feedback, state)
+        """As MuxWise: a violation raises the guard. Steps that nobody foresaw cost trust."""
+        state = self.split.learn(feedback, state)
+        if feedback.predicted_s <= 0.0:
+            return state
+        trust = state.trust.after(predicted_s=feedback.predicted_s, measured_s=feedback.measured_s)
+        return replace(state, trust=trust)
 
     def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
+        layerwise = obs.preempted or (obs.prefill and obs.prefill.mode is PrefillMode.LAYERWISE)
+        if state.trust.is_lost and not layerwise:
+            return self._fixed_plan(obs), state
         if obs.prefill is None and obs.preempted is None:
             return self._next_prefill(obs, state)
         if obs.prefill is not None and obs.prefill.mode is PrefillMode.CHUNKED:
@@ -97,6 +108,16 @@ class AutoPolicy(KeepsState):
         if overtaking is not None:
             return overtaking, state
         return self._layerwise(obs, state, next_work(obs, self.context.layers)), state
+
+    def _fixed_plan(self, obs: Observation) -> Decision:
+        """While predictions prove wrong: the best fixed plan, in order of arrival."""
+        batch = form_prefill_batch(obs)
+        if obs.prefill is None and not batch:
+            return self._decode_alone(obs)
+        chunk = PrefillShape.of(chunk_lengths(obs, batch, FIXED_BUDGET - obs.decode.bs))
+        step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
+        decision = self._fused(obs, FIXED_BUDGET - obs.decode.bs, step_s, batch)
+        return replace(decision, reason=Reason.PREDICTIONS_WRONG)
 
     # --- choosing
 

@@ -10,6 +10,7 @@ from pdmuxd.engine.core.boundary import BoundaryFit, BoundarySamples
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.core.trust import Trust
 from pdmuxd.engine.core.types import Decision, Feedback, Observation, PrefillSample
 
 
@@ -35,6 +36,9 @@ class LengthAwareState:
     """Batches of shorts since the last long prefill."""
 
 
+TRUSTED = Trust()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyState:
     """What a policy carries from one decision to the next. A new kind of memory is a new field."""
@@ -42,6 +46,7 @@ class PolicyState:
     guard: ContentionGuard
     aged_credit_tokens: float = 0.0
     """What requests past saving may spend (queueing.py)."""
+    trust: Trust = TRUSTED
     length_aware: LengthAwareState = field(default_factory=LengthAwareState)
 
 

@@ -89,10 +89,10 @@ class BestFitPolicy(KeepsState):
 
     def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
         """A decode step slower than its bound raises the guard's cell at once (MuxWise 3.3.2)."""
-        if not self.options.guard or feedback.predicted_decode_s <= 0.0:
+        if not self.options.guard or feedback.mode is not Mode.SPLIT or feedback.predicted_s <= 0.0:
             return state
         cell = guard_cell(feedback.group, feedback.prefill, feedback.decode)
-        guard = state.guard.learned(cell, feedback.measured_decode_s / feedback.predicted_decode_s)
+        guard = state.guard.learned(cell, feedback.measured_s / feedback.predicted_s)
         return state if guard is state.guard else replace(state, guard=guard)
 
     def alone_layers(self, work: Work) -> int:

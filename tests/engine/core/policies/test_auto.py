@@ -9,8 +9,18 @@ from engines import PROFILE
 from observations import linear_context, observe, running_prefill, waiting
 
 from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S
+from pdmuxd.engine.core.policies.base import PolicyState
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
-from pdmuxd.engine.core.types import Decision, Mode, Observation, PrefillMode, Reason
+from pdmuxd.engine.core.types import (
+    Decision,
+    DecodeShape,
+    Feedback,
+    Mode,
+    Observation,
+    PrefillMode,
+    PrefillShape,
+    Reason,
+)
 
 
 def decide(obs: Observation, spec: str = "auto") -> Decision:
@@ -117,3 +127,32 @@ def test_the_lost_do_not_ride_along_when_others_can_be_saved() -> None:
     queue = (waiting(1, 10, deadline_s=0.0), waiting(2, 1000, deadline_s=9.0))
     assert decide(observe(queue=queue)).admit == ("r2",)
     assert decide(observe(queue=queue[:1])).admit == ("r1",)
+
+
+def test_a_fixed_plan_takes_over_and_says_so_when_predictions_prove_wrong() -> None:
+    policy = build_policy("auto", linear_context())
+    obs = observe(decode_bs=10, queue=(waiting(1, 4000, deadline_s=9.0), waiting(2, 10, deadline_s=5.0)))
+
+    def after(steps: int, measured_s: float, state: PolicyState) -> PolicyState:
+        for _ in range(steps):
+            state = policy.learn(
+                Feedback(
+                    mode=Mode.FUSED,
+                    group=0,
+                    prefill=PrefillShape.of([(100, 0)]),
+                    decode=DecodeShape(bs=10, reused_tokens=0),
+                    predicted_s=0.040,
+                    measured_s=measured_s,
+                ),
+                state,
+            )
+        return state
+
+    hiccup = after(10, 0.100, policy.initial_state())
+    assert policy.decide(obs, hiccup)[0].reason is not Reason.PREDICTIONS_WRONG
+    lost = after(20, 0.100, policy.initial_state())
+    decision = policy.decide(obs, lost)[0]
+    assert (decision.reason, decision.mode) == (Reason.PREDICTIONS_WRONG, Mode.FUSED)
+    assert (decision.token_budget, decision.admit) == (512, ("r1", "r2"))
+    regained = after(60, 0.041, lost)
+    assert policy.decide(obs, regained)[0].reason is not Reason.PREDICTIONS_WRONG

@@ -9,7 +9,7 @@ import pytest
 from observations import linear_context, observe, running_prefill, waiting
 
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.types import Decision, DecodeShape, Feedback, Observation, PrefillShape, Reason
+from pdmuxd.engine.core.types import Decision, DecodeShape, Feedback, Mode, Observation, PrefillShape, Reason
 
 
 def decide(obs: Observation, spec: str = "muxwise") -> Decision:
@@ -73,11 +73,12 @@ def test_a_bound_is_raised_when_a_step_was_slower_than_it() -> None:
     policy = build_policy("muxwise", linear_context())
     obs = observe(decode_bs=6, queue=(waiting(1, 4000),))
     feedback = Feedback(
+        mode=Mode.SPLIT,
         group=1,
         prefill=PrefillShape.of([(4000, 0)]),
         decode=DecodeShape(bs=6, reused_tokens=0),
-        predicted_decode_s=0.040,
-        measured_decode_s=0.060,
+        predicted_s=0.040,
+        measured_s=0.060,
     )
     state = policy.learn(feedback, policy.initial_state())
     decision, _ = policy.decide(obs, state)
