@@ -134,8 +134,3 @@ def is_short(new_tokens: int, reused_tokens: int, fit: BoundaryFit | None) -> bo
     if new_tokens <= FLOOR_TOKENS:
         return True
     return fit is not None and new_tokens <= fit.boundary_tokens(reused_tokens)
-
-
-def class_boundary_tokens(fit: BoundaryFit | None, reused_tokens: int = 0) -> float:
-    """The boundary in force, for people: max(L_m, FLOOR_TOKENS)."""
-    return max(FLOOR_TOKENS, fit.boundary_tokens(reused_tokens)) if fit is not None else FLOOR_TOKENS

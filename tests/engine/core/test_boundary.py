@@ -14,7 +14,6 @@ from pdmuxd.engine.core.boundary import (
     MIN_SAMPLES,
     BoundaryFit,
     BoundarySamples,
-    class_boundary_tokens,
     is_short,
 )
 from pdmuxd.engine.core.types import PrefillSample
@@ -128,8 +127,6 @@ def test_the_floor_decides_when_the_fit_is_below_it_or_missing() -> None:
     assert not is_short(FLOOR_TOKENS + 1, 0, None)
     assert is_short(499, 0, FIT)
     assert not is_short(501, 0, FIT)
-    assert class_boundary_tokens(None) == FLOOR_TOKENS
-    assert class_boundary_tokens(FIT) == pytest.approx(500.0)
 
 
 def test_the_emulated_device_is_fitted_when_its_terms_are_the_samples() -> None:
