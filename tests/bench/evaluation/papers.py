@@ -32,8 +32,8 @@ TBT_A100_S, TBT_H100_S, TBT_H200_S = 0.100, 0.100, 0.050
 PAPER_TTFT_S = 20.0
 """Fixed part of the TTFT target here. The papers raise the rate until TBT fails or queues grow, without a
 target for TTFT (MuxWise 4.2.3): short of a growing queue, this one is always met."""
-PREEMPTION_RPS = (0.5, 0.3)
-"""The paper's rate, and one with less of a queue, should the emulated device be slower than the paper's."""
+PREEMPTION_RPS = (0.5, 0.3, 0.15)
+"""The paper's rate, and two with less of a queue: the emulated device is slower on long prompts."""
 SYNC_LOAD = 0.7
 """Share of muxwise's own goodput at which synchronisation is compared."""
 
