@@ -14,6 +14,7 @@ from pdmuxd.daemon.replay.shape import Shaping, TooLong, fit, shape
 from pdmuxd.daemon.replay.trace import Trace, TraceFormat
 from pdmuxd.engine.core.policies.registry import build_policy, known_policies
 from pdmuxd.engine.core.slo import ATTAINMENT_RANGE, TTFT_FIXED_RANGE_S, TTFT_PER_1K_RANGE_S
+from pdmuxd.engine.emulator.fleet import is_fleet, parse_fleet
 from pdmuxd.engine.emulator.profile import Profile
 
 
@@ -62,7 +63,8 @@ def checked_policies(given: Sequence[str], profile: Profile, flag: str) -> list[
     """
     policies = [spec.strip() for spec in given]
     for index, spec in enumerate(policies):
-        build_policy(spec, profile.policy_context)
+        one = parse_fleet(spec).instance_policy if is_fleet(spec) else spec
+        build_policy(one, profile.policy_context)
         if spec in policies[:index]:
             raise typer.BadParameter(f"{flag} {spec} is given twice")
     return policies

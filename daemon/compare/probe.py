@@ -10,9 +10,8 @@ import numpy as np
 
 from pdmuxd.daemon.replay.collect import Collector
 from pdmuxd.daemon.replay.metrics import ROUNDING_S, Metrics, measure
-from pdmuxd.daemon.replay.run import ReplayPlan, emulated, engine_totals, start_engine
+from pdmuxd.daemon.replay.run import ReplayedEngine, ReplayPlan, emulated, engine_totals, start_engine
 from pdmuxd.engine.core.slo import Slo
-from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.replay import drive
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
 
@@ -108,7 +107,7 @@ class MissCounter(Collector):
 class _Race:
     """An engine to which nothing happens any more once the race is over."""
 
-    def __init__(self, engine: EmulatedEngine) -> None:
+    def __init__(self, engine: ReplayedEngine) -> None:
         self._engine = engine
         self.over = False
 

@@ -17,6 +17,7 @@ from pdmuxd.daemon.replay.trace import Trace
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.engine import EmulatedEngine
+from pdmuxd.engine.emulator.fleet import EmulatedFleet, is_fleet
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.replay import drive
 from pdmuxd.engine.emulator.requests import EmulatedRequest, TenantTarget
@@ -25,6 +26,8 @@ SAMPLES_PER_SPAN = 600
 MIN_SAMPLE_S = 0.05
 CDF_POINTS = 400
 SCATTER_POINTS = 2500
+
+ReplayedEngine = EmulatedEngine | EmulatedFleet
 
 OnProgress = Callable[[int, float], None]
 """Requests that have ended, and the virtual time in seconds."""
@@ -97,11 +100,11 @@ def replay_policy(plan: ReplayPlan, policy: str, on_progress: OnProgress) -> Pol
     sample_every_s = max(plan.trace.span_s / SAMPLES_PER_SPAN, MIN_SAMPLE_S)
     drive(engine, requests, sample_every_s=sample_every_s, on_sample=on_sample)
     outcomes = collector.outcomes()
-    total_sms = plan.profile.device.total_sms
+    kv_capacity_tokens = engine.counters().kv_capacity_tokens
     return PolicyReplay(
         policy=policy,
         metrics=measure(outcomes, engine_totals(engine, outcomes), plan.slo),
-        timeline=summarise(samples, total_sms=total_sms, kv_capacity_tokens=plan.profile.kv_capacity_tokens),
+        timeline=summarise(samples, total_sms=engine.total_sms, kv_capacity_tokens=kv_capacity_tokens),
         curves=_curves(outcomes, plan.seed),
         wall_s=time.perf_counter() - started,
     )
@@ -124,12 +127,12 @@ def emulated(trace: Trace) -> list[EmulatedRequest]:
 
 def start_engine(
     plan: ReplayPlan, policy: str, requests: Sequence[EmulatedRequest], collector: Collector
-) -> EmulatedEngine:
-    """An idle engine of its own under the plan's targets, observed by `collector`.
+) -> ReplayedEngine:
+    """An idle engine, or fleet, of its own under the plan's targets, observed by `collector`.
 
     Raises: PolicyError or PartitionError if the profile's device cannot run the policy.
     """
-    engine = EmulatedEngine(
+    engine = (EmulatedFleet if is_fleet(policy) else EmulatedEngine)(
         profile=plan.profile,
         policy=policy,
         limits=plan.limits,
@@ -142,12 +145,12 @@ def start_engine(
     return engine
 
 
-def engine_totals(engine: EmulatedEngine, outcomes: Outcomes) -> EngineTotals:
+def engine_totals(engine: ReplayedEngine, outcomes: Outcomes) -> EngineTotals:
     """What the engine counted until the end of `outcomes`."""
     counters = engine.counters()
     ends = outcomes.end_s[np.isfinite(outcomes.end_s)]
     return EngineTotals(
-        total_sms=engine.profile.device.total_sms,
+        total_sms=engine.total_sms,
         steps=counters.steps,
         switches=counters.switches,
         preemptions=counters.preemptions,

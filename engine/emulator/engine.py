@@ -57,6 +57,11 @@ class EmulatedEngine:
         self._host = Host(self._machine)
 
     @property
+    def total_sms(self) -> int:
+        """The SMs of the device."""
+        return self.profile.device.total_sms
+
+    @property
     def now_s(self) -> float:
         """The instant up to which everything has happened."""
         return self._machine.now_s

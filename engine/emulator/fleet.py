@@ -24,6 +24,7 @@ from pdmuxd.engine.emulator.instance import FleetInstance, load_of
 from pdmuxd.engine.emulator.observer import EngineObserver, NullObserver
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, TenantTarget
+from pdmuxd.engine.emulator.telemetry import EngineCounters, summed
 
 ROUND_ROBIN = "round-robin"
 INSTANCE_RANGE = (2, 64)
@@ -49,6 +50,11 @@ class PoolMove:
     to: Pool
 
 
+def is_fleet(spec: str) -> bool:
+    """Whether a specification names a fleet."""
+    return spec.strip().partition("/")[0].partition(":")[0] in (FLEET_POLICY, ROUND_ROBIN)
+
+
 def parse_fleet(spec: str) -> FleetSpec:
     """Parse `pla-spatial:N[/POLICY]` or `round-robin:N[/POLICY]`; POLICY is what each instance runs.
 
@@ -57,7 +63,7 @@ def parse_fleet(spec: str) -> FleetSpec:
     head, slash, inner = spec.strip().partition("/")
     rule, _, count = head.partition(":")
     low, high = INSTANCE_RANGE
-    if rule not in (FLEET_POLICY, ROUND_ROBIN):
+    if not is_fleet(spec):
         raise PolicyError(
             f"unknown fleet policy {rule!r}; known are {FLEET_POLICY}:N[/POLICY], {ROUND_ROBIN}:N[/POLICY]"
         )
@@ -86,6 +92,7 @@ class EmulatedFleet:
         block_tokens: int = 16,
     ) -> None:
         self.spec = parse_fleet(policy)
+        self.profile = profile
         self.now_s = 0.0
         self.moves: list[PoolMove] = []
         self._rules = rules or PressureRules()
@@ -102,6 +109,11 @@ class EmulatedFleet:
         self._tick_s = self._rules.period_s
         self._at: dict[str, FleetInstance] = {}
         self._submitted = 0
+
+    @property
+    def total_sms(self) -> int:
+        """The SMs of all devices."""
+        return self.profile.device.total_sms * self.spec.instances
 
     @property
     def engines(self) -> tuple[EmulatedEngine, ...]:
@@ -128,11 +140,18 @@ class EmulatedFleet:
         at = self._at.get(request_id)
         return at is not None and at.engine.abort(request_id, now_s)
 
-    def apply_settings(self, *, version: int, slos: Mapping[str, TenantTarget]) -> None:
-        """Put targets in force on every instance."""
+    def apply_settings(self, *, version: int, policy: str, slos: Mapping[str, TenantTarget]) -> None:
+        """Put targets in force on every instance. Raises: PolicyError if the policy is another."""
+        if policy != self.spec.text:
+            raise PolicyError(f"a fleet keeps its policy {self.spec.text}; {policy} needs a new one")
         for instance in self._instances:
-            policy = self.spec.instance_policy
-            instance.engine.apply_settings(version=version, policy=policy, slos=slos)
+            engine_policy = self.spec.instance_policy
+            instance.engine.apply_settings(version=version, policy=engine_policy, slos=slos)
+
+    def counters(self) -> EngineCounters:
+        """Those of all instances together."""
+        parts = [instance.engine.counters() for instance in self._instances]
+        return summed(parts, policy=self.spec.text, elapsed_s=self.now_s)
 
     def next_event_s(self) -> float:
         """When something happens next; ticks of the controller count only while requests are open."""

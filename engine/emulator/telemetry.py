@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.types import Decision, DecodeShape, PrefillShape
@@ -34,6 +35,33 @@ class EngineCounters:
     decode_sms: int
     busy_prefill_sm_s: float
     busy_decode_sm_s: float
+
+
+SUMMED = (
+    "running",
+    "waiting",
+    "prefilling",
+    "kv_used_tokens",
+    "kv_capacity_tokens",
+    "cached_tokens",
+    "prompt_tokens",
+    "reused_tokens",
+    "output_tokens",
+    "steps",
+    "switches",
+    "preemptions",
+    "retractions",
+    "prefill_sms",
+    "decode_sms",
+    "busy_prefill_sm_s",
+    "busy_decode_sm_s",
+)
+
+
+def summed(parts: Sequence[EngineCounters], *, policy: str, elapsed_s: float) -> EngineCounters:
+    """The counters of several engines as if they were one; `group` is without meaning."""
+    sums = {name: sum(getattr(part, name) for part in parts) for name in SUMMED}
+    return replace(parts[0], policy=policy, elapsed_s=elapsed_s, group=0, **sums)
 
 
 @dataclass(slots=True)

@@ -178,3 +178,16 @@ def test_nothing_is_replayed_when_an_option_cannot_be_used(
 ) -> None:
     monkeypatch.setattr(command, "replay_policies", lambda *args: pytest.fail("it was replayed"))
     assert what in error(invoke(trace, *words), kind)
+
+
+@pytest.mark.parametrize("policy", ["pla-spatial:2", "round-robin:2/chunked:512"])
+def test_a_fleet_is_replayed_when_a_policy_asks_for_one(invoke: Invoke, trace: Path, policy: str) -> None:
+    result = invoke(trace, "--policy", policy)
+    assert result.exit_code == 0
+    assert policy in result.output
+
+
+def test_the_allowed_sizes_are_told_when_a_fleet_is_too_small(invoke: Invoke, trace: Path) -> None:
+    error = invoke(trace, "--policy", "pla-spatial:1").exception
+    assert isinstance(error, PolicyError)
+    assert "give 2 to 64, as in pla-spatial:4" in str(error)

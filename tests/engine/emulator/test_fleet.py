@@ -23,7 +23,7 @@ SLO = TenantTarget(
 
 def fleet(policy: str, observer: Memory | None = None) -> EmulatedFleet:
     made = EmulatedFleet(profile=PROFILE, policy=policy, observer=observer)
-    made.apply_settings(version=1, slos={"t": SLO})
+    made.apply_settings(version=1, policy=made.spec.text, slos={"t": SLO})
     return made
 
 
@@ -114,3 +114,21 @@ def test_a_request_fails_once_when_no_instance_can_hold_it() -> None:
 def test_what_is_allowed_is_told_when_a_fleet_policy_is_wrong(spec: str, told: str) -> None:
     with pytest.raises(PolicyError, match=told):
         parse_fleet(spec)
+
+
+def test_the_counters_are_those_of_all_when_a_fleet_is_asked() -> None:
+    made = EmulatedFleet(profile=PROFILE, policy="round-robin:2/muxwise")
+    for i in range(4):
+        made.submit(request(f"r{i}", 100, 5), 0.0)
+    run(made, [])
+    counters = made.counters()
+    assert (counters.output_tokens, counters.prompt_tokens, counters.running) == (20, 400, 0)
+    assert counters.kv_capacity_tokens == 2 * PROFILE.kv_capacity_tokens
+    assert made.total_sms == 264
+    assert counters.policy == "round-robin:2/muxwise"
+
+
+def test_nothing_changes_when_a_fleet_is_told_another_policy() -> None:
+    made = EmulatedFleet(profile=PROFILE, policy="round-robin:2/muxwise")
+    with pytest.raises(PolicyError, match="a fleet keeps its policy round-robin:2/muxwise"):
+        made.apply_settings(version=2, policy="auto", slos={})
