@@ -3,6 +3,7 @@
 At a safe point it collects what the device finished, shows the policy an observation and carries out the
 decision: decode first, then prefill layers, or one fused batch. Prefill that finishes while decode
 runs is merged at the next safe point, without blocking (query-based synchronisation, MuxWise 3.2.3).
+One file, though a long one: the order of launching, waiting and merging is one story.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.batching import form_prefill_batch, shape_of
+from pdmuxd.engine.core.fusing import BUDGET_LADDER, chunk_lengths, fused_budget, fused_total_s
 from pdmuxd.engine.core.partitions import PartitionTable, even_steps
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
 from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
-from pdmuxd.engine.core.policies.duet import chunk_lengths
 from pdmuxd.engine.core.policies.layerwise import Plan, Work, decide_split, layers_for, next_work
 from pdmuxd.engine.core.queueing import OrderedQueue, next_credit, order_by_slack
 from pdmuxd.engine.core.types import (
@@ -33,12 +33,6 @@ from pdmuxd.engine.core.types import (
 
 BATCH_TOKENS = 8192
 """Prompts join a batch up to this: compute is saturated by then, and the first waits for the last."""
-
-FUSED_MARGIN = 0.95
-"""A fused step is planned for this share of the TBT target; no guard covers it."""
-
-BUDGET_LADDER = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
-"""Prompt tokens of a fused step that are considered."""
 
 SPLIT_HANDICAP = 1.15
 """How much longer than predicted alone a prefill takes in a split, beside decode."""
@@ -158,9 +152,9 @@ class AutoPolicy(KeepsState):
         plan = self.split.best_fit(obs, work, state)
         split_s = plan.numbers.predicted_prefill_s or 0.0
         infeasible = plan.reason is Reason.TBT_INFEASIBLE
-        budget, step_s = self._budget(obs, batch)
+        budget, step_s = fused_budget(obs, batch, self.context.latency, self.table.rules.total_sms)
         if budget:
-            fused_s = self._fused_total_s(obs, shape, budget)
+            fused_s = fused_total_s(obs, shape, budget, self.context.latency, self.table.rules.total_sms)
             if infeasible or fused_s <= min(split_s * SPLIT_HANDICAP, FUSED_LIMIT_S):
                 rejected = (Alternative(label="split", predicted_s=split_s),)
                 return self._fused(obs, budget, step_s, batch, rejected=rejected)
@@ -180,34 +174,6 @@ class AutoPolicy(KeepsState):
         )
 
     # --- fused
-
-    def _budget(self, obs: Observation, batch: tuple[WaitingRequest, ...] = ()) -> tuple[int, float]:
-        """The most prompt tokens whose fused step meets the target, and its seconds; (0, 0) if none.
-
-        Never more than what waits by the estimate: a prefix that has left the cache since must not make
-        the step longer than planned.
-        """
-        target_s = (obs.tbt_target_s or float("inf")) * FUSED_MARGIN
-        if obs.decode.bs:
-            target_s -= max(0.0, obs.now_s - obs.last_token_s)
-        low, high, step_s, tokens = 0, len(BUDGET_LADDER), 0.0, 0
-        while low < high:
-            middle = (low + high) // 2
-            chunk = PrefillShape.of(chunk_lengths(obs, batch, BUDGET_LADDER[middle]))
-            predicted_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
-            if predicted_s <= target_s:
-                low, step_s, tokens = middle + 1, predicted_s, chunk.new_tokens
-            else:
-                high = middle
-        return tokens, step_s
-
-    def _fused_total_s(self, obs: Observation, shape: PrefillShape, budget: int) -> float:
-        """Seconds for a whole batch in fused steps: each chunk reads what came before it, half on average."""
-        new, reused = shape.new_tokens, shape.reused_tokens
-        tokens = min(new, budget)
-        chunk = PrefillShape.of([(tokens, reused + (new - tokens) // 2)])
-        step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
-        return step_s * -(-new // budget)
 
     def _fused(
         self,
@@ -241,7 +207,7 @@ class AutoPolicy(KeepsState):
         """
         queue = self._queue(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-        budget, step_s = self._budget(obs, batch)
+        budget, step_s = fused_budget(obs, batch, self.context.latency, self.table.rules.total_sms)
         budget = budget or BUDGET_LADDER[0]
         left = budget - (obs.prefill.shape.new_tokens - obs.prefill.done_tokens if obs.prefill else 0)
         fitting: list[WaitingRequest] = []

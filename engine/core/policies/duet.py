@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.batching import form_prefill_batch
+from pdmuxd.engine.core.fusing import chunk_lengths
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
 from pdmuxd.engine.core.types import (
@@ -20,7 +21,6 @@ from pdmuxd.engine.core.types import (
     Observation,
     PrefillShape,
     Reason,
-    WaitingRequest,
 )
 
 DEFAULT_TOKEN_BUDGET = 8192
@@ -155,23 +155,3 @@ class DuetPolicy(KeepsState):
                     prefill_s=prefill_s,
                     tokens_per_s=tokens_per_s,
                 )
-
-
-def chunk_lengths(
-    obs: Observation, batch: tuple[WaitingRequest, ...], budget_tokens: int
-) -> Iterator[tuple[int, int]]:
-    """(new, reused) of the requests in the next chunk: the prefill under way first, then `batch` in order."""
-    if obs.prefill is not None:
-        done = obs.prefill.done_tokens
-        for request in obs.prefill.requests:
-            tokens = min(budget_tokens, request.new_tokens - done)
-            if tokens > 0:
-                budget_tokens -= tokens
-                yield tokens, request.reused_tokens + done
-            done = 0
-    for request in batch:
-        tokens = min(budget_tokens, request.new_tokens)
-        if tokens <= 0:
-            return
-        budget_tokens -= tokens
-        yield tokens, request.reused_tokens

@@ -1,0 +1,67 @@
+"""Fused batches: what is in the next chunk, how large it may be, and how long a batch takes in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pdmuxd.engine.core.latency import LatencyModel
+from pdmuxd.engine.core.types import Observation, PrefillShape, WaitingRequest
+
+FUSED_MARGIN = 0.95
+"""A fused step is planned for this share of the TBT target; no guard covers it."""
+
+BUDGET_LADDER = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
+"""Prompt tokens of a fused step that are considered."""
+
+
+def fused_budget(
+    obs: Observation, batch: tuple[WaitingRequest, ...], latency: LatencyModel, total_sms: int
+) -> tuple[int, float]:
+    """The most prompt tokens whose fused step meets the target, and its seconds; (0, 0) if none.
+
+    What is gone of the running gap is counted. Never more than what waits by the estimate: a prefix that
+    has left the cache since must not make the step longer than planned.
+    """
+    target_s = (obs.tbt_target_s or float("inf")) * FUSED_MARGIN
+    if obs.decode.bs:
+        target_s -= max(0.0, obs.now_s - obs.last_token_s)
+    low, high, step_s, tokens = 0, len(BUDGET_LADDER), 0.0, 0
+    while low < high:
+        middle = (low + high) // 2
+        chunk = PrefillShape.of(chunk_lengths(obs, batch, BUDGET_LADDER[middle]))
+        predicted_s = latency.fused_s(chunk, obs.decode, total_sms)
+        if predicted_s <= target_s:
+            low, step_s, tokens = middle + 1, predicted_s, chunk.new_tokens
+        else:
+            high = middle
+    return tokens, step_s
+
+
+def fused_total_s(
+    obs: Observation, shape: PrefillShape, budget: int, latency: LatencyModel, total_sms: int
+) -> float:
+    """Seconds for a whole batch in fused steps: each chunk reads what came before it, half on average."""
+    new, reused = shape.new_tokens, shape.reused_tokens
+    tokens = min(new, budget)
+    chunk = PrefillShape.of([(tokens, reused + (new - tokens) // 2)])
+    return latency.fused_s(chunk, obs.decode, total_sms) * -(-new // budget)
+
+
+def chunk_lengths(
+    obs: Observation, batch: tuple[WaitingRequest, ...], budget_tokens: int
+) -> Iterator[tuple[int, int]]:
+    """(new, reused) of the requests in the next chunk: the prefill under way first, then `batch` in order."""
+    if obs.prefill is not None:
+        done = obs.prefill.done_tokens
+        for request in obs.prefill.requests:
+            tokens = min(budget_tokens, request.new_tokens - done)
+            if tokens > 0:
+                budget_tokens -= tokens
+                yield tokens, request.reused_tokens + done
+            done = 0
+    for request in batch:
+        tokens = min(budget_tokens, request.new_tokens)
+        if tokens <= 0:
+            return
+        budget_tokens -= tokens
+        yield tokens, request.reused_tokens
