@@ -33,7 +33,8 @@ def installed(tmp_path: Path) -> Path:
     """The unit as an administrator would have it: what it starts exists."""
     text = (FOLDER / "pdmuxd.service").read_text()
     unit = tmp_path / "pdmuxd.service"
-    unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", text, flags=re.MULTILINE))
+    # In quotes, since the folder of this checkout may have a space in its name.
+    unit.write_text(re.sub(r"^ExecStart=\S+", f'ExecStart="{sys.executable}"', text, flags=re.MULTILINE))
     return unit
 
 
