@@ -11,12 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pdmuxd.engine.core.batching import form_prefill_batch, shape_of
+from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.fusing import BUDGET_LADDER, chunk_lengths, fused_budget, fused_total_s
 from pdmuxd.engine.core.partitions import PartitionTable, even_steps
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
 from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
-from pdmuxd.engine.core.policies.layerwise import Plan, Work, decide_split, layers_for, next_work
+from pdmuxd.engine.core.policies.layerwise import (
+    Plan,
+    Work,
+    decide_split,
+    drain_to_preempt,
+    layers_for,
+    new_work,
+    next_work,
+)
 from pdmuxd.engine.core.queueing import OrderedQueue, next_credit, order_by_slack
 from pdmuxd.engine.core.types import (
     Alternative,
@@ -124,7 +132,7 @@ class AutoPolicy(KeepsState):
             credit = next_credit(batch, queue.lost, state.aged_credit_tokens)
             decision = self._start(obs, state, batch)
             state = replace(state, aged_credit_tokens=credit)
-        return (replace(decision, demote=queue.lost) if queue.lost else decision), state
+        return replace(decision, demote=queue.lost), state
 
     def _in_time(self, obs: Observation, queue: OrderedQueue) -> tuple[WaitingRequest, ...]:
         """The next batch: it grows only while none of its members comes too late because of the others."""
@@ -144,9 +152,7 @@ class AutoPolicy(KeepsState):
 
     def _start(self, obs: Observation, state: PolicyState, batch: tuple[WaitingRequest, ...]) -> Decision:
         """Run a new batch fused or split."""
-        shape = shape_of(batch)
-        admit = tuple(request.request_id for request in batch)
-        work = Work(shape=shape, layers_left=self.context.layers, layers_in_flight=0, admit=admit)
+        work = new_work(batch, self.context.layers)
         if not obs.decode.bs:
             return self._layerwise(obs, state, work)
         plan = self.split.best_fit(obs, work, state)
@@ -154,7 +160,7 @@ class AutoPolicy(KeepsState):
         infeasible = plan.reason is Reason.TBT_INFEASIBLE
         budget, step_s = fused_budget(obs, batch, self.context.latency, self.table.rules.total_sms)
         if budget:
-            fused_s = fused_total_s(obs, shape, budget, self.context.latency, self.table.rules.total_sms)
+            fused_s = fused_total_s(obs, work.shape, budget, self.context.latency, self.table.rules.total_sms)
             if infeasible or fused_s <= min(split_s * SPLIT_HANDICAP, FUSED_LIMIT_S):
                 rejected = (Alternative(label="split", predicted_s=split_s),)
                 return self._fused(obs, budget, step_s, batch, rejected=rejected)
@@ -216,7 +222,7 @@ class AutoPolicy(KeepsState):
                 left -= request.new_tokens
                 fitting.append(request)
         decision = self._fused(obs, budget, step_s, tuple(fitting))
-        return replace(decision, demote=queue.lost) if queue.lost else decision, state
+        return replace(decision, demote=queue.lost), state
 
     def _decode_alone(self, obs: Observation) -> Decision:
         """Decode by itself runs as stock SGLang does, its host work overlapped."""
@@ -279,17 +285,5 @@ class AutoPolicy(KeepsState):
         if not lost_already and obs.now_s + new_s + left_s > running.earliest_deadline_s:
             return None
         if running.layers_in_flight:
-            return Decision(
-                mode=Mode.SPLIT,
-                group=obs.group,
-                decode_steps=1 if obs.decode.bs else 0,
-                reason=Reason.PREEMPT_WHEN_DRAINED,
-            )
-        work = Work(
-            shape=shape_of(batch),
-            layers_left=self.context.layers,
-            layers_in_flight=0,
-            admit=(request.request_id,),
-            preempt=True,
-        )
-        return self._layerwise(obs, state, work)
+            return drain_to_preempt(obs)
+        return self._layerwise(obs, state, new_work(batch, self.context.layers, preempt=True))

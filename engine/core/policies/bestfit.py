@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pdmuxd.engine.core.batching import form_prefill_batch, shape_of
+from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.guard import guard_cell
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
@@ -17,7 +17,9 @@ from pdmuxd.engine.core.policies.layerwise import (
     Plan,
     Work,
     decide_split,
+    drain_to_preempt,
     layers_for,
+    new_work,
     next_work,
 )
 from pdmuxd.engine.core.types import (
@@ -69,13 +71,7 @@ class BestFitPolicy(KeepsState):
         layers = self.context.layers
         overtaking = self._preempting_work(obs) if self.options.preemption else None
         if overtaking is not None and obs.prefill is not None and obs.prefill.layers_in_flight:
-            decision = Decision(
-                mode=Mode.SPLIT,
-                group=obs.group,
-                decode_steps=1 if obs.decode.bs else 0,
-                reason=Reason.PREEMPT_WHEN_DRAINED,
-            )
-            return decision, state
+            return drain_to_preempt(obs), state
         decision = decide_split(
             obs,
             self.table,
@@ -152,16 +148,7 @@ class BestFitPolicy(KeepsState):
         else:
             return None
         batch = form_prefill_batch(obs, queue=(request,))
-        if not batch:
-            return None
-        shape = shape_of(batch)
-        return Work(
-            shape=shape,
-            layers_left=self.context.layers,
-            layers_in_flight=0,
-            admit=(batch[0].request_id,),
-            preempt=True,
-        )
+        return new_work(batch, self.context.layers, preempt=True) if batch else None
 
     def prefill_sms(self, obs: Observation) -> int:
         """The SMs that prefill has, or would have in the first split."""

@@ -21,6 +21,7 @@ from pdmuxd.engine.core.types import (
     Observation,
     PrefillShape,
     Reason,
+    WaitingRequest,
 )
 
 ALONE_SLICE_S = 0.2
@@ -73,13 +74,27 @@ def next_work(obs: Observation, layers: int) -> Work | None:
             resume=True,
         )
     batch = form_prefill_batch(obs)
-    if not batch:
-        return None
+    return new_work(batch, layers) if batch else None
+
+
+def new_work(batch: tuple[WaitingRequest, ...], layers: int, *, preempt: bool = False) -> Work:
+    """A batch that is to start, or to overtake the running one."""
     return Work(
         shape=shape_of(batch),
         layers_left=layers,
         layers_in_flight=0,
         admit=tuple(r.request_id for r in batch),
+        preempt=preempt,
+    )
+
+
+def drain_to_preempt(obs: Observation) -> Decision:
+    """Decode goes on and no layer is launched, so that the next safe point is a layer boundary."""
+    return Decision(
+        mode=Mode.SPLIT,
+        group=obs.group,
+        decode_steps=1 if obs.decode.bs else 0,
+        reason=Reason.PREEMPT_WHEN_DRAINED,
     )
 
 
