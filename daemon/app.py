@@ -24,6 +24,7 @@ from pdmuxd.daemon.background import first_to_end, in_background
 from pdmuxd.daemon.events import DirectoryEvents, EngineEvents
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.lock import exclusive
+from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.notify import Notifier
 from pdmuxd.daemon.probes import add_probes
@@ -91,6 +92,7 @@ async def _start(
     control_plane = _open_store(stack, settings, first_run=first_run)
     api_key = first.ensure_tenant(control_plane, loaded) if first_run else None
     admin_token = first.ensure_admin_token(settings.resolved_token_file)
+    hide_secret(admin_token)
 
     snapshot = control_plane.snapshot()
     notifier = stack.enter_context(Notifier.from_environment(os.environ))

@@ -7,7 +7,6 @@ PdmuxdError
 ├── SloError                a latency target outside its range
 ├── TraceError              a trace line that cannot be read; carries file and line number
 ├── EngineError             the engine process misbehaved
-│   ├── EngineUnavailableError   not running, starting, or draining
 │   ├── EngineLostError          died while a request was in flight
 │   └── EngineInvariantError     an internal invariant was broken (a defect; see docs/invariants.md)
 ├── RequestError            a client's request that the data plane refuses; carries its HTTP answer
@@ -52,10 +51,6 @@ class TraceError(PdmuxdError):
 
 class EngineError(PdmuxdError):
     """The engine process misbehaved."""
-
-
-class EngineUnavailableError(EngineError):
-    """The engine is not running, is starting, or is draining."""
 
 
 class EngineLostError(EngineError):
