@@ -1,7 +1,8 @@
 """The contention guard: the worst slowdown of decode beside prefill, per cell of a grid.
 
 Source: MuxWise section 3.3.2. The grid has five axes: new and reused tokens of the prefill, batch size and
-reused tokens of the decode, and the partition group. Tokens are cut at powers of four from 2K.
+reused tokens of the decode, and the partition, here by its decode SMs, so that a cell means the same under
+every policy's table. Tokens are cut at powers of four from 2K.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 
 GuardCell = tuple[int, int, int, int, int]
-"""(group, prefill new, prefill reused, decode batch, decode reused), each a grid index."""
+"""(decode SMs, prefill new, prefill reused, decode batch, decode reused); all but the first a grid index."""
 
 MAX_RATIO = 4.0
 """A slowdown above this is a stall (a throttled or shared GPU), not contention: it is cut here."""
@@ -24,10 +25,10 @@ def token_index(tokens: int) -> int:
     return max(0, (tokens.bit_length() - 10) // 2)
 
 
-def guard_cell(group: int, prefill: PrefillShape, decode: DecodeShape) -> GuardCell:
+def guard_cell(decode_sms: int, prefill: PrefillShape, decode: DecodeShape) -> GuardCell:
     """The cell that a pair of iterations falls into."""
     return (
-        group,
+        decode_sms,
         token_index(prefill.new_tokens),
         token_index(prefill.reused_tokens),
         decode.bs.bit_length(),
@@ -42,19 +43,21 @@ class ContentionGuard:
     default_ratio: float
     """For a cell that nothing is known of. MuxWise saw at most 1.2 on A100 and 1.3 on H100."""
     cells: Mapping[GuardCell, float] = field(default_factory=dict)
+    is_frozen: bool = False
+    """The operator wants it to stay as it is: nothing is learned."""
 
     def __post_init__(self) -> None:
         for ratio in (self.default_ratio, *self.cells.values()):
             if not 1.0 <= ratio <= MAX_RATIO:
                 raise ProfileError(f"guard ratio {ratio} is outside 1 to {MAX_RATIO:g}")
 
-    def ratio(self, group: int, prefill: PrefillShape, decode: DecodeShape) -> float:
-        """The worst slowdown to expect for this pair on this group."""
-        return self.cells.get(guard_cell(group, prefill, decode), self.default_ratio)
+    def ratio(self, decode_sms: int, prefill: PrefillShape, decode: DecodeShape) -> float:
+        """The worst slowdown to expect of decode on so many SMs beside this prefill."""
+        return self.cells.get(guard_cell(decode_sms, prefill, decode), self.default_ratio)
 
     def learned(self, cell: GuardCell, observed_ratio: float) -> ContentionGuard:
         """The guard after one observation: a violation raises its cell at once; nothing else changes."""
         observed = min(observed_ratio, MAX_RATIO)
-        if observed <= self.cells.get(cell, self.default_ratio):
+        if self.is_frozen or observed <= self.cells.get(cell, self.default_ratio):
             return self
         return replace(self, cells={**self.cells, cell: observed})

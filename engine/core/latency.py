@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pdmuxd.engine.core.errors import ProfileError
@@ -26,14 +27,37 @@ class LatencyModel(Protocol):
         """One batch of both."""
 
 
+Curve = tuple[tuple[float, float], ...]
+"""(size, seconds) by growing size: straight between two points, constant beyond the ends; may be empty."""
+
+
+def on_curve(curve: Curve, size: float) -> float:
+    """Seconds at `size`."""
+    if not curve:
+        return 0.0
+    at = bisect_left(curve, (size,))
+    if at == 0:
+        return curve[0][1]
+    if at == len(curve):
+        return curve[-1][1]
+    (left, left_s), (right, right_s) = curve[at - 1], curve[at]
+    return left_s + (right_s - left_s) * (size - left) / (right - left)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillCoefficients:
-    """MuxWise eq. 1: seconds per squared token, per new-by-reused token pair, per new token, and fixed."""
+    """MuxWise eq. 1: seconds per squared token, per new-by-reused token pair, per new token, and fixed.
+
+    The line of new tokens is bent by `curve`: a short prefill takes as long as its launches or its weights
+    take, and a tile of tokens on few SMs takes a whole wave.
+    """
 
     per_new_squared_s: float
     per_new_times_reused_s: float
     per_new_s: float
     fixed_s: float
+    curve: Curve = ()
+    """Over the new tokens of the whole batch."""
 
     def predict_s(self, shape: PrefillShape) -> float:
         """Seconds for the whole batch."""
@@ -42,20 +66,81 @@ class PrefillCoefficients:
             + self.per_new_times_reused_s * shape.sum_new_times_reused
             + self.per_new_s * shape.new_tokens
             + self.fixed_s
+            + on_curve(self.curve, shape.new_tokens)
+        )
+
+    def scaled(self, ratio: float) -> PrefillCoefficients:
+        """The same predictor, `ratio` times slower."""
+        return PrefillCoefficients(
+            per_new_squared_s=self.per_new_squared_s * ratio,
+            per_new_times_reused_s=self.per_new_times_reused_s * ratio,
+            per_new_s=self.per_new_s * ratio,
+            fixed_s=self.fixed_s * ratio,
+            curve=_scaled(self.curve, ratio),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeCoefficients:
-    """MuxWise eq. 2: seconds per reused token, per request of the batch, and fixed."""
+    """MuxWise eq. 2: seconds per reused token, per request of the batch, and fixed.
+
+    The line of requests is bent by `curve`, which is over the batch size that the device really runs.
+    """
 
     per_reused_s: float
     per_request_s: float
     fixed_s: float
+    curve: Curve = ()
 
-    def predict_s(self, shape: DecodeShape) -> float:
-        """Seconds for one step."""
-        return self.per_reused_s * shape.reused_tokens + self.per_request_s * shape.bs + self.fixed_s
+    def predict_s(self, shape: DecodeShape, captured: Sequence[int] = ()) -> float:
+        """Seconds for one step; `captured` are the batch sizes that batches are padded to, if any."""
+        bs = padded_bs(shape.bs, captured)
+        return (
+            self.per_reused_s * shape.reused_tokens
+            + self.per_request_s * bs
+            + self.fixed_s
+            + on_curve(self.curve, bs)
+        )
+
+    def scaled(self, ratio: float) -> DecodeCoefficients:
+        """The same predictor, `ratio` times slower."""
+        return DecodeCoefficients(
+            per_reused_s=self.per_reused_s * ratio,
+            per_request_s=self.per_request_s * ratio,
+            fixed_s=self.fixed_s * ratio,
+            curve=_scaled(self.curve, ratio),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedCoefficients:
+    """A mixed batch: eq. 1 over all its tokens, decode's included, and eq. 2's reading of decode's KV."""
+
+    prefill: PrefillCoefficients
+    per_reused_s: float
+
+    def predict_s(self, prefill: PrefillShape, decode: DecodeShape) -> float:
+        """Seconds for the batch."""
+        p = self.prefill
+        tokens = prefill.new_tokens + decode.bs
+        return (
+            p.per_new_squared_s * prefill.sum_new_squared
+            + p.per_new_times_reused_s * prefill.sum_new_times_reused
+            + p.per_new_s * tokens
+            + p.fixed_s
+            + on_curve(p.curve, tokens)
+            + self.per_reused_s * decode.reused_tokens
+        )
+
+
+def padded_bs(bs: int, captured: Sequence[int]) -> int:
+    """The captured batch size that a batch of `bs` replays; its own if none is large enough."""
+    at = bisect_left(captured, bs)
+    return captured[at] if at < len(captured) else bs
+
+
+def _scaled(curve: Curve, ratio: float) -> Curve:
+    return tuple((size, seconds * ratio) for size, seconds in curve)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +153,9 @@ class SoloRunModel:
     prefill: Mapping[int, PrefillCoefficients]
     decode: Mapping[int, DecodeCoefficients]
     fallback: LatencyModel
+    fused: Mapping[int, FusedCoefficients] = field(default_factory=dict)
+    captured_bs: tuple[int, ...] = ()
+    """Batch sizes with a captured decode graph, growing; empty if decode is not padded."""
 
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         """Source: MuxWise eq. 1."""
@@ -81,20 +169,24 @@ class SoloRunModel:
         fitted = self.prefill.get(sms)
         if fitted is None:
             return self.fallback.request_s(new_tokens, reused_tokens, _positive(sms))
-        return (
+        line_s = (
             fitted.per_new_squared_s * new_tokens + fitted.per_new_times_reused_s * reused_tokens
         ) * new_tokens + (fitted.per_new_s * new_tokens + fitted.fixed_s)
+        return line_s + on_curve(fitted.curve, new_tokens) if fitted.curve else line_s
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Source: MuxWise eq. 2."""
         fitted = self.decode.get(sms)
-        return (
-            fitted.predict_s(shape) if fitted is not None else self.fallback.decode_s(shape, _positive(sms))
-        )
+        if fitted is None:
+            return self.fallback.decode_s(shape, _positive(sms))
+        return fitted.predict_s(shape, self.captured_bs)
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
-        """Mixed batches have no fit: the fallback (a roofline) predicts them."""
-        return self.fallback.fused_s(prefill, decode, sms)
+        """Source: MuxWise eq. 1 and 2 joined. A batch without prompt tokens has no fit."""
+        fitted = self.fused.get(sms) if prefill.new_tokens else None
+        if fitted is None:
+            return self.fallback.fused_s(prefill, decode, sms)
+        return fitted.predict_s(prefill, decode)
 
 
 def _positive(sms: int) -> int:

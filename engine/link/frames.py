@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pdmuxd.engine.core.errors import LinkError
+from pdmuxd.engine.core.errors import LinkError, ProfileError
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, Hello, ToDaemon, ToEngine
 
 _NAME = b"pdmuxd-link/"
@@ -49,7 +49,7 @@ def _decode(frames: Sequence[bytes], decoder: msgspec.msgpack.Decoder[_MessageT]
         raise _mismatch(frames[0][len(_NAME) :].decode("ascii", "replace")[:20])
     try:
         return decoder.decode(frames[1])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ProfileError) as error:
         raise LinkError(f"a link message of {len(frames[1])} bytes cannot be decoded: {error}") from error
 
 

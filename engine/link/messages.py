@@ -1,15 +1,20 @@
 """Messages on the engine link, as msgspec structs.
 
-Engine to daemon: Hello once per connection, then Ack, RequestRecord, IterationRecord, EngineStats.
-Daemon to engine: EngineSettings, StopServing. Telemetry may be dropped when the socket is full; the
-engine counts what it drops and says so in `EngineStats.dropped_records` (invariant 10).
+Engine to daemon: Hello once per connection, then Ack, Measured, RequestRecord, IterationRecord,
+EngineStats. Daemon to engine: EngineSettings, Measure, StopServing. Telemetry may be dropped when the
+socket is full; the engine counts what it drops and says so in `EngineStats.dropped_records`
+(invariant 10).
 """
 
 from __future__ import annotations
 
 import msgspec
 
-LINK_PROTOCOL = 1
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.link.measuring import Measure, Measured
+from pdmuxd.engine.link.predictors import Predictors
+
+LINK_PROTOCOL = 2
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 
 
@@ -30,6 +35,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):
     version: int
     policy: str
     tenants: tuple[TenantSlo, ...]
+    predictors: Predictors | None = None
+    """None: the engine's built-in profile, or the roofline if it has none."""
+    partitions: tuple[tuple[int, int], ...] | None = None
+    """The operator's splits as (prefill_sms, decode_sms), by growing decode SMs; None: each policy's own."""
 
 
 class StopServing(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
@@ -54,6 +63,22 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     profile: str
     profile_provenance: str
     settings_version: int
+    model_shape: ModelShape | None = None
+    model_hash: str = ""
+    """SHA-256 of the model's configuration; a profile is of one."""
+    device_shape: DeviceShape | None = None
+    """What the engine believes of its GPU before anything is measured."""
+    overheads: Overheads | None = None
+    driver: str = ""
+    """The GPU driver's version; empty where there is none."""
+    sglang_version: str = ""
+    kv_capacity_tokens: int = 0
+    max_prefill_tokens: int = 16384
+    max_decode_bs: int = 256
+    captured_decode_bs: tuple[int, ...] = ()
+    """Batch sizes with a captured decode graph, growing; a batch in between is padded up to the next."""
+    can_measure: bool = False
+    """Whether it answers Measure."""
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):
@@ -104,6 +129,20 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     measured_step_s: float
     guard_ratio: float | None
     tbt_slack_s: float | None
+    decode_steps: int = 1
+    """How many decode steps were launched at once; 0 if none."""
+    measured_decode_s: float | None = None
+    """One decode step of a split, as the solo predictor counts it (host work included); None if none ran."""
+    measured_prefill_s: float | None = None
+    """What `prefill_layers` layers took with nothing beside them; None if they ran beside decode or not at
+    all."""
+    predicted_prefill_s: float | None = None
+    """All layers of the batch, alone."""
+    predicted_fused_s: float | None = None
+    prefill_bs: int = 0
+    prefill_reused_tokens: int = 0
+    prefill_sum_new_squared: int = 0
+    prefill_sum_new_times_reused: int = 0
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
@@ -133,7 +172,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     """Share of SM time that prefill work occupied since the last heartbeat."""
     sm_busy_decode_ratio: float
     dropped_records: int
+    profile_id: int = 0
+    """Of the predictors in force; 0 if they are the engine's own."""
 
 
-ToDaemon = Hello | Ack | RequestRecord | IterationRecord | EngineStats
-ToEngine = EngineSettings | StopServing
+ToDaemon = Hello | Ack | Measured | RequestRecord | IterationRecord | EngineStats
+ToEngine = EngineSettings | Measure | StopServing

@@ -87,7 +87,8 @@ class BestFitPolicy(KeepsState):
         """A decode step slower than its bound raises the guard's cell at once (MuxWise 3.3.2)."""
         if not self.options.guard or feedback.mode is not Mode.SPLIT or feedback.predicted_s <= 0.0:
             return state
-        cell = guard_cell(feedback.group, feedback.prefill, feedback.decode)
+        decode_sms = self.table.groups[feedback.group].decode_sms
+        cell = guard_cell(decode_sms, feedback.prefill, feedback.decode)
         guard = state.guard.learned(cell, feedback.measured_s / feedback.predicted_s)
         return state if guard is state.guard else replace(state, guard=guard)
 
@@ -109,7 +110,7 @@ class BestFitPolicy(KeepsState):
         for group in self.table.split_indices:
             decode_sms = self.table.groups[group].decode_sms
             decode_s = latency.decode_s(obs.decode, decode_sms)
-            ratio = state.guard.ratio(group, work.shape, obs.decode) if self.options.guard else 1.0
+            ratio = state.guard.ratio(decode_sms, work.shape, obs.decode) if self.options.guard else 1.0
             worst_s = decode_s * ratio
             shrinks = obs.group in self.table.split_indices and group < obs.group
             if worst_s <= target_s * (SHRINK_MARGIN if shrinks else 1.0):

@@ -44,7 +44,7 @@ class StaticPolicy(KeepsState):
         def plan(work: Work) -> Plan:
             decode_s = latency.decode_s(obs.decode, split.decode_sms)
             prefill_s = latency.prefill_s(work.shape, split.prefill_sms)
-            worst_s = decode_s * state.guard.ratio(1, work.shape, obs.decode)
+            worst_s = decode_s * state.guard.ratio(split.decode_sms, work.shape, obs.decode)
             count = layers_for(worst_s, prefill_s, layers) - work.layers_in_flight
             numbers = DecisionNumbers(
                 predicted_decode_s=decode_s, predicted_prefill_s=prefill_s, tbt_target_s=obs.tbt_target_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pdmuxd.engine.core.errors import ProfileError
-from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
+from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel, on_curve
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
@@ -114,3 +114,24 @@ def test_each_gpu_does_its_share_when_a_model_is_split() -> None:
     batch = PrefillShape.of([(4, 3)])
     reduction_s = 2 * 2 * 1 * (4 * 2 * 2)  # two all-reduces of four tokens, at one FLOP/s
     assert halved.prefill_s(batch, 10) == pytest.approx(whole.prefill_s(batch, 10) / 2 + reduction_s)
+
+
+def test_a_curve_is_straight_between_its_points_and_constant_beyond_when_read() -> None:
+    curve = ((10.0, 1.0), (20.0, 3.0), (40.0, 2.0))
+    sizes = (0.0, 10.0, 15.0, 20.0, 30.0, 40.0, 99.0)
+    assert [on_curve(curve, size) for size in sizes] == [1.0, 1.0, 2.0, 3.0, 2.5, 2.0, 2.0]
+
+
+def test_a_queue_is_ordered_by_the_same_prediction_when_the_line_is_bent() -> None:
+    theta = PrefillCoefficients(
+        per_new_squared_s=1e-9,
+        per_new_times_reused_s=2e-9,
+        per_new_s=1e-5,
+        fixed_s=0.01,
+        curve=((0.0, 0.02), (512.0, 0.0)),
+    )
+    roofline = RooflineModel(model=TOY, device=device(flops=1.0, bytes_per_s=1.0), overheads=NO_OVERHEADS)
+    model = SoloRunModel(prefill={8: theta}, decode={}, fallback=roofline)
+    for new, reused in ((1, 0), (256, 4096), (4096, 100)):
+        one = model.prefill_s(PrefillShape.of([(new, reused)]), 8)
+        assert model.request_s(new, reused, 8) == pytest.approx(one)

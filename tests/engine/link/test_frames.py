@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import typing
 from typing import Any
 
@@ -32,7 +33,12 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         return st.floats(allow_nan=False)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return any_of(hint)
+    if dataclasses.is_dataclass(hint):
+        names = typing.get_type_hints(hint)
+        return st.builds(hint, **{each.name: positive(names[each.name]) for each in dataclasses.fields(hint)})
     arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return st.sampled_from(arguments)
     if typing.get_origin(hint) is tuple:
         if arguments[-1] is Ellipsis:
             return st.lists(of_type(arguments[0]), max_size=3).map(tuple)
@@ -40,6 +46,13 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
     if arguments:
         return st.one_of(*map(of_type, arguments))
     return st.from_type(hint)
+
+
+def positive(hint: Any) -> st.SearchStrategy[Any]:
+    """For values of the core, which refuse what no device or model can have."""
+    if hint is int:
+        return st.integers(min_value=1, max_value=2**63)
+    return st.floats(min_value=1e-9, max_value=1e18) if hint is float else of_type(hint)
 
 
 @given(st.one_of(*(any_of(struct) for struct in TO_DAEMON if struct is not Hello)))
@@ -65,7 +78,7 @@ def test_any_bytes_give_a_message_or_a_link_error_when_decoded(received: list[by
             decode(received)
 
 
-@pytest.mark.parametrize("header", [b"pdmuxd-link/2", b"pdmuxd-link/\xff"])
+@pytest.mark.parametrize("header", [b"pdmuxd-link/1", b"pdmuxd-link/\xff"])
 def test_a_message_is_refused_with_both_versions_when_the_header_has_another_protocol(header: bytes) -> None:
     body = frames.encode(EngineSettings(version=1, policy="muxwise", tenants=()))
     with pytest.raises(LinkError, match=f"link protocol .*, this end {LINK_PROTOCOL}"):
@@ -88,6 +101,16 @@ def test_a_hello_is_refused_with_both_versions_when_it_names_another_protocol() 
     )
     with pytest.raises(LinkError, match=f"link protocol 7, this end {LINK_PROTOCOL}"):
         frames.decode_to_daemon([frames.HEADER, frames.encode(hello)])
+
+
+def test_predictors_of_an_impossible_device_are_a_link_error_when_received() -> None:
+    device = {"name": "d", "total_sms": 0, "min_sms": 8, "multiple_sms": 8}
+    device |= {"flops": 1.0, "bytes_per_s": 1.0, "bandwidth_curvature": 1.0}
+    predictors = {"profile_id": 1, "profile": "p", "provenance": "measured", "solo_run": [], "device": device}
+    settings = {"type": "settings", "version": 1, "policy": "muxwise", "tenants": []}
+    body = msgspec.msgpack.encode({**settings, "predictors": {**predictors, "guard_default_ratio": 1.2}})
+    with pytest.raises(LinkError, match=r"device\.total_sms"):
+        frames.decode_to_engine([frames.HEADER, body])
 
 
 def test_a_message_of_the_other_direction_is_refused_when_received() -> None:

@@ -1,0 +1,42 @@
+"""Measuring: the daemon asks an idle engine to run one point, and the engine says how long it took."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+MeasureMode = Literal["prefill", "decode", "beside", "fused"]
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True, tag="measure"):
+    """Run one batch, or a pair of them, `repeats` times. Answered by one Measured of the same `point_id`.
+
+    `prefill`: all layers of a prefill alone on `prefill_sms`. `decode`: decode steps alone on `decode_sms`.
+    `beside`: decode steps on `decode_sms` while the prefill runs on `prefill_sms`, which together are a
+    group of the engine's table. `fused`: one mixed batch on `prefill_sms`, which is `decode_sms`.
+    """
+
+    point_id: int
+    mode: MeasureMode
+    prefill_sms: int
+    """0 if nothing is prefilled."""
+    decode_sms: int
+    """0 if nothing decodes."""
+    prefill: tuple[tuple[int, int], ...]
+    """(new_tokens, reused_tokens) per request."""
+    decode: tuple[int, ...]
+    """Context tokens per decoding request."""
+    repeats: int
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
+    """What a Measure found, or in `error` why it found nothing: the engine measures only while idle."""
+
+    point_id: int
+    prefill_s: tuple[float, ...] = ()
+    """Whole prefills, one per repeat; in mode `beside` slowed by decode."""
+    decode_s: tuple[float, ...] = ()
+    """Decode steps, host work included. `beside`: only those with the prefill running from their start to
+    their end. `fused`: the mixed batches."""
+    error: str | None = None

@@ -1,0 +1,96 @@
+"""What policies believe of a model on a GPU, as it travels from the daemon's store to the engine."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pdmuxd.engine.core.guard import ContentionGuard, GuardCell
+from pdmuxd.engine.core.latency import (
+    DecodeCoefficients,
+    FusedCoefficients,
+    PrefillCoefficients,
+    SoloRunModel,
+)
+from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+
+
+class SoloRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The fitted predictors of one SM count; None where nothing was measured."""
+
+    sms: int
+    prefill: PrefillCoefficients | None = None
+    decode: DecodeCoefficients | None = None
+    fused: FusedCoefficients | None = None
+
+
+class Correction(msgspec.Struct, frozen=True, kw_only=True):
+    """How much slower than fitted work has lately been on so many SMs."""
+
+    sms: int
+    prefill_ratio: float = 1.0
+    decode_ratio: float = 1.0
+
+
+class Predictors(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile in force: the store's version of it, with everything that was learned since."""
+
+    profile_id: int
+    profile: str
+    provenance: str
+    solo_run: tuple[SoloRun, ...]
+    guard_default_ratio: float
+    guard_cells: tuple[tuple[GuardCell, float], ...] = ()
+    guard_frozen: bool = False
+    corrections: tuple[Correction, ...] = ()
+    captured_decode_bs: tuple[int, ...] = ()
+    device: DeviceShape | None = None
+    """As measured; for SM counts and batches that have no fit. None: what the engine believes."""
+    overheads: Overheads | None = None
+
+
+def latency_model(
+    predictors: Predictors,
+    *,
+    model: ModelShape,
+    device: DeviceShape,
+    overheads: Overheads,
+    tensor_parallel: TensorParallel = SINGLE_GPU,
+) -> SoloRunModel:
+    """What policies predict with: the fits as corrected, and behind them a roofline.
+
+    `device` and `overheads` are used where the profile has none of its own.
+    """
+    fallback = RooflineModel(
+        model=model,
+        device=predictors.device or device,
+        overheads=predictors.overheads or overheads,
+        tensor_parallel=tensor_parallel,
+    )
+    by_sms = {each.sms: each for each in predictors.corrections}
+    none = Correction(sms=0)
+    prefill, decode, fused = {}, {}, {}
+    for fit in predictors.solo_run:
+        correction = by_sms.get(fit.sms, none)
+        if fit.prefill is not None:
+            prefill[fit.sms] = fit.prefill.scaled(correction.prefill_ratio)
+        if fit.decode is not None:
+            decode[fit.sms] = fit.decode.scaled(correction.decode_ratio)
+        if fit.fused is not None:
+            fused[fit.sms] = fit.fused
+    return SoloRunModel(
+        prefill=prefill,
+        decode=decode,
+        fused=fused,
+        fallback=fallback,
+        captured_bs=predictors.captured_decode_bs,
+    )
+
+
+def contention_guard(predictors: Predictors) -> ContentionGuard:
+    """The guard as stored. Raises: ProfileError for a ratio out of range."""
+    return ContentionGuard(
+        default_ratio=predictors.guard_default_ratio,
+        cells=dict(predictors.guard_cells),
+        is_frozen=predictors.guard_frozen,
+    )
