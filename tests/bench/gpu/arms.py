@@ -1,0 +1,108 @@
+"""What is compared: ways to run one engine, each a command line.
+
+stock            SGLang as it comes: chunks of 8,192 tokens, overlap scheduling
+chunk-N          its mixed chunked prefill with a budget of N tokens
+pdmux            its own --enable-pdmux
+ours:POLICY      pdmuxd's engine under a policy of the core: auto, muxwise, static:96,36, chunked:512 ...
+emulator:POLICY  pdmuxd's emulated engine, to try these scripts without SGLang
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HOST = "127.0.0.1"
+STUB = Path(__file__).parents[2] / "sglang" / "stub"
+"""What SGLang's CPU path needs of vLLM."""
+GPU_FLAGS = (
+    *("--load-format", "dummy", "--sampling-backend", "pytorch", "--grammar-backend", "none"),
+    *("--cuda-graph-max-bs-decode", "128", "--incremental-streaming-output"),
+)
+CPU_FLAGS = (
+    *("--load-format", "dummy", "--device", "cpu", "--attention-backend", "torch_native"),
+    *("--mem-fraction-static", "0.1", "--max-total-tokens", "65536", "--incremental-streaming-output"),
+)
+"""To try the scripts on a machine without a GPU, with the `tiny` shape."""
+STATICS = ("ours:static:112,20", "ours:static:96,36", "ours:static:80,52")
+RIVALS = ("stock", "chunk-256", "chunk-512", "chunk-1024", "chunk-2048", "pdmux", *STATICS)
+ALL = (*RIVALS, "ours:auto", "ours:muxwise")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One way to run the engine."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        kind = self.name.partition(":")[0]
+        if kind not in {"stock", "pdmux", "ours", "emulator"} and not self._chunk().isdigit():
+            raise SystemExit(f"{self.name!r}: an arm is one of\n{__doc__}")
+
+    @property
+    def policy(self) -> str | None:
+        """The policy that the link sets; None where there is no link."""
+        kind, _, policy = self.name.partition(":")
+        return policy or "auto" if kind in {"ours", "emulator"} else None
+
+    @property
+    def server(self) -> str:
+        """Arms of one server need no restart between them: the policy is changed over the link."""
+        return self.name.partition(":")[0]
+
+    def _chunk(self) -> str:
+        return self.name.removeprefix("chunk-") if self.name.startswith("chunk-") else ""
+
+    def command(
+        self, *, model: Path, port: int, link: str | None, tp_size: int, cpu: bool, extra: Sequence[str]
+    ) -> list[str]:
+        """The server's command line."""
+        python = [sys.executable, "-P", "-m"]
+        where = ["--host", HOST, "--port", str(port)]
+        if self.server == "emulator":
+            profile = "h200-codellama-34b" if "34b" in model.name else "h200-llama-8b"
+            return [
+                *python,
+                "pdmuxd.engine.emulator.server",
+                *where,
+                "--link",
+                str(link),
+                "--profile",
+                profile,
+            ]
+        flags = [*(CPU_FLAGS if cpu else GPU_FLAGS), *extra]
+        if self.server == "ours":
+            own = ["--link", str(link), "--policy", str(self.policy), "--model", str(model)]
+            own += ["--tp-size", str(tp_size), "--served-model", model.name]
+            return [*python, "pdmuxd.engine.sglang", *where, *own, "--", *flags]
+        if self._chunk():
+            flags += ["--chunked-prefill-size", self._chunk(), "--enable-mixed-chunk"]
+        elif self.server == "pdmux":
+            flags += ["--enable-pdmux", "--chunked-prefill-size", "-1", "--disable-overlap-schedule"]
+        model_flags = ["--model-path", str(model), "--tp-size", str(tp_size)]
+        return [*python, "sglang.launch_server", *where, *model_flags, *flags]
+
+    def environment(self, *, cpu: bool) -> dict[str, str]:
+        """The server's environment; stock arms run without any plugin."""
+        own = {"PYTHONUNBUFFERED": "1"}
+        if self.policy is None:
+            own["SGLANG_PLUGINS"] = "none"
+        if cpu:
+            own["PYTHONPATH"] = os.pathsep.join((str(STUB), os.environ.get("PYTHONPATH", "")))
+        return os.environ | own
+
+
+def parse(names: str) -> list[Arm]:
+    """Read a comma-separated list of arms, or `rivals`, `statics`, `all`; static splits keep their comma."""
+    groups = {"all": ALL, "rivals": RIVALS, "statics": STATICS}
+    chosen: list[str] = []
+    for word in names.split(","):
+        if word.isdigit() and chosen:
+            chosen[-1] += f",{word}"
+        else:
+            chosen.extend(groups.get(word, (word,)))
+    return [Arm(name=name) for name in chosen]

@@ -1,0 +1,106 @@
+"""The daemon's end of the link, for arms with a policy: sets policy and targets, counts what is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from statistics import quantiles
+from typing import Any
+
+from workload import TTFT_FLOOR_S, TTFT_PER_1K_S
+
+from pdmuxd.engine.core.errors import LinkError
+from pdmuxd.engine.link.messages import Ack, EngineSettings, EngineStats, Hello, IterationRecord, TenantSlo
+from pdmuxd.engine.link.socket import DaemonEnd
+
+_ACK_S = 5.0
+_KEPT = 50_000
+
+
+class Link:
+    """One engine's reports between two calls of `reset`."""
+
+    def __init__(self, end: DaemonEnd) -> None:
+        self._end = end
+        self._version = 0
+        self._greeted = asyncio.Event()
+        self._acks: asyncio.Queue[Ack] = asyncio.Queue()
+        self.hello: Hello | None = None
+        self.stats: EngineStats | None = None
+        self._before: EngineStats | None = None
+        self._modes: Counter[str] = Counter()
+        self._ratios: list[float] = []
+
+    async def read(self) -> None:
+        """Take messages until cancelled."""
+        while True:
+            try:
+                message = await self._end.receive()
+            except LinkError as error:
+                print(f"warning: link: {error}", flush=True)
+                continue
+            match message:
+                case Hello():
+                    self.hello = message
+                    self._greeted.set()
+                case Ack():
+                    self._acks.put_nowait(message)
+                case EngineStats():
+                    self.stats = message
+                case IterationRecord():
+                    self._modes[
+                        f"{message.mode}/{message.reason}/{message.prefill_sms},{message.decode_sms}"
+                    ] += 1
+                    if message.predicted_decode_s and len(self._ratios) < _KEPT:
+                        self._ratios.append(message.measured_step_s / message.predicted_decode_s)
+
+    async def set(self, *, policy: str, tbt_ms: float) -> None:
+        """Bring a policy and targets into force. Raises: LinkError if the engine refuses or is silent."""
+        await asyncio.wait_for(self._greeted.wait(), _ACK_S)
+        self._version += 1
+        common = {"tbt_s": tbt_ms / 1e3, "attainment_ratio": 0.99, "slo_version": self._version}
+        tenants = (
+            TenantSlo(tenant="floor", ttft_fixed_s=TTFT_FLOOR_S, ttft_per_1k_new_tokens_s=0.0, **common),
+            TenantSlo(tenant="slope", ttft_fixed_s=0.001, ttft_per_1k_new_tokens_s=TTFT_PER_1K_S, **common),
+        )
+        await self._end.send(EngineSettings(version=self._version, policy=policy, tenants=tenants))
+        while True:
+            ack = await asyncio.wait_for(self._acks.get(), _ACK_S)
+            if ack.version == self._version:
+                break
+        if ack.error is not None:
+            raise LinkError(f"the engine refused {policy}: {ack.error}")
+
+    def reset(self) -> None:
+        """Count from here on."""
+        self._before = self.stats
+        self._modes.clear()
+        self._ratios.clear()
+
+    def report(self) -> dict[str, Any]:
+        """What was counted since `reset`."""
+        report: dict[str, Any] = {"steps": dict(self._modes.most_common(40))}
+        if len(self._ratios) > 1:
+            cuts = quantiles(self._ratios, n=100)
+            report["step_over_predicted"] = {q: round(cuts[q - 1], 3) for q in (1, 10, 50, 90, 99)}
+        if self.stats is not None:
+            for name in ("steps", "switches", "preemptions", "retractions", "dropped_records"):
+                before = getattr(self._before, name) if self._before is not None else 0
+                report[f"{name}_total"] = getattr(self.stats, name) - before
+        return report
+
+
+@contextlib.asynccontextmanager
+async def listening(address: str) -> AsyncIterator[Link]:
+    """A link that reads until the block ends."""
+    end = DaemonEnd(address)
+    link = Link(end)
+    task = asyncio.create_task(link.read())
+    try:
+        yield link
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        end.close()

@@ -1,0 +1,75 @@
+"""A server process of one arm: started, waited for, and ended with everything it started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from asyncio.subprocess import STDOUT, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+from arms import HOST, Arm
+
+_END_S = 15.0
+
+
+class ServerError(Exception):
+    """The server does not come up; the text ends with its last words."""
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server((HOST, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def running(
+    arm: Arm, *, command: list[str], environment: dict[str, str], port: int, log: Path, start_s: float
+) -> AsyncIterator[str]:
+    """Run a server; yields its address once /health answers 200. Raises: ServerError."""
+    began_s = time.monotonic()
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=environment, stdout=file, stderr=STDOUT, start_new_session=True
+        )
+    try:
+        base_url = f"http://{HOST}:{port}"
+        await _healthy(base_url, process, log, start_s)
+        print(f"  {arm.name} serves after {time.monotonic() - began_s:.0f} s", flush=True)
+        yield base_url
+    finally:
+        await _end(process)
+
+
+async def _healthy(base_url: str, process: Process, log: Path, start_s: float) -> None:
+    end_s = time.monotonic() + start_s
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+        while time.monotonic() < end_s:
+            if process.returncode is not None:
+                raise ServerError(f"exited with {process.returncode}: {_last_words(log)}")
+            with contextlib.suppress(aiohttp.ClientError, OSError):
+                async with session.get(f"{base_url}/health") as response:
+                    if response.status == 200:
+                        return
+            await asyncio.sleep(0.3)
+    raise ServerError(f"not healthy within {start_s:.0f} s: {_last_words(log)}")
+
+
+async def _end(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _END_S)
+        # Also what outlives its leader: the GPU's memory must be free for the next arm.
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _last_words(log: Path) -> str:
+    return " | ".join(log.read_text(errors="replace").splitlines()[-6:])[-1500:]
