@@ -1,0 +1,50 @@
+"""What the launcher tells the plugin, through environment variables: SGLang's processes inherit them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.errors import SettingsError
+
+POLICY = "PDMUXD_POLICY"
+"""The scheduling policy to start with; the plugin does nothing in a server where it is not set."""
+LINK = "PDMUXD_LINK"
+"""The daemon's link, `ipc://PATH`; empty to serve alone."""
+PARTITIONS = "PDMUXD_PARTITIONS"
+"""Splits to make streams for, `112,20;96,36`; empty for steps of 16 SMs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginEnvironment:
+    """The variables, parsed."""
+
+    policy: str
+    link: str | None
+    partitions: tuple[tuple[int, int], ...] | None
+
+
+def read_environment(environ: Mapping[str, str]) -> PluginEnvironment | None:
+    """None in a server that pdmuxd did not start. Raises: SettingsError naming the variable."""
+    policy = environ.get(POLICY)
+    if not policy:
+        return None
+    return PluginEnvironment(
+        policy=policy,
+        link=environ.get(LINK) or None,
+        partitions=_partitions(environ.get(PARTITIONS, "")),
+    )
+
+
+def _partitions(text: str) -> tuple[tuple[int, int], ...] | None:
+    if not text:
+        return None
+    pairs: list[tuple[int, int]] = []
+    for part in text.split(";"):
+        sizes = part.split(",")
+        if len(sizes) != 2 or not all(size.strip().isdecimal() for size in sizes):
+            raise SettingsError(
+                f"{PARTITIONS}: {part!r} is not a split; give prefill SMs and decode SMs, e.g. 112,20;96,36"
+            )
+        pairs.append((int(sizes[0]), int(sizes[1])))
+    return tuple(pairs)

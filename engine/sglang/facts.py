@@ -1,0 +1,128 @@
+"""What the engine is: the model's shape, the GPU, its limits; fixed before serving starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.core.policies.base import PolicyContext
+from pdmuxd.engine.core.roofline import RooflineModel
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.types import EngineLimits
+from pdmuxd.engine.link.messages import LINK_PROTOCOL, Hello
+from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
+
+DEFAULT_GUARD_RATIO = 1.3
+"""The largest slowdown of decode beside prefill that MuxWise 3.3.2 saw on H100."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineFacts:
+    """All that policies and the daemon are told of the engine."""
+
+    pid: int
+    model_name: str
+    model: ModelShape
+    model_hash: str
+    device: DeviceShape
+    overheads: Overheads
+    tensor_parallel: TensorParallel
+    table: PartitionTable
+    """The groups whose streams were made, with the SMs that they really got."""
+    limits: EngineLimits
+    kv_capacity_tokens: int
+    captured_decode_bs: tuple[int, ...]
+    driver: str
+    sglang_version: str
+    can_measure: bool
+
+    def context(self, predictors: Predictors | None) -> PolicyContext:
+        """What policies are built from; without predictors, the roofline (DuetServe 4.1).
+
+        Raises: ProfileError for predictors that contradict themselves.
+        """
+        if predictors is None:
+            return PolicyContext(
+                rules=self.table.rules,
+                layers=self.model.layers,
+                latency=RooflineModel(
+                    model=self.model,
+                    device=self.device,
+                    overheads=self.overheads,
+                    tensor_parallel=self.tensor_parallel,
+                ),
+                guard=ContentionGuard(default_ratio=DEFAULT_GUARD_RATIO),
+            )
+        return PolicyContext(
+            rules=self.table.rules,
+            layers=self.model.layers,
+            latency=latency_model(
+                predictors,
+                model=self.model,
+                device=self.device,
+                overheads=self.overheads,
+                tensor_parallel=self.tensor_parallel,
+            ),
+            guard=contention_guard(predictors),
+        )
+
+    def hello(self, *, version: str, settings_version: int) -> Hello:
+        """How the engine introduces itself."""
+        return Hello(
+            protocol=LINK_PROTOCOL,
+            engine="sglang",
+            engine_version=version,
+            pid=self.pid,
+            model=self.model_name,
+            device=self.device.name,
+            total_sms=self.device.total_sms,
+            partitions=tuple((group.prefill_sms, group.decode_sms) for group in self.table.groups),
+            profile="roofline",
+            profile_provenance="derived: roofline of the model's shape and the GPU's data sheet",
+            settings_version=settings_version,
+            model_shape=self.model,
+            model_hash=self.model_hash,
+            device_shape=self.device,
+            overheads=self.overheads,
+            driver=self.driver,
+            sglang_version=self.sglang_version,
+            kv_capacity_tokens=self.kv_capacity_tokens,
+            max_prefill_tokens=self.limits.max_prefill_tokens,
+            max_decode_bs=self.limits.max_decode_bs,
+            captured_decode_bs=self.captured_decode_bs,
+            can_measure=self.can_measure,
+        )
+
+
+def planning_context(rules: SmRules) -> PolicyContext:
+    """Enough of a context to ask a policy for its partition table, before the model is loaded."""
+    shape = DeviceShape(
+        name="any",
+        total_sms=rules.total_sms,
+        min_sms=rules.min_sms,
+        multiple_sms=rules.multiple_sms,
+        flops=1e15,
+        bytes_per_s=1e12,
+        bandwidth_curvature=4.5,
+    )
+    model = ModelShape(
+        name="any",
+        layers=1,
+        hidden=1,
+        intermediate=1,
+        heads=1,
+        kv_heads=1,
+        head_dim=1,
+        vocab=1,
+        max_context_tokens=1,
+    )
+    overheads = Overheads(
+        graph_launch_s=0.0, layer_launch_s=0.0, host_step_s=0.0, layer_fixed_s=0.0, switch_s=0.0
+    )
+    return PolicyContext(
+        rules=rules,
+        layers=1,
+        latency=RooflineModel(model=model, device=shape, overheads=overheads),
+        guard=ContentionGuard(default_ratio=1.0),
+    )

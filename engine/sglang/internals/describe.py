@@ -1,0 +1,117 @@
+"""The model and the GPU that a scheduler process serves, in the core's terms."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.types import EngineLimits
+from pdmuxd.engine.sglang.facts import EngineFacts
+from pdmuxd.engine.sglang.internals.contract import check_version
+from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
+
+_SM_RULES = {6: (1, 1), 7: (2, 2), 8: (4, 2), 9: (8, 8)}
+"""Compute capability to (fewest SMs of a green context, step): CUDA programming guide, green contexts."""
+_DATA_SHEET = {"H200": (989e12, 4.8e12), "H100": (989e12, 3.35e12), "A100": (312e12, 2.039e12)}
+"""Dense bf16 FLOP/s and HBM bytes/s (NVIDIA's data sheets)."""
+_COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.70, 0.85
+"""Of the data sheet's peak, what large matrix products and streaming reads achieve."""
+_OVERHEADS = Overheads(
+    graph_launch_s=0.0001,
+    layer_launch_s=0.0004,
+    host_step_s=0.0002,
+    layer_fixed_s=0.00002,
+    switch_s=0.00005,
+)
+"""Before anything is measured: steps are launched ahead, so the host's part hardly shows."""
+
+
+def sm_rules(gpu: int) -> SmRules:
+    """What the driver allows on this device; the stand-in's on a CPU."""
+    if not torch.cuda.is_available():
+        return SmRules(total_sms=TOTAL_SMS)
+    properties = torch.cuda.get_device_properties(gpu)
+    low, step = _SM_RULES.get(properties.major, (8, 8))
+    return SmRules(total_sms=properties.multi_processor_count, min_sms=low, multiple_sms=step)
+
+
+def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
+    """Everything fixed about a scheduler that is ready to serve."""
+    config = scheduler.model_config.hf_config
+    text = getattr(config, "text_config", config)
+    runner = scheduler.tp_worker.model_runner
+    graphs = getattr(runner, "decode_cuda_graph_runner", None)
+    captured = tuple(sorted(getattr(graphs, "capture_bs", ()) or ()))
+    return EngineFacts(
+        pid=os.getpid(),
+        model_name=str(scheduler.server_args.served_model_name),
+        model=_model_shape(text, str(scheduler.server_args.served_model_name)),
+        model_hash=_model_hash(config),
+        device=_device_shape(runner, table.rules),
+        overheads=_OVERHEADS,
+        tensor_parallel=TensorParallel(gpus=int(scheduler.tp_size)),
+        table=table,
+        limits=EngineLimits(
+            max_prefill_tokens=int(scheduler.max_prefill_tokens),
+            max_decode_bs=int(scheduler.max_running_requests),
+        ),
+        kv_capacity_tokens=int(scheduler.max_total_num_tokens),
+        captured_decode_bs=captured,
+        driver=_driver(),
+        sglang_version=check_version(),
+        can_measure=False,
+    )
+
+
+def _model_shape(config: Any, name: str) -> ModelShape:
+    heads = int(config.num_attention_heads)
+    hidden = int(config.hidden_size)
+    dtype = getattr(config, "torch_dtype", None) or getattr(config, "dtype", None)
+    return ModelShape(
+        name=name,
+        layers=int(config.num_hidden_layers),
+        hidden=hidden,
+        intermediate=int(getattr(config, "intermediate_size", 4 * hidden)),
+        heads=heads,
+        kv_heads=int(getattr(config, "num_key_value_heads", heads) or heads),
+        head_dim=int(getattr(config, "head_dim", None) or hidden // heads),
+        vocab=int(config.vocab_size),
+        max_context_tokens=int(getattr(config, "max_position_embeddings", 32768)),
+        bytes_per_value=4 if "32" in str(dtype) and "b" not in str(dtype).rpartition(".")[2] else 2,
+    )
+
+
+def _model_hash(config: Any) -> str:
+    """Of the configuration without the places it came from."""
+    fields = {k: v for k, v in config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _device_shape(runner: Any, rules: SmRules) -> DeviceShape:
+    name = "CPU stand-in of an NVIDIA H200"
+    if torch.cuda.is_available():
+        name = torch.cuda.get_device_name(runner.gpu_id)
+    flops, bytes_per_s = next((v for k, v in _DATA_SHEET.items() if k in name), _DATA_SHEET["A100"])
+    return DeviceShape(
+        name=name,
+        total_sms=rules.total_sms,
+        min_sms=rules.min_sms,
+        multiple_sms=rules.multiple_sms,
+        flops=_COMPUTE_SHARE * flops,
+        bytes_per_s=_BANDWIDTH_SHARE * bytes_per_s,
+        bandwidth_curvature=4.5,
+    )
+
+
+def _driver() -> str:
+    try:
+        return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").partition("\n")[0].strip()
+    except OSError:
+        return ""

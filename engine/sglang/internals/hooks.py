@@ -1,0 +1,140 @@
+"""The hooks: SGLang makes our streams, runs our loop, and knows of the prefill that the loop has in flight.
+
+A hook that SGLang fails to apply is only logged there; `_verify` stops the server instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import torch
+from sglang.srt.multiplex import pdmux_context
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.link.socket import EngineEnd
+from pdmuxd.engine.sglang.environment import PluginEnvironment
+from pdmuxd.engine.sglang.internals import describe
+from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
+from pdmuxd.engine.sglang.loop import EngineLoop
+from pdmuxd.engine.sglang.reporting import Reporter
+from pdmuxd.engine.sglang.steering import Steering
+from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.sglang.streams.cpu import CpuStreams
+from pdmuxd.engine.sglang.tables import make_table
+
+_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Process:
+    """What this process has made so far."""
+
+    environment: PluginEnvironment
+    table: PartitionTable | None = None
+    streams: DeviceStreams | None = None
+    loop: EngineLoop | None = None
+
+
+def register_hooks(environment: PluginEnvironment) -> None:
+    """Tell SGLang what to call. Raises: SettingsError, PolicyError."""
+    process = _Process(environment=environment)
+    hooks: dict[str, tuple[Callable[..., Any], HookType]] = {
+        "sglang.srt.multiplex.pdmux_context.initialize_stream_groups": (
+            lambda gpu_id, config: _make_streams(process, gpu_id),  # noqa: ARG005 - SGLang's signature
+            HookType.REPLACE,
+        ),
+        "sglang.srt.multiplex.multiplexing_mixin.SchedulerMultiplexMixin.event_loop_pdmux": (
+            lambda scheduler: _run(process, scheduler, tuple(hooks)),
+            HookType.REPLACE,
+        ),
+        f"{_SCHEDULER}.is_fully_idle": (
+            lambda original, *a, **k: original(*a, **k) and not _is_busy(process),
+            HookType.AROUND,
+        ),
+        f"{_SCHEDULER}._collect_inflight_batches": (
+            lambda batches, *_a, **_k: [*batches, *_prefills(process)],
+            HookType.AFTER,
+        ),
+        f"{_SCHEDULER}.pause_generation": (
+            lambda original, *a, **k: _drained(process, original, *a, **k),
+            HookType.AROUND,
+        ),
+    }
+    for target, (hook, kind) in hooks.items():
+        HookRegistry.register(target, hook, kind)
+
+
+def _make_streams(process: _Process, gpu: int) -> None:
+    """In place of SGLang's own; its decode graphs and attention backends are made per group of these."""
+    table = make_table(describe.sm_rules(gpu), process.environment)
+    streams = _streams(table, gpu)
+    process.table, process.streams = table, streams
+    pdmux_context.STREAM_GROUPS = [(group.prefill, group.decode) for group in streams.groups]
+    pdmux_context.SM_COUNTS = [(group.prefill_sms, group.decode_sms) for group in streams.groups]
+    pdmux_context.set_current_stream_idx(0)
+
+
+def _streams(table: PartitionTable, gpu: int) -> DeviceStreams:
+    if not torch.cuda.is_available():
+        return CpuStreams(table)
+    from pdmuxd.engine.sglang.streams.cuda import CudaStreams
+
+    return CudaStreams(table, gpu)
+
+
+def _run(process: _Process, scheduler: Any, targets: tuple[str, ...]) -> None:
+    """SGLang's event loop is this one."""
+    _verify(targets)
+    if process.table is None or process.streams is None:
+        raise EngineError("SGLang did not ask the plugin for streams; start it with --enable-pdmux")
+    with torch.inference_mode():
+        loop = _build(process.environment, process.table, process.streams, scheduler)
+        process.loop = loop
+        _log.info("pdmuxd: policy %s on partitions %s", loop.steering.policy.name, pdmux_context.SM_COUNTS)
+        loop.run()
+
+
+def _build(
+    environment: PluginEnvironment, table: PartitionTable, streams: DeviceStreams, scheduler: Any
+) -> EngineLoop:
+    port = SchedulerPort(scheduler, streams)
+    facts = describe.facts(scheduler, table)
+    link = None
+    if environment.link is not None and port.is_first_rank:
+        link = EngineEnd(environment.link)
+        link.send(facts.hello(version=metadata.version("pdmuxd"), settings_version=0))
+    return EngineLoop(
+        port=port,
+        streams=streams,
+        facts=facts,
+        steering=Steering(facts, environment.policy),
+        reporter=Reporter(link),
+    )
+
+
+def _verify(targets: tuple[str, ...]) -> None:
+    missing = [target for target in targets if target not in HookRegistry._patched]
+    if missing:
+        raise EngineError(f"SGLang did not apply the hook on {missing[0]}; see its log")
+
+
+def _is_busy(process: _Process) -> bool:
+    return process.loop is not None and process.loop.is_busy
+
+
+def _prefills(process: _Process) -> list[Any]:
+    """SGLang aborts requests in the batches it knows to be in flight."""
+    return [] if process.loop is None else [batch.batch for batch in process.loop.stage.members()]
+
+
+def _drained(process: _Process, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if process.loop is not None:
+        process.loop.drain()
+    return original(*args, **kwargs)

@@ -1,0 +1,174 @@
+"""The layer-wise prefill on the device: one batch that runs, at most one set aside (invariant 3)."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.types import PrefillMode, PrefillShape, PrefillView, WaitingRequest
+from pdmuxd.engine.sglang.port import EnginePort
+from pdmuxd.engine.sglang.streams.base import DeviceStreams
+
+
+@dataclass(slots=True, eq=False)
+class Quantum:
+    """Layers that were launched together."""
+
+    layers: int
+    sms: int
+    turn: int
+    start: Any
+    end: Any
+
+
+@dataclass(slots=True, eq=False)
+class LayerwiseBatch:
+    """A prefill batch, SGLang's and ours."""
+
+    batch_id: int
+    batch: Any
+    entries: tuple[WaitingRequest, ...]
+    shape: PrefillShape
+    started_s: float
+    layers_launched: int = 0
+    was_preempted: bool = False
+    quanta: deque[Quantum] = field(default_factory=deque)
+    """Launched and not seen finished, oldest first."""
+    device_s: float = 0.0
+    """Device time of the quanta seen finished."""
+    result: Any = None
+    end: Any = None
+    """Of the last quantum launched."""
+    sms: int = 0
+    """Of the last quantum launched."""
+    ran_alone: bool = True
+    """Whether all quanta ran on the same SMs with nothing beside them."""
+    predicted_s: float | None = None
+    """All layers, alone, as predicted when its first layers were launched."""
+
+    @property
+    def layers_in_flight(self) -> int:
+        """Layers launched and not seen finished."""
+        return sum(quantum.layers for quantum in self.quanta)
+
+
+class PrefillStage:
+    """Starts, sets aside, resumes and launches prefill batches."""
+
+    def __init__(self, port: EnginePort, streams: DeviceStreams) -> None:
+        self._port = port
+        self._streams = streams
+        self._ids = count(1)
+        self.running: LayerwiseBatch | None = None
+        self.preempted: LayerwiseBatch | None = None
+        self.busy_sm_s = 0.0
+        """SM-seconds of the quanta seen finished."""
+
+    def members(self) -> list[LayerwiseBatch]:
+        """The batches that hold KV."""
+        return [batch for batch in (self.running, self.preempted) if batch is not None]
+
+    def start(self, batch: Any, entries: tuple[WaitingRequest, ...], now_s: float) -> None:
+        """A batch was formed. Raises: EngineInvariantError if another runs."""
+        if self.running is not None:
+            raise EngineInvariantError("a prefill was started while another runs")
+        shape = PrefillShape.of((entry.new_tokens, entry.reused_tokens) for entry in entries)
+        self.running = LayerwiseBatch(
+            batch_id=next(self._ids), batch=batch, entries=entries, shape=shape, started_s=now_s
+        )
+
+    def preempt(self) -> None:
+        """Set the running batch aside, once (invariant 3)."""
+        if self.running is None or self.preempted is not None or self.running.was_preempted:
+            raise EngineInvariantError("a prefill cannot be preempted now")
+        self.running.was_preempted = True
+        self.preempted, self.running = self.running, None
+
+    def resume(self) -> None:
+        """Take the set-aside batch up again."""
+        if self.preempted is None or self.running is not None:
+            raise EngineInvariantError("there is no prefill to resume, or another runs")
+        self.running, self.preempted = self.preempted, None
+
+    def launch(
+        self, layers: int, sms: int, turn: int, *, alone: bool = False, predicted_s: float | None = None
+    ) -> None:
+        """Launch layers of the running batch behind what it has in flight."""
+        batch = self.running
+        if batch is None or batch.layers_launched + layers > self._port.layers:
+            raise EngineInvariantError("prefill layers were launched without a batch, or beyond its last")
+        start, end, result = self._port.launch_layers(batch.batch, layers)
+        batch.quanta.append(Quantum(layers=layers, sms=sms, turn=turn, start=start, end=end))
+        batch.layers_launched += layers
+        batch.result, batch.end = result, end
+        batch.ran_alone = batch.ran_alone and alone and batch.sms in (0, sms)
+        batch.sms = sms
+        batch.predicted_s = predicted_s if batch.predicted_s is None else batch.predicted_s
+
+    def collect(self) -> None:
+        """Notice what the device has finished; never blocks."""
+        for batch in self.members():
+            while batch.quanta and self._streams.is_done(batch.quanta[0].end):
+                self._account(batch, batch.quanta.popleft())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the running batch has passed its last layer, as far as `collect` saw."""
+        return self.running is not None and self.running.result is not None and not self.running.quanta
+
+    def wait(self) -> None:
+        """Block until the running batch has nothing in flight."""
+        if self.running is not None and self.running.quanta:
+            self._streams.wait(self.running.quanta[-1].end)
+            self.collect()
+
+    def finish(self) -> LayerwiseBatch:
+        """Hand the finished batch over. Raises: EngineInvariantError if it is not finished."""
+        batch = self.running
+        if batch is None or batch.result is None:
+            raise EngineInvariantError("no prefill is finished")
+        self.running = None
+        self._port.finish_prefill(batch.batch, batch.result, batch.end)
+        return batch
+
+    def abandoned(self) -> list[LayerwiseBatch]:
+        """Batches with nothing on the device whose requests were all aborted."""
+        return [
+            batch for batch in self.members() if not batch.quanta and self._port.is_abandoned(batch.batch)
+        ]
+
+    def drop(self, batch: LayerwiseBatch) -> None:
+        """End an abandoned batch."""
+        if batch is self.running:
+            self.running = None
+        else:
+            self.preempted = None
+        self._port.drop_prefill(batch.batch)
+
+    def view(self, batch: LayerwiseBatch | None, *, assumed_done_turn: int) -> PrefillView | None:
+        """What a policy sees. Layers launched in `assumed_done_turn` count as done.
+
+        A decision is about the step after the one in flight: by then the layers launched beside that one
+        are done as well, if the predictions hold; older ones that are still in flight are a backlog.
+        """
+        if batch is None:
+            return None
+        backlog = sum(quantum.layers for quantum in batch.quanta if quantum.turn != assumed_done_turn)
+        return PrefillView(
+            batch_id=batch.batch_id,
+            mode=PrefillMode.LAYERWISE,
+            requests=batch.entries,
+            shape=batch.shape,
+            earliest_deadline_s=min(entry.deadline_s for entry in batch.entries),
+            layers_launched=batch.layers_launched,
+            layers_done=batch.layers_launched - backlog,
+            was_preempted=batch.was_preempted,
+        )
+
+    def _account(self, batch: LayerwiseBatch, quantum: Quantum) -> None:
+        elapsed_s = self._streams.elapsed_s(quantum.start, quantum.end)
+        batch.device_s += elapsed_s
+        self.busy_sm_s += elapsed_s * quantum.sms

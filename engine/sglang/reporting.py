@@ -1,0 +1,132 @@
+"""The engine's end of the link: settings and measurements in, telemetry out, nothing that blocks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pdmuxd.engine.core.errors import LinkError
+from pdmuxd.engine.link.measuring import Measure, Measured
+from pdmuxd.engine.link.messages import (
+    EngineSettings,
+    EngineStats,
+    IterationRecord,
+    RequestRecord,
+    StopServing,
+    ToEngine,
+)
+from pdmuxd.engine.link.socket import EngineEnd
+
+if TYPE_CHECKING:
+    from pdmuxd.engine.sglang.loop import EngineLoop
+
+STATS_EVERY_S = 0.1
+LISTEN_EVERY_S = 0.005
+"""An SLO edit waits at most this long for the loop to look."""
+
+_log = logging.getLogger(__name__)
+
+Measurer = Callable[[Measure], Measured]
+
+
+@dataclass(slots=True)
+class _Totals:
+    at_s: float = 0.0
+    prefill_sm_s: float = 0.0
+    decode_sm_s: float = 0.0
+
+
+class Reporter:
+    """Talks to the daemon from inside the loop; without a link it does nothing."""
+
+    def __init__(self, link: EngineEnd | None, measure: Measurer | None = None) -> None:
+        self._link = link
+        self._measure = measure
+        self._listened_s = 0.0
+        self._reported = _Totals()
+
+    def send_request(self, record: RequestRecord) -> None:
+        """Report a request that has ended."""
+        if self._link is not None:
+            self._link.send(record)
+
+    def send_step(self, record: IterationRecord) -> None:
+        """Report a step that was read."""
+        if self._link is not None:
+            self._link.send(record)
+
+    def exchange(self, loop: EngineLoop) -> None:
+        """Take what the daemon sent and send a heartbeat, each when it is due."""
+        if self._link is None:
+            return
+        now_s = loop.now_s()
+        if now_s - self._listened_s >= LISTEN_EVERY_S:
+            self._listened_s = now_s
+            self._listen(self._link, loop)
+        if now_s - self._reported.at_s >= STATS_EVERY_S:
+            self._link.send(self._stats(self._link, loop, now_s))
+
+    def _listen(self, link: EngineEnd, loop: EngineLoop) -> None:
+        while True:
+            try:
+                message: ToEngine | None = link.receive()
+            except LinkError as error:
+                _log.warning("link: %s", error)
+                continue
+            match message:
+                case None:
+                    return
+                case EngineSettings():
+                    link.send(loop.steering.apply(message, loop.ledger))
+                case Measure():
+                    link.send(self._measured(message, loop))
+                case StopServing():
+                    os.kill(os.getppid(), signal.SIGTERM)
+
+    def _measured(self, message: Measure, loop: EngineLoop) -> Measured:
+        if self._measure is None:
+            return Measured(point_id=message.point_id, error="this engine does not measure")
+        if loop.is_busy or len(loop.ledger):
+            return Measured(point_id=message.point_id, error="the engine is serving; it measures while idle")
+        return self._measure(message)
+
+    def _stats(self, link: EngineEnd, loop: EngineLoop, now_s: float) -> EngineStats:
+        counters = loop.counters()
+        last, self._reported = (
+            self._reported,
+            _Totals(now_s, counters.busy_prefill_sm_s, counters.busy_decode_sm_s),
+        )
+        sm_s = (now_s - last.at_s) * counters.total_sms
+
+        def ratio(busy_sm_s: float) -> float:
+            return min(1.0, max(0.0, busy_sm_s / sm_s)) if sm_s > 0 else 0.0
+
+        return EngineStats(
+            uptime_s=now_s,
+            settings_version=loop.steering.settings_version,
+            policy=loop.steering.policy.name,
+            running=counters.running,
+            waiting=counters.waiting,
+            prefilling=counters.prefilling,
+            kv_used_tokens=counters.kv_capacity_tokens - counters.kv_free_tokens,
+            kv_capacity_tokens=counters.kv_capacity_tokens,
+            cached_tokens=counters.cached_tokens,
+            prompt_tokens=loop.ledger.prompt_tokens,
+            reused_tokens=loop.ledger.reused_prompt_tokens,
+            output_tokens=loop.ledger.output_tokens,
+            steps=counters.steps,
+            switches=counters.switches,
+            preemptions=counters.preemptions,
+            retractions=loop.ledger.retractions,
+            group=counters.group,
+            prefill_sms=counters.prefill_sms,
+            decode_sms=counters.decode_sms,
+            sm_busy_prefill_ratio=ratio(counters.busy_prefill_sm_s - last.prefill_sm_s),
+            sm_busy_decode_ratio=ratio(counters.busy_decode_sm_s - last.decode_sm_s),
+            dropped_records=link.dropped,
+            profile_id=loop.steering.profile_id,
+        )

@@ -1,0 +1,120 @@
+"""The policy in force and how the daemon's settings replace it while serving."""
+
+from __future__ import annotations
+
+from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.policies.base import Policy
+from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.slo import Slo
+from pdmuxd.engine.core.types import Decision, Feedback, Observation
+from pdmuxd.engine.link.messages import Ack, EngineSettings, TenantSlo
+from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.sglang.facts import EngineFacts
+from pdmuxd.engine.sglang.requests import Ledger, Target
+
+
+def stream_groups(policy: Policy, made: PartitionTable) -> tuple[int, ...]:
+    """For each group of the policy's table, the index of the streams with its sizes.
+
+    Raises: PartitionError naming the groups there are: streams and their graphs are made at start.
+    """
+    found: list[int] = []
+    for group in policy.table.groups:
+        if not group.decode_sms:
+            found.append(made.PREFILL_ONLY)
+        elif not group.prefill_sms:
+            found.append(made.decode_only)
+        else:
+            try:
+                found.append(made.index_of(group.prefill_sms, group.decode_sms))
+            except PartitionError as error:
+                raise PartitionError(f"policy {policy.name}: {error}; groups are made at start") from error
+    return tuple(found)
+
+
+class Steering:
+    """Decides, learns, and changes policy and predictors once no prefill is under way."""
+
+    def __init__(self, facts: EngineFacts, policy: str) -> None:
+        self._facts = facts
+        self._predictors: Predictors | None = None
+        self._spec = policy
+        self.policy = build_policy(policy, facts.context(None))
+        self.state = self.policy.initial_state()
+        self.groups = stream_groups(self.policy, facts.table)
+        self.settings_version = 0
+        self._next: tuple[Policy, tuple[int, ...]] | None = None
+
+    @property
+    def profile_id(self) -> int:
+        """Of the predictors in force or about to be; 0 for the engine's own."""
+        return self._predictors.profile_id if self._predictors is not None else 0
+
+    @property
+    def is_changing(self) -> bool:
+        """A new policy waits for the prefill under way; nothing new is admitted meanwhile."""
+        return self._next is not None
+
+    def decide(self, obs: Observation) -> Decision:
+        """What to do until the next safe point."""
+        decision, self.state = self.policy.decide(obs, self.state)
+        return decision
+
+    def learn(self, feedback: Feedback) -> None:
+        """What a predicted step really took."""
+        self.state = self.policy.learn(feedback, self.state)
+
+    def change(self) -> bool:
+        """Put the new policy in force, at a moment with no prefill under way; whether there was one."""
+        if self._next is None:
+            return False
+        (self.policy, self.groups), self._next = self._next, None
+        self.state = self.policy.initial_state()
+        return True
+
+    def apply(self, settings: EngineSettings, ledger: Ledger) -> Ack:
+        """Put settings in force for waiting, running and later requests; a refusal changes nothing.
+
+        Versions only grow: an older one is refused, the present one is put in force again.
+        """
+        if settings.version < self.settings_version:
+            return Ack(
+                version=settings.version,
+                error=f"settings version {self.settings_version} is already in force",
+            )
+        try:
+            targets = {each.tenant: _target(each) for each in settings.tenants}
+            self._check_partitions(settings.partitions)
+            if (settings.policy, settings.predictors) != (self._spec, self._predictors):
+                policy = build_policy(settings.policy, self._facts.context(settings.predictors))
+                self._next = policy, stream_groups(policy, self._facts.table)
+                self._spec, self._predictors = settings.policy, settings.predictors
+        except (PolicyError, PartitionError, SloError, ProfileError) as error:
+            return Ack(version=settings.version, error=str(error))
+        ledger.retarget(targets)
+        self.settings_version = settings.version
+        return Ack(version=settings.version)
+
+    def _check_partitions(self, wanted: tuple[tuple[int, int], ...] | None) -> None:
+        made = tuple((split.prefill_sms, split.decode_sms) for split in self._facts.table.splits)
+        missing = [f"{p},{d}" for p, d in wanted or () if (p, d) not in made]
+        if missing:
+            there = ", ".join(f"{p},{d}" for p, d in made)
+            raise PartitionError(
+                f"partition {missing[0]} was not made when the engine started (there are {there}); "
+                "restart the engine to change the table"
+            )
+
+
+def _target(tenant: TenantSlo) -> Target:
+    try:
+        slo = Slo(
+            ttft_fixed_s=tenant.ttft_fixed_s,
+            ttft_per_1k_new_tokens_s=tenant.ttft_per_1k_new_tokens_s,
+            tbt_s=tenant.tbt_s,
+            attainment_ratio=tenant.attainment_ratio,
+        )
+    except SloError as error:
+        raise SloError(f"tenant {tenant.tenant}: {error}") from error
+    return Target(slo=slo, version=tenant.slo_version)

@@ -1,0 +1,71 @@
+"""The stand-in on a CPU: work is done when it is launched, and events are instants of the clock."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.sglang.streams.base import StreamGroup
+
+TOTAL_SMS = 132
+"""What the stand-in claims to be: an H200, so that policies decide as they would there."""
+
+
+class InlineStream:
+    """A stream whose work is over when the launch returns; has the methods SGLang calls on a stream."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing is ever pending."""
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing is ever pending."""
+
+    def synchronize(self) -> None:
+        """Nothing is ever pending."""
+
+    def record_event(self, event: Any = None) -> float:  # noqa: ARG002 - torch's signature
+        """The instant."""
+        return time.perf_counter()
+
+
+class CpuStreams:
+    """Implements DeviceStreams."""
+
+    def __init__(self, table: PartitionTable) -> None:
+        self.groups = tuple(
+            StreamGroup(
+                prefill_sms=group.prefill_sms,
+                decode_sms=group.decode_sms,
+                prefill=InlineStream(),
+                decode=InlineStream(),
+            )
+            for group in table.groups
+        )
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:  # noqa: ARG002 - the interface
+        """There is only the calling thread."""
+        return contextlib.nullcontext()
+
+    def mark(self, stream: Any) -> float:  # noqa: ARG002 - the interface
+        """The instant."""
+        return time.perf_counter()
+
+    def is_done(self, event: Any) -> bool:  # noqa: ARG002 - the interface
+        """Always."""
+        return True
+
+    def wait(self, event: Any) -> None:
+        """Nothing to wait for."""
+
+    def elapsed_s(self, start: float, end: float) -> float:
+        """Between two instants."""
+        return end - start
+
+    def order(self, later: Any, earlier: Any) -> None:
+        """Launches are in order already."""
+
+    def order_after(self, later: Any, event: Any) -> None:
+        """Launches are in order already."""

@@ -1,0 +1,80 @@
+"""The streams of all partition groups on a GPU."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.sglang.streams.base import StreamGroup
+from pdmuxd.engine.sglang.streams.green import GreenStream, split_device
+
+
+class CudaStreams:
+    """Implements DeviceStreams. The first and the last group use ordinary streams on all SMs.
+
+    Raises: EngineError if a split cannot be made.
+    """
+
+    def __init__(self, table: PartitionTable, gpu: int) -> None:
+        self._gpu = gpu
+        self._contexts: list[GreenStream] = []
+        groups: list[StreamGroup] = []
+        for group in table.groups:
+            if group.prefill_sms and group.decode_sms:
+                prefill, decode = split_device(gpu, group.prefill_sms, group.decode_sms)
+                self._contexts += [prefill, decode]
+                groups.append(
+                    StreamGroup(
+                        prefill_sms=prefill.sms,
+                        decode_sms=decode.sms,
+                        prefill=self._torch_stream(prefill),
+                        decode=self._torch_stream(decode),
+                    )
+                )
+            else:
+                groups.append(
+                    StreamGroup(
+                        prefill_sms=group.prefill_sms,
+                        decode_sms=group.decode_sms,
+                        prefill=torch.cuda.Stream(gpu),
+                        decode=torch.cuda.Stream(gpu),
+                    )
+                )
+        self.groups = tuple(groups)
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """As torch.cuda.stream."""
+        context: AbstractContextManager[Any] = torch.cuda.stream(stream)
+        return context
+
+    def mark(self, stream: Any) -> Any:
+        """A timing event: 0.5 microseconds dearer than one without."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(stream)
+        return event
+
+    def is_done(self, event: Any) -> bool:
+        """cudaEventQuery."""
+        return bool(event.query())
+
+    def wait(self, event: Any) -> None:
+        """cudaEventSynchronize."""
+        event.synchronize()
+
+    def elapsed_s(self, start: Any, end: Any) -> float:
+        """CUDA measures in milliseconds."""
+        return float(start.elapsed_time(end)) / 1000.0
+
+    def order(self, later: Any, earlier: Any) -> None:
+        """Through an event; the host does not wait."""
+        later.wait_stream(earlier)
+
+    def order_after(self, later: Any, event: Any) -> None:
+        """cudaStreamWaitEvent."""
+        later.wait_event(event)
+
+    def _torch_stream(self, green: GreenStream) -> Any:
+        return torch.cuda.ExternalStream(green.handle, device=f"cuda:{self._gpu}")

@@ -1,0 +1,88 @@
+"""Green contexts through cuda-python: one split of the device's SMs, and a stream on each part.
+
+A green context is a context whose kernels run on a fixed set of SMs. `cuDevSmResourceSplitByCount`
+gives the first part; the second takes what remains, so no SM idles. What the driver really gave is
+read back, never assumed. Source: CUDA driver API, "Green Contexts" (12.4 and later).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pdmuxd.engine.core.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GreenStream:
+    """A stream of its own green context; the context must outlive it, so it is kept here."""
+
+    sms: int
+    handle: int
+    """CUstream, as an integer."""
+    context: Any
+
+
+def split_device(gpu: int, prefill_sms: int, decode_sms: int) -> tuple[GreenStream, GreenStream]:
+    """Two streams on disjoint SMs of device `gpu`.
+
+    Raises: EngineError if the driver has no green contexts, refuses the split, or gave other sizes.
+    """
+    driver = _driver()
+    device = _ok(driver, "cuDeviceGet", driver.cuDeviceGet(gpu))
+    kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    whole = _ok(driver, "cuDeviceGetDevResource", driver.cuDeviceGetDevResource(device, kind))
+    parts, _, rest = _ok(
+        driver,
+        f"cuDevSmResourceSplitByCount({prefill_sms})",
+        driver.cuDevSmResourceSplitByCount(1, whole, 0, prefill_sms),
+    )
+    if rest.sm.smCount != decode_sms:
+        parts_of_rest, _, _ = _ok(
+            driver,
+            f"cuDevSmResourceSplitByCount({decode_sms})",
+            driver.cuDevSmResourceSplitByCount(1, rest, 0, decode_sms),
+        )
+        rest = parts_of_rest[0]
+    prefill, decode = (_stream(driver, device, kind, part) for part in (parts[0], rest))
+    if (prefill.sms, decode.sms) != (prefill_sms, decode_sms):
+        raise EngineError(
+            f"partition {prefill_sms},{decode_sms}: the driver gave {prefill.sms},{decode.sms} SMs instead"
+        )
+    return prefill, decode
+
+
+def _stream(driver: Any, device: Any, kind: Any, part: Any) -> GreenStream:
+    description = _ok(driver, "cuDevResourceGenerateDesc", driver.cuDevResourceGenerateDesc([part], 1))
+    flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
+    context = _ok(driver, "cuGreenCtxCreate", driver.cuGreenCtxCreate(description, device, flags))
+    got = _ok(driver, "cuGreenCtxGetDevResource", driver.cuGreenCtxGetDevResource(context, kind))
+    stream = _ok(
+        driver,
+        "cuGreenCtxStreamCreate",
+        driver.cuGreenCtxStreamCreate(context, driver.CUstream_flags.CU_STREAM_NON_BLOCKING, 0),
+    )
+    return GreenStream(sms=int(got.sm.smCount), handle=int(stream), context=context)
+
+
+def _driver() -> Any:
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise EngineError(
+            "cuda-python (cuda.bindings) is not installed; the engine needs it for green contexts"
+        ) from error
+    version = _ok(driver, "cuDriverGetVersion", driver.cuDriverGetVersion())
+    if version < 12040 or not hasattr(driver, "cuGreenCtxStreamCreate"):
+        raise EngineError(
+            f"the driver supports CUDA {version // 1000}.{version % 1000 // 10}; green contexts need 12.4"
+        )
+    return driver
+
+
+def _ok(driver: Any, call: str, answer: tuple[Any, ...]) -> Any:
+    """The value of a driver call, or EngineError with the driver's own name of what went wrong."""
+    status, *values = answer
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise EngineError(f"{call} failed: {status.name}")
+    return values[0] if len(values) == 1 else tuple(values)
