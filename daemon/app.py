@@ -19,8 +19,10 @@ from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.database import open_database
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.telemetry.telemetry import TICK_S, Telemetry
 from pdmuxd.daemon import first_run as first
 from pdmuxd.daemon.background import first_to_end, in_background
+from pdmuxd.daemon.clock import steady_clock
 from pdmuxd.daemon.events import DirectoryEvents, EngineEvents
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.lock import exclusive
@@ -28,6 +30,7 @@ from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.notify import Notifier
 from pdmuxd.daemon.probes import add_probes
+from pdmuxd.daemon.reader_token import ReaderToken
 from pdmuxd.daemon.servers import bind, serving, url_of
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.places import make_private
@@ -97,18 +100,21 @@ async def _start(
     snapshot = control_plane.snapshot()
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
     metrics = Metrics()
+    telemetry = Telemetry(clock=steady_clock())
     gateway = Gateway(
         directory=snapshot,
         max_body_bytes=settings.data.max_body_bytes,
         max_in_flight=settings.data.max_in_flight,
         metrics=metrics,
+        observer=telemetry,
     )
     stack.push_async_callback(gateway.close)
     supervisor = Supervisor(
         _plan(settings),
         settings=snapshot.engine_settings(settings.engine.policy),
-        listener=EngineEvents(gateway, metrics, tell=notifier.status),
+        listener=EngineEvents(gateway, metrics, telemetry, tell=notifier.status),
     )
+    telemetry.status, telemetry.in_flight = supervisor.status, gateway.admission.by_tenant
     metrics.collect_engine(supervisor.status)
     metrics.collect_in_flight(gateway.admission.by_tenant)
 
@@ -116,15 +122,20 @@ async def _start(
         control_plane,
         engine_status=supervisor.status,
         admin_token_sha256=digest(admin_token),
+        reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
+        telemetry=telemetry,
         extra_routes=lambda app: add_probes(app, metrics, supervisor.not_ready_because),
     )
     await stack.enter_async_context(serving(admin_app, admin))
+    # Before the server stops, which would wait for streams that never end by themselves.
+    stack.callback(telemetry.events.close)
     await stack.enter_async_context(serving(gateway, data))
-    directory = DirectoryEvents(gateway, metrics, supervisor, policy=settings.engine.policy)
+    directory = DirectoryEvents(gateway, metrics, telemetry, supervisor, policy=settings.engine.policy)
     _follow(stack, control_plane, directory)
     stack.push_async_callback(_stop_engine, supervisor, requests)
     await supervisor.start()
     in_background(stack, _feed_watchdog(notifier, supervisor), name="watchdog")
+    in_background(stack, _tick(telemetry), name="telemetry")
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()
@@ -162,6 +173,12 @@ async def _stop_engine(supervisor: Supervisor, requests: StopRequests) -> None:
     if not requests.at_once.is_set():
         await first_to_end(supervisor.stop(), requests.at_once.wait())
     await supervisor.stop(at_once=True)
+
+
+async def _tick(telemetry: Telemetry) -> None:
+    while True:
+        telemetry.tick()
+        await asyncio.sleep(TICK_S)
 
 
 async def _feed_watchdog(notifier: Notifier, supervisor: Supervisor) -> None:

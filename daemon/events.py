@@ -8,27 +8,33 @@ import structlog
 
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.status import EngineState
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.supervisor.address import EngineAddress
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
-from pdmuxd.engine.link.messages import RequestRecord
+from pdmuxd.engine.link.measuring import Measured
+from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
 
 log = structlog.get_logger("pdmuxd.daemon")
 
 
 class EngineEvents:
-    """The supervisor's listener: opens and closes the gateway, counts, and tells the service manager."""
+    """The supervisor's listener: opens and closes the gateway, counts, and tells whoever watches."""
 
-    def __init__(self, gateway: Gateway, metrics: Metrics, *, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, gateway: Gateway, metrics: Metrics, telemetry: Telemetry, *, tell: Callable[[str], None]
+    ) -> None:
         self._gateway = gateway
         self._metrics = metrics
+        self._telemetry = telemetry
         self._tell = tell
 
     def on_serving(self, address: EngineAddress) -> None:
         """Requests may be sent to `address`."""
         log.info("engine serves", address=address.base_url, models=sorted(address.models))
         self._gateway.use_engine(address)
+        self._telemetry.on_state("serving", None)
         self._tell(f"Serving {', '.join(sorted(address.models))}")
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
@@ -38,19 +44,34 @@ class EngineEvents:
             self._gateway.refuse_new()
         else:
             self._gateway.lose_engine(state)
+        self._telemetry.on_state(state, reason)
         self._tell(f"The engine is {state}" + (f": {reason}" if reason else ""))
 
     def on_request(self, record: RequestRecord) -> None:
         """A request ended in the engine."""
         self._metrics.request_record(record)
+        self._telemetry.on_request(record)
+
+    def on_message(self, message: Hello | Ack | Measured | IterationRecord | EngineStats) -> None:
+        """Telemetry, an acknowledgement, an introduction."""
+        self._telemetry.on_message(message)
 
 
 class DirectoryEvents:
     """Brings a changed directory to everyone who works from it, in the event loop."""
 
-    def __init__(self, gateway: Gateway, metrics: Metrics, supervisor: Supervisor, *, policy: str) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        metrics: Metrics,
+        telemetry: Telemetry,
+        supervisor: Supervisor,
+        *,
+        policy: str,
+    ) -> None:
         self._gateway = gateway
         self._metrics = metrics
+        self._telemetry = telemetry
         self._supervisor = supervisor
         self._policy = policy
         self._version = -1
@@ -62,4 +83,5 @@ class DirectoryEvents:
         self._version = snapshot.version
         self._metrics.use_tenants(snapshot.tenants)
         self._gateway.use_directory(snapshot)
+        self._telemetry.on_directory(snapshot)
         self._supervisor.want(snapshot.engine_settings(self._policy))

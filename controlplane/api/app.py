@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
@@ -9,14 +10,20 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 
+from pdmuxd.controlplane.api.attainment import attainment_routes
 from pdmuxd.controlplane.api.auth import DOCS_PATH, OPENAPI_PATH, AdminAuth
+from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.engine import engine_routes
+from pdmuxd.controlplane.api.events import event_routes
 from pdmuxd.controlplane.api.keys import key_routes
+from pdmuxd.controlplane.api.partitions import partition_routes
 from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
 from pdmuxd.controlplane.api.slos import slo_routes
 from pdmuxd.controlplane.api.tenants import tenant_routes
+from pdmuxd.controlplane.api.whoami import whoami_routes
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 PREFIX = "/api/v1"
 DESCRIPTION = "Tenants, their API keys and latency targets, and the engine that keeps them."
@@ -27,13 +34,16 @@ def build_admin_app(
     *,
     engine_status: Callable[[], EngineStatus],
     admin_token_sha256: str,
+    reader_token_sha256: Callable[[], str | None] = lambda: None,
+    telemetry: Telemetry | None = None,
     extra_routes: Callable[[FastAPI], None] | None = None,
 ) -> FastAPI:
     """Build the admin plane's ASGI application.
 
-    `engine_status` is called from worker threads. `extra_routes` adds what only the daemon can answer;
-    of its paths, `/healthz`, `/readyz` and `/metrics` are open. All others need the admin token, of
-    which only the SHA-256 (hexadecimal) is given.
+    `engine_status` is called from worker threads. `telemetry` is None where no daemon runs: nothing happens
+    there. `extra_routes` adds what only the daemon can answer; of its paths, `/healthz`, `/readyz` and
+    `/metrics` are open. All others need the admin token, or to read the reader token, of which only the
+    SHA-256 (hexadecimal) is given.
     """
     app = FastAPI(
         title="pdmuxd",
@@ -44,7 +54,8 @@ def build_admin_app(
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
-    app.add_middleware(AdminAuth, token_sha256=admin_token_sha256)
+    app.add_middleware(AdminAuth, token_sha256=admin_token_sha256, reader_sha256=reader_token_sha256)
+    telemetry = telemetry or Telemetry(clock=time.time)
     add_problem_handlers(app)
     if extra_routes is not None:
         extra_routes(app)
@@ -56,6 +67,11 @@ def build_admin_app(
         key_routes(control_plane),
         slo_routes(control_plane, engine_status),
         engine_routes(control_plane, engine_status),
+        event_routes(telemetry),
+        decision_routes(telemetry),
+        attainment_routes(telemetry),
+        partition_routes(telemetry),
+        whoami_routes(),
     ):
         api.include_router(routes)
     app.include_router(api)

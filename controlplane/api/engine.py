@@ -69,6 +69,7 @@ class EngineStatsOut(BaseModel):
     sm_busy_prefill_ratio: float
     sm_busy_decode_ratio: float
     dropped_records: int
+    profile_id: int
 
 
 class TbtOut(BaseModel):

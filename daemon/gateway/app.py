@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.asgi import Receive, Scope, Send, read_body, send_answer
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End, Exchange
 from pdmuxd.daemon.gateway.identity import identify
+from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import check_model, rewrite
 from pdmuxd.daemon.gateway.routes import Kind, Route, find_route
 from pdmuxd.daemon.gateway.slot import EngineSlot
@@ -48,12 +49,19 @@ class Gateway:
     """Call it as an ASGI application; the composition root tells it of tenants and engines."""
 
     def __init__(
-        self, *, directory: DirectorySnapshot, max_body_bytes: int, max_in_flight: int, metrics: Metrics
+        self,
+        *,
+        directory: DirectorySnapshot,
+        max_body_bytes: int,
+        max_in_flight: int,
+        metrics: Metrics,
+        observer: CallObserver | None = None,
     ) -> None:
         self.admission = Admission(max_in_flight)
         self._directory = directory
         self._max_body_bytes = max_body_bytes
         self._metrics = metrics
+        self._observer = observer or NobodyWatches()
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
         self._exchanges: set[Exchange] = set()
 
@@ -117,7 +125,7 @@ class Gateway:
         if route.kind is Kind.MODELS:
             await self._exchange(call, route, upstream, None)
             return
-        self.admission.enter(tenant.name, tenant.max_in_flight)
+        self._enter(call, tenant)
         try:
             body = await read_body(scope, call.receive, max_bytes=self._max_body_bytes)
             if body is None:
@@ -127,8 +135,21 @@ class Gateway:
             upstream = self._slot.serving()  # again: reading may have taken long
             check_model(request.model, upstream.models)
             await self._exchange(call, route, upstream, request.payload)
+        except RequestError as error:
+            call.status = error.status
+            raise
         finally:
             self.admission.leave(tenant.name)
+            self._observer.on_answered(call.rid, status=call.status)
+
+    def _enter(self, call: _Call, tenant: TenantRecord) -> None:
+        """Take a place under the limits. Raises: RequestError 429."""
+        try:
+            self.admission.enter(tenant.name, tenant.max_in_flight)
+        except RequestError:
+            self._observer.on_refused(tenant.name)
+            raise
+        self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
 
     async def _exchange(self, call: _Call, route: Route, upstream: Upstream, payload: bytes | None) -> None:
         exchange = Exchange(

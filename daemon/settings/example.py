@@ -19,6 +19,7 @@ _SAMPLES = {
     "runtime_dir": "/run/pdmuxd",
     "database_url": "sqlite:////var/lib/pdmuxd/pdmuxd.db",
     "admin.token_file": "/var/lib/pdmuxd/admin-token",
+    "admin.reader_token_file": "/var/lib/pdmuxd/reader-token.sha256",
     "engine.model_name": "llama-3.1-8b-instruct",
 }
 """What stands in the comment for a key without a fixed default."""

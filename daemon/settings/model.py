@@ -65,6 +65,11 @@ class AdminSection(_Section):
         None,
         description="File with the admin token; made on the first start. Unset: admin-token in state_dir.",
     )
+    reader_token_file: _Path | None = Field(
+        None,
+        description="File with the hash of the token that only reads; see `pdmuxd token`. "
+        "Unset: reader-token.sha256 in state_dir.",
+    )
     allow_remote: bool = Field(
         False, description="Must be true for a host that is not loopback: the admin API is not encrypted."
     )
@@ -201,6 +206,13 @@ class Settings(BaseSettings):
     def resolved_token_file(self) -> Path:
         """Absolute; the file need not exist."""
         return places.absolute(self.admin.token_file or self.resolved_state_dir / "admin-token")
+
+    @property
+    def resolved_reader_token_file(self) -> Path:
+        """Absolute; the file need not exist."""
+        return places.absolute(
+            self.admin.reader_token_file or self.resolved_state_dir / "reader-token.sha256"
+        )
 
     @property
     def resolved_database_url(self) -> str:

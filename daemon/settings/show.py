@@ -14,6 +14,7 @@ _RESOLVED = {
     "runtime_dir": "resolved_runtime_dir",
     "database_url": "resolved_database_url",
     "admin.token_file": "resolved_token_file",
+    "admin.reader_token_file": "resolved_reader_token_file",
 }
 
 

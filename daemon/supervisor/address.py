@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pdmuxd.controlplane.status import EngineState
-from pdmuxd.engine.link.messages import RequestRecord
+from pdmuxd.engine.link.measuring import Measured
+from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +31,6 @@ class EngineListener(Protocol):
 
     def on_request(self, record: RequestRecord) -> None:
         """A request ended in the engine."""
+
+    def on_message(self, message: Hello | Ack | Measured | IterationRecord | EngineStats) -> None:
+        """The engine said something else; the supervisor has acted on it already."""

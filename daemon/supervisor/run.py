@@ -118,6 +118,8 @@ class EngineRun:
                     self.stats = message
                 case RequestRecord():
                     self._listener.on_request(message)
+                    continue
+            self._listener.on_message(message)
 
     async def _update(self, link: DaemonEnd) -> None:
         await self._greeted.wait()

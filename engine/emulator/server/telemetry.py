@@ -12,7 +12,7 @@ from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineStats, Hello, RequestRecord
 from pdmuxd.engine.link.socket import EngineEnd
 
-STATS_EVERY_S = 0.25
+STATS_EVERY_S = 0.1
 RECORDS_EVERY_S = 0.05
 MAX_RECORDS_AT_ONCE = 500
 """Per RECORDS_EVERY_S: ten steps per millisecond, far more than a real engine takes."""

@@ -38,6 +38,9 @@ class Listener:
     def on_request(self, record):
         self.events.put_nowait(("request", record))
 
+    def on_message(self, message):
+        self.events.put_nowait(("message", message))
+
     async def next(self, wanted):
         """The value of the next event called `wanted`; others are passed over."""
         async with asyncio.timeout(20):

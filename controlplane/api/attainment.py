@@ -1,0 +1,114 @@
+"""How well targets are met, and what is wrong, over REST."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.events.messages import AlarmEvent
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.telemetry.attainment import WINDOWS_S, Attainment, Misses
+from pdmuxd.controlplane.telemetry.shown import rounded
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.engine.core.errors import NotFoundError
+
+
+class WindowOut(BaseModel):
+    """One target over one window."""
+
+    window_ms: float = Field(examples=[300000.0])
+    requests: int
+    missed: int
+    attainment_ratio: float | None = Field(description="Null without requests.")
+    burn: float | None = Field(
+        description="How many times too fast the error budget is used; null without requests."
+    )
+
+
+class TenantAttainmentOut(BaseModel):
+    """One tenant."""
+
+    tenant: str = Field(examples=["chat"])
+    target_ratio: float = Field(description="The attainment that its SLO asks for.")
+    budget_left_ratio: float = Field(
+        description="Of the last hour's error budget, of the target that has less; negative if overdrawn."
+    )
+    ttft: list[WindowOut]
+    tbt: list[WindowOut]
+    requests: int = Field(description="Ended in the engine since the daemon started.")
+    refused: int = Field(description="Answered with 429 since the daemon started.")
+    in_flight: int
+
+
+class AttainmentOut(BaseModel):
+    """All tenants, by name."""
+
+    windows_ms: list[float] = Field(examples=[[60000.0, 300000.0, 3600000.0]])
+    tenants: list[TenantAttainmentOut]
+
+
+class AlarmsOut(BaseModel):
+    """What is wrong, and what was."""
+
+    active: list[AlarmEvent] = Field(description="Raised and not cleared, oldest first.", examples=[[]])
+    recent: list[AlarmEvent] = Field(description="The latest that were raised or cleared, newest first.")
+
+
+def attainment_routes(telemetry: Telemetry) -> APIRouter:
+    """`/attainment`, `/alarms`."""
+    router = APIRouter(tags=["attainment"])
+
+    # Asynchronous: reading a window moves it on, which only the loop that writes it may do.
+    @router.get("/attainment", responses=documented(404))
+    async def get_attainment(tenant: Annotated[str | None, Query()] = None) -> AttainmentOut:
+        """Show per tenant which share of requests met its targets, and how fast the error budget is used."""
+        known = telemetry.directory.tenants
+        if tenant is not None and tenant not in known:
+            raise NotFoundError(f"there is no tenant {tenant[:64]!r}")
+        names = sorted(known) if tenant is None else [tenant]
+        in_flight = telemetry.in_flight()
+        return AttainmentOut(
+            windows_ms=[to_ms(window_s) for window_s in WINDOWS_S],
+            tenants=[_tenant(telemetry, name, in_flight.get(name, 0)) for name in names],
+        )
+
+    @router.get("/alarms", responses=documented())
+    def list_alarms() -> AlarmsOut:
+        """Show the alarms that are raised, and the latest changes."""
+        return AlarmsOut(active=list(telemetry.alarms.active()), recent=list(telemetry.alarms.recent()))
+
+    return router
+
+
+def _tenant(telemetry: Telemetry, name: str, in_flight: int) -> TenantAttainmentOut:
+    now_s = telemetry.clock()
+    attainment = telemetry.tenants.get(name) or Attainment()
+    target_ratio = telemetry.directory.tenants[name].slo.attainment_ratio
+    ttft, tbt = [], []
+    for window_s in WINDOWS_S:
+        ttft_misses, tbt_misses = attainment.misses(now_s, window_s)
+        ttft.append(_window(ttft_misses, window_s, target_ratio))
+        tbt.append(_window(tbt_misses, window_s, target_ratio))
+    return TenantAttainmentOut(
+        tenant=name,
+        target_ratio=target_ratio,
+        budget_left_ratio=attainment.budget_left_ratio(now_s, target_ratio),
+        ttft=ttft,
+        tbt=tbt,
+        requests=attainment.requests,
+        refused=attainment.refused,
+        in_flight=in_flight,
+    )
+
+
+def _window(misses: Misses, window_s: float, target_ratio: float) -> WindowOut:
+    return WindowOut(
+        window_ms=to_ms(window_s),
+        requests=misses.requests,
+        missed=misses.missed,
+        attainment_ratio=rounded(misses.attainment_ratio),
+        burn=rounded(misses.burn(target_ratio)),
+    )

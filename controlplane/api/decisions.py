@@ -1,0 +1,171 @@
+"""Decisions and the lives of requests over REST: the latest of each, from memory."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.events.messages import DecisionEvent, RequestEvent, instant, ms
+from pdmuxd.controlplane.telemetry import shown
+from pdmuxd.controlplane.telemetry.decisions import SeenDecision, decision_event, newest
+from pdmuxd.controlplane.telemetry.requests import RequestLife
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.engine.core.errors import InvalidValueError, NotFoundError
+from pdmuxd.engine.core.types import Mode, Reason
+
+LIMIT_MAX = 1000
+
+_Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
+
+
+class DecisionsOut(BaseModel):
+    """The newest decisions that fit, newest first."""
+
+    decisions: list[DecisionEvent]
+    total_seen: int = Field(examples=[91234], description="Since the daemon started, kept or not.")
+    oldest_at: datetime | None = Field(description="Of those that are kept, whether they fit or not.")
+    dropped: int = Field(description="Records that the engine could not send.")
+
+
+class RequestsOut(BaseModel):
+    """The newest requests that fit, newest first."""
+
+    requests: list[RequestEvent]
+    kept: int = Field(examples=[2000], description="How many that ended are kept.")
+
+
+class RequestDecisions(BaseModel):
+    """The decisions between a request's arrival and its end, as far as they are kept."""
+
+    count: int = Field(examples=[410])
+    by_reason: dict[str, int]
+    by_group: dict[str, int]
+    min_slack_ms: float | None
+
+
+class RequestOut(RequestEvent):
+    """The life of one request, with what was decided meanwhile."""
+
+    decisions: RequestDecisions
+
+
+def decision_routes(telemetry: Telemetry) -> APIRouter:
+    """`/decisions`, `/requests`."""
+    router = APIRouter(tags=["decisions"])
+
+    @router.get("/decisions", responses=documented())
+    def list_decisions(
+        reason: Annotated[str | None, Query(description="Such as best_fit.")] = None,
+        mode: Annotated[str | None, Query(description="idle, split or fused.")] = None,
+        tenant: Annotated[
+            str | None, Query(description="Only while a request of this tenant was in the engine.")
+        ] = None,
+        since: Annotated[datetime | None, Query(description="Not before this instant.")] = None,
+        after_seq: Annotated[int | None, Query(ge=0, description="Only those after this one.")] = None,
+        limit: _Limit = 100,
+    ) -> DecisionsOut:
+        """List the newest decisions, with their reasons and the numbers behind them."""
+        _check("reason", reason, [each.value for each in Reason])
+        _check("mode", mode, [each.value for each in Mode])
+        since_s = None if since is None else _utc(since).timestamp()
+        spans = None if tenant is None else _spans(telemetry, tenant)
+
+        def keep(seen: SeenDecision) -> bool:
+            return (
+                (reason is None or seen.record.reason == reason)
+                and (mode is None or seen.record.mode == mode)
+                and (since_s is None or seen.at_s >= since_s)
+                and (after_seq is None or seen.seq > after_seq)
+                and (spans is None or any(start_s <= seen.at_s <= end_s for start_s, end_s in spans))
+            )
+
+        kept = telemetry.decisions.snapshot()
+        stats = telemetry.status().stats
+        return DecisionsOut(
+            decisions=[decision_event([seen]) for seen in newest(kept, keep, limit)],
+            total_seen=telemetry.decisions.total,
+            oldest_at=instant(kept[0].at_s) if kept else None,
+            dropped=stats.dropped_records if stats is not None else 0,
+        )
+
+    @router.get("/requests", responses=documented())
+    def list_requests(
+        tenant: str | None = None,
+        missed: Annotated[bool | None, Query(description="Whether a target was missed.")] = None,
+        outcome: Literal["finished", "aborted", "failed"] | None = None,
+        in_flight: Annotated[bool, Query(description="Those in flight instead of those that ended.")] = False,
+        limit: _Limit = 100,
+    ) -> RequestsOut:
+        """List the newest requests, with the targets that they missed and why."""
+        lives = telemetry.requests.in_flight() if in_flight else telemetry.requests.ended()
+
+        def keep(life: RequestLife) -> bool:
+            return (
+                (tenant is None or life.tenant == tenant)
+                and (missed is None or bool(life.misses) == missed)
+                and (outcome is None or (life.record is not None and life.record.outcome == outcome))
+            )
+
+        chosen = [life for life in reversed(lives) if keep(life)][:limit]
+        return RequestsOut(requests=[shown.request(life) for life in chosen], kept=telemetry.requests.kept)
+
+    @router.get("/requests/{request_id}", responses=documented(404))
+    def get_request(request_id: str) -> RequestOut:
+        """Show the life of one request: its waiting, prefill and decode, and what was decided meanwhile."""
+        life = telemetry.requests.find(request_id)
+        if life is None:
+            kept = f"the last {telemetry.requests.kept} that ended are kept"
+            raise NotFoundError(f"there is no request {request_id[:64]!r}; {kept}")
+        return RequestOut(**shown.request(life).model_dump(), decisions=_decisions(telemetry, life))
+
+    return router
+
+
+def _decisions(telemetry: Telemetry, life: RequestLife) -> RequestDecisions:
+    by_reason: dict[str, int] = {}
+    by_group: dict[str, int] = {}
+    slacks = []
+    start_s, end_s = _span(life, telemetry.clock())
+    for seen in telemetry.decisions.snapshot():
+        if start_s <= seen.at_s <= end_s:
+            by_reason[seen.record.reason] = by_reason.get(seen.record.reason, 0) + 1
+            by_group[str(seen.record.group)] = by_group.get(str(seen.record.group), 0) + 1
+            if seen.record.tbt_slack_s is not None:
+                slacks.append(seen.record.tbt_slack_s)
+    return RequestDecisions(
+        count=sum(by_reason.values()),
+        by_reason=by_reason,
+        by_group=by_group,
+        min_slack_ms=ms(min(slacks, default=None)),
+    )
+
+
+def _spans(telemetry: Telemetry, tenant: str) -> list[tuple[float, float]]:
+    """When requests of a tenant were in the engine, joined where they overlap."""
+    lives = (*telemetry.requests.ended(), *telemetry.requests.in_flight())
+    now_s = telemetry.clock()
+    spans: list[tuple[float, float]] = []
+    for start_s, end_s in sorted(_span(life, now_s) for life in lives if life.tenant == tenant):
+        if spans and start_s <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end_s))
+        else:
+            spans.append((start_s, end_s))
+    return spans
+
+
+def _span(life: RequestLife, now_s: float) -> tuple[float, float]:
+    end_s = life.ended_s if life.ended_s is not None else now_s
+    return (life.arrived_s if life.arrived_s is not None else end_s), end_s
+
+
+def _utc(at: datetime) -> datetime:
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def _check(field: str, value: str | None, allowed: list[str]) -> None:
+    if value is not None and value not in allowed:
+        raise InvalidValueError(field, f"{field} is {value[:40]!r}; allowed are {', '.join(allowed)}")

@@ -1,0 +1,314 @@
+"""Every event as it is sent, in JSON. Read routes answer with the same shapes.
+
+Outside, times are milliseconds, instants ISO 8601 in UTC, and null is what is not known.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.status import EngineState
+
+API_VERSION = 1
+
+EventType = Literal["stats", "tenants", "decision", "request", "engine", "settings", "alarm"]
+FRAMES: frozenset[EventType] = frozenset({"stats", "tenants", "decision"})
+"""What a client that lags may miss: each is replaced by the next one."""
+
+
+class EventMessage(BaseModel):
+    """Base of what is sent."""
+
+    model_config = ConfigDict(frozen=True)
+
+    def encoded(self) -> bytes:
+        """One line of JSON."""
+        return self.model_dump_json().encode()
+
+
+def instant(at_s: float) -> datetime:
+    """A Unix time as it is shown."""
+    return datetime.fromtimestamp(at_s, UTC)
+
+
+def ms(seconds: float | None) -> float | None:
+    """Milliseconds of a time that may be unknown."""
+    return None if seconds is None else to_ms(seconds)
+
+
+class Spread(EventMessage):
+    """A distribution in milliseconds; percentiles are within 4%, null when `count` is 0."""
+
+    count: int = Field(examples=[192])
+    p50: float | None = Field(examples=[310.0])
+    p99: float | None = Field(examples=[901.0])
+
+
+class TbtTarget(EventMessage):
+    """The strictest TBT target of the enabled tenants."""
+
+    tenant: str = Field(examples=["chat"])
+    tbt_ms: float = Field(examples=[40.0])
+
+
+class Totals(EventMessage):
+    """The engine's counters since it started."""
+
+    steps: int = Field(examples=[9100])
+    switches: int
+    preemptions: int
+    retractions: int
+    prompt_tokens: int
+    reused_tokens: int
+    output_tokens: int
+    dropped_records: int
+
+
+class EngineLoad(EventMessage):
+    """What the engine last said of itself; all null while there is none."""
+
+    engine_age_ms: float | None = None
+    policy: str | None = Field(None, examples=["auto"])
+    uptime_ms: float | None = None
+    group: int | None = None
+    prefill_sms: int | None = None
+    decode_sms: int | None = None
+    total_sms: int | None = None
+    mode: str | None = None
+    reason: str | None = None
+    sm_busy_prefill_ratio: float | None = None
+    sm_busy_decode_ratio: float | None = None
+    running: int | None = None
+    waiting: int | None = None
+    prefilling: int | None = None
+    kv_used_tokens: int | None = None
+    kv_capacity_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_hit_ratio: float | None = None
+    prompt_tokens_per_s: float | None = None
+    output_tokens_per_s: float | None = None
+    steps_per_s: float | None = None
+    totals: Totals | None = None
+
+
+class StatsEvent(EngineLoad):
+    """The daemon and its engine at one instant, ten times a second."""
+
+    at: datetime
+    state: EngineState
+    in_flight: int
+    window_ms: float
+    requests_per_s: float
+    goodput_per_s: float
+    ttft_ms: Spread
+    tbt_gap_ms: Spread
+    tbt_worst_ms: Spread
+    strictest_tbt: TbtTarget | None
+
+
+class TenantLoad(EventMessage):
+    """One tenant in the event `tenants`."""
+
+    tenant: str = Field(examples=["chat"])
+    in_flight: int
+    requests_per_s: float
+    goodput_per_s: float
+    output_tokens_per_s: float
+    refused_per_s: float
+    ttft_ms: Spread
+    tbt_worst_ms: Spread
+    ttft_attainment_ratio: float | None
+    tbt_attainment_ratio: float | None
+    ttft_burn: float | None
+    tbt_burn: float | None
+    budget_left_ratio: float | None
+
+
+class TenantsEvent(EventMessage):
+    """The busiest tenants, once a second."""
+
+    at: datetime
+    window_ms: float
+    omitted: int
+    tenants: tuple[TenantLoad, ...]
+
+
+class DecisionEvent(EventMessage):
+    """One decision, or several alike that followed each other; single values are the last one's."""
+
+    at: datetime
+    seq: int = Field(examples=[8123])
+    count: int
+    step: int
+    mode: str
+    reason: str
+    group: int
+    prefill_sms: int
+    decode_sms: int
+    decode_bs: int
+    decode_reused_tokens: int
+    prefill_new_tokens: int
+    prefill_layers: int
+    decode_steps: int
+    predicted_ms: float | None
+    measured_ms: float
+    measured_max_ms: float
+    guard_ratio: float | None
+    slack_ms: float | None
+    slack_min_ms: float | None
+    folded_other: int
+
+
+class PartitionOut(EventMessage):
+    """The SMs of one partition group."""
+
+    prefill_sms: int = Field(examples=[96])
+    decode_sms: int = Field(examples=[36])
+
+
+class EngineEvent(EventMessage):
+    """The engine's state, at each change of it."""
+
+    at: datetime
+    state: EngineState
+    reason: str | None
+    since: datetime
+    pid: int | None
+    restarts: int = Field(examples=[0])
+    held: bool
+    wanted_version: int
+    acked_version: int
+    kind: str | None = None
+    engine_version: str | None = None
+    model: str | None = None
+    device: str | None = None
+    total_sms: int | None = None
+    partitions: tuple[PartitionOut, ...] | None = None
+    profile: str | None = None
+    policy: str | None = None
+
+
+class RequestMiss(EventMessage):
+    """A target that a request missed."""
+
+    target: str = Field(examples=["tbt"])
+    by_ms: float
+    cause: str = Field(examples=["queued"])
+    text: str
+
+
+class TimelinePoint(EventMessage):
+    """An instant in a request's life, counted from its arrival."""
+
+    at_ms: float
+    what: str = Field(examples=["first_token"])
+
+
+class RequestEvent(EventMessage):
+    """The life of a request; what the engine tells is null while it is in flight or if the engine died."""
+
+    request_id: str = Field(examples=["5f0c3e0a3b8c4a0f9d5e6b7c8d9e0f1a"])
+    tenant: str
+    state: Literal["in_flight", "ended"]
+    outcome: str | None = None
+    path: str | None
+    status: int | None
+    arrived_at: datetime | None
+    ended_at: datetime | None
+    new_tokens: int | None = None
+    reused_tokens: int | None = None
+    output_tokens: int | None = None
+    queue_ms: float | None = None
+    prefill_ms: float | None = None
+    ttft_ms: float | None = None
+    ttft_target_ms: float | None = None
+    tbt_target_ms: float | None = None
+    tbt_max_ms: float | None = None
+    tbt_p99_ms: float | None = None
+    tbt_gaps: int | None = None
+    tbt_gaps_met: int | None = None
+    retractions: int | None = None
+    slo_version: int | None = None
+    missed: tuple[RequestMiss, ...] = ()
+    timeline: tuple[TimelinePoint, ...] = ()
+
+
+class TenantTargets(EventMessage):
+    """A tenant's targets in the event `settings`."""
+
+    tenant: str = Field(examples=["chat"])
+    slo_version: int
+    tbt_ms: float
+    ttft_fixed_ms: float
+    ttft_per_1k_new_tokens_ms: float
+    attainment_ratio: float
+    enabled: bool
+
+
+class SettingsEvent(EventMessage):
+    """A settings version was wanted, or came into force in the engine."""
+
+    at: datetime
+    kind: Literal["wanted", "in_force"]
+    version: int
+    changed: tuple[TenantTargets, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+AlarmKind = Literal[
+    "engine_down", "link_lost", "ttft_burn", "tbt_burn", "telemetry_dropped", "predictor_drift"
+]
+Severity = Literal["critical", "warning"]
+
+
+class AlarmEvent(EventMessage):
+    """An alarm was raised, or cleared."""
+
+    at: datetime
+    id: str = Field(examples=["ttft_burn:chat"])
+    kind: AlarmKind
+    tenant: str | None
+    state: Literal["raised", "cleared"]
+    severity: Severity
+    since: datetime
+    text: str
+
+
+class HelloEvent(EventMessage):
+    """The first event of every stream: who answers, and how things are now."""
+
+    version: str
+    api_version: int
+    session: str
+    started_at: datetime
+    at: datetime
+    role: str
+    head: str
+    engine: EngineEvent
+    alarms: tuple[AlarmEvent, ...]
+    settings_version: int
+    heartbeat_ms: float
+    stats_ms: float
+
+
+class GapEvent(EventMessage):
+    """Events that this client will not get."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True, serialize_by_alias=True)
+
+    reason: Literal["expired", "slow", "restarted"]
+    lost: int | None
+    from_: str | None = Field(alias="from")
+    to: str | None
+    at: datetime
+
+
+class ByeEvent(EventMessage):
+    """The last event of a stream that the daemon ends."""
+
+    reason: Literal["stopping"]
+    at: datetime

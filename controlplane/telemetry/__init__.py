@@ -1,0 +1,1 @@
+"""What the engine and the gateway report, kept for a while and summed up. Bounded in memory, no clock."""

@@ -1,0 +1,113 @@
+"""Alarms: each is raised once and cleared once, and only when its condition has lasted."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pdmuxd.controlplane.events.messages import AlarmEvent, AlarmKind, Severity, instant
+
+RECENT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How long a condition must last before its alarm is raised, and be gone before it is cleared."""
+
+    severity: Severity
+    raise_after_s: float
+    clear_after_s: float
+
+
+RULES: dict[AlarmKind, Rule] = {
+    "engine_down": Rule(severity="critical", raise_after_s=0.0, clear_after_s=0.0),
+    "link_lost": Rule(severity="critical", raise_after_s=0.0, clear_after_s=1.0),
+    "ttft_burn": Rule(severity="warning", raise_after_s=3.0, clear_after_s=30.0),
+    "tbt_burn": Rule(severity="warning", raise_after_s=3.0, clear_after_s=30.0),
+    "telemetry_dropped": Rule(severity="warning", raise_after_s=0.0, clear_after_s=60.0),
+    "predictor_drift": Rule(severity="warning", raise_after_s=10.0, clear_after_s=60.0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Something that is wrong now."""
+
+    kind: AlarmKind
+    text: str
+    tenant: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Tells alarms apart."""
+        return self.kind if self.tenant is None else f"{self.kind}:{self.tenant}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watched:
+    condition: Condition
+    began_s: float
+    last_s: float
+    raised: AlarmEvent | None = None
+
+
+class Alarms:
+    """The state of every alarm. Written in one thread; `active` and `recent` may be called in any."""
+
+    def __init__(self) -> None:
+        self.raised_total: Counter[AlarmKind] = Counter()
+        self._watched: dict[str, _Watched] = {}
+        self._recent: deque[AlarmEvent] = deque(maxlen=RECENT)
+
+    def update(self, conditions: Iterable[Condition], now_s: float) -> list[AlarmEvent]:
+        """Take in what is wrong now, all of it; returns the alarms that were raised and cleared by it."""
+        changed: list[AlarmEvent] = []
+        present = {condition.id: condition for condition in conditions}
+        for condition in present.values():
+            self._present(condition, now_s, changed)
+        for id_ in [id_ for id_ in self._watched if id_ not in present]:
+            self._absent(id_, now_s, changed)
+        self._recent.extend(changed)
+        return changed
+
+    def active(self) -> tuple[AlarmEvent, ...]:
+        """Those that are raised, oldest first."""
+        raised = (watched.raised for watched in tuple(self._watched.values()))
+        return tuple(sorted((each for each in raised if each is not None), key=lambda each: each.since))
+
+    def recent(self) -> tuple[AlarmEvent, ...]:
+        """The latest that were raised or cleared, newest first."""
+        return tuple(reversed(tuple(self._recent)))
+
+    def _present(self, condition: Condition, now_s: float, changed: list[AlarmEvent]) -> None:
+        rule = RULES[condition.kind]
+        watched = self._watched.get(condition.id)
+        began_s = now_s if watched is None else watched.began_s
+        raised = None if watched is None else watched.raised
+        if raised is None and now_s - began_s >= rule.raise_after_s:
+            raised = AlarmEvent(
+                at=instant(now_s),
+                id=condition.id,
+                kind=condition.kind,
+                tenant=condition.tenant,
+                state="raised",
+                severity=rule.severity,
+                since=instant(began_s),
+                text=condition.text,
+            )
+            self.raised_total[condition.kind] += 1
+            changed.append(raised)
+        self._watched[condition.id] = _Watched(
+            condition=condition, began_s=began_s, last_s=now_s, raised=raised
+        )
+
+    def _absent(self, id_: str, now_s: float, changed: list[AlarmEvent]) -> None:
+        watched = self._watched[id_]
+        if watched.raised is None:
+            del self._watched[id_]
+            return
+        if now_s - watched.last_s < RULES[watched.condition.kind].clear_after_s:
+            return
+        changed.append(watched.raised.model_copy(update={"at": instant(now_s), "state": "cleared"}))
+        del self._watched[id_]

@@ -1,0 +1,133 @@
+"""How well targets are met, for one tenant or for all: latencies, attainment, error budget and its burn.
+
+The budget is the share of requests that may miss, 1 minus the attainment that was promised. Burn is the
+share that did miss over the budget: at 1 the budget is just used up, at 2 twice as fast. An idle hour
+leaves the whole budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdmuxd.controlplane.events.messages import Spread
+from pdmuxd.controlplane.telemetry.counts import CountWindow
+from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram
+from pdmuxd.engine.link.messages import RequestRecord
+
+WINDOW_S = 60.0
+WINDOWS_S = (60.0, 300.0, 3600.0)
+MINUTE_S, FIVE_MINUTES_S, HOUR_S = WINDOWS_S
+_MET_TOLERANCE_S = 1e-9
+"""Sums of step times may exceed a target by rounding alone."""
+
+_ENDED, _GOOD, _TTFT, _TTFT_MISSED, _TBT, _TBT_MISSED, _OUTPUT, _REFUSED = range(8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misses:
+    """One target over one window."""
+
+    requests: int
+    missed: int
+
+    @property
+    def attainment_ratio(self) -> float | None:
+        """The share that met it; None without requests."""
+        return None if not self.requests else 1.0 - self.missed / self.requests
+
+    def burn(self, target_ratio: float) -> float | None:
+        """How many times too fast the error budget is used; None without requests."""
+        return None if not self.requests else self.missed / self.requests / (1.0 - target_ratio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Events per second over the last minute."""
+
+    requests_per_s: float
+    goodput_per_s: float
+    output_tokens_per_s: float
+    refused_per_s: float
+
+
+def ttft_missed(record: RequestRecord) -> bool | None:
+    """Whether the first token was late; None if there was none."""
+    return None if record.ttft_s is None else record.ttft_s > record.ttft_target_s + _MET_TOLERANCE_S
+
+
+def tbt_missed(record: RequestRecord) -> bool | None:
+    """Whether any gap was too long; None if there was no gap."""
+    return None if record.tbt_max_s is None else record.tbt_gaps_met < record.tbt_gaps
+
+
+class Attainment:
+    """What is counted of one tenant's requests, or of everyone's. `now_s` must not go back."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.refused = 0
+        """Since the daemon started, as `requests`."""
+        self.last_s = 0.0
+        self._ttft = SlidingHistogram()
+        self._tbt_worst = SlidingHistogram()
+        self._minute = CountWindow(8, slots=12, slot_s=5.0)
+        self._hour = CountWindow(8, slots=120, slot_s=30.0)
+
+    def on_request(self, record: RequestRecord, now_s: float) -> None:
+        """A request ended."""
+        self.requests += 1
+        self.last_s = now_s
+        self._count(_ENDED, 1, now_s)
+        self._count(_OUTPUT, record.output_tokens, now_s)
+        ttft, tbt = ttft_missed(record), tbt_missed(record)
+        if record.ttft_s is not None:
+            self._ttft.add(record.ttft_s, now_s)
+            self._count(_TTFT, 1, now_s)
+            self._count(_TTFT_MISSED, int(bool(ttft)), now_s)
+        if record.tbt_max_s is not None:
+            self._tbt_worst.add(record.tbt_max_s, now_s)
+            self._count(_TBT, 1, now_s)
+            self._count(_TBT_MISSED, int(bool(tbt)), now_s)
+        if record.outcome == "finished" and ttft is False and not tbt:
+            self._count(_GOOD, 1, now_s)
+
+    def on_refused(self, now_s: float) -> None:
+        """The gateway refused a request for want of a place."""
+        self.refused += 1
+        self.last_s = now_s
+        self._count(_REFUSED, 1, now_s)
+
+    def ttft(self, now_s: float) -> Spread:
+        """Times to first token, of the last minute."""
+        return self._ttft.spread(now_s)
+
+    def tbt_worst(self, now_s: float) -> Spread:
+        """Each request's longest gap, of the last minute."""
+        return self._tbt_worst.spread(now_s)
+
+    def rates(self, now_s: float) -> Rates:
+        """Events per second."""
+        sums = self._minute.sums(now_s)
+        return Rates(
+            requests_per_s=round(sums[_ENDED] / WINDOW_S, 4),
+            goodput_per_s=round(sums[_GOOD] / WINDOW_S, 4),
+            output_tokens_per_s=round(sums[_OUTPUT] / WINDOW_S, 2),
+            refused_per_s=round(sums[_REFUSED] / WINDOW_S, 4),
+        )
+
+    def misses(self, now_s: float, window_s: float) -> tuple[Misses, Misses]:
+        """(TTFT, TBT) over one of WINDOWS_S."""
+        counts = self._minute.sums(now_s) if window_s <= WINDOW_S else self._hour.sums(now_s, window_s)
+        return (
+            Misses(requests=counts[_TTFT], missed=counts[_TTFT_MISSED]),
+            Misses(requests=counts[_TBT], missed=counts[_TBT_MISSED]),
+        )
+
+    def budget_left_ratio(self, now_s: float, target_ratio: float) -> float:
+        """What is left of the last hour's error budget, of the target that has less; may be negative."""
+        burns = (each.burn(target_ratio) or 0.0 for each in self.misses(now_s, HOUR_S))
+        return round(1.0 - max(burns), 6)
+
+    def _count(self, column: int, count: int, now_s: float) -> None:
+        self._minute.add(column, count, now_s)
+        self._hour.add(column, count, now_s)

@@ -1,0 +1,78 @@
+"""What is wrong now: the conditions behind the alarms, as functions of what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.telemetry.alarms import Condition
+from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
+from pdmuxd.controlplane.telemetry.drift import Drift
+
+LINK_SILENT_S = 2.0
+ENOUGH_REQUESTS = 20
+"""In the shorter window: with fewer, one miss looks like a fire."""
+
+BURN_PAIRS = ((FIVE_MINUTES_S, MINUTE_S, 6.0), (HOUR_S, FIVE_MINUTES_S, 2.0))
+"""(long, short, burn): an alarm when both burn as fast. The long window says that it matters, the short one
+that it still goes on. At 6 an hour's budget is gone in ten minutes, at 2 in half an hour."""
+
+_WINDOWS = {MINUTE_S: "1 min", FIVE_MINUTES_S: "5 min", HOUR_S: "1 h"}
+
+
+def engine_conditions(
+    status: EngineStatus, *, silent_s: float | None, has_served: bool
+) -> Iterator[Condition]:
+    """The engine is down, or says nothing."""
+    if status.state == "down" or (status.state == "starting" and has_served):
+        yield Condition(kind="engine_down", text=f"the engine is {status.state}: {status.last_error or '?'}")
+    elif status.state in ("serving", "draining") and silent_s is not None and silent_s > LINK_SILENT_S:
+        yield Condition(kind="link_lost", text="the engine has sent nothing over the link for over 2 s")
+
+
+def burn_conditions(
+    attainments: Mapping[str, Attainment], directory: DirectorySnapshot, now_s: float
+) -> Iterator[Condition]:
+    """A tenant's error budget is used up too fast. Tenants that no longer exist are left out."""
+    for name, attainment in attainments.items():
+        tenant = directory.tenants.get(name)
+        if tenant is None or now_s - attainment.last_s > HOUR_S:
+            continue
+        target_ratio = tenant.slo.attainment_ratio
+        missed = {window_s: attainment.misses(now_s, window_s) for window_s in _WINDOWS}
+        for index, (kind, label) in enumerate((("ttft_burn", "TTFT"), ("tbt_burn", "TBT"))):
+            for long_s, short_s, limit in BURN_PAIRS:
+                long, short = missed[long_s][index], missed[short_s][index]
+                burns = (long.burn(target_ratio) or 0.0, short.burn(target_ratio) or 0.0)
+                if short.requests >= ENOUGH_REQUESTS and min(burns) >= limit:
+                    text = (
+                        f"{name}: {label} misses use up the error budget {burns[0]:.1f} times too fast over "
+                        f"{_WINDOWS[long_s]}, {burns[1]:.1f} times over {_WINDOWS[short_s]}"
+                    )
+                    yield Condition(
+                        kind="ttft_burn" if kind == "ttft_burn" else "tbt_burn", text=text, tenant=name
+                    )
+                    break
+
+
+def dropped_conditions(grown: int) -> Iterator[Condition]:
+    """Telemetry was lost since the last look, so figures miss something."""
+    if grown > 0:
+        yield Condition(
+            kind="telemetry_dropped",
+            text=f"the engine dropped {grown} records: attainment and decisions miss them",
+        )
+
+
+def drift_conditions(drifts: tuple[Drift, ...]) -> Iterator[Condition]:
+    """A predictor is off."""
+    worst = max(
+        (each for each in drifts if each.is_off), key=lambda each: abs(each.p50_ratio - 1.0), default=None
+    )
+    if worst is not None:
+        where = "fused batches" if worst.work == "fused" else f"{worst.work} on {worst.sms} SMs"
+        yield Condition(
+            kind="predictor_drift",
+            text=f"{where} takes {worst.p50_ratio:.2f} times as long as predicted ({worst.samples} samples)",
+        )

@@ -1,0 +1,51 @@
+"""How long each partition group was used, and for how many tokens, since the engine started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.types import Mode
+from pdmuxd.engine.link.messages import IterationRecord
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupUse:
+    """The sum over the steps of a group, or over the fused ones; prefill tokens are an estimate."""
+
+    time_s: float = 0.0
+    decisions: int = 0
+    prefill_tokens: float = 0.0
+    decode_tokens: int = 0
+
+
+class PartitionUse:
+    """Written in one thread; `snapshot` may be called in any."""
+
+    def __init__(self) -> None:
+        self.layers = 0
+        """Of the model; 0 while that is not known, and then layer-wise prefill tokens are not counted."""
+        self._groups: dict[int, GroupUse] = {}
+        self._fused = GroupUse()
+
+    def forget(self) -> None:
+        """Another engine starts."""
+        self._groups = {}
+        self._fused = GroupUse()
+
+    def add(self, record: IterationRecord) -> None:
+        """Count one step."""
+        if record.mode == Mode.FUSED:
+            use, prefill = self._fused, float(record.prefill_new_tokens)
+        else:
+            use = self._groups.setdefault(record.group, GroupUse())
+            # A layer-wise batch is computed a few layers at a time, beside several decode steps.
+            share = record.prefill_layers / self.layers if self.layers else 0.0
+            prefill = record.prefill_new_tokens * share
+        use.time_s += record.measured_step_s
+        use.decisions += 1
+        use.prefill_tokens += prefill
+        use.decode_tokens += record.decode_bs * max(1, record.decode_steps)
+
+    def snapshot(self) -> tuple[dict[int, GroupUse], GroupUse]:
+        """(by group, fused)."""
+        return dict(self._groups), self._fused

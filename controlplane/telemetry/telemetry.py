@@ -1,0 +1,206 @@
+"""Everything that is known of the engine's and the gateway's doings, and the events that tell of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from importlib.metadata import version as installed_version
+
+from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.events.buffer import EventBuffer
+from pdmuxd.controlplane.events.follow import HEARTBEAT_S
+from pdmuxd.controlplane.events.messages import API_VERSION, EventMessage, EventType, HelloEvent, instant
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.status import NO_ENGINE, EngineState, EngineStatus
+from pdmuxd.controlplane.telemetry import conditions, shown
+from pdmuxd.controlplane.telemetry.alarms import Alarms
+from pdmuxd.controlplane.telemetry.attainment import Attainment
+from pdmuxd.controlplane.telemetry.decisions import Decisions
+from pdmuxd.controlplane.telemetry.drift import DriftWatch
+from pdmuxd.controlplane.telemetry.guard import GuardView
+from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram
+from pdmuxd.controlplane.telemetry.load import EngineCounters
+from pdmuxd.controlplane.telemetry.partitions import PartitionUse
+from pdmuxd.controlplane.telemetry.requests import RequestLives
+from pdmuxd.engine.core.types import Mode
+from pdmuxd.engine.link.measuring import Measured
+from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
+
+TICK_S = 0.1
+TICKS_PER_SECOND = 10
+_EMPTY = DirectorySnapshot(version=0, tenants={}, key_digests={})
+
+
+class Telemetry:
+    """Fed in the daemon's event loop; what it holds may be read in any thread.
+
+    `clock` is Unix time in seconds and must not go back. `status` and `in_flight` (requests at the gateway,
+    per tenant) are asked whenever they are to be told.
+    """
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.started_s = clock()
+        self.events = EventBuffer(str(int(self.started_s * 1000)))
+        self.published: Counter[EventType] = Counter()
+        self.status: Callable[[], EngineStatus] = lambda: NO_ENGINE
+        self.in_flight: Callable[[], Mapping[str, int]] = dict
+        self.directory = _EMPTY
+        self.decisions = Decisions()
+        self.requests = RequestLives(self.decisions)
+        self.partitions = PartitionUse()
+        self.guard = GuardView()
+        self.drift = DriftWatch()
+        self.alarms = Alarms()
+        self.counters = EngineCounters()
+        self.everyone = Attainment()
+        self.tenants: dict[str, Attainment] = {}
+        self.gaps = SlidingHistogram()
+        self.held = False
+        """An operator drains the engine, which goes on when it is resumed."""
+        self._offset_s: float | None = None
+        self._has_served = False
+        self._dropped = 0
+        self._ticks = 0
+
+    # What the engine reports
+
+    def on_message(self, message: Hello | Ack | Measured | IterationRecord | EngineStats) -> None:
+        """The engine said something that is not the end of a request."""
+        now_s = self.clock()
+        self.counters.heard_s = now_s
+        match message:
+            case IterationRecord():
+                self._on_iteration(message, now_s)
+            case EngineStats():
+                self.counters.add(message, now_s)
+            case Hello():
+                self._on_hello(message)
+            case Ack(error=None):
+                self.publish("settings", shown.in_force(message.version, now_s))
+            case _:
+                pass
+
+    def on_request(self, record: RequestRecord) -> None:
+        """A request ended in the engine."""
+        now_s = self.clock()
+        self.counters.heard_s = now_s
+        self.everyone.on_request(record, now_s)
+        if record.tenant in self.directory.tenants:
+            self._tenant(record.tenant).on_request(record, now_s)
+        self.publish("request", shown.request(self.requests.on_record(record, now_s)))
+
+    def on_state(self, state: EngineState, reason: str | None) -> None:
+        """The engine is now in `state`."""
+        if state == "serving":
+            self._has_served = True
+        elif state in ("starting", "down"):
+            self.counters.forget()
+        self.publish("engine", shown.engine(self.status(), self.clock(), held=self.held, reason=reason))
+
+    # What the gateway and the control plane report
+
+    def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
+        """The gateway let a request in."""
+        if tenant in self.directory.tenants:
+            self._tenant(tenant)
+        self.requests.on_begin(request_id, tenant=tenant, path=path, now_s=self.clock())
+
+    def on_answered(self, request_id: str, *, status: int) -> None:
+        """The gateway is done with a request that it had let in."""
+        self.requests.on_answered(request_id, status=status, now_s=self.clock())
+
+    def on_refused(self, tenant: str) -> None:
+        """The gateway had no place for a request."""
+        now_s = self.clock()
+        self.everyone.on_refused(now_s)
+        if tenant in self.directory.tenants:
+            self._tenant(tenant).on_refused(now_s)
+
+    def on_directory(self, snapshot: DirectorySnapshot) -> None:
+        """Tenants or targets have changed; the series of tenants that are gone are dropped."""
+        before, self.directory = self.directory, snapshot
+        for gone in set(self.tenants) - set(snapshot.tenants):
+            del self.tenants[gone]
+        self.publish("settings", shown.wanted(before, snapshot, self.clock()))
+
+    # Time passes
+
+    def tick(self) -> None:
+        """Every tenth of a second: tell how things are; every second also of tenants and alarms."""
+        now_s = self.clock()
+        for event in self.decisions.flush():
+            self.publish("decision", event)
+        self.publish("stats", shown.stats(self, now_s))
+        self._ticks += 1
+        if self._ticks % TICKS_PER_SECOND == 0:
+            self.publish("tenants", shown.tenants(self, now_s))
+            self.watch(now_s)
+
+    def watch(self, now_s: float) -> None:
+        """Raise and clear alarms."""
+        status = self.status()
+        heard_s = self.counters.heard_s
+        dropped = status.stats.dropped_records if status.stats is not None else 0
+        grown, self._dropped = dropped - self._dropped, dropped
+        silent_s = None if heard_s is None else now_s - heard_s
+        found = [
+            *conditions.engine_conditions(status, silent_s=silent_s, has_served=self._has_served),
+            *conditions.burn_conditions(self.tenants, self.directory, now_s),
+            *conditions.dropped_conditions(grown),
+            *conditions.drift_conditions(self.drift.all(now_s)),
+        ]
+        for event in self.alarms.update(found, now_s):
+            self.publish("alarm", event)
+
+    def publish(self, type_: EventType, message: EventMessage) -> None:
+        """Tell every client."""
+        self.published[type_] += 1
+        self.events.publish(type_, message, self.clock())
+
+    def hello(self, role: str) -> HelloEvent:
+        """The first event of a stream."""
+        now_s = self.clock()
+        return HelloEvent(
+            version=installed_version("pdmuxd"),
+            api_version=API_VERSION,
+            session=self.events.session,
+            started_at=instant(self.started_s),
+            at=instant(now_s),
+            role=role,
+            head=f"{self.events.session}-{self.events.head}",
+            engine=shown.engine(self.status(), now_s, held=self.held, reason=None),
+            alarms=self.alarms.active(),
+            settings_version=self.directory.version,
+            heartbeat_ms=to_ms(HEARTBEAT_S),
+            stats_ms=to_ms(TICK_S),
+        )
+
+    def _on_hello(self, hello: Hello) -> None:
+        layers = hello.model_shape.layers if hello.model_shape is not None else 0
+        self.counters.forget()
+        self.partitions.forget()
+        self.guard.forget()
+        self.drift.forget()
+        self.partitions.layers = self.drift.layers = layers
+        self._offset_s = None
+        self._dropped = 0
+        self.publish("engine", shown.engine(self.status(), self.clock(), held=self.held, reason=None))
+
+    def _on_iteration(self, record: IterationRecord, now_s: float) -> None:
+        # Records travel in bundles; the shortest way that one has taken tells the engine's clock from ours.
+        offset_s = now_s - record.now_s
+        self._offset_s = offset_s if self._offset_s is None else min(self._offset_s, offset_s)
+        at_s = record.now_s + self._offset_s
+        self.decisions.add(record, at_s)
+        self.partitions.add(record)
+        self.guard.add(record, at_s)
+        self.drift.add(record, at_s)
+        if record.decode_bs:
+            steps = max(1, record.decode_steps) if record.mode == Mode.SPLIT else 1
+            self.gaps.add(record.measured_step_s / steps, now_s, record.decode_bs * steps)
+
+    def _tenant(self, name: str) -> Attainment:
+        if name not in self.tenants:
+            self.tenants[name] = Attainment()
+        return self.tenants[name]

@@ -1,0 +1,31 @@
+"""Who is told of each request that goes through the gateway."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class CallObserver(Protocol):
+    """Is told in the event loop; must neither block nor raise."""
+
+    def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
+        """A request was let in."""
+
+    def on_answered(self, request_id: str, *, status: int) -> None:
+        """A request that was let in is over; `status` is 499 if its client left first."""
+
+    def on_refused(self, tenant: str) -> None:
+        """There was no place for a request."""
+
+
+class NobodyWatches:
+    """For a gateway by itself."""
+
+    def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
+        """Nothing."""
+
+    def on_answered(self, request_id: str, *, status: int) -> None:
+        """Nothing."""
+
+    def on_refused(self, tenant: str) -> None:
+        """Nothing."""
