@@ -48,8 +48,9 @@ def on_curve(curve: Curve, size: float) -> float:
 class PrefillCoefficients:
     """MuxWise eq. 1: seconds per squared token, per new-by-reused token pair, per new token, and fixed.
 
-    The line of new tokens is bent by `curve`: a short prefill takes as long as its launches or its weights
-    take, and a tile of tokens on few SMs takes a whole wave.
+    With three additions that a device asks for: the reading of reused KV, which outlasts the computing where
+    few tokens attend to many; a line of new tokens that bends (`curve`) and climbs in steps
+    (`tile_tokens`); and `floor_s`, which launching all layers takes however little they compute.
     """
 
     per_new_squared_s: float
@@ -58,16 +59,25 @@ class PrefillCoefficients:
     fixed_s: float
     curve: Curve = ()
     """Over the new tokens of the whole batch."""
+    tile_tokens: int = 1
+    """The line and the curve count new tokens in whole tiles: products compute a part of one in full."""
+    per_reused_s: float = 0.0
+    floor_s: float = 0.0
+
+    def line_s(self, new_tokens: int) -> float:
+        """The part that depends on the number of new tokens alone."""
+        tokens = -(-new_tokens // self.tile_tokens) * self.tile_tokens
+        return self.per_new_s * tokens + self.fixed_s + on_curve(self.curve, tokens)
 
     def predict_s(self, shape: PrefillShape) -> float:
         """Seconds for the whole batch."""
-        return (
+        sum_s = (
             self.per_new_squared_s * shape.sum_new_squared
             + self.per_new_times_reused_s * shape.sum_new_times_reused
-            + self.per_new_s * shape.new_tokens
-            + self.fixed_s
-            + on_curve(self.curve, shape.new_tokens)
+            + self.per_reused_s * shape.reused_tokens
+            + self.line_s(shape.new_tokens)
         )
+        return max(self.floor_s, sum_s)
 
     def scaled(self, ratio: float) -> PrefillCoefficients:
         """The same predictor, `ratio` times slower."""
@@ -77,6 +87,9 @@ class PrefillCoefficients:
             per_new_s=self.per_new_s * ratio,
             fixed_s=self.fixed_s * ratio,
             curve=_scaled(self.curve, ratio),
+            tile_tokens=self.tile_tokens,
+            per_reused_s=self.per_reused_s * ratio,
+            floor_s=self.floor_s * ratio,
         )
 
 
@@ -122,15 +135,14 @@ class FusedCoefficients:
     def predict_s(self, prefill: PrefillShape, decode: DecodeShape) -> float:
         """Seconds for the batch."""
         p = self.prefill
-        tokens = prefill.new_tokens + decode.bs
-        return (
+        sum_s = (
             p.per_new_squared_s * prefill.sum_new_squared
             + p.per_new_times_reused_s * prefill.sum_new_times_reused
-            + p.per_new_s * tokens
-            + p.fixed_s
-            + on_curve(p.curve, tokens)
+            + p.per_reused_s * prefill.reused_tokens
+            + p.line_s(prefill.new_tokens + decode.bs)
             + self.per_reused_s * decode.reused_tokens
         )
+        return max(sum_s, p.floor_s)
 
 
 def padded_bs(bs: int, captured: Sequence[int]) -> int:
@@ -169,10 +181,13 @@ class SoloRunModel:
         fitted = self.prefill.get(sms)
         if fitted is None:
             return self.fallback.request_s(new_tokens, reused_tokens, _positive(sms))
-        line_s = (
-            fitted.per_new_squared_s * new_tokens + fitted.per_new_times_reused_s * reused_tokens
-        ) * new_tokens + (fitted.per_new_s * new_tokens + fitted.fixed_s)
-        return line_s + on_curve(fitted.curve, new_tokens) if fitted.curve else line_s
+        sum_s = (
+            (fitted.per_new_squared_s * new_tokens + fitted.per_new_times_reused_s * reused_tokens)
+            * new_tokens
+            + fitted.per_reused_s * reused_tokens
+            + fitted.line_s(new_tokens)
+        )
+        return max(fitted.floor_s, sum_s)
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Source: MuxWise eq. 2."""

@@ -41,12 +41,18 @@ class Device:
         self._contention_ratio = contention_ratio
         self._decode_slowdown = 1.0
         self._prefill_slowdown = 1.0
+        self._throttle_ratio = 1.0
 
     def launch(self, stream: Stream, *, solo_s: float, sms: int, hbm_bytes: float) -> None:
         """Queue work; it asks for `hbm_bytes / solo_s` of bandwidth while it runs."""
         stream.remaining_s += solo_s
         stream.sms = sms
         stream.bytes_per_s = hbm_bytes / solo_s if solo_s > 0.0 else 0.0
+        self._contend()
+
+    def throttle(self, ratio: float) -> None:
+        """Run everything `ratio` times slower from now on."""
+        self._throttle_ratio = ratio
         self._contend()
 
     def cancel(self, stream: Stream) -> None:
@@ -81,14 +87,14 @@ class Device:
             left_s -= part_s
             self._contend()
 
-    @staticmethod
-    def _done_in_s(stream: Stream, slowdown: float, other: Stream, other_slowdown: float) -> float:
+    def _done_in_s(self, stream: Stream, slowdown: float, other: Stream, other_slowdown: float) -> float:
         if not stream.is_busy:
             return 0.0
+        alone = self._throttle_ratio
         if not other.is_busy:
-            return stream.remaining_s
+            return stream.remaining_s * alone
         together_s = min(stream.remaining_s * slowdown, other.remaining_s * other_slowdown)
-        return together_s + max(0.0, stream.remaining_s - together_s / slowdown)
+        return together_s + max(0.0, stream.remaining_s - together_s / slowdown) * alone
 
     @staticmethod
     def _run_stream(stream: Stream, duration_s: float, slowdown: float) -> None:
@@ -103,14 +109,14 @@ class Device:
 
     def _contend(self) -> None:
         """Set the slowdowns for the work that is queued now."""
-        self._decode_slowdown = self._prefill_slowdown = 1.0
+        self._decode_slowdown = self._prefill_slowdown = self._throttle_ratio
         if not (self.prefill.is_busy and self.decode.is_busy):
             return
         prefill_share = min(1.0, self.prefill.bytes_per_s / self._bytes_per_s)
         decode_share = min(1.0, self.decode.bytes_per_s / self._bytes_per_s)
         overcommit = max(1.0, prefill_share + decode_share)
-        self._decode_slowdown = overcommit * (1.0 + self._contention_ratio * prefill_share)
-        self._prefill_slowdown = 1.0 + self._contention_ratio * decode_share
+        self._decode_slowdown *= overcommit * (1.0 + self._contention_ratio * prefill_share)
+        self._prefill_slowdown *= 1.0 + self._contention_ratio * decode_share
 
 
 def layers_left(remaining_s: float, layer_s: float) -> int:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.host import Host
 from pdmuxd.engine.emulator.machine import Machine
@@ -22,6 +21,7 @@ from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
 from pdmuxd.engine.emulator.telemetry import EngineCounters
 from pdmuxd.engine.link.messages import IterationRecord
+from pdmuxd.engine.link.predictors import Predictors
 
 
 class EmulatedEngine:
@@ -44,6 +44,8 @@ class EmulatedEngine:
         keep_step_log: bool = True,
     ) -> None:
         self.profile = profile
+        self._predictors: Predictors | None = None
+        self._partitions: tuple[tuple[int, int], ...] | None = None
         self.block_tokens = block_tokens
         self._machine = Machine(
             profile=profile,
@@ -108,18 +110,54 @@ class EmulatedEngine:
         self._host.wake()
         return True
 
-    def apply_settings(self, *, version: int, policy: str, slos: Mapping[str, TenantTarget]) -> None:
+    def apply_settings(
+        self,
+        *,
+        version: int,
+        policy: str,
+        slos: Mapping[str, TenantTarget],
+        predictors: Predictors | None = None,
+        partitions: tuple[tuple[int, int], ...] | None = None,
+    ) -> None:
         """Put targets in force for every request that has not ended; a new policy follows at a safe point.
 
-        Raises: PolicyError or PartitionError, and changes nothing.
+        Predictors that are the same as before leave what was learned since as it is.
+        Raises: PolicyError, PartitionError or ProfileError, and changes nothing.
         """
         m = self._machine
-        changed = policy != m.policy.name
-        m.next_policy = build_policy(policy, self.profile.policy_context) if changed else None
+        context = m.context
+        if (predictors, partitions) != (self._predictors, self._partitions):
+            context = self.profile.context(predictors, partitions)
+        m.use_context(policy, context)
+        self._predictors, self._partitions = predictors, partitions
         m.targets = dict(slos)
         m.settings_version = version
         m.retarget()
         self._host.wake()
+
+    def throttle(self, ratio: float) -> None:
+        """From now on everything takes `ratio` times as long, as on a GPU that is too hot."""
+        self._machine.device.throttle(ratio)
+
+    @property
+    def profile_id(self) -> int:
+        """Of the predictors in force; 0 if they are the profile's own."""
+        return self._predictors.profile_id if self._predictors is not None else 0
+
+    @property
+    def max_prefill_tokens(self) -> int:
+        """New tokens of one prefill batch."""
+        return self._machine.limits.max_prefill_tokens
+
+    @property
+    def max_decode_bs(self) -> int:
+        """The largest decode batch."""
+        return self._machine.limits.max_decode_bs
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in progress."""
+        return not self._machine.requests
 
     def flush_cache(self) -> bool:
         """Empty the prefix cache; False, and no change, while requests are in progress."""

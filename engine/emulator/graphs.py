@@ -19,6 +19,11 @@ def captured_bs(bs: int) -> int:
     return -(-bs // STEP_BS) * STEP_BS
 
 
+def captured_sizes(max_bs: int) -> tuple[int, ...]:
+    """All captured batch sizes up to `max_bs`."""
+    return tuple(bs for bs in range(1, max_bs + 1) if captured_bs(bs) == bs)
+
+
 def padded(shape: DecodeShape) -> DecodeShape:
     """The work that the graph really does: padding adds rows to the linear operators, but reads no KV."""
     return DecodeShape(bs=captured_bs(shape.bs), reused_tokens=shape.reused_tokens)

@@ -46,6 +46,8 @@ class Host:
         self._free_s = 0.0
         """When the CPU is done with launching."""
         self._step: Step | None = None
+        self._measures_prefill = False
+        """Whether the step in progress is nothing but layers of one prefill."""
 
     def wake(self) -> None:
         """Something changed; an idle host looks at once, a busy one at its next safe point."""
@@ -85,6 +87,7 @@ class Host:
             return
         host_s = m.profile.overheads.host_step_s
         each_s = (m.now_s - step.start_s) / step.decision.decode_steps + host_s
+        step.measured_decode_s = each_s
         self._learn(step, step.decision.numbers.predicted_decode_s, each_s)
         if step.decision.blocking_merge and m.device.prefill.is_busy:
             self._free_s = max(self._free_s, m.now_s + host_s)
@@ -148,6 +151,7 @@ class Host:
         running = m.prefill.running
         beside = chunk or (running.shape if running is not None else None)
         launch_s = switch_s
+        was_empty = not m.device.prefill.is_busy
         if decision.decode_steps and m.decode.members:
             self._begin(decision, beside)
             launch_s += overheads.graph_launch_s
@@ -155,7 +159,8 @@ class Host:
         if m.decode.in_flight and self._step is not None:
             self._launch_decode(self._step, extra_s=switch_s)
         elif m.device.prefill.is_busy:
-            self._begin(decision, beside=None)
+            self._begin(decision, beside=running.shape if running is not None else None)
+            self._measures_prefill = was_empty and running is not None and running.graph_shape is None
             self._wait = Wait.PREFILL
         elif m.totals.retractions > retractions:
             self._turn_at(m.now_s + overheads.host_step_s)
@@ -310,8 +315,11 @@ class Host:
 
     def _end_step(self) -> None:
         if self._step is not None:
+            if self._measures_prefill:
+                self._step.prefill_only_s = self._m.now_s - self._step.start_s
             self._m.end_step(self._step)
             self._step = None
+        self._measures_prefill = False
 
     def _turn_at(self, at_s: float) -> None:
         self._wait = Wait.TURN

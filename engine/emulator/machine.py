@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from pdmuxd.engine.core.errors import EngineInvariantError
-from pdmuxd.engine.core.policies.base import Policy
+from pdmuxd.engine.core.policies.base import TRUSTED, Policy, PolicyContext
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.core.types import EngineLimits, Observation, WaitingRequest
@@ -62,7 +63,8 @@ class Machine:
         """When the decode batch, as it is now, last got tokens."""
         self.settings_version = 0
         self.targets: Mapping[str, TenantTarget] = {}
-        self.policy: Policy = build_policy(policy, profile.policy_context)
+        self.context = profile.policy_context
+        self.policy: Policy = build_policy(policy, self.context)
         self.next_policy: Policy | None = None
         self.state = self.policy.initial_state()
         self.group = self.policy.table.PREFILL_ONLY
@@ -111,6 +113,19 @@ class Machine:
         self.policy, self.next_policy = self.next_policy, None
         self.state = self.policy.initial_state()
         self.group = self.policy.table.PREFILL_ONLY
+
+    def use_context(self, policy: str, context: PolicyContext) -> None:
+        """Decide with another context or policy. Raises: PolicyError, PartitionError, and changes nothing.
+
+        Other predictions are believed at once; other partition groups wait until no prefill is under way.
+        """
+        built = build_policy(policy, context)
+        is_same = policy == self.policy.name and built.table == self.policy.table
+        if is_same and context is not self.context:
+            self.policy = built
+            self.state = replace(self.state, guard=built.initial_state().guard, trust=TRUSTED)
+        self.next_policy = None if is_same else built
+        self.context = context
 
     def merge_prefill(self, *, is_chunk: bool) -> None:
         """The chunk, or the last layer, is done: first tokens, and a sample for the policy to learn from.

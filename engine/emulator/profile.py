@@ -17,10 +17,11 @@ import msgspec
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
-from pdmuxd.engine.core.partitions import SmRules
+from pdmuxd.engine.core.partitions import Partition, SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
 DEFAULT_PROFILE = "h200-llama-8b"
 FORMAT = 1
@@ -85,12 +86,34 @@ class Profile:
     @cached_property
     def policy_context(self) -> PolicyContext:
         """What policies are built from."""
+        return self.context()
+
+    def context(
+        self, predictors: Predictors | None = None, splits: tuple[tuple[int, int], ...] | None = None
+    ) -> PolicyContext:
+        """What policies are built from when an operator has set `predictors` or `splits`.
+
+        Raises: ProfileError if a ratio of the guard is out of range.
+        """
         d = self.device
+        latency, guard = self.predictor, ContentionGuard(default_ratio=self.guard_default_ratio)
+        if predictors is not None:
+            latency = latency_model(
+                predictors,
+                model=self.model,
+                device=d,
+                overheads=self.overheads,
+                tensor_parallel=self.tensor_parallel,
+            )
+            guard = contention_guard(predictors)
         return PolicyContext(
             rules=SmRules(total_sms=d.total_sms, min_sms=d.min_sms, multiple_sms=d.multiple_sms),
             layers=self.model.layers,
-            latency=self.predictor,
-            guard=ContentionGuard(default_ratio=self.guard_default_ratio),
+            latency=latency,
+            guard=guard,
+            splits=None
+            if splits is None
+            else tuple(Partition(prefill_sms=prefill, decode_sms=decode) for prefill, decode in splits),
         )
 
 

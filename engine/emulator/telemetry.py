@@ -90,13 +90,18 @@ class Step:
     prefill_new_tokens: int
     decode_steps_left: int = 0
     prefill_shape: PrefillShape | None = None
-    """The prefill beside which decode was launched."""
+    """The prefill beside which decode was launched, or that ran alone."""
+    measured_decode_s: float | None = None
+    """One decode step of a split, host work included."""
+    prefill_only_s: float | None = None
+    """Launched layers of a prefill that ran alone, from the first to the last."""
 
 
 def step_record(step: Step, number: int, end_s: float) -> IterationRecord:
     """The record of a step that ended at `end_s`."""
     decision = step.decision
     numbers = decision.numbers
+    shape = step.prefill_shape
     return IterationRecord(
         step=number,
         now_s=end_s,
@@ -113,4 +118,13 @@ def step_record(step: Step, number: int, end_s: float) -> IterationRecord:
         measured_step_s=end_s - step.start_s,
         guard_ratio=numbers.guard_ratio,
         tbt_slack_s=numbers.tbt_slack_s,
+        decode_steps=decision.decode_steps,
+        measured_decode_s=step.measured_decode_s,
+        measured_prefill_s=step.prefill_only_s,
+        predicted_prefill_s=numbers.predicted_prefill_s,
+        predicted_fused_s=numbers.predicted_fused_s,
+        prefill_bs=shape.bs if shape is not None else 0,
+        prefill_reused_tokens=shape.reused_tokens if shape is not None else 0,
+        prefill_sum_new_squared=shape.sum_new_squared if shape is not None else 0,
+        prefill_sum_new_times_reused=shape.sum_new_times_reused if shape is not None else 0,
     )

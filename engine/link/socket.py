@@ -1,9 +1,9 @@
 """The two ends of the engine link: ZeroMQ over a Unix socket.
 
 The daemon binds, the engine connects, and either may be restarted on the same path. The engine's
-end never blocks: telemetry waits in a bounded queue and what does not fit is counted; a Hello and
-the Acks go before it and are never dropped. What was already handed to a connection that breaks is
-lost with the daemon that should have read it; nothing else is lost uncounted.
+end never blocks: telemetry waits in a bounded queue and what does not fit is counted; a Hello, the
+Acks and what was measured go before it and are never dropped. What was already handed to a connection
+that breaks is lost with the daemon that should have read it; nothing else is lost uncounted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link import frames
+from pdmuxd.engine.link.measuring import Measured
 from pdmuxd.engine.link.messages import Ack, Hello, ToDaemon, ToEngine
 
 _WINDOW = 64
@@ -76,8 +77,8 @@ class EngineEnd:
             self._hello = message
             if self._connected:
                 self._urgent.append(frames.encode(message))
-        elif isinstance(message, Ack):
-            if self._hello is not None and message.error is None:
+        elif isinstance(message, Ack | Measured):
+            if self._hello is not None and isinstance(message, Ack) and message.error is None:
                 self._hello = msgspec.structs.replace(self._hello, settings_version=message.version)
             self._urgent.append(frames.encode(message))
         elif len(self._telemetry) < self._max_queued:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.fusing import BUDGET_LADDER, chunk_lengths, fused_budget, fused_total_s
-from pdmuxd.engine.core.partitions import PartitionTable, even_steps
+from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
 from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
 from pdmuxd.engine.core.policies.layerwise import (
@@ -78,8 +78,8 @@ class AutoPolicy(KeepsState):
 
     @classmethod
     def build(cls, name: str, context: PolicyContext, options: AutoOptions) -> AutoPolicy:
-        """Six splits at 16-SM steps, as MuxWise."""
-        table = even_steps(context.rules)
+        """The splits of muxwise."""
+        table = context.table()
         split = BestFitPolicy(
             name=name, context=context, table=table, options=SplitOptions(guard=options.guard)
         )

@@ -9,7 +9,7 @@ from pdmuxd.engine.core.awd import AwdState
 from pdmuxd.engine.core.boundary import BoundaryFit, BoundarySamples
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps
 from pdmuxd.engine.core.trust import Trust
 from pdmuxd.engine.core.types import Decision, Feedback, Observation, PrefillSample
 
@@ -22,6 +22,14 @@ class PolicyContext:
     layers: int
     latency: LatencyModel
     guard: ContentionGuard
+    splits: tuple[Partition, ...] | None = None
+    """The operator's; None for each policy's own."""
+
+    def table(self) -> PartitionTable:
+        """The operator's splits, or six at 16-SM steps, as MuxWise. Raises: PartitionError."""
+        if self.splits is None:
+            return even_steps(self.rules)
+        return PartitionTable(rules=self.rules, splits=self.splits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

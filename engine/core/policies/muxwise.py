@@ -5,11 +5,10 @@ Source: MuxWise sections 3.2 to 3.4: six groups at 16-SM steps, solo-run predict
 
 from __future__ import annotations
 
-from pdmuxd.engine.core.partitions import even_steps
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
 
 
 def muxwise(name: str, context: PolicyContext, options: SplitOptions) -> BestFitPolicy:
     """Build it with the given mechanisms."""
-    return BestFitPolicy(name=name, context=context, table=even_steps(context.rules), options=options)
+    return BestFitPolicy(name=name, context=context, table=context.table(), options=options)

@@ -29,6 +29,8 @@ class Arguments:
     policy: str
     served_model: str | None
     parent_pid: int | None
+    measure_noise: float
+    measure_seed: int
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,7 +60,21 @@ def parse(argv: Sequence[str] | None = None) -> Arguments:
     parser.add_argument("--policy", default=DEFAULT_POLICY, help="scheduling policy (default: %(default)s)")
     parser.add_argument("--served-model", metavar="NAME", help="model name (default: the profile's)")
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="finish when this parent process dies")
+    parser.add_argument(
+        "--measure-noise", type=_ratio, default=0.0, metavar="RATIO", help="scatter of what is measured"
+    )
+    parser.add_argument("--measure-seed", type=int, default=0, metavar="N", help="of the scatter")
     return Arguments(**vars(parser.parse_args(argv)))
+
+
+def _ratio(text: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0.0 <= ratio <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a ratio; allowed are 0 to 1")
+    return ratio
 
 
 def _port(text: str) -> int:

@@ -14,6 +14,7 @@ from pdmuxd.engine.emulator.requests import EmulatedRequest, TenantTarget
 from pdmuxd.engine.emulator.server.delivery import Deliveries, Inbox, Output
 from pdmuxd.engine.emulator.server.planning import Plan
 from pdmuxd.engine.emulator.server.refusals import refuse
+from pdmuxd.engine.link.predictors import Predictors
 
 LATE_S = 0.005
 """Waking up later than this after an event was due is counted as lag; event loops sleep in whole
@@ -157,11 +158,21 @@ class WallClockDriver:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), timeout_s)
 
-    def apply_settings(self, *, version: int, policy: str, slos: Mapping[str, TenantTarget]) -> None:
-        """Put settings in force. Raises: PolicyError or PartitionError, and changes nothing."""
+    def apply_settings(
+        self,
+        *,
+        version: int,
+        policy: str,
+        slos: Mapping[str, TenantTarget],
+        predictors: Predictors | None = None,
+        partitions: tuple[tuple[int, int], ...] | None = None,
+    ) -> None:
+        """Put settings in force. Raises: PolicyError, PartitionError or ProfileError, and changes nothing."""
         with self._defects_stop_the_driver():
             self._advance(self.now_s())
-            self.engine.apply_settings(version=version, policy=policy, slos=slos)
+            self.engine.apply_settings(
+                version=version, policy=policy, slos=slos, predictors=predictors, partitions=partitions
+            )
         self.settings_version = version
         self.slo_versions = {tenant: target.version for tenant, target in slos.items()}
         self._wake()

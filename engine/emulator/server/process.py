@@ -15,6 +15,7 @@ from typing import Any
 
 from pdmuxd.engine.core.errors import LinkError, SettingsError
 from pdmuxd.engine.emulator.engine import EmulatedEngine
+from pdmuxd.engine.emulator.measuring import Noise, measure
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.emulator.server.app import build_app
 from pdmuxd.engine.emulator.server.arguments import KEY_VARIABLE, Arguments
@@ -25,6 +26,7 @@ from pdmuxd.engine.emulator.server.parent import Parent
 from pdmuxd.engine.emulator.server.refusals import refuse
 from pdmuxd.engine.emulator.server.settings import apply_settings
 from pdmuxd.engine.emulator.server.telemetry import Reporter, hello
+from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.messages import EngineSettings, StopServing, ToEngine
 from pdmuxd.engine.link.socket import EngineEnd
 
@@ -49,6 +51,7 @@ class Parts:
     link: EngineEnd | None
     key: str | None
     model: str
+    noise: Noise
 
 
 def prepare(arguments: Arguments, cleanup: ExitStack) -> Parts:
@@ -84,6 +87,7 @@ def prepare(arguments: Arguments, cleanup: ExitStack) -> Parts:
         link=link,
         key=key,
         model=arguments.served_model or profile.model.name,
+        noise=Noise(ratio=arguments.measure_noise, seed=arguments.measure_seed),
     )
 
 
@@ -181,8 +185,15 @@ class Process:
             match message:
                 case EngineSettings():
                     link.send(apply_settings(self._driver, message))
+                case Measure():
+                    link.send(self._measure(message))
                 case StopServing():
                     self._stop(message.drain_s)
+
+    def _measure(self, asked: Measure) -> Measured:
+        if not self._driver.engine.is_idle:
+            return Measured(point_id=asked.point_id, error="requests are in progress; measure an idle engine")
+        return measure(self._parts.engine.profile, self._parts.engine.table, asked, self._parts.noise)
 
     def _announce(self) -> None:
         sys.stdout.write(f"emulated engine listening on {address(self._parts.listener)}\n")

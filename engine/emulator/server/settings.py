@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.engine.core.errors import PartitionError, PolicyError, SloError
+from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.emulator.requests import TenantTarget
 from pdmuxd.engine.emulator.server.driver import WallClockDriver
@@ -19,8 +19,14 @@ def apply_settings(driver: WallClockDriver, settings: EngineSettings) -> Ack:
         return Ack(version=settings.version, error=f"settings version {in_force} is already in force")
     try:
         slos = {each.tenant: _target(each) for each in settings.tenants}
-        driver.apply_settings(version=settings.version, policy=settings.policy, slos=slos)
-    except (PolicyError, PartitionError, SloError) as error:
+        driver.apply_settings(
+            version=settings.version,
+            policy=settings.policy,
+            slos=slos,
+            predictors=settings.predictors,
+            partitions=settings.partitions,
+        )
+    except (PolicyError, PartitionError, ProfileError, SloError) as error:
         return Ack(version=settings.version, error=str(error))
     return Ack(version=settings.version)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 
+import msgspec
 import numpy as np
 
 from pdmuxd.engine.emulator.engine import EmulatedEngine
+from pdmuxd.engine.emulator.graphs import captured_sizes
 from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineStats, Hello, RequestRecord
 from pdmuxd.engine.link.socket import EngineEnd
@@ -87,6 +90,7 @@ class Reporter:
                 sm_busy_prefill_ratio=busy(now.busy_prefill_sm_s, last.busy_prefill_sm_s),
                 sm_busy_decode_ratio=busy(now.busy_decode_sm_s, last.busy_decode_sm_s),
                 dropped_records=self.dropped_records,
+                profile_id=self._engine.profile_id,
             )
         )
 
@@ -106,6 +110,15 @@ def hello(engine: EmulatedEngine, *, model: str, version: str) -> Hello:
         profile=profile.name,
         profile_provenance=profile.provenance,
         settings_version=0,
+        model_shape=profile.model,
+        model_hash=hashlib.sha256(msgspec.json.encode(profile.model)).hexdigest(),
+        device_shape=profile.device,
+        overheads=profile.overheads,
+        kv_capacity_tokens=profile.kv_capacity_tokens,
+        max_prefill_tokens=engine.max_prefill_tokens,
+        max_decode_bs=engine.max_decode_bs,
+        captured_decode_bs=captured_sizes(engine.max_decode_bs),
+        can_measure=True,
     )
 
 

@@ -129,6 +129,9 @@ def test_a_queue_is_ordered_by_the_same_prediction_when_the_line_is_bent() -> No
         per_new_s=1e-5,
         fixed_s=0.01,
         curve=((0.0, 0.02), (512.0, 0.0)),
+        tile_tokens=64,
+        per_reused_s=1e-6,
+        floor_s=0.02,
     )
     roofline = RooflineModel(model=TOY, device=device(flops=1.0, bytes_per_s=1.0), overheads=NO_OVERHEADS)
     model = SoloRunModel(prefill={8: theta}, decode={}, fallback=roofline)

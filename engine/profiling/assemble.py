@@ -1,0 +1,179 @@
+"""From samples to a profile: all fits, the device, the guard, and how good each is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.link.predictors import Predictors, SoloRun, latency_model
+from pdmuxd.engine.profiling import solo
+from pdmuxd.engine.profiling.candidates import cost_s, decode_points, fused_points, prefill_points
+from pdmuxd.engine.profiling.contention import GuardFit, fit_guard, pairs_of
+from pdmuxd.engine.profiling.document import (
+    FORMAT,
+    FitErrors,
+    GuardSummary,
+    MeasuredProfile,
+    Provenance,
+)
+from pdmuxd.engine.profiling.hardware import fit_hardware
+from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.target import Target
+
+UNKNOWN_GUARD_RATIO = 1.3
+"""The largest slowdown that MuxWise 3.3.2 saw on H100: what is assumed where no pair was measured."""
+LONGEST_S, EVERY = 10.0, 3
+"""What the fitted roofline is asked for beside the samples: each third point that takes at most so long."""
+
+_CoefficientsT = TypeVar("_CoefficientsT")
+
+
+def assemble(
+    name: str,
+    target: Target,
+    samples: Sequence[Sample],
+    *,
+    measured_at: str,
+    took_s: float,
+    interrupted: bool,
+) -> MeasuredProfile:
+    """Everything that the samples allow; a predictor with too few of them is left to the roofline.
+
+    Raises: ProfileError if they do not even allow a roofline.
+    """
+    captured = target.hello.captured_decode_bs
+    hardware = fit_hardware(
+        samples,
+        model=target.model,
+        device=target.device,
+        overheads=target.overheads,
+        captured_bs=captured,
+    )
+    left_out: list[str] = []
+    measured = replace(target, device=hardware.device, overheads=hardware.overheads)
+    solo_run, fits = _solo(samples, measured, left_out)
+    guard = _guard(measured, solo_run, samples, left_out)
+    roofline = FitErrors(
+        predictor="roofline", sms=0, samples=len(samples), outliers=0, errors=hardware.errors
+    )
+    hello = target.hello
+    return MeasuredProfile(
+        format=FORMAT,
+        name=name,
+        provenance=Provenance(
+            device=hello.device,
+            driver=hello.driver,
+            engine=hello.engine,
+            engine_version=hello.engine_version,
+            sglang_version=hello.sglang_version,
+            model=hello.model,
+            model_hash=hello.model_hash,
+            measured_at=measured_at,
+            took_s=took_s,
+            samples=len(samples),
+            interrupted=interrupted,
+        ),
+        total_sms=hello.total_sms,
+        partitions=hello.partitions,
+        model=target.model,
+        device=hardware.device,
+        overheads=hardware.overheads,
+        kv_capacity_tokens=hello.kv_capacity_tokens,
+        max_decode_bs=hello.max_decode_bs,
+        captured_decode_bs=captured,
+        solo_run=solo_run,
+        fits=(*fits, roofline),
+        guard_default_ratio=guard.default_ratio if guard is not None else UNKNOWN_GUARD_RATIO,
+        guard_cells=tuple(sorted(guard.cells.items())) if guard is not None else (),
+        guard=None
+        if guard is None
+        else GuardSummary(
+            pairs=guard.pairs,
+            exceeded_ratio=guard.exceeded_ratio,
+            overestimate_ratio=guard.overestimate_ratio,
+        ),
+        contention_ratio=guard.contention_ratio if guard is not None else 0.0,
+        left_out=tuple(left_out),
+        samples=tuple(samples),
+    )
+
+
+def _solo(
+    samples: Sequence[Sample], target: Target, left_out: list[str]
+) -> tuple[tuple[SoloRun, ...], list[FitErrors]]:
+    fits: list[FitErrors] = []
+    prefill = _fitted(solo.PREFILL, _by_sms(samples, "prefill"), prefill_points, target, fits, left_out)
+    decode = _fitted(solo.DECODE, _by_sms(samples, "decode"), decode_points, target, fits, left_out)
+    fused = _fitted(solo.FUSED, _by_sms(samples, "fused"), fused_points, target, fits, left_out)
+    solo_run = tuple(
+        SoloRun(sms=sms, prefill=prefill.get(sms), decode=decode.get(sms), fused=fused.get(sms))
+        for sms in sorted({*prefill, *decode, *fused})
+    )
+    return solo_run, fits
+
+
+def _by_sms(samples: Sequence[Sample], mode: str) -> dict[int, list[Sample]]:
+    groups: dict[int, list[Sample]] = {}
+    for sample in samples:
+        if sample.point.mode == mode:
+            groups.setdefault(sample.sms, []).append(sample)
+    return dict(sorted(groups.items()))
+
+
+def _fitted(
+    family: solo.Family[_CoefficientsT],
+    groups: dict[int, list[Sample]],
+    points: Callable[[Target, int, float], list[Point]],
+    target: Target,
+    fits: list[FitErrors],
+    left_out: list[str],
+) -> dict[int, _CoefficientsT]:
+    """By SM count. With too few samples, as after an interruption, the roofline serves in a fit's place."""
+    fitted: dict[int, _CoefficientsT] = {}
+    captured = target.hello.captured_decode_bs
+    for sms, samples in groups.items():
+        around = {*points(target, sms, LONGEST_S)[::EVERY], *(sample.point for sample in samples)}
+        expected = [(point, cost_s(target, point)) for point in around]
+        try:
+            found = solo.fit_solo(family, samples, captured, sorted(expected, key=lambda one: one[1]))
+        except ProfileError as error:
+            left_out.append(str(error))
+            continue
+        fitted[sms] = found.coefficients
+        fits.append(
+            FitErrors(
+                predictor=family.name,
+                sms=sms,
+                samples=found.samples,
+                outliers=found.outliers,
+                errors=found.errors,
+            )
+        )
+    return fitted
+
+
+def _guard(
+    target: Target, solo_run: tuple[SoloRun, ...], samples: Sequence[Sample], left_out: list[str]
+) -> GuardFit | None:
+    predictors = Predictors(
+        profile_id=0,
+        profile="",
+        provenance="",
+        solo_run=solo_run,
+        guard_default_ratio=UNKNOWN_GUARD_RATIO,
+        captured_decode_bs=target.hello.captured_decode_bs,
+    )
+    latency = latency_model(predictors, model=target.model, device=target.device, overheads=target.overheads)
+    try:
+        return fit_guard(
+            pairs_of(samples, latency),
+            roofline=target.prior,
+            splits=target.splits,
+            kv_capacity_tokens=target.hello.kv_capacity_tokens,
+            max_decode_bs=target.hello.max_decode_bs,
+        )
+    except ProfileError as error:
+        left_out.append(str(error))
+        return None

@@ -1,0 +1,125 @@
+"""Points worth measuring: the pool that a campaign picks from, per predictor and per split.
+
+Sizes are a ladder with odd rungs in between, since serving meets odd sizes and devices like round ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pdmuxd.engine.profiling.hardware import predict_s
+from pdmuxd.engine.profiling.points import Point
+from pdmuxd.engine.profiling.target import Target
+
+NEW_TOKENS = (
+    16, 32, 64, 96, 128, 150, 192, 256, 300, 384, 512, 600, 768, 1024,
+    1200, 1536, 2048, 2500, 3072, 4096, 5000, 6144, 8192, 10000, 12288, 16384,
+)  # fmt: skip
+REUSED_TOKENS = (0, 512, 2048, 8192, 32768)
+BATCHED = ((2, 0), (4, 0), (4, 2048))
+"""(requests, reused tokens each) of prefill batches of several."""
+DECODE_BS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
+CONTEXT_TOKENS = (64, 256, 1024, 4096, 16384)
+CHUNK_TOKENS = (32, 64, 128, 200, 256, 384, 512, 700, 1024, 1500, 2048, 4096)
+
+BESIDE_NEW = (1024, 2048, 4096, 8192, 16384)
+BESIDE_REUSED = (0, 2048, 8192, 32768)
+BESIDE_BS = (1, 4, 16, 32, 64, 128, 256)
+BESIDE_CONTEXT = (256, 1024, 4096, 16384)
+STEPS_BESIDE = 2.5
+"""A prefill must last for so many decode steps, or none of them has it beside it from start to end."""
+
+
+def prefill_points(target: Target, sms: int, longest_s: float) -> list[Point]:
+    """Prefills alone; `longest_s` is what one may take."""
+    batches: list[tuple[tuple[int, int], ...]] = []
+    for new in NEW_TOKENS:
+        batches += [((new, reused),) for reused in REUSED_TOKENS]
+        batches += [((new // count, reused),) * count for count, reused in BATCHED if new >= 64 * count]
+    points = (Point(mode="prefill", prefill_sms=sms, decode_sms=0, prefill=batch) for batch in batches)
+    return list(_possible(points, target, longest_s))
+
+
+def decode_points(target: Target, sms: int, longest_s: float) -> list[Point]:
+    """Decode steps alone, with contexts that are equal and with contexts that are not."""
+    points = (
+        Point(mode="decode", prefill_sms=0, decode_sms=sms, decode=contexts)
+        for bs in DECODE_BS
+        for context in CONTEXT_TOKENS
+        for contexts in _contexts(bs, context)
+    )
+    return list(_possible(points, target, longest_s))
+
+
+def fused_points(target: Target, sms: int, longest_s: float) -> list[Point]:
+    """Mixed batches: a chunk of one prompt, and a decode batch."""
+    points = (
+        Point(
+            mode="fused",
+            prefill_sms=sms,
+            decode_sms=sms,
+            prefill=((new, reused),),
+            decode=(context,) * bs,
+        )
+        for new in CHUNK_TOKENS
+        for reused in (0, 2048, 8192)
+        for bs in (1, 8, 32, 64, 128)
+        for context in (512, 2048, 8192)
+    )
+    return list(_possible(points, target, longest_s))
+
+
+def beside_points(target: Target, split: tuple[int, int], longest_s: float) -> list[Point]:
+    """Pairs over the guard's grid."""
+    prefill_sms, decode_sms = split
+    points = (
+        Point(
+            mode="beside",
+            prefill_sms=prefill_sms,
+            decode_sms=decode_sms,
+            prefill=((new, reused),),
+            decode=(context,) * bs,
+        )
+        for new in BESIDE_NEW
+        for reused in BESIDE_REUSED
+        for bs in BESIDE_BS
+        for context in BESIDE_CONTEXT
+    )
+    return [
+        point
+        for point in _possible(points, target, longest_s)
+        if prefill_beside_s(target, point) >= STEPS_BESIDE * predict_s(target.prior, point)
+    ]
+
+
+def prefill_beside_s(target: Target, point: Point) -> float:
+    """How long the prefill of a pair is believed to take alone."""
+    return target.prior.prefill_s(point.prefill_shape, point.prefill_sms)
+
+
+def cost_s(target: Target, point: Point) -> float:
+    """What running a point once is believed to take."""
+    if point.mode == "beside":
+        return prefill_beside_s(target, point)
+    return predict_s(target.prior, point, target.hello.captured_decode_bs)
+
+
+def _contexts(bs: int, context: int) -> Iterator[tuple[int, ...]]:
+    """A batch of one length, and one of the same sum in which one request is as long as half of it."""
+    yield (context,) * bs
+    if bs in (4, 16, 64):
+        rest = max(1, context // 2)
+        yield (context * bs - rest * (bs - 1), *(rest,) * (bs - 1))
+
+
+def _possible(points: Iterable[Point], target: Target, longest_s: float) -> Iterator[Point]:
+    longest = target.model.max_context_tokens
+    for point in points:
+        if point.prefill_shape.new_tokens > target.max_new_tokens or point.kv_tokens > target.kv_tokens:
+            continue
+        if len(point.decode) > target.hello.max_decode_bs or any(one >= longest for one in point.decode):
+            continue
+        if any(new + reused > longest for new, reused in point.prefill):
+            continue
+        if cost_s(target, point) <= longest_s:
+            yield point

@@ -1,0 +1,218 @@
+"""The guard's first values: how much slower decode is beside prefill, bounded for every cell of the grid.
+
+A few hundred pairs cannot visit thousands of cells. So the slowdown is fitted as a function of the
+bandwidth that the two sides ask for, and a cell's bound is the fit at its worst corner, widened by what
+held-out pairs were slower than it. Source of the grid: MuxWise section 3.3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.guard import MAX_RATIO, GuardCell, guard_cell
+from pdmuxd.engine.core.latency import LatencyModel
+from pdmuxd.engine.core.roofline import RooflineModel
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.regression import Floats, fit
+
+MIN_PAIRS = 12
+COVERAGE = 99.5
+"""Percentile of the held-out excess over the fit that every bound is widened by."""
+FOLDS = 6
+ROUNDED = 3
+"""Digits of a bound: finer than any measurement."""
+_FEW_PAIRS_MARGIN = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A decode batch beside a prefill, and how much slower than predicted alone its steps were."""
+
+    point: Point
+    slowdown: float
+    """Of its slower steps: what the guard must cover."""
+    typical: float
+    """Of its median step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardFit:
+    """Bounds, and how they did on pairs that the fit had not seen."""
+
+    default_ratio: float
+    cells: dict[GuardCell, float]
+    contention_ratio: float
+    """Slowdown of decode per share of the bandwidth that prefill moves, beyond sharing it: what the
+    emulator is told."""
+    exceeded_ratio: float
+    """Share of held-out pairs that were slower than their bound."""
+    overestimate_ratio: float
+    """Mean of bound / slowdown - 1 over held-out pairs."""
+    pairs: int
+
+
+def pairs_of(samples: Sequence[Sample], latency: LatencyModel) -> list[Pair]:
+    """The pairs among samples, against the solo predictor in use: the guard covers its errors too."""
+    pairs = []
+    for sample in samples:
+        high_s, typical_s = sample.decode_high_s, sample.decode_s
+        if sample.point.mode == "beside" and high_s is not None and typical_s is not None:
+            solo_s = latency.decode_s(sample.point.decode_shape, sample.point.decode_sms)
+            pairs.append(Pair(point=sample.point, slowdown=high_s / solo_s, typical=typical_s / solo_s))
+    return pairs
+
+
+def fit_guard(
+    pairs: Sequence[Pair],
+    *,
+    roofline: RooflineModel,
+    splits: Sequence[tuple[int, int]],
+    kv_capacity_tokens: int,
+    max_decode_bs: int,
+) -> GuardFit:
+    """Bounds for all cells that the engine can reach, and for those beyond.
+
+    Pairs slower than MAX_RATIO are stalls, not contention, and are left out.
+    Raises: ProfileError for too few pairs.
+    """
+    kept = [pair for pair in pairs if pair.slowdown <= MAX_RATIO]
+    if len(kept) < MIN_PAIRS:
+        raise ProfileError(f"the guard: {len(kept)} pairs; at least {MIN_PAIRS} are needed")
+    rows = _rows([_shares(roofline, pair.point) for pair in kept])
+    slowdowns = np.array([pair.slowdown for pair in kept])
+    held_out = _held_out(rows, slowdowns)
+    widening = _widening(slowdowns / held_out)
+    bounds = np.maximum(1.0, held_out * widening)
+    coefficients = _fit(rows, slowdowns)
+    cells = _cells(
+        lambda shares: _rows(np.minimum(shares, rows[:, 1:3].max(axis=0))) @ coefficients * widening,
+        roofline,
+        splits,
+        kv_capacity_tokens=kv_capacity_tokens,
+        max_bs=max_decode_bs,
+    )
+    worst = max(float(slowdowns.max()), *cells.values()) if cells else float(slowdowns.max())
+    return GuardFit(
+        default_ratio=_bound(worst),
+        cells=cells,
+        contention_ratio=_contention_ratio(rows, np.array([pair.typical for pair in kept])),
+        exceeded_ratio=float((slowdowns > bounds).mean()),
+        overestimate_ratio=float((bounds / slowdowns - 1.0).mean()),
+        pairs=len(kept),
+    )
+
+
+def _contention_ratio(rows: Floats, typical: Floats) -> float:
+    """Least squares of the slowdown that the sharing of bandwidth does not explain."""
+    prefill_share, beyond = rows[:, 1], 1.0 + rows[:, 3]
+    excess = typical / beyond - 1.0
+    ratio = float(prefill_share @ excess / max(1e-9, float(prefill_share @ prefill_share)))
+    return min(1.0, max(0.0, ratio))
+
+
+def _shares(roofline: RooflineModel, point: Point) -> tuple[float, float]:
+    """The share of the device's bandwidth that prefill, and that decode asks for when alone."""
+    return (
+        _prefill_share(roofline, point.prefill_shape, point.prefill_sms),
+        _decode_share(roofline, point.decode_shape, point.decode_sms),
+    )
+
+
+def _prefill_share(roofline: RooflineModel, shape: PrefillShape, sms: int) -> float:
+    moved = roofline.prefill_cost(shape, sms).hbm_bytes
+    return min(1.0, moved / roofline.prefill_s(shape, sms) / roofline.device.bytes_per_s)
+
+
+def _decode_share(roofline: RooflineModel, shape: DecodeShape, sms: int) -> float:
+    cost = roofline.decode_cost(shape, sms)
+    return min(1.0, cost.hbm_bytes / cost.seconds / roofline.device.bytes_per_s)
+
+
+def _rows(shares: Sequence[tuple[float, float]] | Floats) -> Floats:
+    """Fixed, prefill's share, decode's share, bandwidth asked for beyond what there is, and the product."""
+    return np.array([(1.0, p, d, max(0.0, p + d - 1.0), p * d) for p, d in shares])
+
+
+def _fit(rows: Floats, slowdowns: Floats) -> Floats:
+    return fit(rows, slowdowns).coefficients
+
+
+def _held_out(rows: Floats, slowdowns: Floats) -> Floats:
+    """The slowdown of each pair, predicted by a fit to the other folds."""
+    predicted = np.empty_like(slowdowns)
+    fold_of = np.arange(len(slowdowns)) % FOLDS
+    for fold in range(FOLDS):
+        is_out = fold_of == fold
+        predicted[is_out] = rows[is_out] @ _fit(rows[~is_out], slowdowns[~is_out])
+    return predicted
+
+
+def _widening(excess: Floats) -> float:
+    """What bounds are multiplied by; with few pairs the highest excess is not yet the highest there is."""
+    margin = _FEW_PAIRS_MARGIN * min(1.0, 100.0 / len(excess))
+    return max(1.0, float(np.percentile(excess, COVERAGE)) + margin)
+
+
+def _cells(
+    bounds_of: Callable[[Floats], Floats],
+    roofline: RooflineModel,
+    splits: Sequence[tuple[int, int]],
+    *,
+    kv_capacity_tokens: int,
+    max_bs: int,
+) -> dict[GuardCell, float]:
+    """The worst corner of each cell that fits into the KV pool; `bounds_of` is from shares to bounds.
+
+    Shares beyond the largest that were measured are taken to be those: a line is no guide out there.
+    """
+    longest = min(roofline.model.max_context_tokens, kv_capacity_tokens)
+    prefills = _prefill_corners(longest)
+    decodes = _decode_corners(longest, kv_capacity_tokens, max_bs)
+    cells: dict[GuardCell, float] = {}
+    for prefill_sms, decode_sms in splits:
+        prefill_shares = [_prefill_share(roofline, shape, prefill_sms) for shape in prefills]
+        decode_shares = [_decode_share(roofline, shape, decode_sms) for shape in decodes]
+        shares = list(product(prefill_shares, decode_shares))
+        bounds = bounds_of(np.array(shares))
+        for (prefill, decode), bound in zip(product(prefills, decodes), bounds, strict=True):
+            if prefill.reused_tokens + prefill.new_tokens + decode.reused_tokens > kv_capacity_tokens:
+                continue
+            cell = guard_cell(decode_sms, prefill, decode)
+            cells[cell] = max(cells.get(cell, 1.0), _bound(float(bound)))
+    return cells
+
+
+def _bound(ratio: float) -> float:
+    return min(MAX_RATIO, max(1.0, round(ratio, ROUNDED)))
+
+
+def _token_edges(longest: int) -> list[int]:
+    """Both ends of every token cell up to `longest`: 2K, 8K, 32K and so on."""
+    edges, edge = [1], 2048
+    while edge <= longest:
+        edges += [edge - 1, edge]
+        edge *= 4
+    return [*edges, longest]
+
+
+def _prefill_corners(longest: int) -> list[PrefillShape]:
+    edges = _token_edges(longest)
+    news = [new for new in edges if new > 1] + [256]
+    return [PrefillShape.of([(new, r)]) for new in news for r in [0, *edges] if new + r <= longest]
+
+
+def _decode_corners(longest: int, capacity: int, max_bs: int) -> list[DecodeShape]:
+    sizes = sorted({bs for power in range(10) for bs in (1 << power, (2 << power) - 1) if bs <= max_bs})
+    edges = _token_edges(capacity)
+    return [
+        DecodeShape(bs=bs, reused_tokens=reused)
+        for bs in sizes
+        for reused in edges
+        if bs <= reused <= min(bs * longest, capacity)
+    ]

@@ -1,0 +1,134 @@
+"""A profile as it is stored and exchanged: what was measured, where, and what was made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.guard import GuardCell
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.link.predictors import Predictors, SoloRun
+from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.solo import Errors
+
+FORMAT = "pdmuxd-profile/1"
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when it was measured; versions are empty where there is no such part."""
+
+    device: str
+    driver: str
+    engine: str
+    engine_version: str
+    sglang_version: str
+    model: str
+    model_hash: str
+    measured_at: str
+    """ISO 8601, UTC."""
+    took_s: float
+    samples: int
+    interrupted: bool = False
+
+    def line(self) -> str:
+        """In one line, for people."""
+        versions = [
+            f"{name} {version}"
+            for name, version in (("driver", self.driver), ("SGLang", self.sglang_version))
+            if version
+        ]
+        return (
+            f"measured: {self.model} on {self.device}, {self.samples} samples, {self.measured_at[:10]}, "
+            + ", ".join([f"engine {self.engine} {self.engine_version}", *versions])
+        )
+
+
+class FitErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one predictor is off on samples that it was not fitted to."""
+
+    predictor: str
+    """`prefill`, `decode`, `fused` or `roofline`."""
+    sms: int
+    """0 for all."""
+    samples: int
+    outliers: int
+    errors: Errors
+
+
+class GuardSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The guard's first values in one line."""
+
+    pairs: int
+    exceeded_ratio: float
+    overestimate_ratio: float
+
+
+class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """One model on one GPU, measured. All times in seconds."""
+
+    format: str
+    name: str
+    provenance: Provenance
+    total_sms: int
+    partitions: tuple[tuple[int, int], ...]
+    model: ModelShape
+    device: DeviceShape
+    overheads: Overheads
+    kv_capacity_tokens: int
+    max_decode_bs: int
+    captured_decode_bs: tuple[int, ...]
+    solo_run: tuple[SoloRun, ...]
+    fits: tuple[FitErrors, ...]
+    guard_default_ratio: float
+    guard_cells: tuple[tuple[GuardCell, float], ...]
+    guard: GuardSummary | None
+    """None if too few pairs were measured for one."""
+    contention_ratio: float
+    left_out: tuple[str, ...] = ()
+    """What was asked for but could not be fitted, and why."""
+    samples: tuple[Sample, ...]
+
+    def predictors(self, profile_id: int) -> Predictors:
+        """What an engine is told."""
+        return Predictors(
+            profile_id=profile_id,
+            profile=self.name,
+            provenance=self.provenance.line(),
+            solo_run=self.solo_run,
+            guard_default_ratio=self.guard_default_ratio,
+            guard_cells=self.guard_cells,
+            captured_decode_bs=self.captured_decode_bs,
+            device=self.device,
+            overheads=self.overheads,
+        )
+
+    @property
+    def worst_p90(self) -> float:
+        """Of all solo predictors."""
+        return max((fit.errors.p90 for fit in self.fits if fit.predictor != "roofline"), default=1.0)
+
+
+def to_json(profile: MeasuredProfile) -> bytes:
+    """For a file or the store."""
+    return msgspec.json.encode(profile)
+
+
+def from_json(data: bytes | str, where: str) -> MeasuredProfile:
+    """Raises: ProfileError naming `where` and the field that is wrong."""
+    try:
+        profile = msgspec.json.decode(data, type=MeasuredProfile)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ProfileError) as error:
+        raise ProfileError(f"{where}: not a measured profile: {error}") from error
+    if profile.format != FORMAT:
+        raise ProfileError(f"{where}: format is {profile.format[:40]!r}; this version reads {FORMAT}")
+    return profile
+
+
+def read_file(path: Path) -> MeasuredProfile:
+    """Raises: ProfileError."""
+    try:
+        return from_json(path.read_bytes(), str(path))
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error

@@ -1,0 +1,153 @@
+"""Non-negative linear regression of relative error that an outlier cannot move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+Floats = NDArray[np.float64]
+
+CUT_SCALES = 4.0
+"""A sample further off than so many robust standard deviations is an outlier."""
+CUT_FLOOR = 0.03
+"""But never one that is nearer than this: exact samples have no scale."""
+BELIEF_WEIGHT = 0.05
+"""Of a belief, in samples: enough to settle what samples leave open, too little to argue with them."""
+FLOOR_WIDTH = 1.1
+"""Samples within this of the shortest are taken to lie on the floor at first."""
+MIN_ON_FLOOR = 3
+_ROUNDS = 2
+_ABSOLUTE_ROUNDS = 15
+_SMALLEST_RESIDUAL = 1e-3
+"""Far below any scatter of measurements."""
+_FLOOR_ROUNDS = 6
+_MAD_TO_SIGMA = 1.4826
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """What is expected where nothing was measured: rows like a sample's, with little weight."""
+
+    design: Floats
+    seconds: Floats
+
+    def above(self, seconds: float) -> Belief:
+        """Without what is expected to take less."""
+        kept = self.seconds > seconds
+        return Belief(design=self.design[kept], seconds=self.seconds[kept])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """A fit of `max(floor, design @ coefficients)` to seconds."""
+
+    coefficients: Floats
+    floor_s: float
+    """Nothing takes less; 0 without a floor."""
+    residuals: Floats
+    """Per sample, relative: 1 - predicted / measured."""
+    is_inlier: NDArray[np.bool_]
+    left_out_residuals: Floats
+    """What the residual of each sample would be had it been left out."""
+
+
+def fit_above_floor(design: Floats, seconds: Floats, belief: Belief | None = None) -> Regression | None:
+    """As `fit`, with a time that nothing undercuts; None if the samples show none.
+
+    Which samples lie on the floor and what the others cost is found in turns, until they agree.
+    """
+    floor_s = float(np.percentile(seconds, 5.0))
+    is_above = seconds > FLOOR_WIDTH * floor_s
+    found: Regression | None = None
+    for _ in range(_FLOOR_ROUNDS):
+        if is_above.sum() < 1.5 * design.shape[1] or (~is_above).sum() < MIN_ON_FLOOR:
+            return None
+        floor_s = float(np.median(seconds[~is_above]))
+        above = None if belief is None else belief.above(FLOOR_WIDTH * floor_s)
+        found = fit(design[is_above], seconds[is_above], above)
+        now_above = design @ found.coefficients > floor_s
+        if (now_above == is_above).all():
+            break
+        is_above = now_above
+    if found is None:
+        return None
+    predicted = np.maximum(floor_s, design @ found.coefficients)
+    residuals: Floats = 1.0 - predicted / seconds
+    left_out = residuals.copy()
+    if len(found.left_out_residuals) == int(is_above.sum()):
+        left_out[is_above] = found.left_out_residuals
+    return Regression(
+        coefficients=found.coefficients,
+        floor_s=floor_s,
+        residuals=residuals,
+        is_inlier=_inliers(residuals),
+        left_out_residuals=left_out,
+    )
+
+
+def fit(design: Floats, seconds: Floats, belief: Belief | None = None) -> Regression:
+    """Least squares of relative error over the inliers, with no coefficient below zero.
+
+    Outliers are those that the least sum of absolute errors leaves far off: unlike the least squares, it
+    ignores them while they are few. `design` has a row per sample; seconds are positive. `belief` speaks
+    where samples say little.
+    """
+    measured = design / seconds[:, None]
+    believed = belief.design / belief.seconds[:, None] if belief is not None else measured[:0]
+    scale = np.abs(np.vstack([measured, believed])).max(axis=0)
+    scale = np.maximum(scale, np.finfo(np.float64).tiny)
+    rows, believed = measured / scale, believed / scale
+    solution = _least_absolute(rows, believed)
+    for _ in range(_ROUNDS):
+        is_inlier = _inliers(1.0 - rows @ solution)
+        weight = np.sqrt(BELIEF_WEIGHT)
+        system = np.vstack([rows[is_inlier], weight * believed])
+        wanted = np.concatenate([np.ones(int(is_inlier.sum())), np.full(len(believed), weight)])
+        solution, _ = nnls(system, wanted)
+    residuals = 1.0 - rows @ solution
+    return Regression(
+        coefficients=solution / scale,
+        floor_s=0.0,
+        residuals=residuals,
+        is_inlier=is_inlier,
+        left_out_residuals=residuals / (1.0 - _leverage(rows, solution, is_inlier)),
+    )
+
+
+def _inliers(residuals: Floats) -> NDArray[np.bool_]:
+    sigma = _MAD_TO_SIGMA * float(np.median(np.abs(residuals)))
+    kept: NDArray[np.bool_] = np.abs(residuals) <= max(CUT_SCALES * sigma, CUT_FLOOR)
+    return kept
+
+
+def leverage_of(inverse: Floats, rows: Floats) -> Floats:
+    """How far each row is from what was measured: the variance of its prediction, in the noise's."""
+    result: Floats = np.einsum("ij,jk,ik->i", rows, inverse, rows)
+    return result
+
+
+def _least_absolute(rows: Floats, believed: Floats) -> Floats:
+    """The least sum of absolute residuals, by least squares whose weights are 1 / residual, in turns."""
+    system = np.vstack([rows, believed])
+    base = np.concatenate([np.ones(len(rows)), np.full(len(believed), BELIEF_WEIGHT)])
+    weights = np.sqrt(base)
+    solution: Floats = np.zeros(rows.shape[1])
+    for _ in range(_ABSOLUTE_ROUNDS):
+        solution, _ = nnls(system * weights[:, None], weights)
+        residuals = np.abs(1.0 - system @ solution)
+        weights = np.sqrt(base / np.maximum(residuals, _SMALLEST_RESIDUAL))
+    return solution
+
+
+def _leverage(rows: Floats, solution: Floats, is_inlier: NDArray[np.bool_]) -> Floats:
+    """Diagonal of the hat matrix over the terms in use; below 1, so that a division by its rest is safe."""
+    used = rows[:, solution > 0.0]
+    inliers = used[is_inlier]
+    inverse: Floats = np.linalg.pinv(inliers.T @ inliers).astype(np.float64)
+    leverage = leverage_of(inverse, used)
+    leverage[~is_inlier] = 0.0
+    result: Floats = np.minimum(leverage, 0.95)
+    return result

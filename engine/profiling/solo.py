@@ -1,0 +1,213 @@
+"""Fits a solo predictor to its samples, and says how far off it is on samples that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.profiling import designs
+from pdmuxd.engine.profiling.designs import Design
+from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.regression import Belief, Floats, Regression, fit, fit_above_floor
+
+MIN_SAMPLES = 8
+"""Twice the terms of eq. 1."""
+SAMPLES_PER_TERM = 2.0
+FOLDS = 5
+OUTLIER_COST = 0.05
+"""In error, of a sample that a design cannot explain: often it is the design that is too simple."""
+WORTHWHILE = 0.9
+"""A more complicated design is taken only if its error is at most this share of the simpler one's."""
+
+Expected = Sequence[tuple[Point, float]]
+"""Seconds that points are believed to take; those of the samples among them."""
+
+_CoefficientsT = TypeVar("_CoefficientsT", covariant=True)
+"""PrefillCoefficients, DecodeCoefficients or FusedCoefficients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Relative errors on held-out samples, outliers included."""
+
+    p50: float
+    p90: float
+    max: float
+
+    @classmethod
+    def of(cls, errors: Floats) -> Errors:
+        """From the absolute relative error of each sample."""
+        p50, p90 = (float(x) for x in np.percentile(errors, (50.0, 90.0)))
+        return cls(p50=p50, p90=p90, max=float(errors.max()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoloFit(Generic[_CoefficientsT]):
+    """A predictor, how it was built, and its errors by cross-validation."""
+
+    coefficients: _CoefficientsT
+    design: Design
+    errors: Errors
+    samples: int
+    outliers: int
+    is_inlier: tuple[bool, ...]
+    """Per sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(Generic[_CoefficientsT]):
+    """A kind of predictor: its columns, its coefficients, and the designs to choose from."""
+
+    name: str
+    rows: Callable[[Sequence[Point], Design], Floats]
+    coefficients: Callable[[Floats, float, Design], _CoefficientsT]
+    knots: tuple[int, ...]
+    size_of: Callable[[Point], int]
+    """What the knots are over."""
+    tiles: tuple[int, ...] = (1,)
+    floors: tuple[bool, ...] = (False,)
+
+
+PREFILL = Family(
+    name="prefill",
+    rows=designs.prefill_rows,
+    coefficients=designs.prefill_of,
+    knots=designs.PREFILL_KNOTS,
+    size_of=lambda point: point.prefill_shape.new_tokens,
+    tiles=designs.TILES,
+    floors=(False, True),
+)
+DECODE = Family(
+    name="decode",
+    rows=designs.decode_rows,
+    coefficients=designs.decode_of,
+    knots=designs.DECODE_KNOTS,
+    size_of=lambda point: len(point.decode),
+)
+FUSED = Family(
+    name="fused",
+    rows=designs.fused_rows,
+    coefficients=designs.fused_of,
+    knots=designs.PREFILL_KNOTS,
+    size_of=lambda point: point.prefill_shape.new_tokens + len(point.decode),
+    tiles=designs.TILES,
+    floors=(False, True),
+)
+
+
+def fit_solo(
+    family: Family[_CoefficientsT],
+    samples: Sequence[Sample],
+    captured_bs: tuple[int, ...] = (),
+    expected: Expected = (),
+) -> SoloFit[_CoefficientsT]:
+    """Choose the simplest design that predicts as well as any, fit it and cross-validate it.
+
+    Samples are of one mode and one SM count, and so is what is `expected` of other points; of that only the
+    proportions count, since samples say how fast the device is. Raises: ProfileError for no samples, too
+    few, or samples that are all of one shape.
+    """
+    _check(family, samples)
+    points = [sample.point for sample in samples]
+    seconds = np.array([sample.seconds for sample in samples])
+    best: tuple[float, Design, Regression] | None = None
+    best_belief: Belief | None = None
+    for design in _designs(family, points, captured_bs):
+        belief = _belief(family, design, samples, expected)
+        regression = _fit(family.rows(points, design), seconds, design, belief)
+        if regression is None:
+            continue
+        score = _score(regression)
+        if best is None or score < best[0] * WORTHWHILE:
+            best = (score, design, regression)
+            best_belief = belief
+    if best is None:
+        raise ProfileError(f"{_title(family, samples)}: no design fits {len(samples)} samples")
+    _, design, regression = best
+    return SoloFit(
+        coefficients=family.coefficients(regression.coefficients, regression.floor_s, design),
+        design=design,
+        errors=Errors.of(_held_out(family.rows(points, design), seconds, design, best_belief)),
+        samples=len(samples),
+        outliers=int((~regression.is_inlier).sum()),
+        is_inlier=tuple(bool(one) for one in regression.is_inlier),
+    )
+
+
+def _check(family: Family[_CoefficientsT], samples: Sequence[Sample]) -> None:
+    title = _title(family, samples)
+    if len(samples) < MIN_SAMPLES:
+        raise ProfileError(f"{title}: {len(samples)} samples; at least {MIN_SAMPLES} are needed")
+    points = [sample.point for sample in samples]
+    if len({family.size_of(point) for point in points}) < 2:
+        raise ProfileError(f"{title}: all {len(samples)} samples are of one size; at least two are needed")
+    if len({sample.seconds for sample in samples}) < 2:
+        raise ProfileError(
+            f"{title}: all {len(samples)} samples took {samples[0].seconds:g} s, whatever their size"
+        )
+
+
+def _title(family: Family[_CoefficientsT], samples: Sequence[Sample]) -> str:
+    return f"{family.name} on {samples[0].sms} SMs" if samples else family.name
+
+
+def _designs(
+    family: Family[_CoefficientsT], points: Sequence[Point], captured_bs: tuple[int, ...]
+) -> list[Design]:
+    """From the simplest on; those with more terms than the samples bear are left out."""
+    sizes = sorted(family.size_of(point) for point in points)
+    fine = tuple(knot for knot in family.knots if sizes[1] < knot < sizes[-2])
+    choices = {(), fine[1::2], fine}
+    return [
+        Design(knots=knots, has_floor=has_floor, tile_tokens=tile, captured_bs=captured_bs)
+        for knots in sorted(choices, key=len)
+        for has_floor in family.floors
+        for tile in family.tiles
+        if (4 + len(knots)) * SAMPLES_PER_TERM <= len(points)
+    ]
+
+
+def _fit(rows: Floats, seconds: Floats, design: Design, belief: Belief | None) -> Regression | None:
+    return fit_above_floor(rows, seconds, belief) if design.has_floor else fit(rows, seconds, belief)
+
+
+def _belief(
+    family: Family[_CoefficientsT], design: Design, samples: Sequence[Sample], expected: Expected
+) -> Belief | None:
+    if not expected:
+        return None
+    by_point = dict(expected)
+    ratios = [sample.seconds / by_point[sample.point] for sample in samples if sample.point in by_point]
+    others = {sample.point for sample in samples}
+    rest = [(point, seconds) for point, seconds in expected if point not in others]
+    if not ratios or not rest:
+        return None
+    return Belief(
+        design=family.rows([point for point, _ in rest], design),
+        seconds=np.array([seconds for _, seconds in rest]) * float(np.median(ratios)),
+    )
+
+
+def _score(regression: Regression) -> float:
+    """Typical and near-worst error together; the median alone would not see a bend."""
+    errors = np.abs(regression.left_out_residuals[regression.is_inlier])
+    outliers = int((~regression.is_inlier).sum())
+    return float(np.percentile(errors, 90.0)) + OUTLIER_COST * outliers + 1e-4
+
+
+def _held_out(rows: Floats, seconds: Floats, design: Design, belief: Belief | None) -> Floats:
+    """The relative error of each sample, predicted by a fit to the other folds."""
+    errors = np.empty_like(seconds)
+    fold_of = np.arange(len(seconds)) % FOLDS
+    for fold in range(FOLDS):
+        is_out = fold_of == fold
+        if is_out.any():
+            kept, kept_s = rows[~is_out], seconds[~is_out]
+            found = _fit(kept, kept_s, design, belief) or fit(kept, kept_s, belief)
+            predicted = np.maximum(found.floor_s, rows[is_out] @ found.coefficients)
+            errors[is_out] = np.abs(predicted / seconds[is_out] - 1.0)
+    return errors

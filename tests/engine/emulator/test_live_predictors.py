@@ -1,0 +1,83 @@
+"""Predictors and partitions that an operator puts in force while the engine serves."""
+
+from __future__ import annotations
+
+import pytest
+from engines import PROFILE, engine, request, run_until_idle
+
+from pdmuxd.engine.core.errors import PartitionError
+from pdmuxd.engine.core.latency import DecodeCoefficients
+from pdmuxd.engine.emulator.engine import EmulatedEngine
+from pdmuxd.engine.link.messages import IterationRecord
+from pdmuxd.engine.link.predictors import Predictors, SoloRun
+
+
+def predictors(profile_id: int, decode_s: float, *, guard: float = 1.1) -> Predictors:
+    """Decode takes `decode_s` on any number of SMs, whatever the batch."""
+    law = DecodeCoefficients(per_reused_s=0.0, per_request_s=0.0, fixed_s=decode_s)
+    return Predictors(
+        profile_id=profile_id,
+        profile="p",
+        provenance="measured: by hand",
+        solo_run=tuple(SoloRun(sms=sms, decode=law) for sms in (20, 36, 52, 68, 84, 100, 132)),
+        guard_default_ratio=guard,
+    )
+
+
+def serving() -> EmulatedEngine:
+    running = engine("muxwise", step_records=True)
+    for number in range(8):
+        running.submit(request(f"d{number}", 500, 2000), 0.0)
+    running.advance(2.0)
+    return running
+
+
+def apply(running: EmulatedEngine, version: int, believed: Predictors | None, **others: object) -> None:
+    running.apply_settings(version=version, policy="muxwise", slos={}, predictors=believed, **others)
+
+
+def beside_prefill(running: EmulatedEngine, name: str) -> list[IterationRecord]:
+    now_s = running.now_s
+    running.drain_records()
+    running.submit(request(name, 8000, 1), now_s)
+    running.advance(now_s + 0.5)
+    return [one for one in running.drain_records() if one.predicted_decode_s is not None]
+
+
+def test_the_next_decision_believes_them_when_predictors_are_put_in_force() -> None:
+    running = serving()
+    apply(running, 1, predictors(7, 0.017))
+    steps = beside_prefill(running, "p")
+    assert {step.predicted_decode_s for step in steps} == {0.017}
+    assert running.profile_id == 7
+    apply(running, 2, None)
+    steps = beside_prefill(running, "q")
+    assert 0.017 not in {step.predicted_decode_s for step in steps}
+    assert running.profile_id == 0
+
+
+def test_what_the_guard_learned_stays_when_the_same_predictors_come_again() -> None:
+    running = serving()
+    apply(running, 1, predictors(7, 0.004))
+    assert max(step.guard_ratio or 0.0 for step in beside_prefill(running, "p")) > 1.2
+    apply(running, 2, predictors(7, 0.004))
+    assert beside_prefill(running, "q")[0].guard_ratio != 1.1
+    apply(running, 3, predictors(7, 0.004, guard=1.05))
+    assert beside_prefill(running, "r")[0].guard_ratio == 1.05
+
+
+def test_decode_uses_the_operators_groups_when_partitions_are_set() -> None:
+    running = serving()
+    apply(running, 1, None, partitions=((72, 60),))
+    steps = beside_prefill(running, "p")
+    assert {(step.prefill_sms, step.decode_sms) for step in steps} == {(72, 60)}
+    run_until_idle(running)
+
+
+def test_nothing_changes_when_partitions_are_impossible() -> None:
+    running = serving()
+    with pytest.raises(PartitionError, match="71,61"):
+        apply(running, 1, predictors(7, 0.017), partitions=((71, 61),))
+    assert running.profile_id == 0
+    assert {step.predicted_decode_s for step in beside_prefill(running, "p")} != {0.017}
+    assert PROFILE.device.total_sms == 132

@@ -1,0 +1,106 @@
+"""Profiling the emulated device, whose truth the campaign does not know and believes wrongly."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from profiling import Measured, run_campaign
+
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.emulator.graphs import padded
+from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.link.predictors import latency_model
+from pdmuxd.engine.profiling.assemble import assemble
+from pdmuxd.engine.profiling.document import MeasuredProfile
+
+BUDGET_S = 300.0
+NOISE = 0.02
+HIDDEN = load_profile("h200-llama-8b")
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Measured:
+    return run_campaign(budget_s=BUDGET_S, noise=NOISE)
+
+
+@pytest.fixture(scope="module")
+def profile(campaign: Measured) -> MeasuredProfile:
+    return assembled(campaign)
+
+
+def assembled(campaign: Measured) -> MeasuredProfile:
+    return assemble(
+        "p",
+        campaign.target,
+        campaign.samples,
+        measured_at="2026-01-31T12:00:00Z",
+        took_s=campaign.device_s,
+        interrupted=False,
+    )
+
+
+def test_the_device_is_done_within_5_minutes_when_an_8b_model_is_profiled(campaign: Measured) -> None:
+    assert campaign.device_s <= BUDGET_S
+    assert sum(sample.point.mode == "beside" for sample in campaign.samples) >= 300
+
+
+def test_the_hidden_hardware_is_recovered_within_the_noise_when_beliefs_are_wrong(
+    profile: MeasuredProfile,
+) -> None:
+    assert profile.device.flops == pytest.approx(HIDDEN.device.flops, rel=NOISE)
+    assert profile.device.bytes_per_s == pytest.approx(HIDDEN.device.bytes_per_s, rel=2 * NOISE)
+    assert profile.device.bandwidth_curvature == pytest.approx(HIDDEN.device.bandwidth_curvature, rel=0.05)
+    assert profile.overheads.layer_launch_s == pytest.approx(HIDDEN.overheads.layer_launch_s, rel=NOISE)
+    assert profile.contention_ratio == pytest.approx(HIDDEN.contention_ratio, abs=0.05)
+
+
+def test_unseen_shapes_are_predicted_within_the_targets_when_profiled(
+    campaign: Measured, profile: MeasuredProfile
+) -> None:
+    model = latency_model(
+        profile.predictors(1), model=profile.model, device=profile.device, overheads=profile.overheads
+    )
+    source = random.Random(7)
+    for sms in campaign.target.prefill_sizes:
+        errors = []
+        for _ in range(200):
+            reused = source.choice([0, int(2 ** source.uniform(5, 15))])
+            shape = PrefillShape.of([(int(2 ** source.uniform(4, 14)), reused)])
+            errors.append(abs(model.prefill_s(shape, sms) / HIDDEN.truth.prefill_s(shape, sms) - 1.0))
+        assert within_targets(errors), f"prefill on {sms} SMs"
+    for sms in campaign.target.decode_sizes:
+        errors = []
+        for _ in range(200):
+            bs = int(2 ** source.uniform(0, 8))
+            step = DecodeShape(bs=bs, reused_tokens=bs * int(2 ** source.uniform(5, 11)))
+            truth_s = HIDDEN.truth.decode_s(padded(step), sms)
+            errors.append(abs(model.decode_s(step, sms) / truth_s - 1.0))
+        assert within_targets(errors), f"decode on {sms} SMs"
+
+
+def within_targets(errors: list[float]) -> bool:
+    ordered = sorted(errors)
+    return ordered[int(0.9 * len(ordered))] <= 0.05 and ordered[-1] <= 0.09
+
+
+def test_the_reported_errors_are_of_held_out_samples_when_profiled(profile: MeasuredProfile) -> None:
+    assert profile.left_out == ()
+    assert {fit.predictor for fit in profile.fits} == {"prefill", "decode", "fused", "roofline"}
+    assert profile.worst_p90 <= 0.05
+    assert all(fit.errors.p50 > NOISE / 10 for fit in profile.fits), "no fit is better than the noise"
+
+
+def test_the_guard_bounds_unseen_pairs_without_much_excess_when_profiled(profile: MeasuredProfile) -> None:
+    assert profile.guard is not None
+    assert profile.guard.exceeded_ratio <= 0.01
+    assert profile.guard.overestimate_ratio <= 0.15
+
+
+def test_what_was_measured_is_a_profile_when_interrupted_early() -> None:
+    campaign = run_campaign(budget_s=BUDGET_S, noise=0.0, stop_after=40)
+    profile = assembled(campaign)
+    assert profile.guard is None
+    assert len(profile.left_out) >= 2
+    assert profile.solo_run == ()
+    assert profile.guard_default_ratio == 1.3

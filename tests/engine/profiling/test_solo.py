@@ -1,0 +1,121 @@
+"""Fits of samples whose law is known."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiling import decode_samples, prefill_samples
+
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.link.measuring import Measured
+from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.solo import DECODE, PREFILL, fit_solo
+
+PREFILL_LAW = PrefillCoefficients(
+    per_new_squared_s=1e-9, per_new_times_reused_s=2e-9, per_new_s=4e-5, fixed_s=0.002
+)
+DECODE_LAW = DecodeCoefficients(per_reused_s=5e-8, per_request_s=3e-5, fixed_s=0.006)
+NOISE = 0.01
+
+
+def test_the_coefficients_are_recovered_within_the_noise_when_the_law_is_eq_1() -> None:
+    found = fit_solo(PREFILL, prefill_samples(PREFILL_LAW.predict_s, noise=NOISE)).coefficients
+    assert found.per_new_squared_s == pytest.approx(PREFILL_LAW.per_new_squared_s, rel=3 * NOISE)
+    assert found.per_new_times_reused_s == pytest.approx(PREFILL_LAW.per_new_times_reused_s, rel=3 * NOISE)
+    assert found.per_new_s == pytest.approx(PREFILL_LAW.per_new_s, rel=3 * NOISE)
+    assert found.fixed_s == pytest.approx(PREFILL_LAW.fixed_s, rel=10 * NOISE)
+    assert (found.curve, found.tile_tokens, found.floor_s) == ((), 1, 0.0)
+
+
+def test_the_coefficients_are_recovered_within_the_noise_when_the_law_is_eq_2() -> None:
+    found = fit_solo(DECODE, decode_samples(DECODE_LAW.predict_s, noise=NOISE)).coefficients
+    assert found.per_reused_s == pytest.approx(DECODE_LAW.per_reused_s, rel=3 * NOISE)
+    assert found.per_request_s == pytest.approx(DECODE_LAW.per_request_s, rel=10 * NOISE)
+    assert found.fixed_s == pytest.approx(DECODE_LAW.fixed_s, rel=3 * NOISE)
+
+
+@settings(max_examples=25, deadline=None)
+@given(poisoned=st.integers(0, 47), factor=st.sampled_from([10.0, 0.1]))
+def test_no_prediction_moves_by_more_than_1_percent_when_one_measurement_is_tenfold(
+    poisoned: int, factor: float
+) -> None:
+    clean = prefill_samples(PREFILL_LAW.predict_s, noise=NOISE)
+    dirty = list(clean)
+    seconds = dirty[poisoned].seconds * factor
+    dirty[poisoned] = Sample(point=dirty[poisoned].point, prefill_s=seconds)
+    before, after = fit_solo(PREFILL, clean).coefficients, fit_solo(PREFILL, dirty).coefficients
+    for sample in clean:
+        shape = sample.point.prefill_shape
+        assert after.predict_s(shape) == pytest.approx(before.predict_s(shape), rel=0.01)
+
+
+def test_no_decode_prediction_moves_by_more_than_1_percent_when_one_measurement_is_tenfold() -> None:
+    clean = decode_samples(DECODE_LAW.predict_s, noise=NOISE)
+    before = fit_solo(DECODE, clean).coefficients
+    for poisoned in range(0, len(clean), 5):
+        dirty = list(clean)
+        dirty[poisoned] = Sample(point=clean[poisoned].point, decode_s=clean[poisoned].seconds * 10.0)
+        found = fit_solo(DECODE, dirty)
+        assert found.outliers >= 1
+        for sample in clean:
+            shape = sample.point.decode_shape
+            moved = found.coefficients.predict_s(shape) / before.predict_s(shape)
+            assert moved == pytest.approx(1.0, rel=0.01)
+
+
+def test_the_held_out_error_is_the_noise_when_the_law_has_a_floor_and_tiles() -> None:
+    def law(shape: PrefillShape) -> float:
+        tokens = -(-shape.new_tokens // 128) * 128
+        return max(0.012, 6e-5 * tokens + 1e-9 * shape.sum_new_squared + 3e-8 * shape.reused_tokens)
+
+    found = fit_solo(PREFILL, prefill_samples(law, noise=0.005))
+    assert found.coefficients.tile_tokens == 128
+    assert found.coefficients.floor_s == pytest.approx(0.012, rel=0.02)
+    assert found.errors.p90 < 0.02
+    assert found.coefficients.predict_s(PrefillShape.of([(1030, 0)])) == pytest.approx(
+        law(PrefillShape.of([(1030, 0)])), rel=0.02
+    )
+
+
+def test_a_padded_batch_is_fitted_at_its_graph_size_when_graphs_are_captured() -> None:
+    captured = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+    def law(shape: DecodeShape) -> float:
+        return DECODE_LAW.predict_s(shape, captured)
+
+    samples = decode_samples(law)
+    odd = Point(mode="decode", prefill_sms=0, decode_sms=64, decode=(100,) * 33)
+    samples.append(Sample(point=odd, decode_s=law(odd.decode_shape)))
+    found = fit_solo(DECODE, samples, captured)
+    assert found.errors.max < 0.01
+
+
+def test_samples_are_refused_when_there_are_none() -> None:
+    with pytest.raises(ProfileError, match="prefill: 0 samples; at least 8"):
+        fit_solo(PREFILL, [])
+
+
+def test_samples_are_refused_with_their_number_when_there_are_too_few() -> None:
+    with pytest.raises(ProfileError, match="prefill on 64 SMs: 5 samples; at least 8"):
+        fit_solo(PREFILL, prefill_samples(PREFILL_LAW.predict_s)[:5])
+
+
+def test_samples_are_refused_when_all_took_the_same_time() -> None:
+    with pytest.raises(ProfileError, match=r"all 48 samples took 0\.5 s, whatever their size"):
+        fit_solo(PREFILL, prefill_samples(lambda _: 0.5))
+
+
+def test_samples_are_refused_when_all_are_of_one_size() -> None:
+    one = [sample for sample in decode_samples(DECODE_LAW.predict_s) if len(sample.point.decode) == 8]
+    with pytest.raises(ProfileError, match="are of one size"):
+        fit_solo(DECODE, one * 3)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_measurement_is_refused_when_no_work_can_take_it(seconds: float) -> None:
+    point = Point(mode="prefill", prefill_sms=64, decode_sms=0, prefill=((10, 0),))
+    with pytest.raises(ProfileError, match="which no work takes"):
+        Sample.of(point, Measured(point_id=1, prefill_s=(0.1, seconds)))
