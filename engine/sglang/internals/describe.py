@@ -49,10 +49,11 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
     runner = scheduler.tp_worker.model_runner
     graphs = getattr(runner, "decode_cuda_graph_runner", None)
     captured = tuple(sorted(getattr(graphs, "capture_bs", ()) or ()))
+    name = str(scheduler.server_args.served_model_name or scheduler.server_args.model_path)
     return EngineFacts(
         pid=os.getpid(),
-        model_name=str(scheduler.server_args.served_model_name),
-        model=_model_shape(text, str(scheduler.server_args.served_model_name)),
+        model_name=name,
+        model=_model_shape(text, name),
         model_hash=_model_hash(config),
         device=_device_shape(runner, table.rules),
         overheads=_OVERHEADS,
@@ -66,7 +67,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         captured_decode_bs=captured,
         driver=_driver(),
         sglang_version=check_version(),
-        can_measure=False,
+        can_measure=scheduler.tp_size == 1,
     )
 
 

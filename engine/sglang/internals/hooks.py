@@ -20,6 +20,7 @@ from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.internals import describe
+from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.loop import EngineLoop
 from pdmuxd.engine.sglang.reporting import Reporter
@@ -115,7 +116,7 @@ def _build(
         streams=streams,
         facts=facts,
         steering=Steering(facts, environment.policy),
-        reporter=Reporter(link),
+        reporter=Reporter(link, EngineMeasurer(scheduler, port, streams, table)),
     )
 
 

@@ -356,6 +356,10 @@ class SchedulerPort:
         batch.filter_batch()
         self._join(batch)
 
+    def forget_prefill_metadata(self) -> None:
+        """The prefill attention backend was used by someone else."""
+        self._attention_owner = None
+
     def is_abandoned(self, batch: Any) -> bool:
         """Whether all of its requests were aborted."""
         return all(request.to_finish is not None for request in batch.reqs)

@@ -1,0 +1,159 @@
+"""Measuring on the real engine: the same streams, graphs and layer-wise launches that serving uses."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sglang.srt.distributed.parallel_state import pdmux_prefill_tp_group
+
+from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.link.measuring import Measure, Measured
+from pdmuxd.engine.sglang.internals.probes import ProbeBatches
+from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
+from pdmuxd.engine.sglang.streams.base import DeviceStreams
+
+_WARM_UP = 1
+"""Runs ahead of those that count: kernels are chosen and memory is taken in the first."""
+_LAYERS_AHEAD = 6
+"""Prefill layers in flight beside decode: enough to keep the stream fed, few enough for decode's launches."""
+_STEPS_AHEAD = 2
+_POLL_S = 0.00002
+
+Span = tuple[Any, Any]
+"""Start and end event."""
+
+
+class EngineMeasurer:
+    """Carries out Measure messages on an idle scheduler."""
+
+    def __init__(
+        self, scheduler: Any, port: SchedulerPort, streams: DeviceStreams, table: PartitionTable
+    ) -> None:
+        self._s = scheduler
+        self._port = port
+        self._streams = streams
+        self._table = table
+        self._batches = ProbeBatches(scheduler)
+
+    def __call__(self, message: Measure) -> Measured:
+        """Run one point; what went wrong is in the answer's `error`."""
+        group = self._port.stream_group
+        try:
+            self._batches.empty_cache()
+            run = {
+                "prefill": self._prefill,
+                "decode": self._decode,
+                "beside": self._beside,
+                "fused": self._fused,
+            }
+            return run[message.mode](message)
+        except EngineError as error:
+            return Measured(point_id=message.point_id, error=str(error))
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            return Measured(point_id=message.point_id, error="the GPU's memory does not hold this batch")
+        finally:
+            self._port.use_group(group)
+            self._port.forget_prefill_metadata()
+
+    def _prefill(self, message: Measure) -> Measured:
+        stream = self._use(lambda g: g.prefill_sms == message.prefill_sms).prefill
+        spans = [self._whole(message, stream) for _ in range(_WARM_UP + message.repeats)][_WARM_UP:]
+        return Measured(point_id=message.point_id, prefill_s=self._seconds(spans))
+
+    def _decode(self, message: Measure) -> Measured:
+        stream = self._use(lambda g: g.decode_sms == message.decode_sms).decode
+        batch = self._batches.decode(message.decode)
+        ends = [self._step(batch, stream)[1] for _ in range(_WARM_UP + 1 + message.repeats)][_WARM_UP:]
+        return Measured(point_id=message.point_id, decode_s=self._seconds(list(itertools.pairwise(ends))))
+
+    def _fused(self, message: Measure) -> Measured:
+        stream = self._use(lambda g: g.decode_sms == self._table.rules.total_sms).decode
+        spans: list[Span] = []
+        for _ in range(_WARM_UP + message.repeats):
+            batch = self._batches.mixed(message.prefill, message.decode)
+            spans.append(self._step(batch, stream))
+        return Measured(point_id=message.point_id, decode_s=self._seconds(spans[_WARM_UP:]))
+
+    def _beside(self, message: Measure) -> Measured:
+        """Decode steps while prefills run one after the other; only those wholly beside one count."""
+        sms = (message.prefill_sms, message.decode_sms)
+        group = self._use(lambda g: (g.prefill_sms, g.decode_sms) == sms)
+        decode = self._batches.decode(message.decode)
+        self._step(decode, group.decode)
+        steps: list[Span] = []
+        prefills = [self._beside_one(message, group, decode, steps) for _ in range(message.repeats)]
+        self._streams.wait(steps[-1][1])
+        begin, end = prefills[0][0], prefills[-1][1]
+        inside = [
+            (before[1], step[1])
+            for before, step in itertools.pairwise(steps)
+            if self._streams.elapsed_s(begin, before[1]) >= 0.0
+            and self._streams.elapsed_s(step[1], end) >= 0.0
+        ]
+        return Measured(
+            point_id=message.point_id, prefill_s=self._seconds(prefills), decode_s=self._seconds(inside)
+        )
+
+    def _beside_one(self, message: Measure, group: Any, decode: Any, steps: list[Span]) -> Span:
+        batch = self._batches.split_prefill(message.prefill)
+        layers_ends: list[Any] = []
+        start: Any = None
+        steps_last = False
+        while True:
+            launched = len(layers_ends)
+            if launched == self._port.layers and self._streams.is_done(layers_ends[-1]):
+                return start, layers_ends[-1]
+            in_flight = sum(not self._streams.is_done(end) for _, end in steps[-_STEPS_AHEAD:])
+            if in_flight < _STEPS_AHEAD and not steps_last:
+                steps.append(self._step(decode, group.decode))
+                steps_last = True
+            elif launched < self._port.layers and (
+                launched < _LAYERS_AHEAD or self._streams.is_done(layers_ends[-_LAYERS_AHEAD])
+            ):
+                span = self._layers(batch, 1, group.prefill)
+                start = start if start is not None else span[0]
+                layers_ends.append(span[1])
+                steps_last = False
+            else:
+                time.sleep(_POLL_S)
+                steps_last = False
+
+    # --- launching
+
+    def _use(self, fits: Callable[[Any], bool]) -> Any:
+        for index, group in enumerate(self._streams.groups):
+            if fits(group):
+                self._port.use_group(index)
+                return group
+        there = ", ".join(f"{g.prefill_sms},{g.decode_sms}" for g in self._streams.groups)
+        raise EngineError(f"no partition group has these SMs; there are {there}")
+
+    def _whole(self, message: Measure, stream: Any) -> Span:
+        return self._layers(self._batches.split_prefill(message.prefill), self._port.layers, stream)
+
+    def _layers(self, batch: Any, layers: int, stream: Any) -> Span:
+        with self._streams.on(stream), pdmux_prefill_tp_group():
+            stream.wait_stream(self._s.schedule_stream)
+            start = self._streams.mark(stream)
+            batch.split_forward_count = layers
+            self._s.tp_worker.forward_batch_split_prefill(batch)
+            batch.split_index += layers
+            return start, self._streams.mark(stream)
+
+    def _step(self, batch: Any, stream: Any) -> Span:
+        with self._streams.on(stream):
+            stream.wait_stream(self._s.schedule_stream)
+            start = self._streams.mark(stream)
+            self._s.tp_worker.forward_batch_generation(batch)
+            return start, self._streams.mark(stream)
+
+    def _seconds(self, spans: list[Span]) -> tuple[float, ...]:
+        if spans:
+            self._streams.wait(spans[-1][1])
+        return tuple(self._streams.elapsed_s(start, end) for start, end in spans)

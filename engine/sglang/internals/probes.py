@@ -1,0 +1,112 @@
+"""Batches that serve nobody: made for a measurement on an idle engine whose prefix cache was emptied.
+
+KV slots are read and written without being taken from the pool, which is why the cache must be empty: every
+slot is free, and what a measurement leaves in it is overwritten by whoever takes it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+from sglang.srt.sampling.sampling_params import SamplingParams
+
+from pdmuxd.engine.core.errors import EngineError
+
+_GREEDY = {"temperature": 0.0, "max_new_tokens": 1, "ignore_eos": True}
+
+
+class ProbeBatches:
+    """Makes batches on one scheduler's pools. Raises: EngineError for what does not fit."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._s = scheduler
+
+    def empty_cache(self) -> None:
+        """Free every KV slot. Raises: EngineError if the engine is not idle."""
+        if self._s.tree_cache.total_size() and not self._s.flush_cache(empty_cache=False):
+            raise EngineError("the prefix cache could not be emptied; the engine is not idle")
+
+    def split_prefill(self, lengths: Sequence[tuple[int, int]]) -> Any:
+        """A layer-wise prefill at layer 0, of (new tokens, reused tokens) per request."""
+        return self._extend(lengths, ForwardMode.SPLIT_PREFILL)
+
+    def mixed(self, lengths: Sequence[tuple[int, int]], contexts: Sequence[int]) -> Any:
+        """A fused batch: prompt tokens and one token for each decoding request."""
+        decoding = [(1, max(0, context - 1)) for context in contexts]
+        return self._extend([*lengths, *decoding], ForwardMode.MIXED if decoding else ForwardMode.EXTEND)
+
+    def decode(self, contexts: Sequence[int]) -> Any:
+        """One decode step of requests with so many tokens of context each, the new one included."""
+        batch = self._batch([(1, max(0, context - 1)) for context in contexts])
+        batch.forward_mode = ForwardMode.DECODE
+        batch.input_ids = self._tokens(len(contexts))
+        return batch
+
+    def _extend(self, lengths: Sequence[tuple[int, int]], mode: Any) -> Any:
+        batch = self._batch(lengths)
+        batch.forward_mode = mode
+        batch.prefix_lens = [reused for _, reused in lengths]
+        batch.extend_lens = [new for new, _ in lengths]
+        batch.extend_num_tokens = sum(batch.extend_lens)
+        batch.extend_logprob_start_lens = list(batch.extend_lens)
+        batch.input_ids = self._tokens(batch.extend_num_tokens)
+        return batch
+
+    def _batch(self, lengths: Sequence[tuple[int, int]]) -> Any:
+        s = self._s
+        table = s.req_to_token_pool.req_to_token
+        totals = [new + reused for new, reused in lengths]
+        if len(totals) >= table.shape[0]:
+            raise EngineError(f"{len(totals)} requests do not fit; the engine holds {table.shape[0] - 1}")
+        if sum(totals) >= s.max_total_num_tokens or max(totals) > table.shape[1]:
+            raise EngineError(
+                f"{sum(totals)} tokens, at most {max(totals)} in a request, do not fit; the KV pool holds "
+                f"{s.max_total_num_tokens}, a request {table.shape[1]}"
+            )
+        requests = [self._request(index) for index in range(len(totals))]
+        batch = ScheduleBatch.init_new(
+            requests,
+            s.req_to_token_pool,
+            s.token_to_kv_pool_allocator,
+            s.tree_cache,
+            s.model_config,
+            False,
+            s.spec_algorithm,
+        )
+        device = batch.device
+        written: list[torch.Tensor] = []
+        first = 1
+        for row, ((new, _), total) in enumerate(zip(lengths, totals, strict=True), start=1):
+            slots = torch.arange(first, first + total, dtype=table.dtype, device=device)
+            table[row, :total] = slots
+            written.append(slots[total - new :])
+            first += total
+        batch.req_pool_indices_cpu = torch.arange(1, len(totals) + 1, dtype=torch.int64)
+        batch.req_pool_indices = batch.req_pool_indices_cpu.to(device)
+        batch.seq_lens_cpu = torch.tensor(totals, dtype=torch.int64)
+        batch.seq_lens = batch.seq_lens_cpu.to(device)
+        batch.orig_seq_lens = batch.seq_lens.to(torch.int32)
+        batch.seq_lens_sum = sum(totals)
+        batch.out_cache_loc = torch.cat(written).to(torch.int64)
+        batch.sampling_info = SamplingBatchInfo.from_schedule_batch(batch, s.model_config.vocab_size)
+        return batch
+
+    def _request(self, index: int) -> Any:
+        params = SamplingParams(**_GREEDY)
+        params.normalize(None)
+        request = Req(
+            f"pdmuxd-probe-{index}", "", array("q", [1]), params, vocab_size=self._s.model_config.vocab_size
+        )
+        request.refresh_fill_ids()
+        request.extend_end = 1
+        return request
+
+    def _tokens(self, count: int) -> Any:
+        high = self._s.model_config.vocab_size
+        return torch.randint(0, high, (count,), dtype=torch.int64, device=self._s.device)
