@@ -35,10 +35,10 @@ from pdmuxd.daemon.servers import bind, serving, url_of
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.places import make_private
 from pdmuxd.daemon.signals import StopRequests, stop_requests
-from pdmuxd.daemon.supervisor.plan import EnginePlan, emulator_command
+from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
+from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.engine.core.errors import EngineError, StoreError
-from pdmuxd.engine.emulator.profile import Profile, load_profile
 
 _REFRESH_PERIOD_S = 2.0
 """How often to look whether another process has changed the database."""
@@ -54,14 +54,14 @@ def serve(loaded: LoadedSettings, *, first_run: bool = False) -> int:
     0 after a drain, 1 if a second signal cut it short.
     Raises: PdmuxdError if it cannot start; nothing is left running then.
     """
-    profile = load_profile(loaded.settings.engine.profile)
-    return uvloop.run(_run(loaded, profile, first_run=first_run))
+    engine = choose_engine(loaded.settings.engine)
+    return uvloop.run(_run(loaded, engine, first_run=first_run))
 
 
-async def _run(loaded: LoadedSettings, profile: Profile, *, first_run: bool) -> int:
+async def _run(loaded: LoadedSettings, engine: EngineChoice, *, first_run: bool) -> int:
     with stop_requests() as requests:
         async with AsyncExitStack() as stack:
-            daemon = await _start(stack, loaded, profile, requests, first_run=first_run)
+            daemon = await _start(stack, loaded, engine, requests, first_run=first_run)
             in_background(stack, _announce(daemon, to_people=first_run), name="announce")
             await first_to_end(requests.stop.wait(), daemon.supervisor.ended())
             if not requests.stop.is_set():
@@ -81,7 +81,7 @@ class _Daemon:
 async def _start(
     stack: AsyncExitStack,
     loaded: LoadedSettings,
-    profile: Profile,
+    engine: EngineChoice,
     requests: StopRequests,
     *,
     first_run: bool,
@@ -92,6 +92,7 @@ async def _start(
     data = _listen(stack, settings.data.host, settings.data.port, section="data")
     admin = _listen(stack, settings.admin.host, settings.admin.port, section="admin")
     _claim_places(stack, loaded)
+    log.info("engine chosen", engine=engine.described, **({"why": engine.why} if engine.why else {}))
     control_plane = _open_store(stack, settings, first_run=first_run)
     api_key = first.ensure_tenant(control_plane, loaded) if first_run else None
     admin_token = first.ensure_admin_token(settings.resolved_token_file)
@@ -110,7 +111,7 @@ async def _start(
     )
     stack.push_async_callback(gateway.close)
     supervisor = Supervisor(
-        _plan(settings),
+        _plan(settings, engine),
         settings=snapshot.engine_settings(settings.engine.policy),
         listener=EngineEvents(gateway, metrics, telemetry, tell=notifier.status),
     )
@@ -133,13 +134,15 @@ async def _start(
     directory = DirectoryEvents(gateway, metrics, telemetry, supervisor, policy=settings.engine.policy)
     _follow(stack, control_plane, directory)
     stack.push_async_callback(_stop_engine, supervisor, requests)
+    # systemd would otherwise stop a daemon whose engine takes minutes to load a model.
+    notifier.extend_timeout(engine.start_timeout_s + _STOP_MARGIN_S)
     await supervisor.start()
     in_background(stack, _feed_watchdog(notifier, supervisor), name="watchdog")
     in_background(stack, _tick(telemetry), name="telemetry")
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()
-    welcome = first.welcome(loaded, profile, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
+    welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
     return _Daemon(gateway=gateway, supervisor=supervisor, notifier=notifier, welcome=welcome)
 
 
@@ -210,17 +213,14 @@ def _open_store(stack: AsyncExitStack, settings: Settings, *, first_run: bool) -
     return ControlPlane(engine)
 
 
-def _plan(settings: Settings) -> EnginePlan:
-    engine = settings.engine
+def _plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
     return EnginePlan(
-        command=emulator_command(
-            profile=engine.profile, policy=engine.policy, served_model=engine.model_name
-        ),
+        command=engine.command,
         state_dir=settings.resolved_state_dir,
         runtime_dir=settings.resolved_runtime_dir,
         start_timeout_s=engine.start_timeout_s,
-        backoff_initial_s=engine.restart_backoff_initial_s,
-        backoff_max_s=engine.restart_backoff_max_s,
+        backoff_initial_s=settings.engine.restart_backoff_initial_s,
+        backoff_max_s=settings.engine.restart_backoff_max_s,
     )
 
 

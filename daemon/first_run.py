@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import secrets
 import shlex
@@ -15,8 +16,8 @@ from sqlalchemy import make_url
 from pdmuxd.controlplane import database
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.daemon.settings import LoadedSettings, Settings
+from pdmuxd.daemon.supervisor.choice import EngineChoice
 from pdmuxd.engine.core.errors import SettingsError
-from pdmuxd.engine.emulator.profile import Profile
 
 FIRST_TENANT = "default"
 KEY_VARIABLE = "PDMUXD_API_KEY"
@@ -31,7 +32,8 @@ class Welcome:
     admin_url: str
     token_file: Path
     model: str
-    profile: str
+    engine: str
+    """What it is, in a few words."""
     policy: str
     api_key: str | None = field(repr=False)
     """Known only on the run that made it."""
@@ -44,7 +46,7 @@ class Welcome:
             f"  data plane   {self.data_url}  (OpenAI API; model {self.model})",
             f"  admin plane  {self.admin_url}  (REST in /api/v1, documentation in /docs, /metrics, /readyz)",
             f"  admin token  in {self.token_file}",
-            f"  engine       emulated GPU, profile {self.profile}, policy {self.policy}",
+            f"  engine       {self.engine}, policy {self.policy}",
             "",
             "Try it:" if self.api_key else f"Try it, with your API key in {KEY_VARIABLE}:",
             f"  {self.curl()}",
@@ -90,7 +92,7 @@ def ensure_tenant(control_plane: ControlPlane, loaded: LoadedSettings) -> str | 
 
 
 def welcome(
-    loaded: LoadedSettings, profile: Profile, *, data_url: str, admin_url: str, api_key: str | None
+    loaded: LoadedSettings, engine: EngineChoice, *, data_url: str, admin_url: str, api_key: str | None
 ) -> Welcome:
     """Collect what is to be said once the daemon is ready."""
     settings = loaded.settings
@@ -98,8 +100,8 @@ def welcome(
         data_url=data_url,
         admin_url=admin_url,
         token_file=settings.resolved_token_file,
-        model=settings.engine.model_name or profile.model.name,
-        profile=profile.name,
+        model=engine.model,
+        engine=engine.described,
         policy=settings.engine.policy,
         api_key=api_key,
     )
@@ -116,8 +118,7 @@ def _issue_key_command(loaded: LoadedSettings, tenant: str) -> str:
 
 
 def _value(settings: Settings, key: str) -> object:
-    section, _, name = key.rpartition(".")
-    return getattr(getattr(settings, section) if section else settings, name)
+    return operator.attrgetter(key)(settings)
 
 
 def ensure_admin_token(path: Path) -> str:

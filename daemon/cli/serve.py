@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   pdmuxd serve --first-run
-  pdmuxd serve --port 8090 --policy static:96,36"""
+  pdmuxd serve --port 8090 --policy static:96,36
+  pdmuxd serve --engine sglang --model /srv/models/llama-3.1-8b-instruct"""
 
 _FIRST_RUN = typer.Option(
     "--first-run", help="Migrate the database and create a first tenant with a key, where there is none."
@@ -20,6 +21,7 @@ _FIRST_RUN = typer.Option(
 _PORT = typer.Option("--port", metavar="PORT", help="Same as --set data.port=PORT.")
 _ADMIN_PORT = typer.Option("--admin-port", metavar="PORT", help="Same as --set admin.port=PORT.")
 _ENGINE = typer.Option("--engine", metavar="KIND", help="Same as --set engine.kind=KIND.")
+_MODEL = typer.Option("--model", metavar="PATH", help="Same as --set engine.sglang.model=PATH.")
 _PROFILE = typer.Option("--profile", metavar="NAME", help="Same as --set engine.profile=NAME.")
 _POLICY = typer.Option("--policy", metavar="POLICY", help="Same as --set engine.policy=POLICY.")
 
@@ -35,6 +37,7 @@ def serve(
     port: Annotated[str | None, _PORT] = None,
     admin_port: Annotated[str | None, _ADMIN_PORT] = None,
     engine: Annotated[str | None, _ENGINE] = None,
+    model: Annotated[str | None, _MODEL] = None,
     profile: Annotated[str | None, _PROFILE] = None,
     policy: Annotated[str | None, _POLICY] = None,
 ) -> int:
@@ -48,6 +51,7 @@ def serve(
         "data.port": port,
         "admin.port": admin_port,
         "engine.kind": engine,
+        "engine.sglang.model": model,
         "engine.profile": profile,
         "engine.policy": policy,
     }

@@ -21,6 +21,9 @@ _SAMPLES = {
     "admin.token_file": "/var/lib/pdmuxd/admin-token",
     "admin.reader_token_file": "/var/lib/pdmuxd/reader-token.sha256",
     "engine.model_name": "llama-3.1-8b-instruct",
+    "engine.start_timeout_s": 600.0,
+    "engine.sglang.model": "/srv/models/llama-3.1-8b-instruct",
+    "engine.sglang.python": "/opt/sglang/bin/python",
 }
 """What stands in the comment for a key without a fixed default."""
 

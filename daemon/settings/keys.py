@@ -47,8 +47,9 @@ def key_names() -> frozenset[str]:
 
 @cache
 def section_names() -> tuple[str, ...]:
-    """The names of the tables of pdmuxd.toml."""
-    return tuple(dict.fromkeys(key.name.split(".")[0] for key in all_keys() if "." in key.name))
+    """The dotted names of the tables of pdmuxd.toml."""
+    parts = [key.name.split(".") for key in all_keys()]
+    return tuple(dict.fromkeys(".".join(part[:depth]) for part in parts for depth in range(1, len(part))))
 
 
 def _keys_of(model: type[BaseModel], prefix: str) -> Iterator[Key]:

@@ -58,8 +58,11 @@ class LayerSource(PydanticBaseSettingsSource):
         """All values of the layer, nested as the model is."""
         nested: dict[str, Any] = {}
         for key, value in self._layer.values.items():
-            section, _, name = key.rpartition(".")
-            (nested.setdefault(section, {}) if section else nested)[name] = value
+            *sections, name = key.split(".")
+            table = nested
+            for section in sections:
+                table = table.setdefault(section, {})
+            table[name] = value
         return nested
 
 

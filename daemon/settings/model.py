@@ -11,6 +11,7 @@ from pydantic.config import JsonDict
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pdmuxd.daemon.settings import places
+from pdmuxd.daemon.settings.engine import EngineSection
 from pdmuxd.daemon.settings.values import (
     Number,
     WholeNumber,
@@ -19,20 +20,14 @@ from pdmuxd.daemon.settings.values import (
     is_loopback,
     not_allowed,
 )
-from pdmuxd.engine.core.errors import PolicyError
-from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, known_policies, parse_policy
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
 
 _ALLOWED_HOST: JsonDict = {"allowed": "an IP address or a host name, without a port"}
-_ALLOWED_POLICY: JsonDict = {"allowed": "one of " + ", ".join(info.syntax for info in known_policies())}
 _Host = Annotated[str, AfterValidator(check_host)]
 _Port = Annotated[WholeNumber, Field(ge=0, le=65535)]
 _Path = Annotated[Path, AfterValidator(check_path)]
-_Name = Annotated[str, Field(min_length=1, max_length=256)]
-_SHIPPED_PROFILE = "h200-llama-8b"
-"""The emulator's default profile; naming it here keeps its loader out of every command's start."""
 
 
 class _Section(BaseModel):
@@ -73,51 +68,6 @@ class AdminSection(_Section):
     allow_remote: bool = Field(
         False, description="Must be true for a host that is not loopback: the admin API is not encrypted."
     )
-
-
-class EngineSection(_Section):
-    """The engine process that the daemon keeps running."""
-
-    kind: Literal["emulator"] = Field("emulator", description="Which engine serves.")
-    profile: _Name = Field(
-        _SHIPPED_PROFILE,
-        description="What the emulated GPU and model are.",
-        json_schema_extra={"allowed": "the name of a shipped profile, or the path of a .json file"},
-    )
-    policy: str = Field(
-        DEFAULT_POLICY,
-        description="How SMs are split between prefill and decode.",
-        json_schema_extra=_ALLOWED_POLICY,
-    )
-    model_name: _Name | None = Field(
-        None, description="The model's name in the API. Unset: the name in the profile."
-    )
-    start_timeout_s: Annotated[Number, Field(ge=1, le=3600)] = Field(
-        60.0, description="Seconds in which a started engine must serve."
-    )
-    restart_backoff_initial_s: Annotated[Number, Field(ge=0.01, le=3600)] = Field(
-        0.5, description="Seconds from an engine's end to its restart; doubles with each failure."
-    )
-    restart_backoff_max_s: Annotated[Number, Field(ge=0.01, le=3600)] = Field(
-        30.0, description="Seconds that the wait for a restart grows to."
-    )
-
-    @field_validator("policy")
-    @classmethod
-    def _known_policy(cls, spec: str) -> str:
-        try:
-            parse_policy(spec)
-        except PolicyError as error:
-            raise not_allowed(str(error)) from error
-        return spec
-
-    @field_validator("restart_backoff_max_s")
-    @classmethod
-    def _backoff_grows(cls, value: float, info: ValidationInfo) -> float:
-        initial = info.data.get("restart_backoff_initial_s")
-        if initial is not None and value < initial:
-            raise not_allowed(f"allowed is at least engine.restart_backoff_initial_s, which is {initial:g}")
-        return value
 
 
 class LogSection(_Section):

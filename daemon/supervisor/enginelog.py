@@ -8,6 +8,7 @@ from pathlib import Path
 
 DEFAULT_MAX_BYTES = 16 * 2**20
 _TAIL_BYTES = 8192
+_TEXT_BYTES = 2**20
 _TAIL_LINES = 3
 _LINE_LENGTH = 500
 
@@ -39,14 +40,17 @@ class EngineLog:
         self._start = 0
         return True
 
-    def last_words(self) -> str:
-        """The last lines that this engine wrote, as one line."""
+    def text(self, max_bytes: int = _TEXT_BYTES) -> str:
+        """What this engine wrote, or the end of it."""
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(max(min(self._start, size), size - _TAIL_BYTES))
-                text = file.read().decode(errors="replace")
+                file.seek(max(min(self._start, size), size - max_bytes))
+                return file.read().decode(errors="replace")
         except FileNotFoundError:
-            text = ""
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
+            return ""
+
+    def last_words(self) -> str:
+        """The last lines that this engine wrote, as one line."""
+        lines = [line.strip() for line in self.text(_TAIL_BYTES).splitlines() if line.strip()]
         return " | ".join(lines[-_TAIL_LINES:])[-_LINE_LENGTH:] or "nothing"

@@ -55,3 +55,18 @@ def emulator_command(*, profile: str, policy: str, served_model: str | None) -> 
         return arguments
 
     return command
+
+
+def sglang_command(
+    *, python: Path, model: str, served_model: str, policy: str, tp_size: int, extra: Sequence[str]
+) -> Command:
+    """The command of a real engine."""
+
+    def command(port: int, link: str, parent_pid: int) -> Sequence[str]:
+        arguments = [str(python), "-P", "-m", "pdmuxd.engine.sglang"]
+        arguments += ["--host", HOST, "--port", str(port), "--link", link, "--parent-pid", str(parent_pid)]
+        arguments += ["--model", model, "--served-model", served_model, "--policy", policy]
+        arguments += ["--tp-size", str(tp_size)]
+        return [*arguments, "--", *extra] if extra else arguments
+
+    return command

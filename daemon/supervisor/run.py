@@ -15,16 +15,18 @@ import structlog
 from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
+from pdmuxd.daemon.supervisor.diagnosis import diagnose, stage
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.plan import HOST, KEY_VARIABLE, EnginePlan
 from pdmuxd.daemon.supervisor.sync import SettingsSync
-from pdmuxd.engine.core.errors import EngineError, EngineLostError, LinkError
+from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
 from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, RequestRecord
 from pdmuxd.engine.link.socket import DaemonEnd
 
 _HEALTH_PERIOD_S = 0.05
 _HEALTH_TIMEOUT_S = 2.0
 _HOUSEKEEPING_PERIOD_S = 1.0
+_PROGRESS_PERIOD_S = 30.0
 
 log = structlog.get_logger("pdmuxd.supervisor")
 
@@ -45,6 +47,8 @@ class EngineRun:
         self.hello: Hello | None = None
         self.stats: EngineStats | None = None
         self.stop_grace_s = plan.stop_grace_s
+        self.stage: str | None = None
+        """What a starting engine is doing, as far as its log says."""
         self._plan = plan
         self._sync = sync
         self._log = engine_log
@@ -70,6 +74,7 @@ class EngineRun:
                     self._read(link),
                     self._update(link),
                     self._serve(f"http://{HOST}:{port}", key),
+                    self._tell_progress(),
                 )
             finally:
                 self._sync.forget_engine()
@@ -93,10 +98,15 @@ class EngineRun:
             os.close(descriptor)
 
     async def _until_exit(self, process: Process) -> None:
-        how = child.describe_exit(await process.wait())
+        code = await process.wait()
+        how = child.describe_exit(code)
+        why = diagnose(self._log.text()) if code != 0 else None
         if self._serving:
-            raise EngineLostError(f"the engine {how}")
-        raise EngineError(f"the engine {how} while starting; its last words: {self._log.last_words()}")
+            raise EngineLostError(f"the engine {how}" + (f": {why.text}" if why is not None else ""))
+        if why is None:
+            raise EngineError(f"the engine {how} while starting; its last words: {self._log.last_words()}")
+        error = EngineSetupError if why.is_permanent else EngineError
+        raise error(f"{why.text}; the engine {how} while starting, its log is {self._log.path}")
 
     async def _read(self, link: DaemonEnd) -> None:
         while True:
@@ -143,6 +153,19 @@ class EngineRun:
         self._on_serving()
         self._listener.on_serving(EngineAddress(base_url=base_url, api_key=key, models=models))
         await self._keep_watch()
+
+    async def _tell_progress(self) -> None:
+        """Say what a start that takes long is doing: a large model loads for minutes."""
+        began_s = said_s = time.monotonic()
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_PERIOD_S)
+            if self._serving:
+                continue
+            doing = stage(await asyncio.to_thread(self._log.text))
+            now_s = time.monotonic()
+            if doing != self.stage or now_s - said_s >= _PROGRESS_PERIOD_S:
+                self.stage, said_s = doing, now_s
+                log.info("engine is starting", doing=doing or "starting", waited_s=round(now_s - began_s))
 
     async def _keep_watch(self) -> None:
         self._heard_s = time.monotonic()

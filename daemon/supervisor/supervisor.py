@@ -15,7 +15,7 @@ from pdmuxd.daemon.supervisor.orphan import end_orphan
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.run import EngineRun
 from pdmuxd.daemon.supervisor.sync import SettingsSync
-from pdmuxd.engine.core.errors import EngineError, LinkError
+from pdmuxd.engine.core.errors import EngineError, EngineSetupError, LinkError
 from pdmuxd.engine.link.messages import EngineSettings
 
 # From each state, the states that may follow.
@@ -44,6 +44,7 @@ class Supervisor:
         self._run: EngineRun | None = None
         self._started_runs = 0
         self._last_error: str | None = None
+        self._needs_change = False
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -90,7 +91,9 @@ class Supervisor:
     def not_ready_because(self) -> str | None:
         """None if requests are served under the settings that are wanted, else why not."""
         if self._state != "serving":
-            return f"the engine is {self._state}" + (f": {self._last_error}" if self._last_error else "")
+            doing = self._run.stage if self._run is not None and self._state == "starting" else None
+            why = self._last_error or doing
+            return f"the engine is {self._state}" + (f": {why}" if why else "")
         if not self._sync.in_force:
             behind = f"settings {self._sync.wanted_version} are not in force yet"
             return self._sync.refusal or behind
@@ -124,6 +127,9 @@ class Supervisor:
                 return
             served_s = 0.0 if self._serving_s is None else time.monotonic() - self._serving_s
             delay_s = self._backoff.delay_s(served_s=served_s)
+            if self._needs_change:
+                # Trying again soon would only fill the log; but what was missing may have been put there.
+                delay_s = self._plan.backoff_max_s
             log.error("engine is down", reason=self._last_error, next_start_s=delay_s)
             self._enter("down", self._last_error)
             await asyncio.sleep(delay_s)
@@ -132,6 +138,7 @@ class Supervisor:
     async def _one_engine(self) -> str:
         """Run one engine to its end and say why it ended."""
         self._serving_s = None
+        self._needs_change = False
         self._started_runs += 1
         self._run = EngineRun(
             self._plan,
@@ -142,6 +149,9 @@ class Supervisor:
         )
         try:
             await self._run.run()
+        except EngineSetupError as error:
+            self._needs_change = True
+            return f"{error} (it will fail again until that is changed)"
         except (EngineError, LinkError) as error:
             return str(error)
         except Exception as error:

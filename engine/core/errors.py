@@ -8,6 +8,7 @@ PdmuxdError
 ├── TraceError              a trace line that cannot be read; carries file and line number
 ├── EngineError             the engine process misbehaved
 │   ├── EngineLostError          died while a request was in flight
+│   ├── EngineSetupError         cannot serve until a person changes something
 │   └── EngineInvariantError     an internal invariant was broken (a defect; see docs/invariants.md)
 ├── RequestError            a client's request that the data plane refuses; carries its HTTP answer
 ├── LinkError               a message that cannot be decoded, or an unacknowledged setting
@@ -55,6 +56,10 @@ class EngineError(PdmuxdError):
 
 class EngineLostError(EngineError):
     """The engine died while a request was in flight."""
+
+
+class EngineSetupError(EngineError):
+    """The engine cannot serve until a person changes something: starting it again does not help."""
 
 
 class EngineInvariantError(EngineError):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import tomllib
 from pathlib import Path
@@ -49,9 +51,9 @@ def test_defaults_hold_when_nothing_is_set() -> None:
     assert settings.data.max_body_bytes == 16 * 1024 * 1024
     assert settings.data.max_in_flight == 1024
     assert settings.drain_timeout_s == 30
-    assert (settings.engine.kind, settings.engine.policy) == ("emulator", DEFAULT_POLICY)
+    assert (settings.engine.kind, settings.engine.policy) == ("auto", DEFAULT_POLICY)
     assert settings.engine.profile == DEFAULT_PROFILE
-    assert settings.engine.start_timeout_s == 60
+    assert settings.engine.sglang.tp_size == 1
     assert (settings.log.level, settings.log.format) == ("info", "console")
 
 
@@ -95,7 +97,11 @@ def test_a_flag_counts_as_not_given_when_it_is_none() -> None:
         ("drain_timeout_s", -0.5, "allowed is a number from 0 to 3600"),
         ("drain_timeout_s", "nan", "allowed is a number from 0 to 3600"),
         ("drain_timeout_s", "inf", "allowed is a number from 0 to 3600"),
-        ("engine.kind", "sglang", "allowed is one of emulator"),
+        ("engine.kind", "vllm", "allowed is one of auto, emulator, sglang"),
+        ("engine.sglang.tp_size", 0, "allowed is a whole number from 1 to 64"),
+        ("engine.sglang.extra_args", "--enable-lora", "SGLang's flag --enable-lora is not allowed here"),
+        ("engine.sglang.extra_args", "--port=1", "SGLang's flag --port is not allowed here: pdmuxd sets it"),
+        ("engine.sglang.extra_args", "'", "SGLang's flags cannot be split into words"),
         ("engine.policy", "chunked:1", "give a token budget from 16 to 131072"),
         ("engine.policy", "fifo", "unknown policy 'fifo'; known are "),
         ("engine.restart_backoff_max_s", 0.1, "allowed is at least engine.restart_backoff_initial_s, which"),
@@ -114,6 +120,19 @@ def test_the_start_is_refused_with_key_value_origin_and_allowed_when_a_value_is_
     assert text.startswith(f"{key} is ")
     assert "(flag): " in text
     assert allowed in text
+
+
+def test_a_model_is_asked_for_when_sglang_is_to_serve() -> None:
+    text = error_of({"engine.kind": "sglang"})
+    assert text.startswith("engine.sglang.model is unset (default): allowed is a model's folder")
+
+
+def test_a_table_within_a_table_is_read_when_the_file_has_one(tmp_path: Path) -> None:
+    config = toml(tmp_path, "[engine.sglang]\nmodel = '/m'\n[engine]\nkind = 'sglang'\n")
+    loaded = load(config=config, environ={"PDMUXD_ENGINE__SGLANG__TP_SIZE": "2"})
+    assert (loaded.settings.engine.sglang.model, loaded.settings.engine.sglang.tp_size) == ("/m", 2)
+    assert loaded.origins["engine.sglang.tp_size"] == "env PDMUXD_ENGINE__SGLANG__TP_SIZE"
+    assert "engine.sglang is a group of keys" in error_of({"engine.sglang": "x"})
 
 
 def test_the_origin_is_named_when_a_wrong_value_is_in_the_file(tmp_path: Path) -> None:
@@ -374,8 +393,8 @@ def test_the_example_is_valid_when_its_commented_keys_are_taken_too(tmp_path: Pa
     load(config=toml(tmp_path, text))
     written = tomllib.loads(text)
     for key in all_keys():
-        section, _, name = key.name.rpartition(".")
-        assert name in (written[section] if section else written)
+        *sections, name = key.name.split(".")
+        assert name in functools.reduce(operator.getitem, sections, written)
 
 
 def test_every_key_says_what_it_is_when_it_is_listed() -> None:
@@ -399,5 +418,5 @@ def _as_toml(value: object) -> str:
         if isinstance(value, bool)
         else f"{value:g}"
         if isinstance(value, float)
-        else str(value)
+        else str(value) or '""'
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pdmuxd.daemon.settings import Settings, load_settings
+from pdmuxd.daemon.supervisor.choice import EMULATOR_START_S
 
 FOLDER = Path(__file__).parents[2] / "systemd"
 WORST_EXPOSURE = 20
@@ -88,7 +89,7 @@ def test_the_daemon_has_time_to_drain_when_it_is_stopped(service: configparser.S
 
 
 def test_the_engine_has_time_to_start_when_the_unit_is_started(service: configparser.SectionProxy) -> None:
-    assert int(service["TimeoutStartSec"]) > Settings().engine.start_timeout_s
+    assert int(service["TimeoutStartSec"]) > EMULATOR_START_S
 
 
 def test_the_daemon_is_watched_when_it_runs(service: configparser.SectionProxy) -> None:

@@ -83,7 +83,7 @@ class Link:
         """What was counted since `reset`."""
         report: dict[str, Any] = {"steps": dict(self._modes.most_common(40))}
         if len(self._ratios) > 1:
-            cuts = quantiles(self._ratios, n=100)
+            cuts = quantiles(self._ratios, n=100, method="inclusive")
             report["step_over_predicted"] = {q: round(cuts[q - 1], 3) for q in (1, 10, 50, 90, 99)}
         if self.stats is not None:
             for name in ("steps", "switches", "preemptions", "retractions", "dropped_records"):

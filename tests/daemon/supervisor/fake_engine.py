@@ -4,6 +4,8 @@ good               greets, is healthy, acknowledges settings
 deaf               acknowledges each version only when it is sent the second time
 refusing           refuses settings
 crash              prints two lines and exits with code 3
+misfit             says what a person must change and exits with code 2
+slow               logs that it loads weights, and never greets
 mute               never greets
 stubborn           ignores SIGTERM
 family             has a child of its own
@@ -67,13 +69,18 @@ async def main(args):
     if args.profile == "crash":
         print("no such device", flush=True)
         sys.exit(3)
+    if args.profile == "misfit":
+        print("error: there is no model folder /m", flush=True)
+        sys.exit(2)
+    if args.profile == "slow":
+        print("Load weight begin. avail mem=80 GB", flush=True)
     if args.profile == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if args.profile == "family":
         subprocess.Popen(["sleep", "600"])  # noqa: ASYNC220
     server = await asyncio.start_server(answer, args.host, args.port)
     link = EngineEnd(args.link)
-    if args.profile != "mute":
+    if args.profile not in ("mute", "slow"):
         link.send(hello())
     async with server, asyncio.TaskGroup() as group:
         group.create_task(obey(link, args.profile))

@@ -68,6 +68,22 @@ async def test_the_last_words_are_told_when_an_engine_fails_to_start(make_world)
     await world.listener.next("serving")
 
 
+async def test_the_longest_wait_follows_when_a_person_must_change_something(make_world):
+    world = await make_world("misfit", backoff_max_s=600.0)
+    reason = await world.listener.next("down")
+    assert reason.startswith("there is no model folder /m; the engine exited with code 2 while starting")
+    assert reason.endswith("(it will fail again until that is changed)")
+    assert str(world.plan.log_path) in reason
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(world.listener.next("starting"), 0.5)
+
+
+async def test_readiness_says_what_the_engine_does_when_its_start_takes_long(make_world):
+    world = await make_world("slow")
+    await wait_until(lambda: world.supervisor.not_ready_because() != "the engine is starting")
+    assert world.supervisor.not_ready_because() == "the engine is starting: loading the model's weights"
+
+
 async def test_an_engine_is_replaced_when_it_does_not_serve_in_time(make_world):
     world = await make_world("mute", start_timeout_s=1.0)
     assert "did not serve within 1 s (engine.start_timeout_s)" in await world.listener.next("down")

@@ -1,0 +1,124 @@
+"""The settings of the engine process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic.config import JsonDict
+
+from pdmuxd.daemon.settings.values import Number, WholeNumber, check_path, not_allowed
+from pdmuxd.engine.core.errors import PolicyError, SettingsError
+from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, known_policies, parse_policy
+from pdmuxd.engine.sglang.launch.flags import split_extra
+
+_ALLOWED_POLICY: JsonDict = {"allowed": "one of " + ", ".join(info.syntax for info in known_policies())}
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
+_Path = Annotated[Path, AfterValidator(check_path)]
+_SHIPPED_PROFILE = "h200-llama-8b"
+"""The emulator's default profile; naming it here keeps its loader out of every command's start."""
+
+EngineKind = Literal["auto", "emulator", "sglang"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+
+class SglangSection(_Section):
+    """A real engine: SGLang with pdmuxd's plugin."""
+
+    model: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        None,
+        description="The model that SGLang serves.",
+        json_schema_extra={"allowed": "a model's folder, or its name on a model hub"},
+    )
+    python: _Path | None = Field(
+        None,
+        description="The Python that has SGLang. Unset: the daemon's own if it has, else that of "
+        ".venv-sglang beside the daemon's environment.",
+    )
+    tp_size: Annotated[WholeNumber, Field(ge=1, le=64)] = Field(
+        1, description="GPUs that hold one copy of the model (tensor parallelism)."
+    )
+    extra_args: str = Field(
+        "",
+        description="More of SGLang's own flags, split as a shell would.",
+        json_schema_extra={
+            "allowed": "SGLang's flags, without those that pdmuxd sets or that break multiplexing"
+        },
+    )
+
+    @field_validator("extra_args")
+    @classmethod
+    def _harmless(cls, text: str) -> str:
+        try:
+            split_extra(text)
+        except SettingsError as error:
+            raise not_allowed(str(error)) from error
+        return text
+
+
+class EngineSection(_Section):
+    """The engine process that the daemon keeps running."""
+
+    kind: EngineKind = Field(
+        "auto",
+        description="Which engine serves; auto takes sglang where there is a GPU and engine.sglang.model "
+        "is set, else the emulator.",
+    )
+    profile: _Name = Field(
+        _SHIPPED_PROFILE,
+        description="What the emulated GPU and model are.",
+        json_schema_extra={"allowed": "the name of a shipped profile, or the path of a .json file"},
+    )
+    policy: str = Field(
+        DEFAULT_POLICY,
+        description="How SMs are split between prefill and decode.",
+        json_schema_extra=_ALLOWED_POLICY,
+    )
+    model_name: _Name | None = Field(
+        None,
+        description="The model's name in the API. Unset: the name in the profile, or of the model's folder.",
+    )
+    start_timeout_s: Annotated[Number, Field(ge=1, le=7200)] | None = Field(
+        None,
+        description="Seconds in which a started engine must serve. Unset: 60 for the emulator, 1200 for "
+        "SGLang, which loads a model and captures graphs.",
+    )
+    restart_backoff_initial_s: Annotated[Number, Field(ge=0.01, le=3600)] = Field(
+        0.5, description="Seconds from an engine's end to its restart; doubles with each failure."
+    )
+    restart_backoff_max_s: Annotated[Number, Field(ge=0.01, le=3600)] = Field(
+        30.0, description="Seconds that the wait for a restart grows to."
+    )
+    sglang: SglangSection = SglangSection()
+
+    @field_validator("policy")
+    @classmethod
+    def _known_policy(cls, spec: str) -> str:
+        try:
+            parse_policy(spec)
+        except PolicyError as error:
+            raise not_allowed(str(error)) from error
+        return spec
+
+    @field_validator("restart_backoff_max_s")
+    @classmethod
+    def _backoff_grows(cls, value: float, info: ValidationInfo) -> float:
+        initial = info.data.get("restart_backoff_initial_s")
+        if initial is not None and value < initial:
+            raise not_allowed(f"allowed is at least engine.restart_backoff_initial_s, which is {initial:g}")
+        return value
+
+    @field_validator("sglang")
+    @classmethod
+    def _has_model(cls, section: SglangSection, info: ValidationInfo) -> SglangSection:
+        if info.data.get("kind") == "sglang" and section.model is None:
+            raise not_allowed(
+                "allowed is a model's folder, or its name on a model hub: engine.kind sglang needs one "
+                "(pdmuxd serve --engine sglang --model PATH)",
+                key="engine.sglang.model",
+            )
+        return section

@@ -1,0 +1,116 @@
+"""Which engine serves, and how it is started."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from pdmuxd.daemon.doctor.libcuda import ask_driver
+from pdmuxd.daemon.settings import places
+from pdmuxd.daemon.settings.engine import EngineSection, SglangSection
+from pdmuxd.daemon.supervisor.plan import Command, emulator_command, sglang_command
+from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.sglang.launch.checks import check_model, check_tp_size
+from pdmuxd.engine.sglang.launch.flags import split_extra
+
+EMULATOR_START_S = 60.0
+SGLANG_START_S = 1200.0
+"""A 70B model from a network disk, and graphs for each partition group."""
+_ENVIRONMENT = ".venv-sglang"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineChoice:
+    """One engine, ready to be started."""
+
+    command: Command
+    model: str
+    """Its name in the API."""
+    described: str
+    """In a few words, for people."""
+    start_timeout_s: float
+    why: str | None = None
+    """Why it is this one, where that may surprise."""
+
+
+def choose_engine(settings: EngineSection) -> EngineChoice:
+    """What `engine.kind` means on this machine.
+
+    Raises: SettingsError naming the key for a model or Python that is not there; ProfileError.
+    """
+    if settings.kind == "sglang":
+        return _sglang(settings)
+    if settings.kind == "emulator":
+        return _emulator(settings, why=None)
+    if not _has_gpu():
+        return _emulator(settings, why="there is no GPU here, so the engine is emulated")
+    if settings.sglang.model is None:
+        return _emulator(settings, why="there is a GPU, but engine.sglang.model is unset: emulating one")
+    return _sglang(settings)
+
+
+def _emulator(settings: EngineSection, *, why: str | None) -> EngineChoice:
+    profile = load_profile(settings.profile)
+    return EngineChoice(
+        command=emulator_command(
+            profile=settings.profile, policy=settings.policy, served_model=settings.model_name
+        ),
+        model=settings.model_name or profile.model.name,
+        described=f"emulated GPU, profile {profile.name}",
+        start_timeout_s=settings.start_timeout_s or EMULATOR_START_S,
+        why=why,
+    )
+
+
+def _sglang(settings: EngineSection) -> EngineChoice:
+    section = settings.sglang
+    model = section.model or ""
+    try:
+        check_model(model)
+    except SettingsError as error:
+        raise SettingsError(f"engine.sglang.model: {error}") from error
+    try:
+        check_tp_size(model, section.tp_size, gpus=None)
+    except SettingsError as error:
+        raise SettingsError(f"engine.sglang.tp_size: {error}") from error
+    name = settings.model_name or model.rstrip("/").rpartition("/")[2]
+    gpus = f"{section.tp_size} GPUs" if section.tp_size > 1 else "one GPU"
+    return EngineChoice(
+        command=sglang_command(
+            python=sglang_python(section),
+            model=str(Path(model).expanduser()) if model.startswith("~") else model,
+            served_model=name,
+            policy=settings.policy,
+            tp_size=section.tp_size,
+            extra=split_extra(section.extra_args),
+        ),
+        model=name,
+        described=f"SGLang on {gpus}, model {model}",
+        start_timeout_s=settings.start_timeout_s or SGLANG_START_S,
+    )
+
+
+def sglang_python(section: SglangSection) -> Path:
+    """The interpreter that has SGLang. Raises: SettingsError if there is none."""
+    if section.python is not None:
+        python = places.absolute(section.python)
+        if not python.is_file():
+            raise SettingsError(f"engine.sglang.python is {python}: allowed is a Python that has SGLang")
+        return python
+    if find_spec("sglang") is not None:
+        return Path(sys.executable)
+    beside = Path(sys.prefix).parent / _ENVIRONMENT / "bin" / "python"
+    if beside.is_file():
+        return beside
+    raise SettingsError(
+        f"engine.sglang.python is unset, this Python has no SGLang, and there is no {beside}: "
+        "set it, or install pdmuxd[sglang] (make install-sglang in a checkout)"
+    )
+
+
+def _has_gpu() -> bool:
+    driver = ask_driver()
+    return driver is not None and bool(driver.gpus)

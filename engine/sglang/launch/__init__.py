@@ -1,0 +1,1 @@
+"""Starting a stock SGLang server with the plugin in force: arguments, checks, SGLang's own flags."""

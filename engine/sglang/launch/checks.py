@@ -1,0 +1,77 @@
+"""What can be wrong before SGLang is imported, which takes many seconds: found here, said in one line."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from pdmuxd.engine.core.errors import SettingsError
+
+ENTRY_POINT_GROUP = "sglang.srt.plugins"
+PLUGIN = "pdmuxd"
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def check_environment(*, tested: Sequence[str]) -> str:
+    """SGLang is here, in a tested version, with the plugin; returns the version. Raises: SettingsError."""
+    try:
+        version = metadata.version("sglang")
+    except metadata.PackageNotFoundError:
+        raise SettingsError(
+            f"SGLang is not installed in this Python; install pdmuxd[sglang] (SGLang {', '.join(tested)})"
+        ) from None
+    if version not in tested:
+        raise SettingsError(
+            f"SGLang {version} is installed; the plugin was tested with {', '.join(tested)} and changes "
+            "SGLang's internals, so that no other is started"
+        )
+    names = {point.name for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    if PLUGIN not in names:
+        raise SettingsError(
+            f"the plugin {PLUGIN} is not registered in this Python ({ENTRY_POINT_GROUP} has "
+            f"{', '.join(sorted(names)) or 'nothing'}); install pdmuxd itself there, not only its sources"
+        )
+    return version
+
+
+def check_model(model: str) -> None:
+    """A path must be a model's folder; anything else is taken for a hub's name. Raises: SettingsError."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise SettingsError(f"{model} is no model folder: it has no config.json")
+    elif path.exists():
+        raise SettingsError(f"{model} is a file; allowed is a model's folder")
+    elif model.startswith(("/", ".", "~")) or model.count("/") != 1:
+        raise SettingsError(f"there is no model folder {model}")
+
+
+def check_tp_size(model: str, tp_size: int, *, gpus: int | None) -> None:
+    """The model's heads can be divided, and there are as many GPUs. Raises: SettingsError naming both."""
+    if gpus is not None and tp_size > gpus:
+        raise SettingsError(f"a tensor-parallel size of {tp_size} needs as many GPUs; here are {gpus}")
+    try:
+        config = json.loads((Path(model).expanduser() / "config.json").read_text())
+        heads = (config.get("text_config") or config)["num_attention_heads"]
+    except (OSError, ValueError, LookupError, AttributeError):
+        return  # on a hub, or of a kind that SGLang has to read itself
+    if isinstance(heads, int) and heads % tp_size:
+        allowed = ", ".join(str(size) for size in range(1, heads + 1) if heads % size == 0)
+        raise SettingsError(
+            f"a tensor-parallel size of {tp_size} does not divide the model's {heads} attention heads; "
+            f"allowed are {allowed}"
+        )
+
+
+def check_listening(host: str, port: int, *, key: str | None) -> None:
+    """The address is free, and an engine without a key is on loopback. Raises: SettingsError."""
+    if key is None and host not in LOOPBACK:
+        raise SettingsError(f"the engine needs an API key to listen on {host}")
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except OSError as error:
+        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}") from error

@@ -1,0 +1,57 @@
+"""What the device can be split into, and the file that tells SGLang how many groups there are."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+
+CPU_SMS = 132
+"""What the stand-in for a GPU claims to have: an H200's."""
+_MULTIPROCESSOR_COUNT = 16
+"""A value of CUdevice_attribute in cuda.h."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What there is to serve on."""
+
+    rules: SmRules
+    gpus: int | None
+    """None for the stand-in on a CPU."""
+
+
+def find_device(*, on_cpu: bool) -> Device:
+    """The rules of the first GPU, asked without making a context on it. Raises: EngineError."""
+    if on_cpu:
+        return Device(rules=SmRules(total_sms=CPU_SMS), gpus=None)
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise EngineError("there is no GPU here: its driver (libcuda.so.1) is not installed") from None
+    device, sms, gpus = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
+    if library.cuInit(0) or library.cuDeviceGet(ctypes.byref(device), 0):
+        raise EngineError("there is no GPU here: its driver finds none")
+    if not hasattr(library, "cuGreenCtxCreate"):
+        raise EngineError("the GPU's driver has no green contexts; multiplexing needs a driver for CUDA 12.4")
+    library.cuDeviceGetAttribute(ctypes.byref(sms), _MULTIPROCESSOR_COUNT, device)
+    library.cuDeviceGetCount(ctypes.byref(gpus))
+    return Device(rules=SmRules(total_sms=sms.value), gpus=gpus.value)
+
+
+def write_groups_file(path: Path, table: PartitionTable) -> int:
+    """Write SGLang's YAML (a JSON text is one) for its user alone; returns the number of groups.
+
+    SGLang sizes its streams from the file and its attention backends from a flag, and fails at the first
+    decode step where the two differ: both are to come from here. The third number of a division is the
+    decode batch size from which SGLang's own loop would take it; ours does not ask.
+    """
+    divisions = ", ".join(f"[{split.prefill_sms}, {split.decode_sms}, 1]" for split in table.splits)
+    groups = len(table.groups)
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(f'{{"sm_group_num": {groups}, "manual_divisions": [{divisions}]}}\n')
+    return groups

@@ -1,0 +1,63 @@
+"""The engine's process: check what can be checked, then become SGLang's server.
+
+Exit codes: 0 after a stop that was asked for, 1 when the engine failed, 2 for what a person must change.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+
+from pdmuxd.engine.core.errors import EngineError, PdmuxdError
+from pdmuxd.engine.core.policies.registry import parse_policy
+from pdmuxd.engine.sglang.environment import PluginEnvironment
+from pdmuxd.engine.sglang.internals.contract import TESTED_VERSIONS
+from pdmuxd.engine.sglang.launch import parent
+from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments, parse
+from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
+from pdmuxd.engine.sglang.launch.flags import check_extra
+from pdmuxd.engine.sglang.launch.groups import find_device
+from pdmuxd.engine.sglang.tables import make_table
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the process; the exit code."""
+    arguments = parse(sys.argv[1:] if argv is None else argv)
+    key = os.environ.get(KEY_VARIABLE) or None
+    try:
+        _check(arguments, key)
+        environment = PluginEnvironment(
+            policy=arguments.policy, link=arguments.link, partitions=arguments.partitions
+        )
+        device = find_device(on_cpu=_on_cpu(arguments.extra))
+        check_tp_size(arguments.model, arguments.tp_size, gpus=device.gpus)
+        table = make_table(device.rules, environment)
+        if arguments.parent_pid is not None:
+            parent.watch(arguments.parent_pid)
+        from pdmuxd.engine.sglang.launch.server import serve  # many seconds, which a refusal saves
+
+        serve(arguments, table, key)
+    except EngineError as error:
+        return _fail(error, code=1)
+    except PdmuxdError as error:
+        return _fail(error, code=2)
+    return 0
+
+
+def _check(arguments: Arguments, key: str | None) -> None:
+    check_environment(tested=TESTED_VERSIONS)
+    check_extra(arguments.extra)
+    parse_policy(arguments.policy)
+    check_model(arguments.model)
+    check_listening(arguments.host, arguments.port, key=key)
+
+
+def _on_cpu(extra: Sequence[str]) -> bool:
+    return "--device=cpu" in extra or ("--device", "cpu") in pairwise(extra)
+
+
+def _fail(error: PdmuxdError, *, code: int) -> int:
+    sys.stderr.write(f"error: {error}\n")
+    return code

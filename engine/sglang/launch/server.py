@@ -1,0 +1,91 @@
+"""From our arguments to a running SGLang server; the only module of this folder that imports SGLang."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.sglang.environment import LINK, PARTITIONS, POLICY
+from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments, write_partitions
+from pdmuxd.engine.sglang.launch.checks import PLUGIN
+from pdmuxd.engine.sglang.launch.flags import check_parsed
+from pdmuxd.engine.sglang.launch.groups import write_groups_file
+
+_GROUPS_FILE = "sm-groups.yaml"
+
+
+def plugin_environment(arguments: Arguments, table: PartitionTable) -> dict[str, str]:
+    """What the plugin reads in every scheduler process; all of them inherit this process's environment."""
+    splits = [(split.prefill_sms, split.decode_sms) for split in table.splits]
+    found = {
+        POLICY: arguments.policy,
+        PARTITIONS: write_partitions(splits),
+        LINK: arguments.link or "",
+    }
+    # SGLang would load every plugin that is installed, also those that packages it needs bring along.
+    others = [name for name in os.environ.get("SGLANG_PLUGINS", "").split(",") if name]
+    found["SGLANG_PLUGINS"] = ",".join(dict.fromkeys((*others, PLUGIN)))
+    return found
+
+
+def server_flags(arguments: Arguments, *, groups: int, groups_file: Path) -> list[str]:
+    """SGLang's command line; the key is not on it, because anyone may read a command line."""
+    return [
+        *("--model-path", arguments.model, "--served-model-name", arguments.served_model),
+        *("--host", arguments.host, "--port", str(arguments.port), "--tp-size", str(arguments.tp_size)),
+        *("--enable-pdmux", "--pdmux-config-path", str(groups_file), "--sm-group-num", str(groups)),
+        *("--chunked-prefill-size", "-1", "--disable-overlap-schedule"),
+        *arguments.extra,
+    ]
+
+
+def serve(arguments: Arguments, table: PartitionTable, key: str | None) -> None:
+    """Run the server until it ends. Raises: SettingsError for what SGLang or multiplexing refuse."""
+    with ExitStack() as stack:
+        folder = _private_folder(arguments.link, stack)
+        groups = write_groups_file(folder / _GROUPS_FILE, table)
+        os.environ.update(plugin_environment(arguments, table))
+        # Not for the children, which have no use for it.
+        os.environ.pop(KEY_VARIABLE, None)
+        server_args = _parse(server_flags(arguments, groups=groups, groups_file=folder / _GROUPS_FILE))
+        server_args.api_key = key
+        _run(server_args)
+
+
+def _private_folder(link: str | None, stack: ExitStack) -> Path:
+    """Where the link's socket is, which is the daemon's private folder; else one of our own."""
+    if link is not None:
+        return Path(link.removeprefix("ipc://")).parent
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pdmuxd-")))
+
+
+def _parse(flags: list[str]) -> Any:
+    from sglang.srt.plugins import load_plugins
+    from sglang.srt.server_args import prepare_server_args
+
+    load_plugins()
+    try:
+        server_args = prepare_server_args(flags)
+    except (AssertionError, ValueError) as error:
+        raise SettingsError(f"SGLang refuses its arguments: {_one_line(error)}") from error
+    check_parsed(vars(server_args))
+    return server_args
+
+
+def _run(server_args: Any) -> None:
+    from sglang.launch_server import run_server
+    from sglang.srt.utils import kill_process_tree
+
+    try:
+        run_server(server_args)
+    finally:
+        kill_process_tree(os.getpid(), include_parent=False)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,81 @@
+"""Reasons found in logs, as SGLang 0.5.23 and its libraries write them."""
+
+import pytest
+
+from pdmuxd.daemon.supervisor.diagnosis import diagnose, stage
+
+SIGQUIT = "[2026-11-21 13:13:18] Received sigquit from a child process. It usually means the child failed.\n"
+TRACEBACK = 'Traceback (most recent call last):\n  File "scheduler.py", line 1, in run\n    raise\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "permanent"),
+    [
+        ("error: there is no model folder /m", "there is no model folder /m", True),
+        ("error: cannot listen on 127.0.0.1:1: in use", "cannot listen on 127.0.0.1:1: in use", False),
+        ("pdmuxd plugin: SGLang 0.6.0 was not tested", "the plugin stopped the engine: SGLang 0.6.0", True),
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
+            "the GPU has too little free memory: CUDA out of memory. Tried to allocate 20.00 MiB.",
+            False,
+        ),
+        (
+            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+            "the GPU has too little free memory: Not enough memory.",
+            False,
+        ),
+        ("OSError: [Errno 98] address already in use", "a port of the engine is in use", False),
+        (
+            "RuntimeError: CUDA error: invalid device ordinal",
+            "there are fewer GPUs than engine.sglang.tp",
+            True,
+        ),
+        (
+            "AssertionError: 4 is not divisible by 3",
+            "engine.sglang.tp_size does not fit the model: 4 is not divisible by 3",
+            True,
+        ),
+        (
+            "ValueError: Cannot find model module. 'FooForCausalLM' is not a registered model",
+            "the model cannot be loaded (engine.sglang.model): Cannot find model module. 'FooForCausalLM'",
+            True,
+        ),
+        (
+            "RuntimeError: Cannot find any model weights with `/m`",
+            "the model cannot be loaded (engine.sglang.model): Cannot find any model weights with `/m`",
+            True,
+        ),
+        (
+            "sglang serve: error: unrecognized arguments: --frobnicate",
+            "engine.sglang.extra_args: unrecognized arguments: --frobnicate",
+            True,
+        ),
+        ("KeyError: 'lm_head.weight'", "KeyError: 'lm_head.weight'", False),
+    ],
+)
+def test_the_reason_is_one_sentence_when_the_log_has_one(line, text, permanent):
+    found = diagnose(f"loading\n{TRACEBACK}{line}\n\n{SIGQUIT}")
+    assert found.text.startswith(text)
+    assert found.is_permanent is permanent
+    assert "\n" not in found.text
+
+
+def test_the_last_exception_is_told_when_none_is_known():
+    log = f"{TRACEBACK}ValueError: first\n\nThe above was the cause\n\n{TRACEBACK}a.b.OddError: last\n"
+    assert diagnose(log).text == "OddError: last"
+
+
+def test_there_is_no_reason_when_the_log_has_none():
+    assert diagnose("") is None
+    assert diagnose("INFO: all is well\nTypeError is a word\n") is None
+
+
+def test_a_long_reason_is_cut_when_it_would_fill_a_screen():
+    assert len(diagnose("ValueError: " + "x" * 5000).text) == 400
+
+
+def test_the_latest_stage_is_told_when_a_start_has_passed_several():
+    log = "Load weight begin. avail mem=139\nLoad weight end. elapsed=3\nCapture cuda graph begin.\n"
+    assert stage(log) == "capturing decode graphs"
+    assert stage(log[:20]) == "loading the model's weights"
+    assert stage("hello") is None

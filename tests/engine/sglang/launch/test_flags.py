@@ -1,0 +1,48 @@
+"""Which of SGLang's flags may be added."""
+
+import pytest
+
+from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.sglang.launch.flags import REFUSED, check_parsed, split_extra
+
+
+def test_flags_are_split_as_a_shell_would_when_they_are_harmless():
+    words = split_extra("--mem-fraction-static 0.8 --json-model-override-args '{\"a\": 1}'")
+    assert words == ("--mem-fraction-static", "0.8", "--json-model-override-args", '{"a": 1}')
+    assert split_extra("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("--enable-lora", "--enable-lora"),
+        ("--pp-size 2", "--pp-size"),
+        ("--pipeline-parallel-size=2", "--pipeline-parallel-size"),
+        ("--speculative-algorithm EAGLE", "--speculative-algorithm"),
+        ("--disaggregation-mode prefill", "--disaggregation-mode"),
+        ("--mem-fraction-static 0.8 --api-key x", "--api-key"),
+        ("--chunked-prefill-size 512", "--chunked-prefill-size"),
+        ("--config flags.yaml", "--config"),
+        ("--tp 2", "--tp"),
+    ],
+)
+def test_a_flag_is_refused_by_name_when_it_would_break_multiplexing(text, flag):
+    with pytest.raises(SettingsError, match=f"SGLang's flag {flag} is not allowed here: "):
+        split_extra(text)
+
+
+@pytest.mark.parametrize("text", ["--pp-size 1", "--disaggregation-mode=null", "--dp 1"])
+def test_a_flag_passes_when_it_says_what_holds_anyway(text):
+    assert split_extra(text)
+
+
+def test_words_without_a_flag_are_refused_when_they_come_first():
+    with pytest.raises(SettingsError, match="'sglang' is not a flag"):
+        split_extra("sglang --device cpu")
+
+
+def test_a_parsed_field_is_refused_when_an_abbreviation_hid_it():
+    harmless = {field: refusal.harmless[0] for field, refusal in REFUSED.items() if refusal.harmless}
+    check_parsed(harmless)
+    with pytest.raises(SettingsError, match="--speculative-algorithm"):
+        check_parsed(harmless | {"speculative_algorithm": "EAGLE"})

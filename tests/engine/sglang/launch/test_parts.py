@@ -1,0 +1,99 @@
+"""The engine's own command line, and what is checked before SGLang is imported."""
+
+import json
+import os
+import socket
+import stat
+
+import pytest
+
+from pdmuxd.engine.core.errors import EngineError, SettingsError
+from pdmuxd.engine.core.partitions import SmRules, even_steps
+from pdmuxd.engine.sglang.launch import parent
+from pdmuxd.engine.sglang.launch.arguments import parse, write_partitions
+from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
+from pdmuxd.engine.sglang.launch.groups import write_groups_file
+
+
+def test_sglangs_flags_stand_behind_two_hyphens_when_there_are_any():
+    found = parse(["--model", "/models/m/", "--policy", "muxwise", "--", "--device", "cpu", "--", "x"])
+    assert (found.model, found.served_model, found.policy) == ("/models/m/", "m", "muxwise")
+    assert found.extra == ("--device", "cpu", "--", "x")
+    assert parse(["--model", "org/name"]).served_model == "name"
+
+
+def test_partitions_are_read_as_they_are_written():
+    splits = ((112, 20), (96, 36))
+    assert parse(["--model", "m", "--partitions", write_partitions(splits)]).partitions == splits
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--model", "m", "--port", "0"], "'0' is not a port; allowed are 1 to 65535"),
+        (["--model", "m", "--tp-size", "0"], "'0' is not a number of GPUs; allowed are 1 to 64"),
+        (["--model", "m", "--partitions", "96"], "'96' is not PREFILL_SMS,DECODE_SMS, such as 96,36"),
+        (["--model", "m", "--device", "cpu"], "unrecognized arguments: --device cpu"),
+        ([], "the following arguments are required: --model"),
+    ],
+)
+def test_one_line_says_what_is_wrong_when_an_argument_is(words, says, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        parse(words)
+    assert stopped.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_the_file_and_the_flag_agree_when_groups_are_written(tmp_path):
+    table = even_steps(SmRules(total_sms=132))
+    path = tmp_path / "groups.yaml"
+    groups = write_groups_file(path, table)
+    written = json.loads(path.read_text())
+    assert written["sm_group_num"] == groups == len(table.groups)
+    assert len(written["manual_divisions"]) == groups - 2
+    assert written["manual_divisions"][0] == [112, 20, 1]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    write_groups_file(path, table)
+
+
+def test_an_address_is_refused_when_it_is_taken_or_open_to_all():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}"):
+            check_listening("127.0.0.1", port, key="k")
+    check_listening("127.0.0.1", port, key=None)
+    with pytest.raises(SettingsError, match="needs an API key to listen on 0"):
+        check_listening("0.0.0.0", port, key=None)
+
+
+def test_a_model_is_refused_when_no_folder_of_it_is_there(tmp_path):
+    for name in (str(tmp_path / "none"), "./none", "none", "a/b/c"):
+        with pytest.raises(SettingsError, match="there is no model folder"):
+            check_model(name)
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match="is a file; allowed is a model's folder"):
+        check_model(str(tmp_path / "file"))
+    check_model("org/name")
+
+
+def test_a_tensor_parallel_size_is_refused_when_it_does_not_fit(tmp_path):
+    (tmp_path / "config.json").write_text('{"num_attention_heads": 12}')
+    check_tp_size(str(tmp_path), 4, gpus=4)
+    check_tp_size("org/name", 5, gpus=None)
+    with pytest.raises(SettingsError, match=r"12 attention heads; allowed are 1, 2, 3, 4, 6, 12$"):
+        check_tp_size(str(tmp_path), 5, gpus=None)
+    with pytest.raises(SettingsError, match="of 4 needs as many GPUs; here are 2"):
+        check_tp_size(str(tmp_path), 4, gpus=2)
+
+
+def test_an_environment_is_refused_when_sglang_is_not_there_or_not_tested():
+    with pytest.raises(SettingsError, match="SGLang is not installed in this Python"):
+        check_environment(tested=("0.0.0",))
+
+
+def test_a_process_is_not_watched_when_it_is_not_the_parent():
+    with pytest.raises(EngineError, match=f"--parent-pid is 1, but the parent process is {os.getppid()}"):
+        parent.watch(1)
