@@ -28,6 +28,8 @@ class EngineStatus:
     acked_version: int = 0
     wanted_version: int = 0
     last_error: str | None = None
+    is_held: bool = False
+    """An operator drains it; it serves again when it is resumed."""
 
 
 NO_ENGINE = EngineStatus(state="down", since_s=0.0, last_error="no daemon is running")

@@ -17,18 +17,19 @@ import uvloop
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.database import open_database
-from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, Telemetry
 from pdmuxd.daemon import first_run as first
+from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.background import first_to_end, in_background
 from pdmuxd.daemon.clock import steady_clock
-from pdmuxd.daemon.events import DirectoryEvents, EngineEvents
+from pdmuxd.daemon.events import DirectoryEvents, EngineEvents, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.lock import exclusive
 from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.notify import Notifier
+from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
 from pdmuxd.daemon.reader_token import ReaderToken
 from pdmuxd.daemon.servers import bind, serving, url_of
@@ -38,10 +39,9 @@ from pdmuxd.daemon.signals import StopRequests, stop_requests
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
-from pdmuxd.engine.core.errors import EngineError, StoreError
+from pdmuxd.daemon.telemetry_metrics import TelemetryCollector
+from pdmuxd.engine.core.errors import EngineError
 
-_REFRESH_PERIOD_S = 2.0
-"""How often to look whether another process has changed the database."""
 _STOP_MARGIN_S = 15.0
 """What stopping may take beyond the drain limit: last words, the engine's end, open connections."""
 
@@ -110,21 +110,30 @@ async def _start(
         observer=telemetry,
     )
     stack.push_async_callback(gateway.close)
+    plan = _plan(settings, engine)
     supervisor = Supervisor(
-        _plan(settings, engine),
+        plan,
         settings=snapshot.engine_settings(settings.engine.policy),
         listener=EngineEvents(gateway, metrics, telemetry, tell=notifier.status),
     )
     telemetry.status, telemetry.in_flight = supervisor.status, gateway.admission.by_tenant
     metrics.collect_engine(supervisor.status)
     metrics.collect_in_flight(gateway.admission.by_tenant)
+    metrics.registry.register(TelemetryCollector(telemetry))
 
+    actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
+    stack.push_async_callback(actions.close)
     admin_app = build_admin_app(
         control_plane,
         engine_status=supervisor.status,
         admin_token_sha256=digest(admin_token),
         reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
         telemetry=telemetry,
+        predictors=LivePredictors(
+            status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
+        ),
+        actions=actions,
+        engine_log=plan.log_path,
         extra_routes=lambda app: add_probes(app, metrics, supervisor.not_ready_because),
     )
     await stack.enter_async_context(serving(admin_app, admin))
@@ -132,7 +141,7 @@ async def _start(
     stack.callback(telemetry.events.close)
     await stack.enter_async_context(serving(gateway, data))
     directory = DirectoryEvents(gateway, metrics, telemetry, supervisor, policy=settings.engine.policy)
-    _follow(stack, control_plane, directory)
+    follow_directory(stack, control_plane, directory)
     stack.push_async_callback(_stop_engine, supervisor, requests)
     # systemd would otherwise stop a daemon whose engine takes minutes to load a model.
     notifier.extend_timeout(engine.start_timeout_s + _STOP_MARGIN_S)
@@ -222,23 +231,3 @@ def _plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
         backoff_initial_s=settings.engine.restart_backoff_initial_s,
         backoff_max_s=settings.engine.restart_backoff_max_s,
     )
-
-
-def _follow(stack: AsyncExitStack, control_plane: ControlPlane, directory: DirectoryEvents) -> None:
-    """Work from the newest directory, whoever changes it: REST's threads here, or another process."""
-    loop = asyncio.get_running_loop()
-
-    def on_change(snapshot: DirectorySnapshot) -> None:
-        loop.call_soon_threadsafe(directory.apply, snapshot)
-
-    async def refresh() -> None:
-        while True:
-            await asyncio.sleep(_REFRESH_PERIOD_S)
-            try:
-                await asyncio.to_thread(control_plane.refresh)
-            except StoreError as error:
-                log.warning("tenants not refreshed", reason=str(error))
-
-    stack.callback(control_plane.subscribe(on_change))
-    directory.apply(control_plane.snapshot())
-    in_background(stack, refresh(), name="refresh")

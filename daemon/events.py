@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import structlog
 
 from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineState
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.daemon.background import in_background
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.supervisor.address import EngineAddress
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.engine.core.errors import StoreError
 from pdmuxd.engine.link.measuring import Measured
 from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
+
+_REFRESH_PERIOD_S = 2.0
+"""How often to look whether another process has changed the database."""
 
 log = structlog.get_logger("pdmuxd.daemon")
 
@@ -34,8 +42,12 @@ class EngineEvents:
         """Requests may be sent to `address`."""
         log.info("engine serves", address=address.base_url, models=sorted(address.models))
         self._gateway.use_engine(address)
-        self._telemetry.on_state("serving", None)
         self._tell(f"Serving {', '.join(sorted(address.models))}")
+
+    def on_accepting(self) -> None:
+        """New requests may be taken."""
+        self._gateway.accept_new()
+        self._telemetry.on_state("serving", None)
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
         """The engine is now `starting`, `draining` or `down`."""
@@ -85,3 +97,23 @@ class DirectoryEvents:
         self._gateway.use_directory(snapshot)
         self._telemetry.on_directory(snapshot)
         self._supervisor.want(snapshot.engine_settings(self._policy))
+
+
+def follow_directory(stack: AsyncExitStack, control_plane: ControlPlane, directory: DirectoryEvents) -> None:
+    """Work from the newest directory, whoever changes it: REST's threads here, or another process."""
+    loop = asyncio.get_running_loop()
+
+    def on_change(snapshot: DirectorySnapshot) -> None:
+        loop.call_soon_threadsafe(directory.apply, snapshot)
+
+    async def refresh() -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_PERIOD_S)
+            try:
+                await asyncio.to_thread(control_plane.refresh)
+            except StoreError as error:
+                log.warning("tenants not refreshed", reason=str(error))
+
+    stack.callback(control_plane.subscribe(on_change))
+    directory.apply(control_plane.snapshot())
+    in_background(stack, refresh(), name="refresh")

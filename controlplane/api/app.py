@@ -5,25 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 
+from pdmuxd.controlplane.actions import EngineActions, NoEngine
+from pdmuxd.controlplane.api.actions import action_routes
 from pdmuxd.controlplane.api.attainment import attainment_routes
 from pdmuxd.controlplane.api.auth import DOCS_PATH, OPENAPI_PATH, AdminAuth
 from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
 from pdmuxd.controlplane.api.keys import key_routes
+from pdmuxd.controlplane.api.log import log_routes
 from pdmuxd.controlplane.api.partitions import partition_routes
 from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
 from pdmuxd.controlplane.api.slos import slo_routes
 from pdmuxd.controlplane.api.tenants import tenant_routes
+from pdmuxd.controlplane.api.what_if import what_if_routes
 from pdmuxd.controlplane.api.whoami import whoami_routes
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.what_if import Predictors
 
 PREFIX = "/api/v1"
 DESCRIPTION = "Tenants, their API keys and latency targets, and the engine that keeps them."
@@ -36,14 +42,17 @@ def build_admin_app(
     admin_token_sha256: str,
     reader_token_sha256: Callable[[], str | None] = lambda: None,
     telemetry: Telemetry | None = None,
+    predictors: Predictors = lambda: None,
+    actions: EngineActions | None = None,
+    engine_log: Path | None = None,
     extra_routes: Callable[[FastAPI], None] | None = None,
 ) -> FastAPI:
     """Build the admin plane's ASGI application.
 
-    `engine_status` is called from worker threads. `telemetry` is None where no daemon runs: nothing happens
-    there. `extra_routes` adds what only the daemon can answer; of its paths, `/healthz`, `/readyz` and
-    `/metrics` are open. All others need the admin token, or to read the reader token, of which only the
-    SHA-256 (hexadecimal) is given.
+    `engine_status` is called from worker threads. Without `telemetry` and `actions` no daemon runs: nothing
+    happens and nothing can be done. `predictors` answer what-if questions. `extra_routes` adds what only the
+    daemon can answer; of its paths, `/healthz`, `/readyz` and `/metrics` are open. All others need the admin
+    token, or to read the reader token, of which only the SHA-256 (hexadecimal) is given.
     """
     app = FastAPI(
         title="pdmuxd",
@@ -71,6 +80,9 @@ def build_admin_app(
         decision_routes(telemetry),
         attainment_routes(telemetry),
         partition_routes(telemetry),
+        what_if_routes(telemetry, predictors),
+        action_routes(actions or NoEngine()),
+        log_routes(engine_log),
         whoami_routes(),
     ):
         api.include_router(routes)

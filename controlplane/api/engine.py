@@ -87,6 +87,7 @@ class EngineOut(BaseModel):
     pid: int | None
     restarts: int
     last_error: str | None
+    held: bool = Field(description="An operator drains it; it serves again when it is resumed.")
     policy: str | None = Field(
         examples=["muxwise"], description="In force in the engine; null before its first heartbeat."
     )
@@ -136,6 +137,7 @@ def engine_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
             pid=status.pid,
             restarts=status.restarts,
             last_error=status.last_error,
+            held=status.is_held,
             policy=stats.policy if stats else None,
             wanted_version=status.wanted_version,
             acked_version=status.acked_version,

@@ -108,7 +108,7 @@ def rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def engine(status: EngineStatus, now_s: float, *, held: bool, reason: str | None) -> EngineEvent:
+def engine(status: EngineStatus, now_s: float, *, reason: str | None) -> EngineEvent:
     """The event `engine`; `reason` goes before the last error that the status holds."""
     hello, heartbeat = status.hello, status.stats
     about = (
@@ -132,7 +132,7 @@ def engine(status: EngineStatus, now_s: float, *, held: bool, reason: str | None
             "since": instant(status.since_s),
             "pid": status.pid,
             "restarts": status.restarts,
-            "held": held,
+            "held": status.is_held,
             "wanted_version": status.wanted_version,
             "acked_version": status.acked_version,
             "policy": heartbeat.policy if heartbeat is not None else None,

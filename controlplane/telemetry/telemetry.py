@@ -56,8 +56,6 @@ class Telemetry:
         self.everyone = Attainment()
         self.tenants: dict[str, Attainment] = {}
         self.gaps = SlidingHistogram()
-        self.held = False
-        """An operator drains the engine, which goes on when it is resumed."""
         self._offset_s: float | None = None
         self._has_served = False
         self._dropped = 0
@@ -96,7 +94,7 @@ class Telemetry:
             self._has_served = True
         elif state in ("starting", "down"):
             self.counters.forget()
-        self.publish("engine", shown.engine(self.status(), self.clock(), held=self.held, reason=reason))
+        self.publish("engine", shown.engine(self.status(), self.clock(), reason=reason))
 
     # What the gateway and the control plane report
 
@@ -169,7 +167,7 @@ class Telemetry:
             at=instant(now_s),
             role=role,
             head=f"{self.events.session}-{self.events.head}",
-            engine=shown.engine(self.status(), now_s, held=self.held, reason=None),
+            engine=shown.engine(self.status(), now_s, reason=None),
             alarms=self.alarms.active(),
             settings_version=self.directory.version,
             heartbeat_ms=to_ms(HEARTBEAT_S),
@@ -185,7 +183,7 @@ class Telemetry:
         self.partitions.layers = self.drift.layers = layers
         self._offset_s = None
         self._dropped = 0
-        self.publish("engine", shown.engine(self.status(), self.clock(), held=self.held, reason=None))
+        self.publish("engine", shown.engine(self.status(), self.clock(), reason=None))
 
     def _on_iteration(self, record: IterationRecord, now_s: float) -> None:
         # Records travel in bundles; the shortest way that one has taken tells the engine's clock from ours.

@@ -82,16 +82,20 @@ class Gateway:
         """Answer new requests with 503 from now on."""
         self._slot.refuse_new()
 
+    def accept_new(self) -> None:
+        """End `refuse_new`."""
+        self._slot.accept_new()
+
     async def drain(self, timeout_s: float) -> int:
         """Refuse new requests and wait for those in flight; returns how many `timeout_s` was too short for.
 
         Those are ended with an error that says so.
         """
         self.refuse_new()
-        if await self._idle_within(timeout_s):
+        if await self.idle_within(timeout_s):
             return 0
         ended = self._interrupt_all(End.SHUTDOWN)
-        if not await self._idle_within(_LAST_WORDS_S):
+        if not await self.idle_within(_LAST_WORDS_S):
             log.warning("clients did not take the end of their answers", in_flight=self.admission.in_flight)
         return ended
 
@@ -186,7 +190,8 @@ class Gateway:
             exchange.interrupt(end)
         return len(exchanges)
 
-    async def _idle_within(self, timeout_s: float) -> bool:
+    async def idle_within(self, timeout_s: float) -> bool:
+        """Wait until nothing is in flight; False if `timeout_s` was too short."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.admission.wait_idle()

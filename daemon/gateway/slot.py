@@ -12,7 +12,7 @@ from pdmuxd.engine.core.errors import RequestError
 
 _WHY = {
     "starting": ("engine_starting", "the engine is starting"),
-    "draining": ("draining", "the daemon is shutting down and takes no new requests"),
+    "draining": ("draining", "no new requests are taken: requests in flight are being finished"),
     "down": ("engine_down", "the engine is down and will be started again"),
 }
 
@@ -47,6 +47,10 @@ class EngineSlot:
     def refuse_new(self) -> None:
         """Refuse new requests from now on; those under way keep their upstream."""
         self._draining = True
+
+    def accept_new(self) -> None:
+        """Take new requests again, as soon as there is an upstream."""
+        self._draining = False
 
     async def close(self) -> None:
         """Close every connection to the engine."""

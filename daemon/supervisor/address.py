@@ -26,6 +26,9 @@ class EngineListener(Protocol):
     def on_serving(self, address: EngineAddress) -> None:
         """Requests may be sent to `address`, until the next call of `on_state`."""
 
+    def on_accepting(self) -> None:
+        """New requests may be taken: a drain has ended, or an engine serves that is not held."""
+
     def on_state(self, state: EngineState, reason: str | None) -> None:
         """The engine is now `starting`, `draining` or `down`."""
 

@@ -57,6 +57,11 @@ class EngineRun:
         self._greeted = asyncio.Event()
         self._heard_s = time.monotonic()
         self._serving = False
+        self._told_to_end = asyncio.Event()
+
+    def end(self) -> None:
+        """End this engine in its own time; `run` then raises."""
+        self._told_to_end.set()
 
     async def run(self) -> None:
         """Start the engine and stay with it. Raises: EngineError saying why it ended."""
@@ -71,6 +76,7 @@ class EngineRun:
                 orphan.remember(self._plan.record_path, process.pid, socket_path)
                 await first_to_end(
                     self._until_exit(process),
+                    self._until_told(),
                     self._read(link),
                     self._update(link),
                     self._serve(f"http://{HOST}:{port}", key),
@@ -107,6 +113,10 @@ class EngineRun:
             raise EngineError(f"the engine {how} while starting; its last words: {self._log.last_words()}")
         error = EngineSetupError if why.is_permanent else EngineError
         raise error(f"{why.text}; the engine {how} while starting, its log is {self._log.path}")
+
+    async def _until_told(self) -> None:
+        await self._told_to_end.wait()
+        raise EngineError("the engine was ended to be restarted")
 
     async def _read(self, link: DaemonEnd) -> None:
         while True:

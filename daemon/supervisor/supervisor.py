@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import structlog
@@ -23,7 +24,7 @@ TRANSITIONS: dict[EngineState, tuple[EngineState, ...]] = {
     "starting": ("serving", "down", "draining"),
     "serving": ("down", "draining"),
     "down": ("starting", "draining"),
-    "draining": ("down",),
+    "draining": ("down", "serving"),
 }
 
 log = structlog.get_logger("pdmuxd.supervisor")
@@ -45,6 +46,9 @@ class Supervisor:
         self._started_runs = 0
         self._last_error: str | None = None
         self._needs_change = False
+        self._is_stopping = False
+        self._is_held = False
+        self._at_once = asyncio.Event()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -64,8 +68,51 @@ class Supervisor:
 
     def begin_drain(self) -> None:
         """Say that the end is near; the engine goes on, but will not be started again."""
+        self._is_stopping = True
         if self._state != "draining":
             self._enter("draining", None)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the daemon is about to end."""
+        return self._is_stopping
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an operator drains the engine, or the one that comes after it."""
+        return self._is_held
+
+    @property
+    def wanted(self) -> EngineSettings:
+        """The settings that the engine has or is to get."""
+        return self._sync.wanted
+
+    def hold(self) -> None:
+        """Have new requests refused until `release` or `restart`; the next engine is held as well."""
+        if not self._is_held and self._state == "serving":
+            self._is_held = True
+            self._enter("draining", "an operator drains it")
+
+    def release(self) -> None:
+        """Serve again after `hold`."""
+        if self._is_held:
+            self._is_held = False
+            if self._state == "draining" and not self._is_stopping:
+                self._enter("serving", None)
+
+    def restart(self) -> None:
+        """End the engine, if there is one, and start the next without delay; nothing is held any more."""
+        self._is_held = False
+        self._at_once.set()
+        if self._run is not None:
+            self._run.end()
+
+    def start_now(self) -> bool:
+        """End the wait before the next start; whether there was one."""
+        if self._state != "down" or self._is_stopping:
+            return False
+        self._at_once.set()
+        return True
 
     async def stop(self, *, at_once: bool = False) -> None:
         """End the engine, by killing it if `at_once`, and stay down."""
@@ -117,14 +164,20 @@ class Supervisor:
             acked_version=self._sync.acked_version,
             wanted_version=self._sync.wanted_version,
             last_error=self._sync.refusal or self._last_error,
+            is_held=self._is_held,
         )
 
     async def _keep_running(self) -> None:
         while True:
             self._last_error = await self._one_engine()
-            if self._state == "draining":
+            if self._is_stopping:
                 self._enter("down", self._last_error)
                 return
+            if self._at_once.is_set():
+                log.info("engine ended to be restarted")
+                self._enter("down", self._last_error)
+                self._next_start()
+                continue
             served_s = 0.0 if self._serving_s is None else time.monotonic() - self._serving_s
             delay_s = self._backoff.delay_s(served_s=served_s)
             if self._needs_change:
@@ -132,8 +185,16 @@ class Supervisor:
                 delay_s = self._plan.backoff_max_s
             log.error("engine is down", reason=self._last_error, next_start_s=delay_s)
             self._enter("down", self._last_error)
-            await asyncio.sleep(delay_s)
-            self._enter("starting", self._last_error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._at_once.wait(), delay_s)
+            if self._is_stopping:
+                self._enter("down", self._last_error)
+                return
+            self._next_start()
+
+    def _next_start(self) -> None:
+        self._at_once.clear()
+        self._enter("starting", self._last_error)
 
     async def _one_engine(self) -> str:
         """Run one engine to its end and say why it ended."""
@@ -166,7 +227,10 @@ class Supervisor:
         self._serving_s = time.monotonic()
         self._last_error = None
         if self._state == "starting":
-            self._enter("serving", None)
+            if self._is_held:
+                self._enter("draining", "an operator drains it")
+            else:
+                self._enter("serving", None)
 
     def _enter(self, state: EngineState, reason: str | None) -> None:
         if state not in TRANSITIONS[self._state]:
@@ -174,5 +238,7 @@ class Supervisor:
         self._state, self._since_s = state, time.time()
         self._changed.set()
         self._changed = asyncio.Event()
-        if state != "serving":
+        if state == "serving":
+            self._listener.on_accepting()
+        else:
             self._listener.on_state(state, reason)

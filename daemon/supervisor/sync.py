@@ -35,6 +35,11 @@ class SettingsSync:
         self._settled = asyncio.Event()
 
     @property
+    def wanted(self) -> EngineSettings:
+        """What the engine should have."""
+        return self._wanted
+
+    @property
     def wanted_version(self) -> int:
         """The version that the engine should have."""
         return self._wanted.version

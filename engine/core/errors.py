@@ -16,7 +16,7 @@ PdmuxdError
 ├── StoreError              the database is missing, locked, or of another schema version
 ├── InvalidValueError       a name, label or limit outside what is allowed; carries the field's name
 ├── NotFoundError           no such tenant, key or SLO
-├── ConflictError           the row was changed by someone else, or already exists
+├── ConflictError           the row was changed by someone else or exists, or the state forbids the action
 │   └── StaleVersionError        an edit that expected another version than the one in force
 └── AuthError               a key or token that is missing, unknown, revoked or not allowed
     ├── UnknownKeyError          no key of ours, or one that was revoked
@@ -114,7 +114,7 @@ class NotFoundError(PdmuxdError):
 
 
 class ConflictError(PdmuxdError):
-    """The row was changed by someone else, or already exists."""
+    """The row was changed by someone else or already exists, or the state does not allow the action."""
 
 
 class StaleVersionError(ConflictError):

@@ -31,6 +31,9 @@ class Listener:
         self.states.append("serving")
         self.events.put_nowait(("serving", address))
 
+    def on_accepting(self):
+        self.events.put_nowait(("accepting", None))
+
     def on_state(self, state, reason):
         self.states.append(state)
         self.events.put_nowait((state, reason))
