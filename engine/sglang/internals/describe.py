@@ -61,7 +61,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         table=table,
         limits=EngineLimits(
             max_prefill_tokens=int(scheduler.max_prefill_tokens),
-            max_decode_bs=int(scheduler.max_running_requests),
+            max_decode_bs=captured[-1] if captured else int(scheduler.max_running_requests),
         ),
         kv_capacity_tokens=int(scheduler.max_total_num_tokens),
         captured_decode_bs=captured,

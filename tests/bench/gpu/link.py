@@ -13,6 +13,7 @@ from workload import TTFT_FLOOR_S, TTFT_PER_1K_S
 
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link.messages import Ack, EngineSettings, EngineStats, Hello, IterationRecord, TenantSlo
+from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.socket import DaemonEnd
 
 _ACK_S = 5.0
@@ -56,8 +57,11 @@ class Link:
                     if message.predicted_decode_s and len(self._ratios) < _KEPT:
                         self._ratios.append(message.measured_step_s / message.predicted_decode_s)
 
-    async def set(self, *, policy: str, tbt_ms: float) -> None:
-        """Bring a policy and targets into force. Raises: LinkError if the engine refuses or is silent."""
+    async def set(self, *, policy: str, tbt_ms: float, predictors: Predictors | None = None) -> None:
+        """Bring a policy, targets and predictors into force.
+
+        Raises: LinkError if the engine refuses or is silent.
+        """
         await asyncio.wait_for(self._greeted.wait(), _ACK_S)
         self._version += 1
         common = {"tbt_s": tbt_ms / 1e3, "attainment_ratio": 0.99, "slo_version": self._version}
@@ -65,7 +69,9 @@ class Link:
             TenantSlo(tenant="floor", ttft_fixed_s=TTFT_FLOOR_S, ttft_per_1k_new_tokens_s=0.0, **common),
             TenantSlo(tenant="slope", ttft_fixed_s=0.001, ttft_per_1k_new_tokens_s=TTFT_PER_1K_S, **common),
         )
-        await self._end.send(EngineSettings(version=self._version, policy=policy, tenants=tenants))
+        await self._end.send(
+            EngineSettings(version=self._version, policy=policy, tenants=tenants, predictors=predictors)
+        )
         while True:
             ack = await asyncio.wait_for(self._acks.get(), _ACK_S)
             if ack.version == self._version:

@@ -157,6 +157,15 @@ class Bench:
     def _vocab(self) -> int:
         return int(SHAPES[self._options.model]["vocab_size"])
 
+    def _predictors(self) -> Any:
+        if self._options.predictors is None:
+            return None
+        import msgspec
+
+        from pdmuxd.engine.link.predictors import Predictors
+
+        return msgspec.json.decode(self._options.predictors.read_bytes(), type=Predictors)
+
     async def _measure(self, run: Run, base_url: str, link: Any) -> None:
         options = self._options
         requests = build(
@@ -167,7 +176,7 @@ class Bench:
             leave_ratio=options.leave_ratio,
         )
         if link is not None:
-            await link.set(policy=run.arm.policy, tbt_ms=run.tbt_ms)
+            await link.set(policy=run.arm.policy, tbt_ms=run.tbt_ms, predictors=self._predictors())
             link.reset()
         seen = await send_all(
             base_url,
@@ -225,6 +234,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=math.inf, help="start nothing that would end later")
     parser.add_argument("--start-s", type=float, default=240.0, help="what a server's start may take")
     parser.add_argument("--tp-size", type=int, default=1)
+    parser.add_argument("--predictors", type=Path, help="of measure.py, for arms with a policy")
     parser.add_argument("--cpu", action="store_true", help="SGLang's CPU path, to try the scripts")
     parser.add_argument("--extra", type=str.split, default=[], help="more flags for every SGLang server")
     parser.add_argument("--traces", type=Path, default=Path(".gpu/traces.json"))
