@@ -9,6 +9,7 @@ from pdmuxd.controlplane.credentials import digest
 from pdmuxd.engine.core.errors import TenantDisabledError, UnknownKeyError
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.messages import EngineSettings, TenantSlo
+from pdmuxd.engine.link.predictors import Predictors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class DirectorySnapshot:
     version: int
     tenants: Mapping[str, TenantRecord]
     key_digests: Mapping[str, str] = field(repr=False)
+    predictors: Predictors | None = field(default=None, repr=False)
+    """Of the profile in force; None while it is the engine's own."""
 
     def authenticate(self, secret: str) -> TenantRecord:
         """Find the tenant of an API key.
@@ -52,6 +55,7 @@ class DirectorySnapshot:
         return EngineSettings(
             version=self.version,
             policy=policy,
+            predictors=self.predictors,
             tenants=tuple(
                 TenantSlo(
                     tenant=tenant.name,

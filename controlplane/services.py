@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from threading import Lock
 from types import MappingProxyType
 
@@ -16,6 +17,7 @@ from pdmuxd.controlplane.api_keys import ApiKey, ApiKeyRepository, ApiKeyRow, Is
 from pdmuxd.controlplane.credentials import LAST_CHARACTERS, digest, new_key_id, new_secret
 from pdmuxd.controlplane.database import store_errors
 from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.profiles.service import Profiles, active_predictors
 from pdmuxd.controlplane.settings_version import SettingsVersionRepository
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.tenants import (
@@ -198,6 +200,11 @@ class ControlPlane:
         """Tell the subscribers if another process has changed the database; whether it had."""
         return self._publish(self.snapshot())
 
+    @cached_property
+    def profiles(self) -> Profiles:
+        """Profiles; those of their changes that concern the engine are published as all others."""
+        return Profiles(self._transaction, self._change)
+
     def _publish(self, snapshot: DirectorySnapshot) -> bool:
         with self._publishing:
             if snapshot.version <= self._published:
@@ -235,4 +242,5 @@ def _snapshot(session: Session) -> DirectorySnapshot:
         version=version,
         tenants=MappingProxyType({tenant.name: tenant.record() for tenant in tenants}),
         key_digests=MappingProxyType(digests),
+        predictors=active_predictors(session),
     )

@@ -30,6 +30,8 @@ class EngineStatus:
     last_error: str | None = None
     is_held: bool = False
     """An operator drains it; it serves again when it is resumed."""
+    profile_difference: str | None = None
+    """Why the active profile is not in force in this engine; None if it is, or none is active."""
 
 
 NO_ENGINE = EngineStatus(state="down", since_s=0.0, last_error="no daemon is running")

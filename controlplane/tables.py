@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 from pdmuxd.controlplane.api_keys import ApiKeyRow
+from pdmuxd.controlplane.profiles.rows import (
+    ActivationRow,
+    LearnedCellRow,
+    LearnedCorrectionRow,
+    ProfileChangeRow,
+    ProfileRow,
+)
 from pdmuxd.controlplane.rows import Row
 from pdmuxd.controlplane.settings_version import SettingsVersionRow
 from pdmuxd.controlplane.slos import SloRevisionRow
 from pdmuxd.controlplane.tenants import TenantRow
 
-TABLES: tuple[type[Row], ...] = (SettingsVersionRow, TenantRow, SloRevisionRow, ApiKeyRow)
+TABLES: tuple[type[Row], ...] = (
+    SettingsVersionRow,
+    TenantRow,
+    SloRevisionRow,
+    ApiKeyRow,
+    ProfileRow,
+    ActivationRow,
+    LearnedCellRow,
+    LearnedCorrectionRow,
+    ProfileChangeRow,
+)
 METADATA = Row.metadata

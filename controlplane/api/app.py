@@ -22,6 +22,7 @@ from pdmuxd.controlplane.api.keys import key_routes
 from pdmuxd.controlplane.api.log import log_routes
 from pdmuxd.controlplane.api.partitions import partition_routes
 from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
+from pdmuxd.controlplane.api.profiles import profile_routes
 from pdmuxd.controlplane.api.slos import slo_routes
 from pdmuxd.controlplane.api.tenants import tenant_routes
 from pdmuxd.controlplane.api.what_if import what_if_routes
@@ -76,6 +77,7 @@ def build_admin_app(
         key_routes(control_plane),
         slo_routes(control_plane, engine_status),
         engine_routes(control_plane, engine_status),
+        profile_routes(control_plane, engine_status),
         event_routes(telemetry),
         decision_routes(telemetry),
         attainment_routes(telemetry),

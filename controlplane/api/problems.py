@@ -25,6 +25,7 @@ PROBLEMS: tuple[tuple[type[errors.PdmuxdError], HTTPStatus, str], ...] = (
     (errors.ConflictError, HTTPStatus.CONFLICT, "conflict"),
     (errors.InvalidValueError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-value"),
     (errors.SloError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-value"),
+    (errors.ProfileError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-value"),
     (errors.PolicyError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-value"),
     (errors.StoreError, HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable"),
     (errors.EngineError, HTTPStatus.SERVICE_UNAVAILABLE, "engine-unavailable"),

@@ -131,6 +131,7 @@ class EngineRun:
             match message:
                 case Hello():
                     self.hello = message
+                    self._sync.meet(message)
                     self._greeted.set()
                 case Ack():
                     self._sync.on_ack(message)

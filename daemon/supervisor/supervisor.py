@@ -165,6 +165,7 @@ class Supervisor:
             wanted_version=self._sync.wanted_version,
             last_error=self._sync.refusal or self._last_error,
             is_held=self._is_held,
+            profile_difference=self._sync.profile_difference,
         )
 
     async def _keep_running(self) -> None:

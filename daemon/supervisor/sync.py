@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from pdmuxd.engine.core.errors import LinkError
-from pdmuxd.engine.link.messages import Ack, EngineSettings
+from pdmuxd.engine.link.messages import Ack, EngineSettings, Hello
+from pdmuxd.engine.link.predictors import difference
 
 ACK_TIMEOUT_S = 0.3
 """Settings are sent again after this: three attempts fit into the second within which an edit is in force."""
@@ -29,6 +31,7 @@ class SettingsSync:
     def __init__(self, wanted: EngineSettings, *, ack_timeout_s: float = ACK_TIMEOUT_S) -> None:
         self._wanted = wanted
         self._ack_timeout_s = ack_timeout_s
+        self._hello: Hello | None = None
         self._acked: int | None = None
         self._refused: Ack | None = None
         self._changed = asyncio.Event()
@@ -61,6 +64,19 @@ class SettingsSync:
             return None
         return f"the engine refused settings {self._refused.version}: {self._refused.error}"
 
+    @property
+    def profile_difference(self) -> str | None:
+        """Why the wanted predictors are not sent to this engine; None if they are, or none are wanted."""
+        if self._hello is None or self._wanted.predictors is None:
+            return None
+        return difference(self._wanted.predictors, self._hello)
+
+    def meet(self, hello: Hello) -> None:
+        """The engine introduced itself: predictors of another engine are not for it."""
+        self._hello = hello
+        if self.profile_difference is not None:
+            log.warning("the active profile does not fit this engine", reason=self.profile_difference)
+
     def want(self, settings: EngineSettings) -> None:
         """Bring `settings` into force, unless they are older than the newest: edits race between threads."""
         if settings.version > self._wanted.version:
@@ -78,6 +94,7 @@ class SettingsSync:
 
     def forget_engine(self) -> None:
         """The engine is gone; the next one has acknowledged nothing."""
+        self._hello = None
         self._acked = None
         self._refused = None
         self._on_change()
@@ -91,7 +108,7 @@ class SettingsSync:
                 continue
             version = self._wanted.version
             try:
-                await link.send(self._wanted)
+                await link.send(self._fitting())
                 async with asyncio.timeout(self._ack_timeout_s):
                     await self._changed.wait()
             except TimeoutError:
@@ -103,6 +120,12 @@ class SettingsSync:
     async def wait_settled(self) -> None:
         """Wait until the engine has the wanted settings, or has refused them. Only while `run` runs."""
         await self._settled.wait()
+
+    def _fitting(self) -> EngineSettings:
+        """What is wanted, without predictors of another engine."""
+        if self.profile_difference is None:
+            return self._wanted
+        return msgspec.structs.replace(self._wanted, predictors=None)
 
     def _on_change(self) -> None:
         if self.in_force or self.refusal is not None:

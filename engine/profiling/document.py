@@ -102,6 +102,9 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
             captured_decode_bs=self.captured_decode_bs,
             device=self.device,
             overheads=self.overheads,
+            model_hash=self.provenance.model_hash,
+            total_sms=self.total_sms,
+            device_name=self.provenance.device,
         )
 
     @property

@@ -72,6 +72,8 @@ class Sample:
         for seconds in (*measured.prefill_s, *measured.decode_s):
             if not 0.0 < seconds < float("inf"):
                 raise ProfileError(f"the engine measured {seconds} s, which no work takes")
+        if not (measured.prefill_s if point.mode == "prefill" else measured.decode_s):
+            raise ProfileError(f"the engine measured nothing of a point of mode {point.mode}")
         return cls(
             point=point,
             prefill_s=_percentile(measured.prefill_s, 50.0),

@@ -1,0 +1,229 @@
+"""What can be done to profiles; the REST routes, the command line and the refinement call the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+from sqlmodel import Session
+
+from pdmuxd.controlplane.profiles.learned import LearnedRepository
+from pdmuxd.controlplane.profiles.repository import ProfileRepository
+from pdmuxd.controlplane.profiles.values import Change, Learned, RecordedChange, StoredProfile
+from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError, ProfileError
+from pdmuxd.engine.core.guard import GuardCell
+from pdmuxd.engine.link.messages import Hello
+from pdmuxd.engine.link.predictors import Correction, Predictors
+from pdmuxd.engine.profiling.document import MeasuredProfile
+from pdmuxd.engine.profiling.identity import doubtful_because, unusable_because
+
+NAME_ALLOWED = "1 to 63 printable characters"
+CHANGES_LIMIT = 100
+
+
+class Changing(Protocol):
+    """A transaction that changes something, of the control plane."""
+
+    session: Session
+    version: int
+    now: datetime
+    is_needless: bool
+
+
+class Profiles:
+    """Profiles in the control plane's database; any method may raise StoreError."""
+
+    def __init__(
+        self,
+        transaction: Callable[[], AbstractContextManager[Session]],
+        change: Callable[[], AbstractContextManager[Changing]],
+    ) -> None:
+        self._transaction = transaction
+        self._change = change
+
+    def add(self, profile: MeasuredProfile, *, origin: str) -> StoredProfile:
+        """Store a profile as a new version of its name; it is not in force yet. Raises: InvalidValueError."""
+        if not (0 < len(profile.name) <= 63 and profile.name.isprintable()):
+            raise InvalidValueError("name", f"name is {profile.name[:80]!r}; allowed are {NAME_ALLOWED}")
+        with self._change() as change:
+            profiles = ProfileRepository(change.session)
+            return profiles.get(profiles.add(profile, origin=origin, now=change.now))
+
+    def newest_first(self) -> list[StoredProfile]:
+        """All of them."""
+        with self._transaction() as session:
+            return ProfileRepository(session).newest_first()
+
+    def get(self, profile_id: int) -> StoredProfile:
+        """One, without its samples. Raises: NotFoundError."""
+        with self._transaction() as session:
+            return ProfileRepository(session).get(profile_id)
+
+    def whole(self, profile_id: int) -> MeasuredProfile:
+        """One with its samples, as it was measured. Raises: NotFoundError."""
+        with self._transaction() as session:
+            return ProfileRepository(session).whole(profile_id)
+
+    def active(self) -> StoredProfile | None:
+        """The one in force; None while it is the engine's own."""
+        with self._transaction() as session:
+            profiles = ProfileRepository(session)
+            active_id = profiles.active_id()
+            return None if active_id is None else profiles.get(active_id)
+
+    # Activation
+
+    def activate(self, profile_id: int, hello: Hello | None, *, force: bool = False) -> StoredProfile:
+        """Put a profile in force in the engine that said `hello`; without one it is checked when one comes.
+
+        Raises: NotFoundError; ConflictError naming the difference for another engine's profile, and for one
+        that is doubtful unless forced.
+        """
+        with self._change() as change:
+            profiles = ProfileRepository(change.session)
+            profile = profiles.get(profile_id).profile
+            _check(profile, hello, force=force)
+            profiles.activate(profile_id, forced=force, settings_version=change.version, now=change.now)
+            return profiles.get(profile_id)
+
+    def deactivate(self) -> None:
+        """Let the engine predict with its own profile, or its roofline."""
+        with self._change() as change:
+            profiles = ProfileRepository(change.session)
+            change.is_needless = profiles.active_id() is None
+            profiles.activate(None, forced=False, settings_version=change.version, now=change.now)
+
+    def roll_back(self, hello: Hello | None) -> StoredProfile | None:
+        """Put in force what was before the newest activation; None if that is the engine's own.
+
+        Raises: NotFoundError if nothing was ever activated; ConflictError for another engine's profile.
+        """
+        with self._change() as change:
+            profiles = ProfileRepository(change.session)
+            before = profiles.previous_id()
+            if before is not None:
+                _check(profiles.get(before).profile, hello, force=True)
+            profiles.undo_activation()
+            return None if before is None else profiles.get(before)
+
+    # What was learned
+
+    def learned(self, profile_id: int) -> Learned:
+        """What serving has taught beyond the profile. Raises: NotFoundError."""
+        with self._transaction() as session:
+            ProfileRepository(session).row(profile_id)
+            return LearnedRepository(session, profile_id).read()
+
+    def changes(self, profile_id: int, limit: int = CHANGES_LIMIT) -> list[RecordedChange]:
+        """The newest changes, newest first. Raises: NotFoundError."""
+        with self._transaction() as session:
+            ProfileRepository(session).row(profile_id)
+            return LearnedRepository(session, profile_id).changes(limit)
+
+    def learn(self, profile_id: int, changes: Sequence[Change]) -> None:
+        """Keep what was learned while `profile_id` is in force; of a frozen or replaced profile nothing."""
+        with self._change() as change:
+            profiles = ProfileRepository(change.session)
+            change.is_needless = (
+                not changes or profiles.active_id() != profile_id or profiles.row(profile_id).frozen
+            )
+            learned = LearnedRepository(change.session, profile_id)
+            for one in changes:
+                learned.learn(one, now=change.now)
+
+    def set_frozen(self, profile_id: int, frozen: bool) -> StoredProfile:
+        """Learn nothing any more while the profile is in force, or learn again. Raises: NotFoundError."""
+        with self._change() as change:
+            profiles = ProfileRepository(change.session)
+            row = profiles.row(profile_id)
+            change.is_needless = row.frozen == frozen
+            row.frozen = frozen
+            kind = Change(
+                kind="frozen" if frozen else "thawed",
+                before=float(not frozen),
+                after=float(frozen),
+                evidence="an operator",
+            )
+            LearnedRepository(change.session, profile_id).record(kind, now=change.now)
+            return profiles.get(profile_id)
+
+    def reset_cell(self, profile_id: int, cell: GuardCell) -> None:
+        """Go back to the measured bound of a cell. Raises: NotFoundError if nothing was learned of it."""
+        with self._change() as change:
+            stored = ProfileRepository(change.session).get(profile_id)
+            learned = LearnedRepository(change.session, profile_id)
+            before = learned.read().cells.get(cell)
+            if before is None:
+                raise NotFoundError(f"nothing was learned of guard cell {'-'.join(map(str, cell))}")
+            after = dict(stored.profile.guard_cells).get(cell, stored.profile.guard_default_ratio)
+            learned.forget_cell(cell)
+            reset = Change(kind="reset", cell=cell, before=before, after=after, evidence="an operator")
+            learned.record(reset, now=change.now)
+
+    def reset(self, profile_id: int) -> None:
+        """Go back to the profile as it was measured. Raises: NotFoundError."""
+        with self._change() as change:
+            ProfileRepository(change.session).row(profile_id)
+            learned = LearnedRepository(change.session, profile_id)
+            known = learned.read()
+            count = len(known.cells) + len(known.corrections)
+            change.is_needless = not count
+            learned.forget_all()
+            learned.record(
+                Change(kind="reset", before=float(count), after=0.0, evidence="an operator"), now=change.now
+            )
+
+
+def _check(profile: MeasuredProfile, hello: Hello | None, *, force: bool) -> None:
+    if hello is not None and (wrong := unusable_because(profile, hello)) is not None:
+        raise ConflictError(f"profile {profile.name} does not fit: {wrong}")
+    if not force and (doubtful := doubtful_because(profile, hello)) is not None:
+        raise ConflictError(f"profile {profile.name} is doubtful: {doubtful}; use force to have it")
+
+
+def active_predictors(session: Session) -> Predictors | None:
+    """The profile in force with what was learned since, for the engine."""
+    profiles = ProfileRepository(session)
+    active_id = profiles.active_id()
+    if active_id is None:
+        return None
+    stored = profiles.get(active_id)
+    learned = LearnedRepository(session, active_id).read()
+    return merged(
+        stored.profile,
+        active_id,
+        tuple(sorted(learned.cells.items())),
+        tuple(sorted(learned.corrections.items())),
+        frozen=stored.frozen,
+    )
+
+
+def merged(
+    profile: MeasuredProfile,
+    profile_id: int,
+    cells: tuple[tuple[GuardCell, float], ...],
+    corrections: tuple[tuple[tuple[str, int], float], ...],
+    *,
+    frozen: bool,
+) -> Predictors:
+    """A profile with what was learned since. Raises: ProfileError for a correction of no predictor."""
+    by_sms: dict[int, dict[str, float]] = {}
+    for (predictor, sms), ratio in corrections:
+        if predictor not in ("prefill", "decode"):
+            raise ProfileError(f"there is no predictor {predictor!r} to correct")
+        by_sms.setdefault(sms, {})[predictor] = ratio
+    measured = profile.predictors(profile_id)
+    return msgspec.structs.replace(
+        measured,
+        guard_cells=tuple(sorted({**dict(measured.guard_cells), **dict(cells)}.items())),
+        guard_frozen=frozen,
+        corrections=tuple(
+            Correction(
+                sms=sms, prefill_ratio=ratios.get("prefill", 1.0), decode_ratio=ratios.get("decode", 1.0)
+            )
+            for sms, ratios in sorted(by_sms.items())
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Runs a measuring campaign on the configured engine."""

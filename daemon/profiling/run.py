@@ -1,0 +1,94 @@
+"""A campaign from the first question to the profile, within a budget, and safe to interrupt."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pdmuxd.daemon.profiling.engine import MeasuringEngine
+from pdmuxd.engine.core.errors import EngineError, ProfileError
+from pdmuxd.engine.link.measuring import Measured
+from pdmuxd.engine.profiling.assemble import assemble
+from pdmuxd.engine.profiling.campaign import Campaign, Progress
+from pdmuxd.engine.profiling.document import MeasuredProfile
+from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.target import Target
+
+MAX_REFUSED = 20
+"""Points that an engine may refuse: it may hold less than it says, but not little of all it says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A profile, and why measuring ended early if it did."""
+
+    profile: MeasuredProfile
+    refused: int
+    """Points that the engine would not measure."""
+    broken_off: str | None
+    """None if the campaign ended by itself."""
+
+
+async def run_campaign(
+    engine: MeasuringEngine,
+    target: Target,
+    *,
+    name: str,
+    budget_s: float,
+    stop: asyncio.Event,
+    tell: Callable[[Progress, float], None],
+) -> Outcome:
+    """Measure until the campaign is done, the budget is spent, `stop` is set or the engine is lost.
+
+    Time is the clock's, or what the device says it was busy for if that is more: an emulated device
+    answers at once, and is budgeted as the one that it stands for.
+    Raises: ProfileError if what was measured makes no profile; EngineError if nothing was measured.
+    """
+    campaign = Campaign(target, budget_s=budget_s)
+    started_s, device_s, number, refused = time.monotonic(), 0.0, 0, 0
+    broken_off = None
+    while True:
+        elapsed_s = max(time.monotonic() - started_s, device_s)
+        tell(campaign.progress(elapsed_s), elapsed_s)
+        if stop.is_set():
+            broken_off = "interrupted"
+            break
+        step = campaign.next(elapsed_s)
+        if step is None:
+            break
+        number += 1
+        asked_s = time.monotonic()
+        try:
+            answer = await engine.measure(step.point.to_measure(number, step.repeats))
+        except EngineError as error:
+            if not campaign.samples:
+                raise
+            broken_off = str(error)
+            break
+        busy_s = _busy_s(answer)
+        device_s += busy_s
+        try:
+            sample = Sample.of(step.point, answer)
+        except ProfileError:
+            refused += 1
+            if refused > MAX_REFUSED:
+                raise
+            continue
+        campaign.add(sample, max(time.monotonic() - asked_s, busy_s))
+    profile = assemble(
+        name,
+        target,
+        campaign.samples,
+        measured_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        took_s=max(time.monotonic() - started_s, device_s),
+        interrupted=broken_off is not None,
+    )
+    return Outcome(profile=profile, refused=refused, broken_off=broken_off)
+
+
+def _busy_s(answer: Measured) -> float:
+    """Of a pair, the prefill lasts longer; of others only one of the two was measured."""
+    return max(sum(answer.prefill_s), sum(answer.decode_s))
