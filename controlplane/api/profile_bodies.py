@@ -182,9 +182,7 @@ class ChangeOut(BaseModel):
     before: float
     after: float
     evidence: str
-    at_bound: bool = Field(
-        description="A correction that would have gone further: measure again."
-    )
+    at_bound: bool = Field(description="A correction that would have gone further: measure again.")
     created_at: datetime
 
 

@@ -59,9 +59,9 @@ class AdminClient:
         """Create."""
         return self._call("POST", path, body)
 
-    def put(self, path: str, body: Mapping[str, object], *, if_match: int) -> Any:  # noqa: ANN401 - JSON
+    def put(self, path: str, body: Mapping[str, object], *, if_match: int | None = None) -> Any:  # noqa: ANN401 - JSON
         """Replace, if the version is still `if_match`."""
-        return self._call("PUT", path, body, {"If-Match": f'"{if_match}"'})
+        return self._call("PUT", path, body, {} if if_match is None else {"If-Match": f'"{if_match}"'})
 
     def patch(self, path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401 - JSON
         """Change what is given."""

@@ -29,11 +29,11 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoloRunFit:
-    """The fitted predictors of one SM count (MuxWise eq. 1 and 2)."""
+    """The fitted predictors of one SM count (MuxWise eq. 1 and 2); None where the roofline predicts."""
 
     sms: int
-    prefill: PrefillCoefficients
-    decode: DecodeCoefficients
+    prefill: PrefillCoefficients | None = None
+    decode: DecodeCoefficients | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,8 @@ class Profile:
     contention_ratio: float
     """Slowdown of decode beside a prefill that moves the whole bandwidth, on top of sharing it."""
     solo_run: tuple[SoloRunFit, ...]
+    captured_decode_bs: tuple[int, ...] = ()
+    """Batch sizes that the predictors count decode in; empty if they count requests."""
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:
@@ -78,9 +80,10 @@ class Profile:
     def predictor(self) -> SoloRunModel:
         """The latencies that policies believe."""
         return SoloRunModel(
-            prefill={fit.sms: fit.prefill for fit in self.solo_run},
-            decode={fit.sms: fit.decode for fit in self.solo_run},
+            prefill={fit.sms: fit.prefill for fit in self.solo_run if fit.prefill is not None},
+            decode={fit.sms: fit.decode for fit in self.solo_run if fit.decode is not None},
             fallback=self.truth,
+            captured_bs=self.captured_decode_bs,
         )
 
     @cached_property

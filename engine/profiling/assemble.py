@@ -24,8 +24,8 @@ from pdmuxd.engine.profiling.target import Target
 
 UNKNOWN_GUARD_RATIO = 1.3
 """The largest slowdown that MuxWise 3.3.2 saw on H100: what is assumed where no pair was measured."""
-LONGEST_S, EVERY = 10.0, 3
-"""What the fitted roofline is asked for beside the samples: each third point that takes at most so long."""
+LONGEST_S = 10.0
+"""What the fitted roofline is asked for beside the samples: points that take at most so long."""
 
 _CoefficientsT = TypeVar("_CoefficientsT")
 
@@ -134,7 +134,7 @@ def _fitted(
     fitted: dict[int, _CoefficientsT] = {}
     captured = target.hello.captured_decode_bs
     for sms, samples in groups.items():
-        around = {*points(target, sms, LONGEST_S)[::EVERY], *(sample.point for sample in samples)}
+        around = {*points(target, sms, LONGEST_S), *(sample.point for sample in samples)}
         expected = [(point, cost_s(target, point)) for point in around]
         try:
             found = solo.fit_solo(family, samples, captured, sorted(expected, key=lambda one: one[1]))

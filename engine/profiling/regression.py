@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 CUT_SCALES = 4.0
 """A sample further off than so many robust standard deviations is an outlier."""
@@ -49,12 +50,14 @@ class Regression:
     """Nothing takes less; 0 without a floor."""
     residuals: Floats
     """Per sample, relative: 1 - predicted / measured."""
-    is_inlier: NDArray[np.bool_]
+    is_inlier: Bools
     left_out_residuals: Floats
     """What the residual of each sample would be had it been left out."""
 
 
-def fit_above_floor(design: Floats, seconds: Floats, belief: Belief | None = None) -> Regression | None:
+def fit_above_floor(
+    design: Floats, seconds: Floats, belief: Belief | None = None, confirmed: Bools | None = None
+) -> Regression | None:
     """As `fit`, with a time that nothing undercuts; None if the samples show none.
 
     Which samples lie on the floor and what the others cost is found in turns, until they agree.
@@ -67,7 +70,8 @@ def fit_above_floor(design: Floats, seconds: Floats, belief: Belief | None = Non
             return None
         floor_s = float(np.median(seconds[~is_above]))
         above = None if belief is None else belief.above(FLOOR_WIDTH * floor_s)
-        found = fit(design[is_above], seconds[is_above], above)
+        sure = None if confirmed is None else confirmed[is_above]
+        found = fit(design[is_above], seconds[is_above], above, sure)
         now_above = design @ found.coefficients > floor_s
         if (now_above == is_above).all():
             break
@@ -83,17 +87,19 @@ def fit_above_floor(design: Floats, seconds: Floats, belief: Belief | None = Non
         coefficients=found.coefficients,
         floor_s=floor_s,
         residuals=residuals,
-        is_inlier=_inliers(residuals),
+        is_inlier=_inliers(residuals, confirmed),
         left_out_residuals=left_out,
     )
 
 
-def fit(design: Floats, seconds: Floats, belief: Belief | None = None) -> Regression:
+def fit(
+    design: Floats, seconds: Floats, belief: Belief | None = None, confirmed: Bools | None = None
+) -> Regression:
     """Least squares of relative error over the inliers, with no coefficient below zero.
 
     Outliers are those that the least sum of absolute errors leaves far off: unlike the least squares, it
     ignores them while they are few. `design` has a row per sample; seconds are positive. `belief` speaks
-    where samples say little.
+    where samples say little; what is `confirmed` was measured twice and is no outlier, however odd.
     """
     measured = design / seconds[:, None]
     believed = belief.design / belief.seconds[:, None] if belief is not None else measured[:0]
@@ -102,7 +108,7 @@ def fit(design: Floats, seconds: Floats, belief: Belief | None = None) -> Regres
     rows, believed = measured / scale, believed / scale
     solution = _least_absolute(rows, believed)
     for _ in range(_ROUNDS):
-        is_inlier = _inliers(1.0 - rows @ solution)
+        is_inlier = _inliers(1.0 - rows @ solution, confirmed)
         weight = np.sqrt(BELIEF_WEIGHT)
         system = np.vstack([rows[is_inlier], weight * believed])
         wanted = np.concatenate([np.ones(int(is_inlier.sum())), np.full(len(believed), weight)])
@@ -117,10 +123,10 @@ def fit(design: Floats, seconds: Floats, belief: Belief | None = None) -> Regres
     )
 
 
-def _inliers(residuals: Floats) -> NDArray[np.bool_]:
+def _inliers(residuals: Floats, confirmed: Bools | None) -> Bools:
     sigma = _MAD_TO_SIGMA * float(np.median(np.abs(residuals)))
-    kept: NDArray[np.bool_] = np.abs(residuals) <= max(CUT_SCALES * sigma, CUT_FLOOR)
-    return kept
+    kept: Bools = np.abs(residuals) <= max(CUT_SCALES * sigma, CUT_FLOOR)
+    return kept if confirmed is None else kept | confirmed
 
 
 def leverage_of(inverse: Floats, rows: Floats) -> Floats:
@@ -142,7 +148,7 @@ def _least_absolute(rows: Floats, believed: Floats) -> Floats:
     return solution
 
 
-def _leverage(rows: Floats, solution: Floats, is_inlier: NDArray[np.bool_]) -> Floats:
+def _leverage(rows: Floats, solution: Floats, is_inlier: Bools) -> Floats:
     """Diagonal of the hat matrix over the terms in use; below 1, so that a division by its rest is safe."""
     used = rows[:, solution > 0.0]
     inliers = used[is_inlier]

@@ -12,7 +12,7 @@ from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.profiling import designs
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.regression import Belief, Floats, Regression, fit, fit_above_floor
+from pdmuxd.engine.profiling.regression import Belief, Bools, Floats, Regression, fit, fit_above_floor
 
 MIN_SAMPLES = 8
 """Twice the terms of eq. 1."""
@@ -20,6 +20,8 @@ SAMPLES_PER_TERM = 2.0
 FOLDS = 5
 OUTLIER_COST = 0.05
 """In error, of a sample that a design cannot explain: often it is the design that is too simple."""
+AGREEING = 0.05
+"""Two samples of one point that differ by less confirm each other."""
 WORTHWHILE = 0.9
 """A more complicated design is taken only if its error is at most this share of the simpler one's."""
 
@@ -114,11 +116,12 @@ def fit_solo(
     _check(family, samples)
     points = [sample.point for sample in samples]
     seconds = np.array([sample.seconds for sample in samples])
+    confirmed = _confirmed(samples)
     best: tuple[float, Design, Regression] | None = None
     best_belief: Belief | None = None
     for design in _designs(family, points, captured_bs):
         belief = _belief(family, design, samples, expected)
-        regression = _fit(family.rows(points, design), seconds, design, belief)
+        regression = _fit(family.rows(points, design), seconds, design, belief, confirmed)
         if regression is None:
             continue
         score = _score(regression)
@@ -131,7 +134,7 @@ def fit_solo(
     return SoloFit(
         coefficients=family.coefficients(regression.coefficients, regression.floor_s, design),
         design=design,
-        errors=Errors.of(_held_out(family.rows(points, design), seconds, design, best_belief)),
+        errors=Errors.of(_held_out(family.rows(points, design), seconds, design, best_belief, confirmed)),
         samples=len(samples),
         outliers=int((~regression.is_inlier).sum()),
         is_inlier=tuple(bool(one) for one in regression.is_inlier),
@@ -171,8 +174,24 @@ def _designs(
     ]
 
 
-def _fit(rows: Floats, seconds: Floats, design: Design, belief: Belief | None) -> Regression | None:
-    return fit_above_floor(rows, seconds, belief) if design.has_floor else fit(rows, seconds, belief)
+def _confirmed(samples: Sequence[Sample]) -> Bools:
+    """Which samples another one of the same point agrees with."""
+    by_point: dict[Point, list[float]] = {}
+    for sample in samples:
+        by_point.setdefault(sample.point, []).append(sample.seconds)
+    return np.array(
+        [
+            sum(abs(other / sample.seconds - 1.0) <= AGREEING for other in by_point[sample.point]) > 1
+            for sample in samples
+        ]
+    )
+
+
+def _fit(
+    rows: Floats, seconds: Floats, design: Design, belief: Belief | None, confirmed: Bools
+) -> Regression | None:
+    fitted = fit_above_floor if design.has_floor else fit
+    return fitted(rows, seconds, belief, confirmed)
 
 
 def _belief(
@@ -199,7 +218,9 @@ def _score(regression: Regression) -> float:
     return float(np.percentile(errors, 90.0)) + OUTLIER_COST * outliers + 1e-4
 
 
-def _held_out(rows: Floats, seconds: Floats, design: Design, belief: Belief | None) -> Floats:
+def _held_out(
+    rows: Floats, seconds: Floats, design: Design, belief: Belief | None, confirmed: Bools
+) -> Floats:
     """The relative error of each sample, predicted by a fit to the other folds."""
     errors = np.empty_like(seconds)
     fold_of = np.arange(len(seconds)) % FOLDS
@@ -207,7 +228,8 @@ def _held_out(rows: Floats, seconds: Floats, design: Design, belief: Belief | No
         is_out = fold_of == fold
         if is_out.any():
             kept, kept_s = rows[~is_out], seconds[~is_out]
-            found = _fit(kept, kept_s, design, belief) or fit(kept, kept_s, belief)
+            sure = confirmed[~is_out]
+            found = _fit(kept, kept_s, design, belief, sure) or fit(kept, kept_s, belief, sure)
             predicted = np.maximum(found.floor_s, rows[is_out] @ found.coefficients)
             errors[is_out] = np.abs(predicted / seconds[is_out] - 1.0)
     return errors

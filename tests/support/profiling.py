@@ -8,13 +8,24 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.measuring import Noise, measure
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.emulator.server.telemetry import hello
+from pdmuxd.engine.link.messages import Hello
+from pdmuxd.engine.link.predictors import SoloRun
 from pdmuxd.engine.profiling.campaign import Campaign
+from pdmuxd.engine.profiling.document import (
+    FORMAT,
+    FitErrors,
+    GuardSummary,
+    MeasuredProfile,
+    Provenance,
+)
 from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.solo import Errors
 from pdmuxd.engine.profiling.target import Target
 
 SETUP_S = 0.02
@@ -98,3 +109,63 @@ def run_campaign(
         elapsed_s += took_s
         number += 1
     return Measured(target=target, samples=campaign.samples, device_s=elapsed_s)
+
+
+def measured_profile(
+    name: str = "p", *, p90: float = 0.02, profile: str = "h200-llama-8b"
+) -> MeasuredProfile:
+    """A small profile of an emulated engine, made by hand."""
+    hidden = load_profile(profile)
+    greeting = hello(EmulatedEngine(profile=hidden, policy="auto"), model="m", version="0")
+    sizes = sorted({sms for group in greeting.partitions for sms in group if sms})
+    law = PrefillCoefficients(per_new_squared_s=0.0, per_new_times_reused_s=0.0, per_new_s=1e-5, fixed_s=0.01)
+    step = DecodeCoefficients(per_reused_s=0.0, per_request_s=1e-5, fixed_s=0.005)
+    points = [
+        Point(mode="prefill", prefill_sms=sizes[-1], decode_sms=0, prefill=((new, 0),))
+        for new in (128, 1024, 4096)
+    ]
+    return MeasuredProfile(
+        format=FORMAT,
+        name=name,
+        provenance=Provenance(
+            device=greeting.device,
+            driver="",
+            engine="emulator",
+            engine_version="0",
+            sglang_version="",
+            model="m",
+            model_hash=greeting.model_hash,
+            measured_at="2026-01-31T12:00:00Z",
+            took_s=90.0,
+            samples=len(points),
+        ),
+        total_sms=hidden.device.total_sms,
+        partitions=greeting.partitions,
+        model=hidden.model,
+        device=hidden.device,
+        overheads=hidden.overheads,
+        kv_capacity_tokens=hidden.kv_capacity_tokens,
+        max_decode_bs=256,
+        captured_decode_bs=(1, 2, 4, 8),
+        solo_run=tuple(SoloRun(sms=sms, prefill=law, decode=step) for sms in sizes),
+        fits=tuple(
+            FitErrors(
+                predictor=predictor,
+                sms=sizes[-1],
+                samples=20,
+                outliers=0,
+                errors=Errors(p50=p90 / 2, p90=p90, max=2 * p90),
+            )
+            for predictor in ("prefill", "decode")
+        ),
+        guard_default_ratio=1.1,
+        guard_cells=(((36, 2, 0, 5, 3), 1.2),),
+        guard=GuardSummary(pairs=300, exceeded_ratio=0.0, overestimate_ratio=0.05),
+        contention_ratio=0.1,
+        samples=tuple(Sample(point=one, prefill_s=law.predict_s(one.prefill_shape)) for one in points),
+    )
+
+
+def greeting_of(profile: str = "h200-llama-8b", policy: str = "auto") -> Hello:
+    """How an emulated engine introduces itself."""
+    return hello(EmulatedEngine(profile=load_profile(profile), policy=policy), model="m", version="0")

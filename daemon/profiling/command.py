@@ -1,0 +1,148 @@
+"""`pdmuxd profile run`: start the configured engine, measure it, keep the profile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+import uvloop
+from rich.console import Console
+
+from pdmuxd.controlplane.database import open_database
+from pdmuxd.controlplane.profiles.values import StoredProfile
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.daemon.lock import exclusive
+from pdmuxd.daemon.profiling.engine import measuring_engine
+from pdmuxd.daemon.profiling.progress import CampaignProgress
+from pdmuxd.daemon.profiling.run import Outcome, run_campaign
+from pdmuxd.daemon.settings import Settings
+from pdmuxd.daemon.settings.places import make_private
+from pdmuxd.daemon.signals import stop_requests
+from pdmuxd.daemon.supervisor.choice import choose_engine
+from pdmuxd.daemon.supervisor.plan import EnginePlan
+from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, ProfileError
+from pdmuxd.engine.link.messages import Hello
+from pdmuxd.engine.profiling.document import MeasuredProfile, to_json
+from pdmuxd.engine.profiling.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the command line asked for."""
+
+    budget_s: float
+    name: str | None
+    output: Path | None
+    """Write the profile here instead of storing it."""
+    activate: bool
+    force: bool
+
+
+def profile_engine(settings: Settings, wanted: Wanted) -> bool:
+    """Measure, keep and show; whether measuring was broken off.
+
+    Raises: SettingsError if a daemon holds the state directory; StoreError before anything is measured if
+    there is no database to keep the profile in; EngineError, ProfileError.
+    """
+    if wanted.output is not None and wanted.output.exists():
+        raise InvalidValueError("--output", f"--output: {wanted.output} exists; name another file")
+    choice = choose_engine(settings.engine)
+    make_private(settings.resolved_state_dir)
+    make_private(settings.resolved_runtime_dir)
+    plan = EnginePlan(
+        command=choice.command,
+        state_dir=settings.resolved_state_dir,
+        runtime_dir=settings.resolved_runtime_dir,
+        start_timeout_s=choice.start_timeout_s,
+        backoff_initial_s=settings.engine.restart_backoff_initial_s,
+        backoff_max_s=settings.engine.restart_backoff_max_s,
+    )
+    with exclusive(settings.resolved_state_dir), _store(settings, wanted) as control_plane:
+        typer.echo(f"measuring {choice.described} for at most {wanted.budget_s:g} s", err=True)
+        outcome, hello = uvloop.run(_measure(plan, wanted))
+        _say(outcome)
+        if control_plane is None:
+            _write(outcome.profile, wanted)
+        else:
+            _keep(control_plane, outcome.profile, hello, wanted)
+    return outcome.broken_off is not None
+
+
+@contextlib.contextmanager
+def _store(settings: Settings, wanted: Wanted) -> Iterator[ControlPlane | None]:
+    """Opened before the engine is: nobody should measure for minutes and then have nowhere to put it."""
+    if wanted.output is not None:
+        yield None
+        return
+    engine = open_database(settings.resolved_database_url)
+    try:
+        yield ControlPlane(engine)
+    finally:
+        engine.dispose()
+
+
+async def _measure(plan: EnginePlan, wanted: Wanted) -> tuple[Outcome, Hello]:
+    console = Console(stderr=True)
+    with stop_requests() as requests:
+        async with measuring_engine(plan) as engine:
+            target = Target.of(await engine.hello(plan.start_timeout_s))
+            with CampaignProgress(console=console, shown=console.is_terminal) as progress:
+                outcome = await run_campaign(
+                    engine,
+                    target,
+                    name=wanted.name or target.hello.model,
+                    budget_s=wanted.budget_s,
+                    stop=requests.stop,
+                    tell=progress.update,
+                )
+    return outcome, target.hello
+
+
+def _say(outcome: Outcome) -> None:
+    profile = outcome.profile
+    if outcome.broken_off is not None:
+        typer.echo(f"measuring ended early: {outcome.broken_off}", err=True)
+    if outcome.refused:
+        typer.echo(f"the engine refused {outcome.refused} points", err=True)
+    for one in profile.left_out:
+        typer.echo(f"left out: {one}", err=True)
+    typer.echo(
+        f"{len(profile.samples)} samples in {profile.provenance.took_s:.0f} s; worst p90 error of a "
+        f"predictor on held-out samples {profile.worst_p90:.1%}"
+    )
+    if profile.guard is not None:
+        guard = profile.guard
+        typer.echo(
+            f"guard from {guard.pairs} pairs: {guard.exceeded_ratio:.1%} of held-out pairs were slower than "
+            f"their bound, which is {guard.overestimate_ratio:.0%} too high on average"
+        )
+
+
+def _write(profile: MeasuredProfile, wanted: Wanted) -> None:
+    if wanted.output is None:
+        return
+    try:
+        wanted.output.write_bytes(to_json(profile) + b"\n")
+    except OSError as error:
+        raise ProfileError(f"{wanted.output}: cannot be written: {error.strerror}") from error
+    typer.echo(f"wrote {wanted.output}")
+
+
+def _keep(control_plane: ControlPlane, profile: MeasuredProfile, hello: Hello, wanted: Wanted) -> None:
+    stored = control_plane.profiles.add(profile, origin="measured")
+    typer.echo(f"stored as {_title(stored)}")
+    if not wanted.activate:
+        typer.echo(f"put it in force with: pdmuxd profile activate {stored.profile_id}")
+        return
+    try:
+        control_plane.profiles.activate(stored.profile_id, hello, force=wanted.force)
+    except ConflictError as error:
+        raise ProfileError(f"{_title(stored)} is stored but not in force: {error}") from error
+    typer.echo("it is in force from the next start on")
+
+
+def _title(stored: StoredProfile) -> str:
+    return f"profile {stored.profile_id} ({stored.name}, version {stored.version})"

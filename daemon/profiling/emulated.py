@@ -1,0 +1,35 @@
+"""A measured profile as one that the emulated engine runs by: its truth is what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pdmuxd.engine.emulator.profile import FORMAT, Profile, SoloRunFit
+from pdmuxd.engine.profiling.document import MeasuredProfile, from_json
+
+
+def emulator_profile(measured: MeasuredProfile) -> Profile:
+    """The fitted roofline and contention as the truth, the fitted predictors as what policies believe."""
+    return Profile(
+        format=FORMAT,
+        name=measured.name,
+        provenance=measured.provenance.line(),
+        model=measured.model,
+        device=measured.device,
+        overheads=measured.overheads,
+        kv_capacity_tokens=measured.kv_capacity_tokens,
+        guard_default_ratio=measured.guard_default_ratio,
+        contention_ratio=measured.contention_ratio,
+        solo_run=tuple(
+            SoloRunFit(sms=fit.sms, prefill=fit.prefill, decode=fit.decode) for fit in measured.solo_run
+        ),
+        captured_decode_bs=measured.captured_decode_bs,
+    )
+
+
+def emulator_profile_json(document: dict[str, Any]) -> str:
+    """From an exported profile to the text of a file for `engine.profile`. Raises: ProfileError."""
+    profile = emulator_profile(from_json(msgspec.json.encode(document), "the export"))
+    return msgspec.json.format(msgspec.json.encode(profile), indent=1).decode() + "\n"

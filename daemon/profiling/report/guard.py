@@ -1,0 +1,84 @@
+"""The contention guard in figures: its cells, and the slowdowns that it was made of."""
+
+from __future__ import annotations
+
+from plotly.subplots import make_subplots
+
+from pdmuxd.daemon.replay.report import colours
+from pdmuxd.daemon.replay.report.plots import MARGIN_PX, Figure, settle, single
+from pdmuxd.engine.core.guard import MAX_RATIO
+from pdmuxd.engine.core.latency import SoloRunModel
+from pdmuxd.engine.profiling.contention import pairs_of
+from pdmuxd.engine.profiling.document import MeasuredProfile
+
+PANEL_PX = 150
+EDGES = ("under 2K", "2K", "8K", "32K", "128K", "512K", "2M")
+
+
+def guard_map(profile: MeasuredProfile) -> Figure | None:
+    """The highest bound for each decode batch and prefill, a panel per number of decode SMs."""
+    if not profile.guard_cells:
+        return None
+    sizes = sorted({cell[0] for cell, _ in profile.guard_cells})
+    news = sorted({cell[1] for cell, _ in profile.guard_cells})
+    batches = sorted({cell[3] for cell, _ in profile.guard_cells})
+    highest: dict[tuple[int, int, int], float] = {}
+    for (sms, new, _, bs, _), ratio in profile.guard_cells:
+        highest[sms, new, bs] = max(highest.get((sms, new, bs), 1.0), ratio)
+    plot = make_subplots(
+        rows=len(sizes),
+        cols=1,
+        shared_xaxes=True,
+        subplot_titles=[f"{sms} decode SMs" for sms in sizes],
+        vertical_spacing=0.3 / (len(sizes) + 1),
+    )
+    top = max(highest.values())
+    for row, sms in enumerate(sizes, start=1):
+        plot.add_heatmap(
+            x=[_batch(bs) for bs in batches],
+            y=[EDGES[min(new, len(EDGES) - 1)] for new in news],
+            z=[[highest.get((sms, new, bs)) for bs in batches] for new in news],
+            zmin=1.0,
+            zmax=top,
+            colorscale="Cividis",
+            showscale=row == 1,
+            hovertemplate="decode batch %{x}, prefill of %{y}: %{z:.3f}<extra></extra>",
+            row=row,
+            col=1,
+        )
+    settle(plot, height=PANEL_PX * len(sizes) + MARGIN_PX)
+    plot.update_yaxes(title="new tokens")
+    plot.update_xaxes(title="decode batch", row=len(sizes))
+    return Figure(
+        title="The contention guard",
+        caption="The highest bound of each cell over reused tokens: decode beside such a prefill is never "
+        "expected to be slower than so many times its prediction alone.",
+        plot=plot,
+    )
+
+
+def slowdowns(profile: MeasuredProfile, model: SoloRunModel) -> Figure | None:
+    """How much slower decode was beside prefill, over all pairs."""
+    pairs = [pair for pair in pairs_of(profile.samples, model) if pair.slowdown <= MAX_RATIO]
+    if not pairs:
+        return None
+    plot = single(380)
+    for index, sms in enumerate(sorted({pair.point.decode_sms for pair in pairs})):
+        plot.add_histogram(
+            x=[pair.slowdown for pair in pairs if pair.point.decode_sms == sms],
+            name=f"{sms} decode SMs",
+            marker={"color": colours.policy_colour(index)},
+            xbins={"size": 0.01},
+        )
+    plot.update_layout(barmode="stack")
+    plot.update_xaxes(title="decode beside prefill / predicted alone")
+    plot.update_yaxes(title="pairs")
+    return Figure(
+        title="Slowdown of decode beside prefill",
+        caption=f"The 95th percentile of the steps of each of {len(pairs)} pairs.",
+        plot=plot,
+    )
+
+
+def _batch(index: int) -> str:
+    return str(1 << (index - 1)) if index else "0"

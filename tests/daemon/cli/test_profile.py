@@ -1,0 +1,124 @@
+"""`pdmuxd profile`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from profiling import measured_profile
+
+from pdmuxd.controlplane.profiles.values import Change
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.engine.emulator.profile import load_profile
+
+if TYPE_CHECKING:
+    from conftest import Pdmuxd
+
+
+@pytest.fixture
+def profile_id(control_plane: ControlPlane) -> int:
+    return control_plane.profiles.add(measured_profile(), origin="measured").profile_id
+
+
+def test_profiles_are_listed_and_shown_when_there_are_some(pdmuxd: Pdmuxd, profile_id: int) -> None:
+    assert "NVIDIA" in pdmuxd("profile", "list").out
+    shown = pdmuxd("profile", "show", str(profile_id)).out
+    assert "300 pairs" in shown
+    assert "prefill    132" in shown
+    assert pdmuxd("profile", "list", "--json").json[0]["worst_p90_error_ratio"] == 0.02
+
+
+def test_it_is_said_how_to_make_one_when_there_is_no_profile(
+    pdmuxd: Pdmuxd, control_plane: ControlPlane
+) -> None:
+    assert "pdmuxd profile run" in pdmuxd("profile", "list").out
+    assert "no profile is active" in pdmuxd("profile", "show").out
+
+
+def test_the_profile_before_holds_when_activated_and_rolled_back(pdmuxd: Pdmuxd, profile_id: int) -> None:
+    assert f"{profile_id} (p, version 1)" in pdmuxd("profile", "activate", str(profile_id)).out
+    assert pdmuxd("profile", "show", "--json").json["profile"]["id"] == profile_id
+    assert "none" in pdmuxd("profile", "rollback").out
+    assert "none to go back to" in pdmuxd("profile", "rollback", code=2).err
+
+
+def test_the_emulator_runs_by_it_when_exported_for_it(
+    pdmuxd: Pdmuxd, profile_id: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "measured.json"
+    pdmuxd("profile", "export", str(profile_id), str(file), "--format", "emulator")
+    profile = load_profile(str(file))
+    assert profile.provenance.startswith("measured: m on NVIDIA H200")
+    assert profile.contention_ratio == 0.1
+    assert profile.predictor.decode_s is not None
+    assert "exists" in pdmuxd("profile", "export", str(profile_id), str(file), code=2).err.lower()
+
+
+def test_a_profile_is_a_new_version_when_exported_and_imported(
+    pdmuxd: Pdmuxd, profile_id: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.json"
+    pdmuxd("profile", "export", str(profile_id), str(file))
+    assert pdmuxd("profile", "import", str(file), "--json").json["version"] == 2
+    file.write_text("{}")
+    refused = pdmuxd("profile", "import", str(file), code=2).err
+    assert refused.count("\n") == 1
+    assert "not a measured profile" in refused
+
+
+def test_a_cell_is_reset_when_named(pdmuxd: Pdmuxd, profile_id: int, control_plane: ControlPlane) -> None:
+    control_plane.profiles.activate(profile_id, None)
+    change = Change(kind="raised", cell=(36, 2, 0, 5, 3), before=1.2, after=1.5, evidence="a slow step")
+    control_plane.profiles.learn(profile_id, [change])
+    assert "a slow step" in pdmuxd("profile", "changes", str(profile_id)).out
+    pdmuxd("profile", "freeze", str(profile_id))
+    pdmuxd("profile", "reset", str(profile_id), "--cell", "36-2-0-5-3")
+    pdmuxd("profile", "thaw", str(profile_id))
+    assert control_plane.profiles.learned(profile_id).cells == {}
+    assert [one["kind"] for one in pdmuxd("profile", "changes", str(profile_id), "--json").json] == [
+        "thawed",
+        "reset",
+        "frozen",
+        "raised",
+    ]
+
+
+def test_one_page_holds_all_figures_when_reported(pdmuxd: Pdmuxd, profile_id: int, tmp_path: Path) -> None:
+    file = tmp_path / "p.html"
+    pdmuxd("profile", "report", str(profile_id), str(file))
+    page = file.read_text()
+    assert "default-src 'none'" in page
+    for title in ("Measured against predicted: prefill", "Latency against SM count", "The contention guard"):
+        assert title in page
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("run", "--budget", "soon"), "--budget is 'soon'; allowed are 10s to 24h"),
+        (("run", "--budget", "1s"), "--budget is '1s'; allowed are 10s to 24h"),
+        (("run", "--budget", "nan"), "--budget is 'nan'; allowed are 10s to 24h"),
+        (("show", "9"), "there is no profile 9"),
+        (("export", "1", "x", "--format", "xml"), "allowed are profile, emulator"),
+        (("import", "nowhere.json"), "nowhere.json: cannot be read"),
+    ],
+)
+def test_one_line_says_what_is_wrong_when_asked_wrongly(
+    pdmuxd: Pdmuxd, control_plane: ControlPlane, words: tuple[str, ...], error: str
+) -> None:
+    refused = pdmuxd("profile", *words, code=2)
+    assert error in refused.err
+    assert "Traceback" not in refused.err
+
+
+def test_nothing_is_measured_when_there_is_no_database(pdmuxd: Pdmuxd) -> None:
+    assert "pdmuxd db upgrade" in pdmuxd("profile", "run", "--budget", "10s", code=1).err
+
+
+def test_the_file_holds_the_profile_when_measured_for_one(pdmuxd: Pdmuxd, tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    found = pdmuxd("profile", "run", "--budget", "10s", "--output", str(file), "--name", "mine")
+    assert "samples in" in found.out
+    assert json.loads(file.read_text())["name"] == "mine"
