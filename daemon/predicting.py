@@ -11,7 +11,7 @@ from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.link.messages import EngineSettings, Hello
-from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
+from pdmuxd.engine.link.predictors import Predictors, contention_guard, difference, latency_model
 
 EMULATOR = "emulator"
 UNPROFILED_GUARD = ContentionGuard(default_ratio=1.3)
@@ -51,6 +51,8 @@ class LivePredictors:
 
 def _profiled(hello: Hello, predictors: Predictors) -> Predicting | None:
     if hello.model_shape is None or hello.device_shape is None or hello.overheads is None:
+        return None
+    if difference(predictors, hello) is not None:
         return None
     model = latency_model(
         predictors, model=hello.model_shape, device=hello.device_shape, overheads=hello.overheads

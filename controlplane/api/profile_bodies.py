@@ -147,7 +147,7 @@ class CellOut(BaseModel):
 class CorrectionOut(BaseModel):
     """How much slower than fitted work is."""
 
-    predictor: str
+    predictor: str = Field(examples=["decode"])
     sms: int
     ratio: float
 
@@ -155,7 +155,7 @@ class CorrectionOut(BaseModel):
 class LearnedOut(BaseModel):
     """What serving has taught beyond the profile."""
 
-    cells: list[CellOut]
+    cells: list[CellOut] = Field(examples=[[{"cell": "36-2-0-5-3", "ratio": 1.31}]])
     corrections: list[CorrectionOut]
 
     @classmethod

@@ -34,14 +34,18 @@ class ActivateIn(JsonBody):
     """How to activate."""
 
     allowed: ClassVar[Mapping[str, str]] = {"force": "true or false"}
-    force: bool = Field(False, strict=True, description="Also if it is inaccurate, or lacks SM counts.")
+    force: bool = Field(
+        False, strict=True, examples=[False], description="Also if it is inaccurate, or lacks SM counts."
+    )
 
 
 class FrozenIn(JsonBody):
     """Whether to learn."""
 
     allowed: ClassVar[Mapping[str, str]] = {"frozen": "true or false"}
-    frozen: bool = Field(strict=True, description="Learn nothing while the profile is in force.")
+    frozen: bool = Field(
+        strict=True, examples=[True], description="Learn nothing while the profile is in force."
+    )
 
 
 def profile_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineStatus]) -> APIRouter:

@@ -1,9 +1,9 @@
 """Measure one model on one GPU: a profile within a budget, then shapes that the profile has not seen.
 
-    PYTHONPATH=SITE python3 tests/bench/gpu/measure.py --model llama-8b --budget-s 240 --check-s 60 --out FOLDER
+    PYTHONPATH=SITE python3 tests/bench/gpu/measure.py --model llama-8b --budget-s 240 --check-s 60 --out DIR
 
 writes MODEL.profile.json (for `pdmuxd profile import`), MODEL.predictors.json (for `run.py --predictors`),
-and MODEL.check.json (the unseen samples) to FOLDER, and prints the errors on both.
+and MODEL.check.json (the unseen samples) to DIR, and prints the errors on both.
 """
 
 from __future__ import annotations
