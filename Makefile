@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check lint types contracts format bench-core bench-gateway evaluate clean
+.PHONY: help install serve test check lint types contracts format bench-core bench-gateway bench-telemetry evaluate clean
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ bench-core: $(READY) ## Time of one decision, per policy
 
 bench-gateway: $(READY) ## The gateway's cost against the engine directly
 	@$(PY) tests/bench/bench_gateway.py
+
+bench-telemetry: $(READY) ## What it costs to keep and tell what the engine does
+	@$(PY) tests/bench/bench_telemetry.py
 
 evaluate: $(READY) ## Fill docs/evaluation.md: make evaluate TRACES=FOLDER [OPTIONS=--quick]
 	@test -n "$(TRACES)" || { echo "name the folder of the recorded traces: make evaluate TRACES=FOLDER" >&2; exit 2; }

@@ -115,6 +115,8 @@ class TenantLoad(EventMessage):
 
     tenant: str = Field(examples=["chat"])
     in_flight: int
+    waiting: int
+    """In flight without a byte of an answer yet; an answer that is not streamed has one only at its end."""
     requests_per_s: float
     goodput_per_s: float
     output_tokens_per_s: float

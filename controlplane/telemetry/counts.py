@@ -22,13 +22,15 @@ class CountWindow:
     def sums(self, now_s: float, window_s: float | None = None) -> tuple[int, ...]:
         """The counters over the last `window_s` seconds (None: all that is kept), to a slot's precision."""
         self._roll(now_s)
-        if window_s is None:
+        wanted = self._slots if window_s is None else round(window_s / self._slot_s)
+        if wanted >= self._slots:
             return tuple(map(sum, self._columns))
-        wanted = [
-            (self._now_slot - back) % self._slots
-            for back in range(min(self._slots, round(window_s / self._slot_s)))
-        ]
-        return tuple(sum(column[slot] for slot in wanted) for column in self._columns)
+        # The ring from the oldest slot that is wanted to the newest: one piece, or two around its end.
+        end = self._now_slot % self._slots + 1
+        start = end - wanted
+        return tuple(
+            sum(c[max(0, start) : end]) + (sum(c[start:]) if start < 0 else 0) for c in self._columns
+        )
 
     def _roll(self, now_s: float) -> None:
         slot = int(now_s / self._slot_s)

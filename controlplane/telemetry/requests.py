@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.telemetry.decisions import Decisions, SeenDecision
@@ -37,15 +37,28 @@ class RequestLives:
     def __init__(self, decisions: Decisions, *, kept: int = KEPT) -> None:
         self._decisions = decisions
         self.kept = kept
+        self._silent: dict[str, str] = {}
+        """Tenants of the requests in flight that have had no byte of an answer, by request."""
         self._open: dict[str, RequestLife] = {}
         self._ended: OrderedDict[str, RequestLife] = OrderedDict()
 
     def on_begin(self, request_id: str, *, tenant: str, path: str, now_s: float) -> None:
         """The gateway has let a request in."""
-        self._open[request_id] = RequestLife(request_id=request_id, tenant=tenant, path=path, arrived_s=now_s)
+        life = RequestLife(request_id=request_id, tenant=tenant, path=path, arrived_s=now_s)
+        self._open[request_id] = life
+        self._silent[request_id] = tenant
+
+    def on_first_byte(self, request_id: str) -> None:
+        """The engine's answer began to arrive."""
+        self._silent.pop(request_id, None)
+
+    def waiting(self) -> Counter[str]:
+        """Per tenant, requests in flight that have had no byte of an answer."""
+        return Counter(self._silent.values())
 
     def on_answered(self, request_id: str, *, status: int, now_s: float) -> None:
         """The gateway has answered it, or given it up."""
+        self._silent.pop(request_id, None)
         life = self._open.pop(request_id, None) or self._ended.get(request_id)
         if life is not None:
             self._keep(replace(life, status=status, ended_s=life.ended_s or now_s))

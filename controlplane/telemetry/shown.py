@@ -22,7 +22,7 @@ from pdmuxd.controlplane.events.messages import (
 )
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.status import EngineStatus
-from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, WINDOW_S, Attainment
+from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, WINDOW_S
 from pdmuxd.controlplane.telemetry.requests import RequestLife
 
 if TYPE_CHECKING:
@@ -67,21 +67,20 @@ def tenants(telemetry: Telemetry, now_s: float) -> TenantsEvent:
         for name, attainment in telemetry.tenants.items()
         if in_flight.get(name) or now_s - attainment.last_s < HOUR_S
     ]
+    waiting = telemetry.requests.waiting()
     busiest = [name for _, _, name in sorted(active, reverse=True)[:MAX_TENANTS]]
     return TenantsEvent(
         at=instant(now_s),
         window_ms=to_ms(WINDOW_S),
         omitted=len(active) - len(busiest),
         tenants=tuple(
-            _tenant(name, telemetry.tenants[name], telemetry, in_flight.get(name, 0), now_s)
-            for name in busiest
+            _tenant(name, telemetry, (in_flight.get(name, 0), waiting[name]), now_s) for name in busiest
         ),
     )
 
 
-def _tenant(
-    name: str, attainment: Attainment, telemetry: Telemetry, in_flight: int, now_s: float
-) -> TenantLoad:
+def _tenant(name: str, telemetry: Telemetry, now_here: tuple[int, int], now_s: float) -> TenantLoad:
+    attainment, (in_flight, waiting) = telemetry.tenants[name], now_here
     target_ratio = telemetry.directory.tenants[name].slo.attainment_ratio
     rates = attainment.rates(now_s)
     ttft_hour, tbt_hour = attainment.misses(now_s, HOUR_S)
@@ -89,6 +88,7 @@ def _tenant(
     return TenantLoad(
         tenant=name,
         in_flight=in_flight,
+        waiting=waiting,
         requests_per_s=rates.requests_per_s,
         goodput_per_s=rates.goodput_per_s,
         output_tokens_per_s=rates.output_tokens_per_s,

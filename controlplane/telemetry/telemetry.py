@@ -104,6 +104,10 @@ class Telemetry:
             self._tenant(tenant)
         self.requests.on_begin(request_id, tenant=tenant, path=path, now_s=self.clock())
 
+    def on_first_byte(self, request_id: str) -> None:
+        """The engine's answer to a request began to arrive."""
+        self.requests.on_first_byte(request_id)
+
     def on_answered(self, request_id: str, *, status: int) -> None:
         """The gateway is done with a request that it had let in."""
         self.requests.on_answered(request_id, status=status, now_s=self.clock())

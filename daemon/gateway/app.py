@@ -160,7 +160,7 @@ class Gateway:
             rid=call.rid,
             upstream=upstream,
             send=call.send,
-            on_first_byte=lambda: self._metrics.first_byte(time.monotonic() - call.started_s),
+            on_first_byte=lambda: self._on_first_byte(call),
             abortable=payload is not None,
         )
         self._exchanges.add(exchange)
@@ -169,6 +169,10 @@ class Gateway:
         finally:
             self._exchanges.discard(exchange)
             call.status, call.end = exchange.status, exchange.end
+
+    def _on_first_byte(self, call: _Call) -> None:
+        self._metrics.first_byte(time.monotonic() - call.started_s)
+        self._observer.on_first_byte(call.rid)
 
     def _account(self, call: _Call, scope: Scope) -> None:
         self._metrics.request_ended(call.tenant, call.path, call.status)

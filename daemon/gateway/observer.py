@@ -11,6 +11,9 @@ class CallObserver(Protocol):
     def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
         """A request was let in."""
 
+    def on_first_byte(self, request_id: str) -> None:
+        """The engine's answer began to arrive."""
+
     def on_answered(self, request_id: str, *, status: int) -> None:
         """A request that was let in is over; `status` is 499 if its client left first."""
 
@@ -22,6 +25,9 @@ class NobodyWatches:
     """For a gateway by itself."""
 
     def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
+        """Nothing."""
+
+    def on_first_byte(self, request_id: str) -> None:
         """Nothing."""
 
     def on_answered(self, request_id: str, *, status: int) -> None:

@@ -1,0 +1,114 @@
+"""A request's life from the gateway's and the engine's words, and why it missed a target."""
+
+from __future__ import annotations
+
+import pytest
+from telling import START_S, HandClock, request_record, step, telemetry
+
+from pdmuxd.controlplane.telemetry.decisions import Decisions
+from pdmuxd.controlplane.telemetry.misses import Cause
+from pdmuxd.controlplane.telemetry.requests import RequestLives
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+
+LATE_GAP = {"tbt_max_s": 0.07, "tbt_gaps_met": 9}
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def known(clock: HandClock) -> Telemetry:
+    return telemetry(clock)
+
+
+@pytest.mark.parametrize("answered_first", [False, True])
+def test_a_life_is_whole_when_its_two_ends_come_in_either_order(
+    known: Telemetry, clock: HandClock, answered_first: bool
+) -> None:
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    clock.turn(1.0)
+    ends = [lambda: known.on_request(request_record()), lambda: known.on_answered("r1", status=200)]
+    for end in reversed(ends) if answered_first else ends:
+        end()
+
+    life = known.requests.find("r1")
+
+    assert life is not None
+    assert (life.status, life.arrived_s, life.ended_s) == (200, START_S, START_S + 1.0)
+    assert life.record == request_record()
+    assert known.requests.in_flight() == ()
+    assert [each.request_id for each in known.requests.ended()] == ["r1"]
+
+
+def test_a_request_waits_until_its_answer_begins(known: Telemetry) -> None:
+    for request_id in ("a", "b", "c"):
+        known.on_begin(request_id, tenant="chat", path="/generate")
+    known.on_first_byte("a")
+    known.on_answered("b", status=499)
+    assert known.requests.waiting() == {"chat": 1}
+    assert [life.request_id for life in known.requests.in_flight()] == ["a", "c"]
+
+
+def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
+    lives = RequestLives(Decisions(), kept=3)
+    for number in range(5):
+        lives.on_record(request_record(request_id=str(number)), START_S)
+    assert [life.request_id for life in lives.ended()] == ["2", "3", "4"]
+    assert lives.find("1") is None
+
+
+def test_nothing_was_missed_when_both_targets_were_met(known: Telemetry) -> None:
+    assert known.requests.on_record(request_record(), START_S).misses == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"queue_s": 1.5, "ttft_s": 1.6}, Cause.QUEUED),
+        ({"queue_s": 0.1, "ttft_s": 1.6}, Cause.PREFILL_SLOW),
+        ({"queue_s": 0.1, "ttft_s": 1.6, "retractions": 2}, Cause.RETRACTED),
+    ],
+)
+def test_a_late_first_token_has_its_cause_when_it_is_known(
+    known: Telemetry, changes: dict[str, float], cause: Cause
+) -> None:
+    (miss,) = known.requests.on_record(request_record(**changes), START_S).misses
+    assert (miss.target, miss.cause) == ("ttft", cause)
+    assert miss.by_s == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("during", "cause"),
+    [
+        ({"reason": "tbt_infeasible", "tbt_slack_s": -0.01}, Cause.NO_SPLIT_MEETS_TARGET),
+        ({"decode_bs": 0, "measured_step_s": 0.06}, Cause.PREFILL_BETWEEN_TOKENS),
+        ({"measured_step_s": 0.07}, Cause.SLOWER_THAN_PREDICTED),
+        ({}, Cause.UNKNOWN),
+    ],
+)
+def test_a_long_gap_has_its_cause_when_a_decision_meanwhile_tells(
+    known: Telemetry, clock: HandClock, during: dict[str, object], cause: Cause
+) -> None:
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    clock.turn(1.0)
+    known.on_message(step(**during))
+    clock.turn(1.0)
+    known.on_request(request_record(**LATE_GAP))
+    life = known.requests.find("r1")
+    assert life is not None
+    (miss,) = life.misses
+    assert (miss.target, miss.cause) == ("tbt", cause)
+    assert miss.text.startswith("1 of 10 gap was too long, the longest by 30 ms: ")
+
+
+def test_a_decision_before_the_first_token_is_no_cause_of_a_gap(known: Telemetry, clock: HandClock) -> None:
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    clock.turn(0.1)
+    known.on_message(step(reason="tbt_infeasible", tbt_slack_s=-0.01))
+    clock.turn(2.0)
+    known.on_request(request_record(**LATE_GAP))
+    life = known.requests.find("r1")
+    assert life is not None
+    assert life.misses[0].cause == Cause.UNKNOWN

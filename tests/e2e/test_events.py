@@ -1,0 +1,230 @@
+"""The event stream of a real daemon: cut and resumed, at a high rate, by two kinds of token."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+
+LOAD = 16
+MESSAGES = [{"role": "user", "content": "Tell me a long story."}]
+
+
+class Stream:
+    """One connection to the stream; reads events until it is closed."""
+
+    def __init__(self, daemon, *, after=None, types=None, token=None):
+        headers = {"Authorization": f"Bearer {token or daemon.token}"}
+        if after is not None:
+            headers["Last-Event-ID"] = after
+        self._stack = contextlib.ExitStack()
+        self.response = self._stack.enter_context(
+            httpx.stream(
+                "GET",
+                f"{daemon.admin_url}/api/v1/events",
+                params={} if types is None else {"types": types},
+                headers=headers,
+                timeout=20,
+            )
+        )
+        self._lines = self.response.iter_lines()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self._stack.close()
+
+    def __iter__(self):
+        fields = {}
+        for line in self._lines:
+            if not line:
+                if "data" in fields:
+                    yield fields["event"], fields.get("id"), json.loads(fields["data"])
+                fields = {}
+            elif not line.startswith(":"):
+                name, _, value = line.partition(": ")
+                fields[name] = value
+
+
+@contextlib.contextmanager
+def load(daemon):
+    """Streams that decode all the time."""
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            stream = daemon.client.chat.completions.create(
+                model=daemon.model, messages=MESSAGES, max_tokens=60, stream=True
+            )
+            for _ in stream:
+                if stop.is_set():
+                    break
+            stream.close()
+
+    threads = [threading.Thread(target=work) for _ in range(LOAD)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def number(event_id):
+    return int(event_id.rpartition("-")[2])
+
+
+def test_nothing_is_lost_or_told_twice_when_the_connection_is_cut_again_and_again(daemon):
+    seen = []
+    last = None
+    with load(daemon):
+        for cut in range(6):
+            with Stream(daemon, after=last) as stream:
+                for name, id_, _ in stream:
+                    assert name not in ("gap", "bye")
+                    if id_ is not None:
+                        last = id_
+                        seen.append(number(id_))
+                    if len(seen) >= 40 * (cut + 1):
+                        break
+    assert seen == list(range(seen[0], seen[0] + len(seen)))
+
+
+def test_what_an_engine_does_is_told_when_it_works(daemon):
+    started_s = time.monotonic()
+    names, requests, splits = set(), [], []
+    with load(daemon), Stream(daemon) as stream:
+        for name, _, data in stream:
+            names.add(name)
+            if name == "request" and data["outcome"] == "finished":
+                requests.append(data)
+            if name == "stats":
+                splits.append(data)
+            if {"stats", "tenants", "decision", "request"} <= names and len(requests) >= 3:
+                break
+            assert time.monotonic() - started_s < 30
+    assert next(iter(splits))["state"] == "serving"
+    life = daemon.admin("GET", f"/api/v1/requests/{requests[0]['request_id']}").json()
+    assert life["tenant"] == "default"
+    assert [point["what"] for point in life["timeline"]] == [
+        "arrived",
+        "prefill_started",
+        "first_token",
+        "ended",
+    ]
+    assert life["decisions"]["count"] > 0
+    tenants = daemon.admin("GET", "/api/v1/attainment").json()["tenants"]
+    assert tenants[0]["requests"] >= 3
+
+
+def test_two_hundred_events_a_second_arrive_in_time(daemon):
+    """Many requests end each second; each is an event of its own."""
+    body = {"model": daemon.model, "prompt": [1, 2, 3], "max_tokens": 1}
+    headers = {"Authorization": f"Bearer {daemon.key}"}
+    stop = threading.Event()
+
+    def work():
+        with httpx.Client(headers=headers, timeout=30) as client:
+            while not stop.is_set():
+                assert client.post(f"{daemon.data_url}/v1/completions", json=body).status_code == 200
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    with Stream(daemon) as stream:
+        for thread in threads:
+            thread.start()
+        try:
+            ids, late_s, began_s = [], [], time.time()
+            for name, id_, data in stream:
+                assert name != "gap"
+                if id_ is not None:
+                    ids.append(number(id_))
+                if name == "stats":
+                    at = time.mktime(time.strptime(data["at"][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone
+                    late_s.append(time.time() - at)
+                if time.time() - began_s > 5:
+                    break
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    assert ids == list(range(ids[0], ids[0] + len(ids)))
+    assert len(ids) / 5 >= 200
+    assert max(late_s) < 3  # the instant is cut to whole seconds
+
+
+def test_the_readers_token_follows_but_changes_nothing_when_it_is_issued_meanwhile(daemon):
+    command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", "--set", "state_dir=.pdmuxd", "token"]
+
+    def run(*words):
+        done = subprocess.run(
+            [*command, *words], cwd=daemon.folder, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    token = run("issue")
+    with Stream(daemon, token=token, types="engine") as stream:
+        name, _, data = next(iter(stream))
+    assert (name, data["role"]) == ("hello", "reader")
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = httpx.post(f"{daemon.admin_url}/api/v1/engine/restart", headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:pdmuxd:problem:read-only")
+    what_if = httpx.post(f"{daemon.admin_url}/api/v1/what-if", headers=headers, json={"tbt_ms": 30})
+    assert what_if.status_code == 200
+    run("revoke")
+    assert httpx.get(f"{daemon.admin_url}/api/v1/whoami", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_restart_is_told_step_by_step_and_the_next_engine_serves(daemon, until, at_once):
+    pid = daemon.engine()["pid"]
+    with Stream(daemon, types="engine") as stream:
+        events = iter(stream)
+        assert next(events)[0] == "hello"
+        answer = daemon.admin("POST", "/api/v1/engine/restart", json={"at_once": at_once})
+        assert answer.status_code == 202
+        states = []
+        for _, _, data in events:
+            if not states or states[-1] != data["state"]:
+                states.append(data["state"])
+            if states[-1] == "serving" and len(states) > 1:
+                break
+    assert states == [*([] if at_once else ["draining"]), "down", "starting", "serving"]
+    assert daemon.engine()["pid"] != pid
+    until(lambda: daemon.admin("GET", "/readyz").status_code == 200)
+
+
+def test_a_drained_engine_refuses_until_it_is_resumed(daemon, until):
+    with daemon.stream() as lines:
+        assert (
+            daemon.admin("POST", "/api/v1/engine/drain")
+            .json()["text"]
+            .startswith("new requests are refused; 1")
+        )
+        assert daemon.engine()["held"]
+        headers = {"Authorization": f"Bearer {daemon.key}"}
+        refused = httpx.get(f"{daemon.data_url}/v1/models", headers=headers)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+        assert next(line for line in lines if line.startswith("data: "))
+        assert daemon.admin("POST", "/api/v1/engine/resume").json()["changed"]
+        assert next(line for line in lines if line.startswith("data: "))
+    assert daemon.client.models.list()
+
+
+def test_the_stream_says_goodbye_when_the_daemon_stops(start):
+    daemon = start()
+    with Stream(daemon) as stream:
+        events = iter(stream)
+        assert next(events)[0] == "hello"
+        began_s = time.monotonic()
+        daemon.signal(15)
+        last = [name for name, _, _ in events][-1]
+    assert last == "bye"
+    assert daemon.wait() == 0
+    assert time.monotonic() - began_s < 10
