@@ -9,10 +9,34 @@ from typing import Any
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.what_if import Predicting
 from pdmuxd.engine.core.slo import Slo
-from pdmuxd.engine.link.messages import EngineStats, IterationRecord, RequestRecord
+from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineStats, Hello, IterationRecord, RequestRecord
 
 START_S = 1_769_860_800.0
+
+
+HELLO = Hello(
+    protocol=LINK_PROTOCOL,
+    engine="emulator",
+    engine_version="0.1.0",
+    pid=1,
+    model="llama-8b",
+    device="H200",
+    total_sms=132,
+    partitions=((132, 0), (112, 20), (96, 36), (0, 132)),
+    profile="h200-llama-8b",
+    profile_provenance="derived",
+    settings_version=0,
+)
+
+
+def predicting() -> Predicting:
+    """The predictors of a shipped profile."""
+    profile = load_profile("h200-llama-8b")
+    context = profile.policy_context
+    return Predicting(name=profile.name, latency=context.latency, guard=context.guard)
 
 
 class HandClock:

@@ -7,27 +7,12 @@ from pathlib import Path
 
 import pytest
 from stores import AdminCalls
-from telling import HandClock, heartbeat, request_record, step, telemetry
+from telling import HELLO, HandClock, heartbeat, request_record, step, telemetry
 
 from pdmuxd.controlplane.events.buffer import EventId
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import NO_ENGINE
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.engine.link.messages import LINK_PROTOCOL, Hello
-
-HELLO = Hello(
-    protocol=LINK_PROTOCOL,
-    engine="emulator",
-    engine_version="0.1.0",
-    pid=1,
-    model="m",
-    device="d",
-    total_sms=132,
-    partitions=((132, 0), (96, 36), (0, 132)),
-    profile="p",
-    profile_provenance="derived",
-    settings_version=0,
-)
 
 
 @pytest.fixture
@@ -157,6 +142,7 @@ async def test_the_time_of_all_groups_adds_up(call: AdminCalls, known: Telemetry
         (0, 0, False),
         (1, 2000, True),
         (2, 0, False),
+        (3, 0, False),
     ]
     assert (body["fused"]["time_ms"], body["idle"]["time_ms"], body["switches"]) == (3000, 5000, 3)
     ratios = [one["time_ratio"] for one in (*body["groups"], body["fused"], body["idle"])]

@@ -6,30 +6,13 @@ from dataclasses import replace
 
 import pytest
 from stores import AdminCalls
-from telling import HandClock, step, telemetry
+from telling import HELLO, HandClock, predicting, step, telemetry
 
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import NO_ENGINE
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.what_if import Predicting
-from pdmuxd.engine.emulator.profile import load_profile
-from pdmuxd.engine.link.messages import LINK_PROTOCOL, Hello
 
 PATH = "/api/v1/what-if"
-PROFILE = load_profile("h200-llama-8b")
-HELLO = Hello(
-    protocol=LINK_PROTOCOL,
-    engine="emulator",
-    engine_version="0.1.0",
-    pid=1,
-    model="llama-8b",
-    device="H200",
-    total_sms=132,
-    partitions=((132, 0), (112, 20), (96, 36), (0, 132)),
-    profile="h200-llama-8b",
-    profile_provenance="derived",
-    settings_version=0,
-)
 
 
 @pytest.fixture
@@ -41,9 +24,7 @@ def known() -> Telemetry:
 
 @pytest.fixture
 def call(control_plane: ControlPlane, known: Telemetry) -> AdminCalls:
-    context = PROFILE.policy_context
-    predicting = Predicting(name=PROFILE.name, latency=context.latency, guard=context.guard)
-    return AdminCalls(control_plane, telemetry=known, predictors=lambda: predicting)
+    return AdminCalls(control_plane, telemetry=known, predictors=predicting)
 
 
 async def test_splits_are_weighed_for_the_load_that_was_given(call: AdminCalls) -> None:
