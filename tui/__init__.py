@@ -1,1 +1,1 @@
-"""The Textual console (a later slice)."""
+"""The console: `pdmuxd top`, a client of the REST interface and its event stream."""

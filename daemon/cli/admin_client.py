@@ -100,9 +100,9 @@ def admin_client(ctx: typer.Context) -> Iterator[AdminClient]:
     Raises: PdmuxdError, for instance StoreError if there is no database either.
     """
     settings = settings_of(ctx)
-    origin = _origin(settings.admin)
+    origin = origin_of(settings.admin)
     if _is_listening(origin):
-        with _http(origin, _read_token(settings.resolved_token_file)) as http:
+        with _http(origin, read_token(settings.resolved_token_file)) as http:
             yield AdminClient(http, where=origin, is_daemon=True)
         return
     # Half a second to import, which nobody should wait for who talks to a daemon or asks for help.
@@ -138,7 +138,8 @@ def _is_listening(origin: str) -> bool:
     return True
 
 
-def _origin(admin: AdminSection) -> str:
+def origin_of(admin: AdminSection) -> str:
+    """Where a client on this machine finds the admin plane."""
     host = admin.host
     try:
         address = ipaddress.ip_address(host)
@@ -149,7 +150,8 @@ def _origin(admin: AdminSection) -> str:
     return f"http://[{host}]:{admin.port}" if address.version == 6 else f"http://{host}:{admin.port}"
 
 
-def _read_token(path: Path) -> str:
+def read_token(path: Path) -> str:
+    """The token in a file. Raises: AuthError."""
     try:
         token = path.read_text("ascii").strip()
     except OSError as error:

@@ -40,6 +40,7 @@ COMMANDS = {
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
     "token": Entry("pdmuxd.daemon.cli.token", "Make and end the token that only reads."),
     "profile": Entry("pdmuxd.daemon.cli.profile", "Measure a model on this GPU, and keep what was measured."),
+    "top": Entry("pdmuxd.daemon.cli.top", "Watch and tune it live, in the terminal."),
     "replay": Entry("pdmuxd.daemon.cli.replay", "Replay a trace in virtual time and compare policies."),
     "compare": Entry("pdmuxd.daemon.cli.compare", "Find the rate that each policy holds on a trace."),
     "db": Entry("pdmuxd.daemon.cli.db", "Upgrade, check and back up the database."),

@@ -78,4 +78,4 @@ def test_a_proxy_is_not_asked_when_the_environment_names_one(
     ],
 )
 def test_an_address_of_this_machine_is_called_when_the_daemon_listens_on_all(host: str, origin: str) -> None:
-    assert admin_client._origin(AdminSection(host=host, port=81)) == origin
+    assert admin_client.origin_of(AdminSection(host=host, port=81)) == origin

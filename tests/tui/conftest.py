@@ -1,0 +1,119 @@
+"""The console on a daemon without sockets, driven by key presses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scenes
+from console_daemon import ConsoleDaemon
+
+from pdmuxd.tui.app import ConsoleApp
+
+FOLDER = Path(__file__).parent / "screens"
+UPDATE = "PDMUXD_UPDATE_SCREENS"
+SIZES = ((80, 24), (200, 60))
+
+
+class Terminal:
+    """A console in a terminal of a given size."""
+
+    def __init__(self, app: ConsoleApp, pilot: Any, daemon: ConsoleDaemon) -> None:
+        self.app = app
+        self.pilot = pilot
+        self.daemon = daemon
+
+    @property
+    def text(self) -> str:
+        """What is on the screen."""
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips) + "\n"
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def type(self, text: str) -> None:
+        await self.press(*text)
+
+    async def settle(self) -> None:
+        """Until all that was sent is taken in, answered and painted."""
+        await self.until(lambda: self.app.state.connection.link != "live" or self._is_all_read())
+        for _ in range(3):
+            await self.pilot.pause()
+        self.app.paint()
+        await self.pilot.pause()
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Wait for what only looking can tell."""
+        async with asyncio.timeout(20):
+            while not condition():
+                await self.pilot.pause(0.01)
+
+    async def until_shown(self, text: str) -> None:
+        def is_shown() -> bool:
+            self.app.paint()
+            return text in self.text
+
+        await self.until(is_shown)
+
+    def _is_all_read(self) -> bool:
+        return self.app.state.events >= self.daemon.sent + self.daemon.streams
+
+
+@pytest.fixture
+def daemon() -> ConsoleDaemon:
+    return ConsoleDaemon()
+
+
+@pytest.fixture
+def busy(daemon: ConsoleDaemon) -> ConsoleDaemon:
+    """A daemon that has just said everything once."""
+    daemon.send("stats", scenes.stats())
+    daemon.send("tenants", scenes.tenants())
+    for number in range(30):
+        daemon.send("decision", scenes.decision(number, number / 10))
+    daemon.send("request", scenes.request_life())
+    daemon.send("alarm", scenes.alarm())
+    return daemon
+
+
+Opener = Callable[..., AbstractAsyncContextManager[Terminal]]
+
+
+@pytest.fixture
+def console() -> Opener:
+    """Open a console: `async with console(daemon, size=(80, 24)) as terminal`."""
+
+    @asynccontextmanager
+    async def opened(
+        daemon: ConsoleDaemon, *, size: tuple[int, int] = (80, 24), is_light: bool = False, **target: Any
+    ) -> AsyncIterator[Terminal]:
+        app = ConsoleApp(daemon.target(**target), is_light=is_light)
+        async with app.run_test(size=size) as pilot:
+            terminal = Terminal(app, pilot, daemon)
+            await terminal.settle()
+            yield terminal
+
+    return opened
+
+
+@pytest.fixture
+def matches(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Compare a screen with the one that is kept; PDMUXD_UPDATE_SCREENS=1 keeps it anew."""
+
+    def check(text: str) -> None:
+        name = request.node.name.removeprefix("test_").replace("[", "-").replace("]", "")
+        kept = FOLDER / f"{name}.txt"
+        if os.environ.get(UPDATE):
+            FOLDER.mkdir(exist_ok=True)
+            kept.write_text(text)
+        assert kept.exists(), f"no screen is kept; look at it, then run with {UPDATE}=1:\n{text}"
+        assert text == kept.read_text()
+
+    return check

@@ -1,0 +1,138 @@
+"""The console: one state, fed by the event stream, painted at most ten times a second."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from pdmuxd.tui.client.connection import Connection
+from pdmuxd.tui.client.rest import RestClient
+from pdmuxd.tui.client.stream import EventStream
+from pdmuxd.tui.client.target import Target
+from pdmuxd.tui.client.wire import Event
+from pdmuxd.tui.decisions.screen import DecisionsScreen
+from pdmuxd.tui.engine.screen import EngineScreen
+from pdmuxd.tui.guard.screen import GuardScreen
+from pdmuxd.tui.overview.screen import OverviewScreen
+from pdmuxd.tui.partitions.screen import PartitionsScreen
+from pdmuxd.tui.shell.help import Help
+from pdmuxd.tui.shell.screen import ConsoleScreen
+from pdmuxd.tui.shell.styles import theme_of
+from pdmuxd.tui.show.palette import DARK, LIGHT, MONO, PALETTES
+from pdmuxd.tui.show.status import TABS
+from pdmuxd.tui.state.console import ConsoleState
+from pdmuxd.tui.state.lag import INTERVAL_S, FramePacer
+from pdmuxd.tui.state.view import View
+from pdmuxd.tui.tenants.screen import TenantsScreen
+
+
+class ConsoleApp(App[None]):
+    """The shell of all screens. Keys open them, `paint` is called by a timer."""
+
+    TITLE = "pdmuxd top"
+    ENABLE_COMMAND_PALETTE = False
+    DEFAULT_MODE = "overview"
+    MODES: ClassVar[dict[str, Any]] = {
+        "overview": OverviewScreen,
+        "tenants": TenantsScreen,
+        "partitions": PartitionsScreen,
+        "guard": GuardScreen,
+        "decisions": DecisionsScreen,
+        "engine": EngineScreen,
+    }
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(tab.key, f"open('{tab.name}')", tab.label, show=False) for tab in TABS),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("t", "theme", "Theme"),
+        Binding("r", "retry", "Reconnect", show=False),
+        Binding("q", "quit", "Quit"),
+    ]
+    CSS = """
+    Screen { background: $background; color: $foreground; }
+    Footer { background: $background; }
+    """
+
+    def __init__(self, target: Target, *, is_light: bool = False) -> None:
+        super().__init__()
+        self.target = target
+        self.state = ConsoleState()
+        self.rest = RestClient(target)
+        self.stream = EventStream(
+            self.rest, target.clock, on_event=self._on_event, on_connection=self._on_connection
+        )
+        self.pacer = FramePacer()
+        self._painted: tuple[int, int, Screen[Any] | None] | None = None
+        for palette in PALETTES.values():
+            self.register_theme(theme_of(palette))
+        if self.no_color:
+            # The library's own filter leaves greys; with the terminal's colours it leaves none.
+            self.ansi_color = True
+        self.theme = (MONO if self.no_color else LIGHT if is_light else DARK).name
+
+    async def on_mount(self) -> None:
+        """Start to listen and to paint."""
+        self.run_worker(self.stream.run(), group="stream", exclusive=True)
+        self.set_interval(INTERVAL_S, self._tick)
+
+    async def on_unmount(self) -> None:
+        """Leave nothing open."""
+        await self.rest.close()
+
+    @property
+    def view(self) -> View:
+        """The state at this instant."""
+        now_s = self.target.clock.monotonic_s()
+        return View(
+            state=self.state,
+            now_s=now_s,
+            url=self.target.url,
+            console_version=self.target.console_version,
+            zone=self.target.clock.zone,
+            letters=PALETTES[self.theme].letters,
+            behind_s=self.state.delay.behind_s + self.pacer.late_s,
+            frames_dropped=self.pacer.dropped,
+        )
+
+    def paint(self) -> None:
+        """Show the present state on the screen in front."""
+        for screen in self.screen_stack:
+            if isinstance(screen, ConsoleScreen):
+                screen.paint(self.view)
+
+    def action_open(self, name: str) -> None:
+        """Bring a screen to the front."""
+        if name in self.MODES and self.screen.is_modal is False:
+            self.switch_mode(name)
+
+    def action_theme(self) -> None:
+        """Dark or light; without colour there is but one."""
+        if not self.no_color:
+            self.theme = (LIGHT if self.theme == DARK.name else DARK).name
+
+    def action_help(self) -> None:
+        """Explain the screen in front."""
+        if isinstance(self.screen, ConsoleScreen):
+            self.push_screen(Help(self.screen.NAME, self.screen.HELP_TEXT, self.screen.keys()))
+
+    def action_retry(self) -> None:
+        """Connect now."""
+        self.stream.retry()
+
+    def _on_event(self, event: Event) -> None:
+        self.state.apply(event, self.target.clock.monotonic_s())
+
+    def _on_connection(self, connection: Connection) -> None:
+        self.state.connected(connection)
+
+    def _tick(self) -> None:
+        """Paint if there is anything new; ages count by the second."""
+        now_s = self.target.clock.monotonic_s()
+        if not self.pacer.tick(self.target.clock.frame_s()):
+            return
+        shown = (self.state.revision, int(now_s), self.screen)
+        if shown != self._painted:
+            self._painted = shown
+            self.paint()

@@ -1,0 +1,1 @@
+"""The daemon as seen from here: REST calls, and the event stream with its reconnections."""

@@ -1,0 +1,34 @@
+"""Which daemon the console looks at, and with what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+
+import httpx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """Where the time comes from: seconds that only grow, and the time of day."""
+
+    monotonic_s: Callable[[], float] = time.monotonic
+    frame_s: Callable[[], float] = time.monotonic
+    """The same, for pacing frames: tests stop the one and let the other run."""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    zone: tzinfo | None = None
+    """None: this machine's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One daemon's admin address. `token` is called at every attempt to connect, as it may be rotated."""
+
+    url: str
+    token: Callable[[], str] = field(repr=False)
+    console_version: str = ""
+    clock: Clock = Clock()
+    transport: httpx.AsyncBaseTransport | None = None
+    """None: sockets."""

@@ -1,0 +1,1 @@
+"""Screen 5: the log of decisions, and requests by id."""

@@ -1,0 +1,29 @@
+"""Ask for a request's id."""
+
+from __future__ import annotations
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Input
+
+from pdmuxd.tui.shell.dialog import Dialog
+from pdmuxd.tui.shell.sheet import Sheet
+from pdmuxd.tui.show.lines import line
+from pdmuxd.tui.show.roles import Role
+
+
+class AskRequest(Dialog[str]):
+    """Answers what was typed."""
+
+    def compose(self) -> ComposeResult:
+        """One field."""
+        with Vertical(classes="box"):
+            yield Sheet(
+                [line(("A request's id", Role.TITLE), " (x-request-id of its answer, rid in the logs)")]
+            )
+            yield Input(placeholder="32 hexadecimal digits")
+
+    @on(Input.Submitted)
+    def _done(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip() or None)

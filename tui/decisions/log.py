@@ -1,0 +1,60 @@
+"""The log of decisions, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.shell.table import RowTable
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.decision_filter import DecisionFilter
+from pdmuxd.tui.show.decision_rows import COLUMNS, cells
+from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.lines import Cell, Line
+from pdmuxd.tui.state.answers import known
+from pdmuxd.tui.state.view import View
+
+
+class DecisionLog(RowTable[Decision]):
+    """Stays at the newest while the cursor is on the first row."""
+
+    COLUMNS = COLUMNS
+    EMPTY = "no decision fits"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = DecisionFilter()
+        self._paused: list[Decision] | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the log stands still."""
+        return self._paused is not None
+
+    def pause(self, view: View) -> None:
+        """Keep what is shown, or go on."""
+        self._paused = None if self._paused is not None else list(view.state.newest_decisions())
+        self.repaint()
+
+    def items(self, view: View) -> Sequence[Decision]:
+        """From the stream; a tenant's from the daemon, which knows when it had requests."""
+        if self.wanted.tenant:
+            answer = known(view.state.answers.decisions)
+            return self.wanted.of(answer.decisions if answer else ())
+        if self._paused is not None:
+            return self.wanted.of(self._paused)
+        return self.wanted.of(view.state.newest_decisions())
+
+    def cells(self, item: Decision, view: View) -> Sequence[Cell]:
+        """A decision."""
+        return cells(item, view.zone)
+
+    def key_of(self, item: Decision) -> str:
+        """Its number."""
+        return str(item.seq)
+
+    def title(self, view: View, width: int) -> Line:
+        """How many came, and what is filtered."""
+        said = str(self.wanted)
+        note = f"{formats.count(view.state.decisions_seen)} seen" + (f"; {said}" if said else "")
+        return heading(view, "Decisions, times in ms", width, ("PAUSED; " if self.is_paused else "") + note)

@@ -1,0 +1,108 @@
+"""The Decisions screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+from urllib.parse import quote
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+from textual.widgets import Input
+
+from pdmuxd.tui.client.answers import Decisions
+from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.client.wire import RequestLife
+from pdmuxd.tui.decisions.ask_request import AskRequest
+from pdmuxd.tui.decisions.detail import DecisionDetail
+from pdmuxd.tui.decisions.log import DecisionLog
+from pdmuxd.tui.shell.filter_box import FilterBox
+from pdmuxd.tui.shell.screen import ConsoleScreen
+from pdmuxd.tui.shell.timeline import Timeline
+from pdmuxd.tui.show.decision_filter import parse
+from pdmuxd.tui.state.view import View
+
+LIMIT = 500
+
+
+class DecisionsScreen(ConsoleScreen):
+    """The log over the words for one of its rows."""
+
+    NAME = "decisions"
+    POLL_S = 1.0
+    HELP_TEXT = """\
+Every decision of the engine, newest first. × is how many alike one row stands for: the daemon folds those of
+the same reason and split within 100 ms. Predicted, measured and slack are of a decode step in a split, of the
+batch in fused steps; slack is target minus worst case. f goes through the reasons; / filters by a part of a
+reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its id. Space holds the log."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f", "reason", "Next reason"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("i", "request", "Request by id"),
+        Binding("space", "pause", "Hold"),
+    ]
+
+    def body(self) -> Iterable[Widget]:
+        """Log, detail, filter."""
+        yield DecisionLog()
+        yield DecisionDetail()
+        yield FilterBox(placeholder="part of a reason, tenant:NAME")
+
+    def paint(self, view: View) -> None:
+        """The words follow the cursor."""
+        super().paint(view)
+        detail = self.query_one(DecisionDetail)
+        chosen = self.query_one(DecisionLog).chosen
+        if chosen is not detail.decision:
+            detail.decision = chosen
+            detail.repaint()
+
+    async def fetch(self) -> None:
+        """A tenant's decisions, while they are filtered by one."""
+        tenant = self.query_one(DecisionLog).wanted.tenant
+        if tenant:
+            params: dict[str, str | int] = {"tenant": tenant, "limit": LIMIT}
+            answer = await self.rest.get("/decisions", Decisions, params)
+            self.console.answers.decisions = answer
+            if isinstance(answer, Refusal):
+                self.notify(answer.detail, title="No decisions of a tenant", severity="warning", markup=False)
+
+    def action_reason(self) -> None:
+        """The next reason that has been seen."""
+        log = self.query_one(DecisionLog)
+        log.wanted = log.wanted.with_next_reason(one.reason for one in self.console.decisions)
+        log.repaint()
+
+    def action_filter(self) -> None:
+        """Type a filter."""
+        self.query_one(FilterBox).open()
+
+    def action_pause(self) -> None:
+        """Hold the log, or let it go on."""
+        self.query_one(DecisionLog).pause(self.view)
+
+    def action_request(self) -> None:
+        """Ask for an id."""
+        self.app.push_screen(AskRequest(), self._asked)
+
+    def _asked(self, request_id: str | None) -> None:
+        if request_id:
+            self.run_worker(self._show(request_id), group="request", exclusive=True)
+
+    async def _show(self, request_id: str) -> None:
+        answer = await self.rest.get(f"/requests/{quote(request_id, safe='')}", RequestLife)
+        if isinstance(answer, Refusal):
+            self.notify(answer.detail, title="No such request", severity="warning", markup=False)
+        else:
+            self.app.push_screen(Timeline(answer, self.zone))
+
+    @on(Input.Changed, "FilterBox")
+    def _wanted(self, event: Input.Changed) -> None:
+        log = self.query_one(DecisionLog)
+        log.wanted = parse(event.value)
+        log.repaint()
+
+    @on(Input.Submitted, "FilterBox")
+    def _submitted(self) -> None:
+        self._poll()

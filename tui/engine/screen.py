@@ -1,0 +1,68 @@
+"""The Engine screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from pdmuxd.tui.client.answers import Done, EngineLog
+from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.engine.actions import Actions
+from pdmuxd.tui.engine.facts import EngineFacts
+from pdmuxd.tui.engine.log_tail import LogTail
+from pdmuxd.tui.engine.type_name import TypeName
+from pdmuxd.tui.shell.screen import ConsoleScreen
+from pdmuxd.tui.show.actions import ACTIONS, Action, name_to_type
+
+LOG_LINES = 500
+
+
+class EngineScreen(ConsoleScreen):
+    """Actions by key."""
+
+    NAME = "engine"
+    POLL_S = 1.0
+    HELP_TEXT = """\
+Drain: new requests are answered 503, those in flight finish, the engine keeps running until it is resumed.
+Restart: a drain, then a new engine process. Start: an engine that is down is started now. Drain and restart
+ask for the name of the model to be typed, so that it is this engine and not another tunnel's. The
+log is what the engine process prints."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(action.key, f"engine('{action.name}')", action.name.capitalize()) for action in ACTIONS
+    ]
+
+    def body(self) -> Iterable[Widget]:
+        """Facts, actions, log."""
+        yield EngineFacts()
+        yield Actions()
+        yield LogTail()
+
+    async def fetch(self) -> None:
+        """The log."""
+        self.console.answers.log = await self.rest.get("/engine/log", EngineLog, {"lines": LOG_LINES})
+
+    def action_engine(self, name: str) -> None:
+        """Do it, or ask for the name first."""
+        action = next(one for one in ACTIONS if one.name == name)
+        if self.why_no_change() is not None:
+            return
+        if action.is_dangerous:
+            dialog = TypeName(action, name_to_type(self.console.engine))
+            self.app.push_screen(dialog, lambda typed: self._begin(action) if typed else None)
+        else:
+            self._begin(action)
+
+    def _begin(self, action: Action) -> None:
+        self.run_worker(self._do(action), group="action")
+
+    async def _do(self, action: Action) -> None:
+        answer = await self.rest.call("POST", f"/engine/{action.name}", Done, body={})
+        if isinstance(answer, Refusal):
+            said = "this daemon has no such action" if answer.is_missing_route else answer.detail
+            self.notify(said, title=f"Not done: {action.name}", severity="error", markup=False)
+        else:
+            self.notify(answer.text or answer.state, title=f"Done: {action.name}", markup=False)
+        self._poll()

@@ -1,0 +1,45 @@
+"""A dangerous action: it is done only when the engine's name has been typed."""
+
+from __future__ import annotations
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Input
+
+from pdmuxd.tui.shell.dialog import Dialog
+from pdmuxd.tui.shell.sheet import Sheet
+from pdmuxd.tui.show.actions import Action
+from pdmuxd.tui.show.lines import line, wrap
+from pdmuxd.tui.show.roles import Role
+
+WIDTH = 70
+
+
+class TypeName(Dialog[bool]):
+    """Answers True when the name was typed as it is."""
+
+    def __init__(self, action: Action, name: str) -> None:
+        super().__init__()
+        self._action = action
+        self._name_wanted = name
+
+    def compose(self) -> ComposeResult:
+        """What will happen, and the field."""
+        with Vertical(classes="box"):
+            title = line((f"{self._action.name.capitalize()} the engine?", Role.TITLE))
+            yield Sheet([title, *wrap(f"This will {self._action.does}.", WIDTH)])
+            yield Sheet(
+                [line("Type ", (self._name_wanted, Role.STRONG), " and Enter to do it, Escape to leave it.")]
+            )
+            yield Input()
+            yield Sheet(id="said")
+
+    @on(Input.Submitted)
+    def _done(self, event: Input.Submitted) -> None:
+        if event.value.strip() == self._name_wanted:
+            self.dismiss(True)
+        else:
+            self.query_one("#said", Sheet).show(
+                [line(("! that is not the name; nothing was done", Role.BAD))]
+            )

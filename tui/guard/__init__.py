@@ -1,0 +1,1 @@
+"""Screen 4: the contention guard, and how far the predictors are off."""

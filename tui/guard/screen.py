@@ -1,0 +1,38 @@
+"""The Guard screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from textual.widget import Widget
+
+from pdmuxd.tui.client.answers import Drift, Guard
+from pdmuxd.tui.guard.changes import Changes
+from pdmuxd.tui.guard.drift import DriftTable
+from pdmuxd.tui.guard.heat_map import HeatMap
+from pdmuxd.tui.shell.screen import ConsoleScreen
+
+
+class GuardScreen(ConsoleScreen):
+    """Whatever of it the daemon does not serve says so."""
+
+    NAME = "guard"
+    HELP_TEXT = """\
+The contention guard is the worst slowdown of decode beside a prefill, by cell: prefill tokens across, decode
+batch down, one decode partition at a time (left, right). 1.00 is no slowdown; in brackets the default, where
+nothing was measured; ↑ was raised by what was seen. Below: the cells that changed last, and predicted against
+measured times of the last ten minutes: a median ratio of 1 is a good predictor, ! is off by more than 15%."""
+
+    def body(self) -> Iterable[Widget]:
+        """Map, changes, drift."""
+        yield HeatMap()
+        yield Changes()
+        yield DriftTable()
+
+    async def fetch(self) -> None:
+        """Both are small."""
+        answers = self.console.answers
+        answers.guard, answers.drift = await asyncio.gather(
+            self.rest.get("/guard", Guard), self.rest.get("/drift", Drift)
+        )

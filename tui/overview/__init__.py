@@ -1,0 +1,1 @@
+"""Screen 1: are targets met, where do the SMs go, and why."""

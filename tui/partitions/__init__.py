@@ -1,0 +1,1 @@
+"""Screen 3: the partition groups, and what another TBT target would make of them."""

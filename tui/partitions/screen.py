@@ -1,0 +1,56 @@
+"""The Partitions screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from textual import on
+from textual.widget import Widget
+
+from pdmuxd.tui.client.answers import Partitions, WhatIf
+from pdmuxd.tui.partitions.groups import Groups
+from pdmuxd.tui.partitions.target import Target
+from pdmuxd.tui.shell.screen import ConsoleScreen
+
+SETTLE_S = 0.15
+"""A slider that is still moving is not asked about at every step."""
+
+
+class PartitionsScreen(ConsoleScreen):
+    """The slider has the focus."""
+
+    NAME = "partitions"
+    POLL_S = 1.0
+    HELP_TEXT = """\
+Groups: the pairs of partitions that the device gave; ▶ is in force. Time, decisions and tokens in each since
+the engine's start. Fused: one batch on all SMs. The slider asks the live predictors what the split would be
+for another TBT target at the present load, and changes nothing: a worst case is the predicted solo step times
+the contention guard; + meets the target, ! does not, ▶ would be chosen. To set a target: Tenants (2)."""
+
+    def body(self) -> Iterable[Widget]:
+        """What is, and what would be."""
+        yield Groups()
+        yield Target()
+
+    async def fetch(self) -> None:
+        """The groups, and the load has changed since the slider was last asked about."""
+        target = self.query_one(Target)
+        if target.tbt_ms is None:
+            stats = self.console.stats
+            target.begin(stats.strictest_tbt.tbt_ms if stats and stats.strictest_tbt else None)
+        answers = self.console.answers
+        answers.partitions, answers.what_if = await asyncio.gather(
+            self.rest.get("/partitions", Partitions),
+            self.rest.call("POST", "/what-if", WhatIf, body={"tbt_ms": target.tbt_ms}),
+        )
+
+    @on(Target.Moved)
+    def _ask(self, event: Target.Moved) -> None:
+        self.run_worker(self._predict(event.tbt_ms), group="what-if", exclusive=True)
+
+    async def _predict(self, tbt_ms: float) -> None:
+        await asyncio.sleep(SETTLE_S)
+        answer = await self.rest.call("POST", "/what-if", WhatIf, body={"tbt_ms": tbt_ms})
+        self.console.answers.what_if = answer
+        self.console.revision += 1

@@ -1,0 +1,1 @@
+"""What all screens share: tabs, status line, banner, and the widgets that paint lines."""

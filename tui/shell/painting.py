@@ -1,0 +1,74 @@
+"""A widget that paints lines which a pure function made, and refreshes only the lines that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from pdmuxd.tui.shell.styles import style_of
+from pdmuxd.tui.show.lines import Line, filled
+from pdmuxd.tui.state.view import View
+
+
+class Painting(Widget):
+    """Subclasses say what `draw` is; a screen hands each frame to `paint`."""
+
+    DEFAULT_CSS = """
+    Painting { height: 1fr; width: 1fr; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - the library's name
+        super().__init__(id=id)
+        self._view: View | None = None
+        self._lines: list[Line] = []
+
+    def draw(self, view: View, width: int, height: int) -> Sequence[Line]:
+        """The lines for this size; too many are cut off."""
+        raise NotImplementedError
+
+    def paint(self, view: View) -> None:
+        """Show a frame."""
+        self._view = view
+        self.repaint()
+
+    def repaint(self) -> None:
+        """Draw the last frame again, since the size or something of our own changed."""
+        width, height = self.size
+        if self._view is None or not width or not height:
+            return
+        lines = filled(self.draw(self._view, width, height), width, height)
+        changed = [y for y, (old, new) in enumerate(zip(self._lines, lines, strict=False)) if old != new]
+        is_resized = len(self._lines) != len(lines)
+        self._lines = lines
+        if is_resized:
+            self.refresh()
+        elif changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def on_resize(self) -> None:
+        """The same frame in another size."""
+        self._lines = []
+        self.repaint()
+
+    def notify_style_update(self) -> None:
+        """Another theme."""
+        super().notify_style_update()
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The library's call: one line as styled segments."""
+        if y >= len(self._lines):
+            return Strip.blank(self.size.width, self._ground())
+        ground = self._ground()
+        name = self.app.theme
+        return Strip(
+            [Segment(text, ground + style_of(name, role)) for text, role in self._lines[y]], self.size.width
+        )
+
+    def _ground(self) -> Style:
+        return self.rich_style

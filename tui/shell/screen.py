@@ -1,0 +1,133 @@
+"""What every screen is: tabs, status, banner, its own body, and the keys it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import tzinfo
+from typing import ClassVar, Protocol, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer
+
+from pdmuxd.tui.client.rest import RestClient
+from pdmuxd.tui.client.target import Target
+from pdmuxd.tui.shell.banner import Banner
+from pdmuxd.tui.shell.painting import Painting
+from pdmuxd.tui.shell.status_line import StatusLine
+from pdmuxd.tui.shell.table import RowTable
+from pdmuxd.tui.shell.tabs import Tabs
+from pdmuxd.tui.state.console import ConsoleState
+from pdmuxd.tui.state.view import View, why_no_change
+
+NARROW, WIDE = "-narrow", "-wide"
+SHORT, TALL = "-short", "-tall"
+WIDE_COLUMNS = 120
+TALL_ROWS = 40
+
+
+class ConsoleLike(Protocol):
+    """What screens need of the application."""
+
+    state: ConsoleState
+    rest: RestClient
+    target: Target
+    view: View
+
+
+class ConsoleScreen(Screen[None]):
+    """Subclasses have a NAME, a body and HELP."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, NARROW), (WIDE_COLUMNS, WIDE)]  # noqa: RUF012 - the library declares it so
+    VERTICAL_BREAKPOINTS = [(0, SHORT), (TALL_ROWS, TALL)]  # noqa: RUF012
+    NAME: ClassVar[str] = ""
+    POLL_S: ClassVar[float] = 2.0
+    HELP_TEXT: ClassVar[str] = ""
+    DEFAULT_CSS = """
+    ConsoleScreen > #body { height: 1fr; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_fetching = False
+
+    def compose(self) -> ComposeResult:
+        """The frame around the body."""
+        yield Tabs(self.NAME)
+        yield StatusLine()
+        yield Banner()
+        with Vertical(id="body"):
+            yield from self.body()
+        yield Footer(show_command_palette=False, compact=True)
+
+    def body(self) -> Iterable[Widget]:
+        """The screen's own widgets."""
+        raise NotImplementedError
+
+    def paint(self, view: View) -> None:
+        """Show a frame."""
+        for painting in self.query(Painting):
+            painting.paint(view)
+
+    def keys(self) -> list[tuple[str, str]]:
+        """Every key of ours that does something here, with what it does."""
+        tables = [binding for _ in list(self.query(RowTable))[:1] for binding in RowTable.BINDINGS]
+        seen: dict[str, str] = {}
+        for binding in (*vars(type(self)).get("BINDINGS", ()), *tables, *type(self.app).BINDINGS):
+            if isinstance(binding, Binding) and binding.description:
+                seen.setdefault(binding.key_display or binding.key.replace(",", " "), binding.description)
+        return list(seen.items())
+
+    async def fetch(self) -> None:
+        """Ask the read routes for what events do not carry; called while the screen is in front."""
+
+    def on_mount(self) -> None:
+        """Ask regularly."""
+        self.set_interval(self.POLL_S, self._poll)
+
+    def on_screen_resume(self) -> None:
+        """Ask at once."""
+        self._poll()
+
+    @property
+    def console(self) -> ConsoleState:
+        """What the console knows."""
+        return cast("ConsoleLike", self.app).state
+
+    @property
+    def rest(self) -> RestClient:
+        """Calls to the daemon."""
+        return cast("ConsoleLike", self.app).rest
+
+    @property
+    def view(self) -> View:
+        """The state at this instant."""
+        return cast("ConsoleLike", self.app).view
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """Whose time of day is shown."""
+        return cast("ConsoleLike", self.app).target.clock.zone
+
+    def why_no_change(self) -> str | None:
+        """Why nothing can be changed now; said to the user too."""
+        why = why_no_change(self.console)
+        if why is not None:
+            self.notify(why, title="No change was made", severity="warning", markup=False)
+        return why
+
+    def _poll(self) -> None:
+        # A slow answer is waited for, not asked for again: over a slow tunnel it would never come.
+        if self.is_current and not self._is_fetching and self.console.connection.link == "live":
+            self._is_fetching = True
+            self.run_worker(self._fetch(), group="fetch")
+
+    async def _fetch(self) -> None:
+        try:
+            await self.fetch()
+        finally:
+            self._is_fetching = False
+            self.console.revision += 1

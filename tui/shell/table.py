@@ -1,0 +1,145 @@
+"""A table with a cursor that stays on its row while rows come, go and change places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from pdmuxd.tui.shell.painting import Painting
+from pdmuxd.tui.show.lines import Cell, Column, Line, row
+from pdmuxd.tui.show.table import Order, head, marked, moved, scrolled
+from pdmuxd.tui.state.view import View
+
+T = TypeVar("T")
+
+
+class RowTable(Painting, Generic[T], can_focus=True):
+    """Subclasses say which items there are and what a row of one is; only visible rows are made."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "A page up", show=False),
+        Binding("pagedown", "page(1)", "A page down", show=False),
+        Binding("home,g", "move(-1000000)", "First", show=False),
+        Binding("end,G", "move(1000000)", "Last", show=False),
+        Binding("enter", "open", "Open"),
+    ]
+    COLUMNS: ClassVar[Sequence[Column]] = ()
+    EMPTY: ClassVar[str] = "none"
+
+    @dataclass
+    class Opened(Message):
+        """Enter, or a click on the row under the cursor."""
+
+        table: RowTable[Any]
+        item: Any
+
+        @property
+        def control(self) -> RowTable[Any]:
+            """For `@on` with a selector."""
+            return self.table
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - the library's name
+        super().__init__(id=id)
+        self.order = Order()
+        self._items: Sequence[T] = ()
+        self._chosen: str | None = None
+        self._top = 0
+
+    def items(self, view: View) -> Sequence[T]:
+        """All rows' items, in `self.order`."""
+        raise NotImplementedError
+
+    def cells(self, item: T, view: View) -> Sequence[Cell]:
+        """One row, by COLUMNS."""
+        raise NotImplementedError
+
+    def key_of(self, item: T) -> str:
+        """What the cursor holds on to."""
+        raise NotImplementedError
+
+    def title(self, view: View, width: int) -> Line:
+        """The line above the headings."""
+        raise NotImplementedError
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """The title, the headings, the visible rows."""
+        self._items = self.items(view)
+        cursor = self._cursor()
+        room = max(0, height - 2)
+        self._top = scrolled(self._top, cursor, len(self._items), room)
+        lines = [self.title(view, width), head(self.COLUMNS, width, self.order)]
+        if not self._items:
+            return [*lines, row([Cell(self.EMPTY)], [Column("", 0)], width)]
+        for number, item in enumerate(self._items[self._top : self._top + room], self._top):
+            one = row(self.cells(item, view), self.COLUMNS, width)
+            lines.append(marked(one) if number == cursor and self.has_focus else one)
+        return lines
+
+    @property
+    def chosen(self) -> T | None:
+        """The item under the cursor."""
+        cursor = self._cursor()
+        return self._items[cursor] if 0 <= cursor < len(self._items) else None
+
+    def action_move(self, step: int) -> None:
+        """Move the cursor."""
+        self._move_to(moved(self._cursor(), step, len(self._items)))
+
+    def action_page(self, pages: int) -> None:
+        """Move by what is visible."""
+        self.action_move(pages * max(1, self.size.height - 2))
+
+    def action_open(self) -> None:
+        """Open the row under the cursor."""
+        if self.chosen is not None:
+            self.post_message(self.Opened(self, self.chosen))
+
+    def action_sort(self) -> None:
+        """Another column, or the other way round."""
+        self.order = self.order.next(self.COLUMNS)
+        self.repaint()
+
+    def on_click(self, event: events.Click) -> None:
+        """The first click puts the cursor on a row, the second opens it."""
+        wanted = self._top + event.y - 2
+        if event.y < 2 or not 0 <= wanted < len(self._items):
+            return
+        if self.has_focus and wanted == self._cursor():
+            self.action_open()
+        self._move_to(wanted)
+
+    def on_mouse_scroll_down(self) -> None:
+        """As the arrow does."""
+        self.action_move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """As the arrow does."""
+        self.action_move(-1)
+
+    def on_focus(self) -> None:
+        """Show the cursor."""
+        self.repaint()
+
+    def on_blur(self) -> None:
+        """Hide it."""
+        self.repaint()
+
+    def _cursor(self) -> int:
+        """Where the chosen item is now; the first row if it has gone, or nothing was chosen."""
+        if self._chosen is not None:
+            for number, item in enumerate(self._items):
+                if self.key_of(item) == self._chosen:
+                    return number
+        return 0 if self._items else -1
+
+    def _move_to(self, cursor: int) -> None:
+        # The first row is not held on to, so that a log stays at its newest.
+        self._chosen = self.key_of(self._items[cursor]) if cursor > 0 else None
+        self.repaint()

@@ -1,0 +1,28 @@
+"""One request's life, over the screen that asked for it."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+
+from pdmuxd.tui.client.wire import RequestLife
+from pdmuxd.tui.shell.dialog import Dialog
+from pdmuxd.tui.shell.sheet import Sheet
+from pdmuxd.tui.show.requests import timeline
+
+WIDTH = 72
+
+
+class Timeline(Dialog[None]):
+    """Closed by Escape."""
+
+    def __init__(self, life: RequestLife, zone: tzinfo | None) -> None:
+        super().__init__()
+        self._lines = timeline(life, WIDTH, zone)
+
+    def compose(self) -> ComposeResult:
+        """Lines alone."""
+        with VerticalScroll(classes="box"):
+            yield Sheet(self._lines)

@@ -1,0 +1,49 @@
+"""Which decisions of the log are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.show.reasons import WORDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionFilter:
+    """`reason` is a part of a reason's name; who was in the engine only the daemon knows."""
+
+    reason: str = ""
+    tenant: str = ""
+
+    def keeps(self, one: Decision) -> bool:
+        """Whether the reason fits."""
+        return self.reason in one.reason
+
+    def of(self, decisions: Iterable[Decision]) -> list[Decision]:
+        """Those that fit, in the order given."""
+        return [one for one in decisions if self.keeps(one)] if self.reason else list(decisions)
+
+    def with_next_reason(self, seen: Iterable[str]) -> DecisionFilter:
+        """The next of the reasons that are seen or known, then none."""
+        names = [""] + [reason for reason in WORDS if reason in set(seen)]
+        at = names.index(self.reason) if self.reason in names else -1
+        return replace(self, reason=names[(at + 1) % len(names)])
+
+    def __str__(self) -> str:
+        parts = [
+            f"reason {self.reason}" if self.reason else "",
+            f"tenant {self.tenant}" if self.tenant else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+def parse(text: str) -> DecisionFilter:
+    """`tbt_inf tenant:chat`: words are parts of a reason, `tenant:` names a tenant."""
+    reason, tenant = "", ""
+    for word in text.lower().split():
+        if word.startswith("tenant:"):
+            tenant = word.removeprefix("tenant:")
+        else:
+            reason = word.removeprefix("reason:")
+    return DecisionFilter(reason=reason, tenant=tenant)

@@ -1,0 +1,38 @@
+"""One decision in words."""
+
+from __future__ import annotations
+
+from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.lines import Line, line, wrap
+from pdmuxd.tui.show.reasons import BAD_REASONS, Why, in_words, numbers
+from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.state.view import View
+
+
+def decision_text(one: Decision | None, view: View, width: int) -> list[Line]:
+    """Which, why, the numbers, the batches."""
+    if one is None:
+        return [heading(view, "Why", width)]
+    why = Why(
+        reason=one.reason,
+        mode=one.mode,
+        predicted_ms=one.predicted_ms,
+        guard_ratio=one.guard_ratio,
+        slack_ms=one.slack_ms,
+    )
+    role = Role.BAD if one.reason in BAD_REASONS else Role.STRONG
+    return [
+        heading(view, f"Why decision {one.seq}", width, f"{one.count} alike within 100 ms"),
+        *wrap(f"{in_words(one.reason)} ({one.reason})", width, role)[:1],
+        line(numbers(why) or "nothing was predicted"),
+        line(
+            (
+                f"decode {one.decode_bs} requests, {formats.count(one.decode_reused_tokens)} tokens context, "
+                f"{one.decode_steps} steps; prefill {formats.count(one.prefill_new_tokens)} new tokens, "
+                f"{one.prefill_layers} layers",
+                Role.DIM,
+            )
+        ),
+    ]

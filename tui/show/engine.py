@@ -1,0 +1,86 @@
+"""The Engine screen: facts, actions, the end of the log."""
+
+from __future__ import annotations
+
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.actions import ACTIONS
+from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.lines import Line, line
+from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.state.answers import known, why_unknown
+from pdmuxd.tui.state.view import View, why_no_change
+
+LEVELS = (("error", Role.BAD), ("critical", Role.BAD), ("warn", Role.WARN))
+
+
+def facts(view: View, width: int, height: int) -> list[Line]:
+    """State, process, what it serves."""
+    engine = view.state.engine
+    head = heading(view, "Engine", width)
+    if engine is None:
+        return [head, line(("none has said hello yet", Role.DIM))]
+    role = Role.GOOD if engine.state == "serving" else Role.WARN
+    reason = f": {formats.printable(engine.reason)}" if engine.reason else ""
+    held = " (held by an operator)" if engine.held else ""
+    return [
+        head,
+        line(
+            (f"{engine.state}{held}", role),
+            (f" since {formats.clock(engine.since, view.zone)}", Role.DIM),
+            (reason, role),
+        ),
+        line(
+            ("model ", Role.DIM),
+            formats.printable(engine.model or formats.NONE),
+            ("  on ", Role.DIM),
+            formats.printable(f"{engine.device or formats.NONE}, {formats.count(engine.total_sms)} SMs"),
+            ("  profile ", Role.DIM),
+            formats.printable(engine.profile or formats.NONE),
+        ),
+        line(
+            (f"{engine.kind or 'engine'} ", Role.DIM),
+            f"{engine.engine_version or formats.NONE}, pid {engine.pid or formats.NONE}, "
+            f"{engine.restarts} restarts",
+            ("  settings ", Role.DIM),
+            f"{engine.acked_version} in force of {engine.wanted_version} wanted",
+        ),
+    ]
+
+
+def actions(view: View, width: int, height: int) -> list[Line]:
+    """A line each; why they are disabled, if they are."""
+    why = why_no_change(view.state)
+    head = heading(view, "Actions", width, f"disabled: {why}" if why else "")
+    role = Role.DIM if why else Role.KEY
+    return [
+        head,
+        *(
+            line(
+                (f"{action.key}  {action.name:<8}", role),
+                (action.does, Role.DIM if why else Role.PLAIN),
+                (" (asks for the name)" if action.is_dangerous else "", Role.DIM),
+            )
+            for action in ACTIONS
+        ),
+    ]
+
+
+def log(view: View, back: int, width: int, height: int) -> list[Line]:
+    """The last lines, `back` of them scrolled away."""
+    answer = view.state.answers.log
+    why, found = why_unknown(answer), known(answer)
+    if why is not None or found is None:
+        return [heading(view, "Engine log", width), line((why or "", Role.DIM))]
+    room = max(1, height - 1)
+    end = max(min(room, len(found.lines)), len(found.lines) - back)
+    note = (
+        f"{len(found.lines) - end} lines below" if end < len(found.lines) else formats.printable(found.path)
+    )
+    shown = found.lines[max(0, end - room) : end]
+    return [heading(view, "Engine log", width, note), *(_log_line(text) for text in shown)]
+
+
+def _log_line(text: str) -> Line:
+    lowered = text.lower()
+    role = next((role for word, role in LEVELS if word in lowered), Role.PLAIN)
+    return line((formats.printable(text), role))

@@ -1,0 +1,16 @@
+"""The first line of a panel, which says how old its figures are when they are stale."""
+
+from __future__ import annotations
+
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.lines import Line, title
+from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.state.view import View
+
+
+def heading(view: View, text: str, width: int, note: str = "") -> Line:
+    """A title with its rule; staleness takes the place of the note."""
+    stale_s = view.stale_s
+    if stale_s is not None:
+        return title(text, width, f"STALE {formats.duration(stale_s)}", Role.WARN)
+    return title(text, width, note)

@@ -1,0 +1,53 @@
+"""What each split would do for a TBT target, worst case against target."""
+
+from __future__ import annotations
+
+from pdmuxd.tui.client.answers import WhatIf, WhatIfGroup
+from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
+from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.show.tenants.edit import what_if_text
+
+COLUMNS = (
+    Column("", 2),
+    Column("split", 13),
+    Column("worst case", 10, "right"),
+    Column("slack", 6, "right"),
+    Column("prefill/s", 9, "right"),
+)
+TABLE_WIDTH = sum(column.width for column in COLUMNS) + len(COLUMNS)
+
+
+def what_if(answer: WhatIf | Refusal | None, width: int) -> list[Line]:
+    """The verdict, then a line per split: `+` meets the target, `!` does not, `▶` would be chosen."""
+    lines = what_if_text(answer, width)
+    if not isinstance(answer, WhatIf):
+        return lines
+    worst_ms = max([one.worst_ms for one in answer.groups] + [answer.tbt_ms])
+    heads = row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, TABLE_WIDTH)
+    note = line((f"{'0':<4}worst case of a decode step, │ is the target", Role.DIM))
+    return [*lines, (), heads + note, *(_group(one, answer, worst_ms, width) for one in answer.groups)]
+
+
+def _group(one: WhatIfGroup, answer: WhatIf, worst_ms: float, width: int) -> Line:
+    role = Role.GOOD if one.meets else Role.BAD
+    is_chosen = one.group == answer.chosen_group
+    cells = [
+        Cell("▶" if is_chosen else "+" if one.meets else "!", role),
+        Cell(f"P {one.prefill_sms} | D {one.decode_sms}", Role.STRONG if is_chosen else Role.PLAIN),
+        Cell(f"{formats.ms(one.worst_ms)} ms", role),
+        Cell(formats.ms(one.slack_ms)),
+        Cell(formats.count(one.prefill_tokens_per_s)),
+    ]
+    room = width - TABLE_WIDTH
+    if room < 8:
+        return row(cells, COLUMNS, TABLE_WIDTH)
+    bar = ["█" if cell < round(room * one.worst_ms / worst_ms) else " " for cell in range(room)]
+    target = min(room - 1, round(room * answer.tbt_ms / worst_ms))
+    return (
+        *row(cells, COLUMNS, TABLE_WIDTH),
+        ("".join(bar[:target]), role),
+        ("│", Role.STRONG),
+        ("".join(bar[target + 1 :]), role),
+    )

@@ -1,0 +1,75 @@
+"""The reason of a decision in words, with the numbers behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdmuxd.tui.show import formats
+
+WORDS = {
+    "nothing_to_do": "nothing to do: no request prefills or decodes",
+    "wait_for_prefill": "waits for the prefill in flight, since nothing decodes",
+    "prefill_alone": "prefill has all SMs, since nothing decodes",
+    "decode_alone": "decode has all SMs, since nothing waits to prefill",
+    "fixed_split": "the fixed split that the policy was given",
+    "decode_bs_rule": "the split follows the decode batch size alone",
+    "token_budget": "one batch on all SMs, up to the policy's token budget",
+    "best_fit": "the fewest decode SMs whose worst case meets the strictest TBT target",
+    "fused_fits": "one batch on all SMs is predicted to meet the TBT target",
+    "highest_throughput": "the split of highest predicted throughput that meets the TBT target",
+    "prefill_first": "prefill goes before any decode",
+    "hold_for_batch": "short prompts are held for a moment, to be prefilled together",
+    "predictions_wrong": "predictions have been wrong of late, so a fixed plan takes over",
+    "tbt_infeasible": "no split meets the strictest TBT target; decode gets all it can",
+    "switch_when_drained": "the split changes as soon as the work in flight is done",
+    "preempt_when_drained": "a prefill is set aside as soon as its layers in flight are done",
+    "preempted_for_shorter": "a shorter prompt overtook a longer one that can wait",
+    "resumed": "the prefill that was set aside goes on",
+}
+BAD_REASONS = frozenset({"tbt_infeasible", "predictions_wrong"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """What a decision's sentence is made of; None where the policy did not predict."""
+
+    reason: str | None
+    mode: str | None = None
+    prefill_sms: int = 0
+    decode_sms: int = 0
+    predicted_ms: float | None = None
+    guard_ratio: float | None = None
+    slack_ms: float | None = None
+    tenant: str | None = None
+    tbt_ms: float | None = None
+
+
+def in_words(reason: str | None) -> str:
+    """One sentence, also for a reason that is newer than this console."""
+    return "nothing decided yet" if reason is None else WORDS.get(reason, reason.replace("_", " "))
+
+
+def split_text(mode: str | None, prefill_sms: int, decode_sms: int) -> str:
+    """Who has which SMs: `P 84 | D 48`."""
+    if mode == "fused":
+        return "fused, all SMs"
+    if mode == "idle":
+        return "idle"
+    return f"P {prefill_sms} | D {decode_sms}"
+
+
+def numbers(why: Why) -> str:
+    """`31 ms predicted x 1.20 guard = 37 ms, target 40 ms (chat), slack 2.8 ms`, as far as known."""
+    parts = []
+    if why.predicted_ms is not None:
+        text = f"{formats.ms(why.predicted_ms)} ms predicted"
+        if why.guard_ratio is not None and why.mode == "split":
+            worst = formats.ms(why.predicted_ms * why.guard_ratio)
+            text += f" × {why.guard_ratio:.2f} guard = {worst} ms at worst"
+        parts.append(text)
+    if why.tbt_ms is not None:
+        whose = f" ({why.tenant})" if why.tenant else ""
+        parts.append(f"target {formats.ms(why.tbt_ms)} ms{whose}")
+    if why.slack_ms is not None:
+        parts.append(f"slack {formats.ms(why.slack_ms)} ms")
+    return ", ".join(parts)

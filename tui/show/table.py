@@ -1,0 +1,55 @@
+"""Tables with a cursor: what is visible of them, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pdmuxd.tui.show.lines import Cell, Column, Line, row
+from pdmuxd.tui.show.roles import Role
+
+DOWN, UP = "▼", "▲"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What rows are sorted by; an empty key is the order in which they come."""
+
+    key: str = ""
+    descending: bool = True
+
+    def next(self, columns: Sequence[Column]) -> Order:
+        """The order after this one: each column both ways, then none."""
+        keys = ["", *(column.key for column in columns if column.key)]
+        if self.key and self.descending:
+            return Order(key=self.key, descending=False)
+        at = keys.index(self.key) if self.key in keys else 0
+        return Order(key=keys[(at + 1) % len(keys)])
+
+
+def head(columns: Sequence[Column], width: int, order: Order) -> Line:
+    """The headings, the one that is sorted by marked."""
+    cells = []
+    for column in columns:
+        is_sorted = bool(column.key) and column.key == order.key
+        mark = (DOWN if order.descending else UP) if is_sorted else ""
+        cells.append(Cell(mark + column.heading, Role.TITLE if is_sorted else Role.DIM))
+    return row(cells, columns, width)
+
+
+def marked(one: Line) -> Line:
+    """The row under the cursor: one paint for all of it, so that it is found without colour too."""
+    return tuple((text, Role.CURSOR) for text, _ in one)
+
+
+def scrolled(top: int, cursor: int, count: int, room: int) -> int:
+    """The first row to show so that the cursor is visible and no room is wasted."""
+    if room <= 0:
+        return 0
+    top = min(max(top, cursor - room + 1), cursor) if cursor >= 0 else top
+    return max(0, min(top, count - room))
+
+
+def moved(cursor: int, step: int, count: int) -> int:
+    """The cursor after a step, within the rows; -1 without any."""
+    return max(0, min(count - 1, cursor + step)) if count else -1

@@ -1,0 +1,1 @@
+"""The Tenants screen and one tenant's."""

@@ -1,0 +1,117 @@
+"""An edit of targets: what was typed, what it changes, what the predictors say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pdmuxd.tui.client.answers import Slo, WhatIf
+from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.lines import Line, line, wrap
+from pdmuxd.tui.show.roles import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One target, by its name in the REST interface, with what is allowed."""
+
+    name: str
+    label: str
+    least: float
+    most: float
+
+    @property
+    def allowed(self) -> str:
+        """For people."""
+        return f"{formats.plain(self.least)} to {formats.plain(self.most)}"
+
+
+FIELDS = (
+    Field(name="ttft_fixed_ms", label="TTFT, fixed part, ms", least=1, most=600_000),
+    Field(name="ttft_per_1k_new_tokens_ms", label="TTFT, per 1,000 new tokens, ms", least=0, most=600_000),
+    Field(name="tbt_ms", label="TBT, ms", least=1, most=10_000),
+    Field(name="attainment_ratio", label="share that must meet it", least=0.5, most=0.9999),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What was typed: values by field, and what is wrong with the others."""
+
+    values: Mapping[str, float]
+    errors: tuple[str, ...] = ()
+
+    def changes(self, before: Slo) -> list[tuple[Field, float, float]]:
+        """(field, before, after) for what differs."""
+        found = []
+        for field in FIELDS:
+            old = float(getattr(before, field.name))
+            new = self.values.get(field.name, old)
+            if new != old:
+                found.append((field, old, new))
+        return found
+
+
+def draft(typed: Mapping[str, str]) -> Draft:
+    """Read what was typed."""
+    values, errors = {}, []
+    for field in FIELDS:
+        value = formats.number(typed[field.name])
+        if value is None or not field.least <= value <= field.most:
+            errors.append(f"{field.label} is {typed[field.name]!r}; allowed are {field.allowed}")
+        else:
+            values[field.name] = value
+    return Draft(values=values, errors=tuple(errors))
+
+
+def changes_text(changes: list[tuple[Field, float, float]]) -> list[Line]:
+    """Before and after, a line each."""
+    return [
+        line(
+            (f"{field.label:<34}", Role.DIM),
+            f"{formats.plain(old):>9}  →  ",
+            (f"{formats.plain(new):>9}", Role.STRONG),
+        )
+        for field, old, new in changes
+    ]
+
+
+def what_if_text(answer: WhatIf | Refusal | None, width: int, now: WhatIf | None = None) -> list[Line]:
+    """Feasible or not, which split, and what it costs prefill against what holds now."""
+    if answer is None:
+        return [line(("asking the live predictors ...", Role.DIM))]
+    if isinstance(answer, Refusal):
+        said = "this daemon predicts nothing" if answer.is_missing_route else answer.detail
+        return wrap(f"no prediction: {said}", width, Role.WARN)
+    mark, role = ("+ ", Role.GOOD) if answer.feasible else ("! ", Role.BAD)
+    lines = wrap(mark + formats.printable(answer.text or answer.reason or ""), width, role)
+    speed = answer.prefill_tokens_per_s
+    if speed is not None:
+        text = f"prefill {formats.count(speed)} tokens/s"
+        if now is not None and now.prefill_tokens_per_s:
+            change = speed / now.prefill_tokens_per_s - 1.0
+            text += f", {change:+.0%} against {formats.plain(now.tbt_ms)} ms"
+        lines.append(line(text))
+    if answer.lowest_feasible_tbt_ms is not None:
+        lines.append(line(f"the lowest feasible target is {formats.ms(answer.lowest_feasible_tbt_ms)} ms"))
+    load = answer.assumed
+    lines += wrap(
+        f"for {load.decode_bs} decoding with {formats.count(load.decode_context_tokens)} tokens each, "
+        f"beside a prefill of {formats.count(load.prefill_new_tokens)} ({load.source} load)",
+        width,
+        Role.DIM,
+    )
+    return lines
+
+
+def conflict_text(tenant: str, base: Slo, theirs: Slo, width: int) -> list[Line]:
+    """Someone else changed the targets since they were read."""
+    lines = wrap(
+        f"! Nothing was applied: someone else set version {theirs.version} of {tenant}'s targets while you "
+        f"edited version {base.version}. Theirs against what you began with:",
+        width,
+        Role.BAD,
+    )
+    changed = Draft(values={field.name: getattr(theirs, field.name) for field in FIELDS}).changes(base)
+    return [*lines, *(changes_text(changed) or [line("the same values")])]

@@ -1,0 +1,140 @@
+"""Tenants as rows: what the control plane says of each, joined with what it does now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pdmuxd.tui.client.answers import Slo, Tenant, TenantAttainment
+from pdmuxd.tui.client.wire import TenantLoad
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.lines import Cell, Column
+from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.show.table import Order
+from pdmuxd.tui.state.answers import known
+from pdmuxd.tui.state.console import ConsoleState
+
+COLUMNS = (
+    Column("tenant", 0, key="name"),
+    Column("attained", 8, "right", key="attained"),
+    Column("budget", 6, "right", key="budget"),
+    Column("burn", 5, "right", key="burn"),
+    Column("TTFT p99", 8, "right", key="ttft"),
+    Column("TBT p99/target", 14, "right", key="tbt"),
+    Column("in fl.", 6, "right", key="in_flight"),
+    Column("wait", 4, "right", key="waiting"),
+    Column("refused", 7, "right", key="refused"),
+)
+MOST_BURN = 1.0
+LOW_BUDGET = 0.25
+IDLE = TenantLoad(tenant="")
+AS_THEY_COME = Order()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantRow:
+    """One tenant; None for what is not known of it."""
+
+    name: str
+    load: TenantLoad = IDLE
+    slo: Slo | None = None
+    enabled: bool = True
+    attainment: TenantAttainment | None = None
+
+    @property
+    def attained_ratio(self) -> float | None:
+        """The worse of TTFT and TBT over the last hour."""
+        return _worst(min, self.load.ttft_attainment_ratio, self.load.tbt_attainment_ratio)
+
+    @property
+    def burn(self) -> float | None:
+        """The worse of the two over five minutes; 1 is just on budget."""
+        return _worst(max, self.load.ttft_burn, self.load.tbt_burn)
+
+    @property
+    def refused(self) -> int | None:
+        """Since the daemon's start."""
+        return self.attainment.refused if self.attainment else None
+
+
+SORTS: dict[str, Callable[[TenantRow], float | int | str | None]] = {
+    "name": lambda one: one.name,
+    # The worst first: what is sorted by is how bad it is.
+    "attained": lambda one: None if one.attained_ratio is None else -one.attained_ratio,
+    "budget": lambda one: None if one.load.budget_left_ratio is None else -one.load.budget_left_ratio,
+    "burn": lambda one: one.burn,
+    "ttft": lambda one: one.load.ttft_ms.p99,
+    "tbt": lambda one: one.load.tbt_worst_ms.p99,
+    "in_flight": lambda one: one.load.in_flight,
+    "waiting": lambda one: one.load.waiting,
+    "refused": lambda one: one.refused,
+}
+
+
+def tenant_rows(state: ConsoleState, *, wanted: str = "", order: Order = AS_THEY_COME) -> list[TenantRow]:
+    """Every tenant whose name holds `wanted`; those that do something first unless an order is given."""
+    loads = {one.tenant: one for one in state.tenants.tenants} if state.tenants else {}
+    listed: Sequence[Tenant] = known(state.answers.tenants) or ()
+    attainment = known(state.answers.attainment)
+    budgets = {one.tenant: one for one in attainment.tenants} if attainment else {}
+    tenants = {one.name: one for one in listed}
+    names = [*loads, *sorted(tenants.keys() - loads.keys())]
+    rows = [
+        TenantRow(
+            name=name,
+            load=loads.get(name, IDLE),
+            slo=tenants[name].slo if name in tenants else None,
+            enabled=tenants[name].enabled if name in tenants else True,
+            attainment=budgets.get(name),
+        )
+        for name in names
+        if wanted.lower() in name
+    ]
+    return in_order(rows, order)
+
+
+def in_order(rows: list[TenantRow], order: Order) -> list[TenantRow]:
+    """Sorted; what is not known comes last, whichever way."""
+    if not order.key:
+        return rows
+    of = SORTS[order.key]
+    some = [one for one in rows if of(one) is not None]
+    none = [one for one in rows if of(one) is None]
+    # Names read from a to z first, figures from the worst.
+    descending = order.descending != (order.key == "name")
+    return sorted(some, key=of, reverse=descending) + none  # type: ignore[arg-type]
+
+
+def cells(one: TenantRow) -> list[Cell]:
+    """A row of COLUMNS."""
+    left, burn = one.load.budget_left_ratio, one.burn
+    target = one.slo.tbt_ms if one.slo else None
+    tbt = one.load.tbt_worst_ms.p99
+    is_over = tbt is not None and target is not None and tbt > target
+    name = one.name if one.enabled else f"{one.name} (disabled)"
+    return [
+        Cell(name, Role.PLAIN if one.enabled else Role.DIM),
+        Cell(formats.percent(one.attained_ratio, 1)),
+        Cell(formats.percent(left), budget_role(left)),
+        Cell(formats.rate(burn), Role.BAD if burn is not None and burn > MOST_BURN else Role.PLAIN),
+        Cell(formats.ms(one.load.ttft_ms.p99)),
+        Cell(
+            f"{formats.ms(tbt)}{'!' if is_over else ''}/{formats.ms(target)}",
+            Role.BAD if is_over else Role.PLAIN,
+        ),
+        Cell(formats.count(one.load.in_flight)),
+        Cell(formats.count(one.load.waiting)),
+        Cell(formats.count(one.refused), Role.WARN if one.refused else Role.PLAIN),
+    ]
+
+
+def budget_role(left: float | None) -> Role:
+    """Of what is left of the hour's error budget."""
+    if left is None:
+        return Role.PLAIN
+    return Role.BAD if left <= 0 else Role.WARN if left < LOW_BUDGET else Role.GOOD
+
+
+def _worst(of: Callable[..., float], *values: float | None) -> float | None:
+    there = [value for value in values if value is not None]
+    return of(there) if there else None

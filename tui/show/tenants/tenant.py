@@ -1,0 +1,108 @@
+"""One tenant: its targets, how they were met, who changed them."""
+
+from __future__ import annotations
+
+from pdmuxd.tui.client.answers import Slo, Window
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
+from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.show.tenants.rows import MOST_BURN, budget_role, tenant_rows
+from pdmuxd.tui.state.answers import known, why_unknown
+from pdmuxd.tui.state.view import View, why_no_change
+
+WINDOWS = (
+    Column("last", 7),
+    Column("TTFT met", 9, "right"),
+    Column("missed", 6, "right"),
+    Column("burn", 6, "right"),
+    Column("TBT met", 9, "right"),
+    Column("missed", 6, "right"),
+    Column("burn", 6, "right"),
+    Column("", 0),
+)
+HISTORY = (
+    Column("version", 7, "right"),
+    Column("set at", 8),
+    Column("TTFT ms", 8, "right"),
+    Column("+ per 1K", 8, "right"),
+    Column("TBT ms", 7, "right"),
+    Column("share", 7, "right"),
+    Column("", 0),
+)
+
+
+def facts(name: str, view: View, width: int, height: int) -> list[Line]:
+    """Targets, then attainment by window."""
+    found = next((one for one in tenant_rows(view.state) if one.name == name), None)
+    head = heading(view, f"Tenant {name}", width, _hint(view))
+    if found is None:
+        return [head, line((why_unknown(view.state.answers.tenants) or "there is no such tenant", Role.DIM))]
+    lines = [head, _targets(found.slo, view)]
+    left = found.load.budget_left_ratio
+    now = line(
+        ("now ", Role.DIM),
+        f"{found.load.in_flight} in flight, {formats.rate(found.load.requests_per_s)} requests/s, "
+        f"TTFT p50 {formats.ms(found.load.ttft_ms.p50)} p99 {formats.ms(found.load.ttft_ms.p99)} ms, "
+        f"longest TBT p99 {formats.ms(found.load.tbt_worst_ms.p99)} ms, budget left ",
+        (formats.percent(left), budget_role(left)),
+    )
+    lines.append(now)
+    attainment = found.attainment
+    if attainment is None:
+        return [*lines, line((why_unknown(view.state.answers.attainment) or "no requests yet", Role.DIM))]
+    lines.append(row([Cell(column.heading, Role.DIM) for column in WINDOWS], WINDOWS, width))
+    for ttft, tbt in zip(attainment.ttft, attainment.tbt, strict=False):
+        cells = [Cell(formats.duration(ttft.window_ms / 1000)), *_window(ttft), *_window(tbt), Cell("")]
+        lines.append(row(cells, WINDOWS, width))
+    return lines
+
+
+def history(name: str, view: View, width: int, height: int) -> list[Line]:
+    """The last edits, newest first."""
+    head = heading(view, "Edits of the targets", width)
+    answer = view.state.answers.slo_history.get(name)
+    why = why_unknown(answer)
+    if why is not None:
+        return [head, line((why, Role.DIM))]
+    rows = [row([Cell(column.heading, Role.DIM) for column in HISTORY], HISTORY, width)]
+    for one in known(answer) or ():
+        cells = [
+            Cell(str(one.version)),
+            Cell(formats.clock(one.created_at, view.zone)),
+            Cell(formats.plain(one.ttft_fixed_ms)),
+            Cell(formats.plain(one.ttft_per_1k_new_tokens_ms)),
+            Cell(formats.plain(one.tbt_ms)),
+            Cell(formats.percent(one.attainment_ratio, 2)),
+            Cell("in force" if one.in_force else "", Role.GOOD),
+        ]
+        rows.append(row(cells, HISTORY, width))
+    return [head, *rows][:height]
+
+
+def _hint(view: View) -> str:
+    why = why_no_change(view.state)
+    return "no edit: read-only" if why and view.state.role == "reader" else "e edits the targets"
+
+
+def _targets(slo: Slo | None, view: View) -> Line:
+    if slo is None:
+        return line(
+            ("targets: ", Role.DIM), (why_unknown(view.state.answers.tenants) or formats.NONE, Role.DIM)
+        )
+    return line(
+        ("targets ", Role.DIM),
+        f"TTFT {formats.plain(slo.ttft_fixed_ms)} ms + {formats.plain(slo.ttft_per_1k_new_tokens_ms)} per 1K "
+        f"new, TBT {formats.plain(slo.tbt_ms)} ms, {formats.percent(slo.attainment_ratio, 2)}",
+        (f"  version {slo.version} ", Role.DIM),
+        ("in force", Role.GOOD) if slo.in_force else ("on its way", Role.WARN),
+    )
+
+
+def _window(one: Window) -> list[Cell]:
+    burn = one.burn
+    return [
+        Cell(formats.percent(one.attainment_ratio, 1)),
+        Cell(formats.count(one.missed), Role.WARN if one.missed else Role.PLAIN),
+        Cell(formats.rate(burn), Role.BAD if burn is not None and burn > MOST_BURN else Role.PLAIN),
+    ]

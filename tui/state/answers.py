@@ -1,0 +1,57 @@
+"""The last answers of the read routes that screens ask for while they are in front."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pdmuxd.tui.client.answers import (
+    Attainment,
+    Decisions,
+    Drift,
+    EngineLog,
+    Guard,
+    Partitions,
+    Requests,
+    Slo,
+    Tenant,
+    WhatIf,
+)
+from pdmuxd.tui.client.rest import Refusal
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Answers:
+    """None before the first answer. A refusal takes the place of an answer; it says why."""
+
+    tenants: tuple[Tenant, ...] | Refusal | None = None
+    attainment: Attainment | Refusal | None = None
+    partitions: Partitions | Refusal | None = None
+    guard: Guard | Refusal | None = None
+    drift: Drift | Refusal | None = None
+    log: EngineLog | Refusal | None = None
+    decisions: Decisions | Refusal | None = None
+    """Of the tenant that the log is filtered by."""
+    what_if: WhatIf | Refusal | None = None
+    """Of the slider."""
+    missed: dict[str, Requests | Refusal] = field(default_factory=dict)
+    """By tenant; one at a time is open."""
+    slo_history: dict[str, tuple[Slo, ...] | Refusal] = field(default_factory=dict)
+
+
+def known(answer: T | Refusal | None) -> T | None:
+    """The answer, if it is one."""
+    return None if isinstance(answer, Refusal) else answer
+
+
+def why_unknown(answer: object) -> str | None:
+    """Why there is nothing to show, in a sentence; None if there is."""
+    if answer is None:
+        return "asking the daemon ..."
+    if isinstance(answer, Refusal):
+        if answer.is_missing_route:
+            return "this daemon does not serve it"
+        return answer.detail
+    return None

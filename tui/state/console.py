@@ -1,0 +1,124 @@
+"""All that the console knows of the daemon: events go in, screens read.
+
+Events come hundreds of times a second, so this is one changing object with bounded memory, not a value
+that is replaced; everything in it is one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from pdmuxd.tui.client.connection import Connection, Link
+from pdmuxd.tui.client.wire import (
+    Alarm,
+    Bye,
+    Decision,
+    Engine,
+    Event,
+    Gap,
+    Hello,
+    RequestLife,
+    Settings,
+    Stats,
+    Tenants,
+)
+from pdmuxd.tui.state.answers import Answers
+from pdmuxd.tui.state.lag import Delay
+from pdmuxd.tui.state.series import Series
+
+DECISIONS_KEPT = 2000
+REQUESTS_KEPT = 1000
+STALE_S = 2.0
+"""Stats come ten times a second; older than this they are marked with their age."""
+
+
+class ConsoleState:
+    """The newest of everything, and the last of what is a log. Times are of the console's clock."""
+
+    def __init__(self) -> None:
+        self.connection = Connection()
+        self.hello: Hello | None = None
+        self.engine: Engine | None = None
+        self.stats: Stats | None = None
+        self.stats_s: float | None = None
+        self.tenants: Tenants | None = None
+        self.alarms: dict[str, Alarm] = {}
+        self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
+        self.decisions_seen = 0
+        self.requests: deque[RequestLife] = deque(maxlen=REQUESTS_KEPT)
+        self.settings: Settings | None = None
+        self.answers = Answers()
+        self.series = Series()
+        self.delay = Delay()
+        self.lost = 0
+        """Events that the daemon says this console did not get."""
+        self.events = 0
+        self.revision = 0
+        """Grows with every change, so that a painter knows whether there is anything to paint."""
+
+    def connected(self, connection: Connection) -> None:
+        """The connection changed."""
+        self.connection = connection
+        self.revision += 1
+
+    def apply(self, event: Event, now_s: float) -> None:
+        """Take an event in."""
+        self.events += 1
+        self.revision += 1
+        self._take(event, now_s)
+
+    @property
+    def role(self) -> str | None:
+        """`admin` or `reader`; None before the daemon said."""
+        return self.hello.role if self.hello else None
+
+    def age_s(self, now_s: float) -> float | None:
+        """The age of the newest figures; None before the first."""
+        return None if self.stats_s is None else max(0.0, now_s - self.stats_s)
+
+    def stale_s(self, now_s: float) -> float | None:
+        """The age of the figures if they are stale, else None."""
+        age_s = self.age_s(now_s)
+        if age_s is None or (self.connection.link is Link.LIVE and age_s < STALE_S):
+            return None
+        return age_s
+
+    def newest_decisions(self) -> Iterable[Decision]:
+        """Newest first."""
+        return reversed(self.decisions)
+
+    def _take(self, event: Event, now_s: float) -> None:
+        match event:
+            case Stats():
+                self.stats, self.stats_s = event, now_s
+                self.delay.event(event.at, now_s)
+                self.series.add(event, now_s)
+            case Decision():
+                self.decisions.append(event)
+                self.decisions_seen += event.count + event.folded_other
+            case RequestLife():
+                self.requests.append(event)
+            case Tenants():
+                self.tenants = event
+            case Engine():
+                self.engine = event
+            case Settings():
+                self.settings = event
+            case Alarm(state="raised"):
+                self.alarms[event.id] = event
+            case Alarm():
+                self.alarms.pop(event.id, None)
+            case Gap():
+                self.lost += event.lost or 0
+            case Hello():
+                self._greet(event)
+            case Bye():
+                pass  # the stream says the same of the connection
+
+    def _greet(self, hello: Hello) -> None:
+        self.hello = hello
+        self.alarms = {alarm.id: alarm for alarm in hello.alarms}
+        self.delay.forget()
+        if hello.engine is not None:
+            self.engine = hello.engine

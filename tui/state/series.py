@@ -1,0 +1,90 @@
+"""The last minutes of what changes ten times a second, kept by the second."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pdmuxd.tui.client.wire import Stats
+
+KEPT_S = 900
+SCALES_S = (1, 2, 5, 10, 15)
+"""Seconds that one column of a chart may stand for."""
+
+
+@dataclass(slots=True)
+class Second:
+    """Means of the shares and the last of everything else, within one second of the console's clock."""
+
+    number: int
+    samples: int = 0
+    prefill_ratio: float = 0.0
+    decode_ratio: float = 0.0
+    ttft_p50_ms: float | None = None
+    ttft_p99_ms: float | None = None
+    tbt_p50_ms: float | None = None
+    tbt_p99_ms: float | None = None
+    output_tokens_per_s: float | None = None
+    waiting: float | None = None
+
+
+class Series:
+    """Seconds, oldest first; those in which nothing came are missing."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[Second] = deque(maxlen=KEPT_S)
+
+    def add(self, stats: Stats, now_s: float) -> None:
+        """Take a sample in."""
+        number = int(now_s)
+        if not self._seconds or self._seconds[-1].number != number:
+            self._seconds.append(Second(number=number))
+        second = self._seconds[-1]
+        if stats.sm_busy_prefill_ratio is not None and stats.sm_busy_decode_ratio is not None:
+            second.samples += 1
+            second.prefill_ratio += (stats.sm_busy_prefill_ratio - second.prefill_ratio) / second.samples
+            second.decode_ratio += (stats.sm_busy_decode_ratio - second.decode_ratio) / second.samples
+        second.ttft_p50_ms, second.ttft_p99_ms = stats.ttft_ms.p50, stats.ttft_ms.p99
+        second.tbt_p50_ms, second.tbt_p99_ms = stats.tbt_gap_ms.p50, stats.tbt_gap_ms.p99
+        second.output_tokens_per_s = stats.output_tokens_per_s
+        second.waiting = stats.waiting
+
+    def shares(self, columns: int, scale_s: int, now_s: float) -> list[tuple[float, float] | None]:
+        """Mean (prefill, decode) share per column of `scale_s` seconds; the last is the present one."""
+        sums: list[list[float]] = [[0.0, 0.0, 0.0] for _ in range(columns)]
+        for second, column in self._placed(columns, scale_s, now_s):
+            if second.samples:
+                found = sums[column]
+                found[0] += second.prefill_ratio
+                found[1] += second.decode_ratio
+                found[2] += 1
+        return [(p / n, d / n) if n else None for p, d, n in sums]
+
+    def values(
+        self, of: Callable[[Second], float | None], columns: int, scale_s: int, now_s: float
+    ) -> list[float | None]:
+        """The worst of each column; None where nothing is known."""
+        worst: list[float | None] = [None] * columns
+        for second, column in self._placed(columns, scale_s, now_s):
+            value, so_far = of(second), worst[column]
+            if value is not None and (so_far is None or value > so_far):
+                worst[column] = value
+        return worst
+
+    def _placed(self, columns: int, scale_s: int, now_s: float) -> list[tuple[Second, int]]:
+        # Columns begin at multiples of the scale, so that a column keeps what it holds while it moves left.
+        last = int(now_s) // scale_s
+        placed = []
+        for second in reversed(self._seconds):
+            column = columns - 1 - (last - second.number // scale_s)
+            if column < 0:
+                break
+            if column < columns:
+                placed.append((second, column))
+        return placed
+
+
+def scale_s(columns: int, wanted_s: int) -> int:
+    """The fewest seconds per column that show `wanted_s`, among those that people can reckon with."""
+    return next((scale for scale in SCALES_S if columns * scale >= wanted_s), SCALES_S[-1])

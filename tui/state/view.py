@@ -1,0 +1,39 @@
+"""What a screen is given to paint: the state at one instant, and how it is to be shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from pdmuxd.tui.state.console import ConsoleState
+
+READ_ONLY = "the read-only token may look and not change; changes need the admin token"
+NOT_CONNECTED = "there is no connection to the daemon"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One frame's worth. `now_s` is of the console's own clock."""
+
+    state: ConsoleState
+    now_s: float
+    url: str
+    console_version: str = ""
+    zone: tzinfo | None = None
+    letters: bool = False
+    """There is no colour, so letters say what is what."""
+    behind_s: float = 0.0
+    """How late the screen is."""
+    frames_dropped: int = 0
+
+    @property
+    def stale_s(self) -> float | None:
+        """The age of the figures where they are too old to be believed."""
+        return self.state.stale_s(self.now_s)
+
+
+def why_no_change(state: ConsoleState) -> str | None:
+    """Why nothing can be changed from here now; None if it can."""
+    if state.connection.link != "live":
+        return NOT_CONNECTED
+    return READ_ONLY if state.role == "reader" else None

@@ -1,0 +1,1 @@
+"""Screen 2: the tenants, one tenant, and the edit of its targets."""

@@ -1,0 +1,78 @@
+"""Before and after, the prediction, and then the edit itself; or whose edit came first."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+
+from pdmuxd.tui.client.answers import Slo, WhatIf
+from pdmuxd.tui.client.rest import Refusal, RestClient
+from pdmuxd.tui.shell.dialog import Dialog
+from pdmuxd.tui.shell.sheet import Sheet
+from pdmuxd.tui.show.lines import Line, line, wrap
+from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.show.tenants.edit import Draft, changes_text, conflict_text, what_if_text
+
+WIDTH = 70
+STALE_VERSION = 412
+ASK: list[Line] = [(), line(("y", Role.KEY), " applies it   ", ("Escape", Role.KEY), " goes back")]
+
+
+class ConfirmSlo(Dialog[Slo]):
+    """Answers what was set; another's version if that came first; None if it was given up."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "apply", "Apply")]
+
+    def __init__(self, tenant: str, before: Slo, typed: Draft, rest: RestClient, now: WhatIf | None) -> None:
+        super().__init__()
+        self._tenant = tenant
+        self._before = before
+        self._typed = typed
+        self._rest = rest
+        self._now = now
+        self._theirs: Slo | None = None
+        self._is_applying = False
+
+    def compose(self) -> ComposeResult:
+        """Before and after, then the prediction."""
+        changes = self._typed.changes(self._before)
+        with VerticalScroll(classes="box"):
+            yield Sheet(
+                [line((f"Change the targets of {self._tenant}?", Role.TITLE)), *changes_text(changes)]
+            )
+            yield Sheet(id="prediction")
+            yield Sheet(ASK, id="said")
+
+    async def on_mount(self) -> None:
+        """Ask once more: the load has changed since."""
+        body = {"tbt_ms": self._typed.values["tbt_ms"]}
+        answer = await self._rest.call("POST", "/what-if", WhatIf, body=body)
+        self.query_one("#prediction", Sheet).show(what_if_text(answer, WIDTH, self._now))
+
+    async def action_apply(self) -> None:
+        """Set them, unless someone else has meanwhile."""
+        if self._is_applying or self._theirs is not None:
+            return
+        self._is_applying = True
+        path = f"/tenants/{self._tenant}/slo"
+        answer = await self._rest.call(
+            "PUT", path, Slo, body=self._typed.values, if_match=self._before.version
+        )
+        self._is_applying = False
+        if isinstance(answer, Slo):
+            self.dismiss(answer)
+            return
+        lines = wrap(f"! Nothing was applied: {answer.detail}", WIDTH, Role.BAD)
+        if answer.status == STALE_VERSION:
+            theirs = await self._rest.get(path, Slo)
+            if not isinstance(theirs, Refusal):
+                self._theirs = theirs
+                lines = conflict_text(self._tenant, self._before, theirs, WIDTH)
+        self.query_one("#said", Sheet).show([*lines, line(("Escape", Role.KEY), " goes back to the edit")])
+
+    async def action_dismiss(self, result: Slo | None = None) -> None:
+        """Back to the edit, which goes on from another's version if there is one."""
+        self.dismiss(result or self._theirs)

@@ -1,0 +1,111 @@
+"""Edit a tenant's targets, with what the live predictors say while one types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.timer import Timer
+from textual.widgets import Input, Label
+
+from pdmuxd.tui.client.answers import Slo, WhatIf
+from pdmuxd.tui.client.rest import Refusal, RestClient
+from pdmuxd.tui.shell.dialog import Dialog
+from pdmuxd.tui.shell.sheet import Sheet
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.lines import Line, line, wrap
+from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.show.tenants.edit import FIELDS, Draft, draft, what_if_text
+from pdmuxd.tui.state.answers import known
+from pdmuxd.tui.tenants.confirm import ConfirmSlo
+
+WIDTH = 70
+TYPING_S = 0.3
+"""What is typed is asked about once nothing more was typed for so long."""
+
+
+class EditSlo(Dialog[Slo]):
+    """Answers the targets as they were set, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "review", "Review")]
+
+    def __init__(self, tenant: str, before: Slo, rest: RestClient) -> None:
+        super().__init__()
+        self._tenant = tenant
+        self._before = before
+        self._rest = rest
+        self._now: WhatIf | None = None
+        self._asked_ms: float | None = None
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        """A line per target, then the prediction."""
+        with VerticalScroll(classes="box"):
+            yield Sheet([line((f"Targets of {self._tenant}, version {self._before.version}", Role.TITLE))])
+            for field in FIELDS:
+                with Horizontal(classes="row"):
+                    yield Label(field.label, classes="label")
+                    yield Input(formats.plain(getattr(self._before, field.name)), id=field.name)
+            yield Sheet(id="said")
+            yield Sheet([line(("Enter", Role.KEY), " reviews   ", ("Escape", Role.KEY), " gives it up")])
+
+    async def on_mount(self) -> None:
+        """Ask about the target that holds, to compare with."""
+        self.query_one("#tbt_ms", Input).focus()
+        self._now = known(await self._what_if(self._before.tbt_ms))
+        self._ask()
+
+    @property
+    def typed(self) -> Draft:
+        """What stands in the fields."""
+        return draft({field.name: self.query_one(f"#{field.name}", Input).value for field in FIELDS})
+
+    @on(Input.Changed)
+    def _changed(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(TYPING_S, self._ask)
+
+    @on(Input.Submitted)
+    def action_review(self) -> None:
+        """Show before and after."""
+        typed = self.typed
+        changes = typed.changes(self._before)
+        if typed.errors or not changes:
+            said = typed.errors or ("nothing is changed",)
+            self._say([one for error in said for one in wrap(f"! {error}", WIDTH, Role.BAD)])
+            return
+        confirm = ConfirmSlo(self._tenant, self._before, typed, self._rest, self._now)
+        self.app.push_screen(confirm, self._confirmed)
+
+    def _confirmed(self, slo: Slo | None) -> None:
+        if slo is None:
+            return
+        if slo.version == self._before.version + 1 and self.typed.values == {
+            field.name: getattr(slo, field.name) for field in FIELDS
+        }:
+            self.dismiss(slo)
+            return
+        # Someone else's version: go on from there, with what was typed.
+        self._before = slo
+        self._say([line((f"what you typed is now compared with version {slo.version}", Role.WARN))])
+
+    def _ask(self) -> None:
+        self.run_worker(self._predict(), group="what-if", exclusive=True)
+
+    async def _predict(self) -> None:
+        typed = self.typed
+        if typed.errors:
+            self._say([one for error in typed.errors for one in wrap(f"! {error}", WIDTH, Role.BAD)])
+            return
+        self._say(what_if_text(await self._what_if(typed.values["tbt_ms"]), WIDTH, self._now))
+
+    async def _what_if(self, tbt_ms: float) -> WhatIf | Refusal:
+        return await self._rest.call("POST", "/what-if", WhatIf, body={"tbt_ms": tbt_ms})
+
+    def _say(self, lines: Sequence[Line]) -> None:
+        self.query_one("#said", Sheet).show(lines)

@@ -1,0 +1,45 @@
+"""The requests of a tenant that missed a target, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pdmuxd.tui.client.wire import RequestLife
+from pdmuxd.tui.shell.table import RowTable
+from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.lines import Cell, Line
+from pdmuxd.tui.show.requests import COLUMNS, cells
+from pdmuxd.tui.state.answers import known
+from pdmuxd.tui.state.view import View
+
+
+class MissedRequests(RowTable[RequestLife]):
+    """Newest first; Enter shows one's timeline."""
+
+    COLUMNS = COLUMNS
+    EMPTY = "no request missed a target of late"
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name_of_tenant = name
+
+    def items(self, view: View) -> Sequence[RequestLife]:
+        """What the daemon remembers, and what has come since."""
+        live = [
+            one for one in reversed(view.state.requests) if one.tenant == self._name_of_tenant and one.missed
+        ]
+        seen = {one.request_id for one in live}
+        answer = known(view.state.answers.missed.get(self._name_of_tenant))
+        return live + [one for one in (answer.requests if answer else ()) if one.request_id not in seen]
+
+    def cells(self, item: RequestLife, view: View) -> Sequence[Cell]:
+        """A request."""
+        return cells(item, view.zone)
+
+    def key_of(self, item: RequestLife) -> str:
+        """Its id."""
+        return item.request_id
+
+    def title(self, view: View, width: int) -> Line:
+        """What a row is."""
+        return heading(view, "Requests that missed a target", width, "times in ms")

@@ -1,0 +1,65 @@
+"""The Tenants screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+from textual.widgets import Input
+
+from pdmuxd.tui.client.answers import Attainment, Tenant
+from pdmuxd.tui.shell.filter_box import FilterBox
+from pdmuxd.tui.shell.screen import ConsoleScreen
+from pdmuxd.tui.shell.table import RowTable
+from pdmuxd.tui.tenants.table import TenantTable
+from pdmuxd.tui.tenants.tenant import TenantScreen
+
+
+class TenantsScreen(ConsoleScreen):
+    """Enter opens a tenant."""
+
+    NAME = "tenants"
+    HELP_TEXT = """\
+Attained: the share of the last hour that met its target, the worse of TTFT and TBT. Budget: what is left of
+the misses that the target allows in an hour; negative when more were missed. Burn: how fast it goes, over 5
+minutes; above 1 it does not last. TBT p99: of each request's longest gap, ! above the target. In fl.: in
+flight. Wait: those without a first token. Refused: since the daemon's start. The strictest tenant that
+decodes sets the split for all: decode is one batch on one partition."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "sort", "Sort"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+    ]
+
+    def body(self) -> Iterable[Widget]:
+        """The table and its filter."""
+        yield TenantTable()
+        yield FilterBox(placeholder="part of a tenant's name")
+
+    async def fetch(self) -> None:
+        """What events do not carry: tenants without traffic, targets, refusals."""
+        answers = self.console.answers
+        answers.tenants, answers.attainment = await asyncio.gather(
+            self.rest.get("/tenants", tuple[Tenant, ...]), self.rest.get("/attainment", Attainment)
+        )
+
+    def action_sort(self) -> None:
+        """The next column."""
+        self.query_one(TenantTable).action_sort()
+
+    def action_filter(self) -> None:
+        """Type a part of a name."""
+        self.query_one(FilterBox).open()
+
+    @on(Input.Changed, "FilterBox")
+    def _wanted(self, event: Input.Changed) -> None:
+        table = self.query_one(TenantTable)
+        table.wanted = event.value.strip()
+        table.repaint()
+
+    @on(RowTable.Opened)
+    def _open(self, event: RowTable.Opened) -> None:
+        self.app.push_screen(TenantScreen(event.item.name))

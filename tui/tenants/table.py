@@ -1,0 +1,36 @@
+"""All tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pdmuxd.tui.shell.table import RowTable
+from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.lines import Cell, Line
+from pdmuxd.tui.show.tenants.rows import COLUMNS, TenantRow, cells, tenant_rows
+from pdmuxd.tui.state.view import View
+
+
+class TenantTable(RowTable[TenantRow]):
+    """Sorted and filtered."""
+
+    COLUMNS = COLUMNS
+    EMPTY = "no tenant of that name"
+    wanted = ""
+
+    def items(self, view: View) -> Sequence[TenantRow]:
+        """Those whose names hold what is wanted."""
+        return tenant_rows(view.state, wanted=self.wanted, order=self.order)
+
+    def cells(self, item: TenantRow, view: View) -> Sequence[Cell]:
+        """A tenant."""
+        return cells(item)
+
+    def key_of(self, item: TenantRow) -> str:
+        """Its name."""
+        return item.name
+
+    def title(self, view: View, width: int) -> Line:
+        """The filter, while there is one."""
+        note = f"names with {self.wanted!r}" if self.wanted else "last hour; burn over 5 min"
+        return heading(view, "Tenants", width, note)

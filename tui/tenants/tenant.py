@@ -1,0 +1,83 @@
+"""One tenant, opened from the table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from pdmuxd.tui.client.answers import Attainment, Requests, Slo, Tenant
+from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.shell.screen import ConsoleScreen
+from pdmuxd.tui.shell.table import RowTable
+from pdmuxd.tui.shell.timeline import Timeline
+from pdmuxd.tui.tenants.edit import EditSlo
+from pdmuxd.tui.tenants.facts import TenantFacts
+from pdmuxd.tui.tenants.history import SloHistory
+from pdmuxd.tui.tenants.missed import MissedRequests
+
+MISSED_LIMIT = 200
+HISTORY_LIMIT = 20
+
+
+class TenantScreen(ConsoleScreen):
+    """Escape goes back to the table."""
+
+    NAME = "tenants"
+    HELP_TEXT = """\
+One tenant: its targets with their version and whether the engine works with them yet, how they were met over
+a minute, five minutes and an hour, every edit, and the requests that missed a target with the cause that the
+daemon found. Enter on a request shows its timeline. e edits the targets: what the live predictors say of the
+new TBT target is shown before anything is applied."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("e", "edit", "Edit targets"),
+        Binding("escape", "back", "Back"),
+    ]
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__()
+        self._tenant = tenant
+
+    def body(self) -> Iterable[Widget]:
+        """Facts, edits, misses."""
+        yield TenantFacts(self._tenant)
+        yield SloHistory(self._tenant)
+        yield MissedRequests(self._tenant)
+
+    async def fetch(self) -> None:
+        """All that is said of this tenant."""
+        answers, rest, name = self.console.answers, self.rest, self._tenant
+        answers.tenants, answers.attainment, missed, history = await asyncio.gather(
+            rest.get("/tenants", tuple[Tenant, ...]),
+            rest.get("/attainment", Attainment, {"tenant": name}),
+            rest.get("/requests", Requests, {"tenant": name, "missed": "true", "limit": MISSED_LIMIT}),
+            rest.get(f"/tenants/{name}/slo/history", tuple[Slo, ...], {"limit": HISTORY_LIMIT}),
+        )
+        answers.missed, answers.slo_history = {name: missed}, {name: history}
+
+    def action_back(self) -> None:
+        """Close."""
+        self.app.pop_screen()
+
+    async def action_edit(self) -> None:
+        """Edit the targets as they are now, not as they were when last asked for."""
+        if self.why_no_change() is not None:
+            return
+        current = await self.rest.get(f"/tenants/{self._tenant}/slo", Slo)
+        if isinstance(current, Refusal):
+            self.notify(current.detail, title="The targets could not be read", severity="error", markup=False)
+            return
+        self.app.push_screen(EditSlo(self._tenant, current, self.rest), self._edited)
+
+    def _edited(self, slo: Slo | None) -> None:
+        if slo is not None:
+            self.notify(f"version {slo.version} of {self._tenant}'s targets is set", markup=False)
+            self._poll()
+
+    @on(RowTable.Opened)
+    def _open(self, event: RowTable.Opened) -> None:
+        self.app.push_screen(Timeline(event.item, self.zone))
