@@ -28,6 +28,9 @@ from pdmuxd.tui.state.lag import INTERVAL_S, FramePacer
 from pdmuxd.tui.state.view import View
 from pdmuxd.tui.tenants.screen import TenantsScreen
 
+WHOLE_EVERY = 5
+"""Frames from one whole one to the next: twice a second."""
+
 
 class ConsoleApp(App[None]):
     """The shell of all screens. Keys open them, `paint` is called by a timer."""
@@ -84,6 +87,9 @@ class ConsoleApp(App[None]):
     @property
     def view(self) -> View:
         """The state at this instant."""
+        return self._view(is_whole=True)
+
+    def _view(self, *, is_whole: bool) -> View:
         now_s = self.target.clock.monotonic_s()
         return View(
             state=self.state,
@@ -94,13 +100,15 @@ class ConsoleApp(App[None]):
             letters=PALETTES[self.theme].letters,
             behind_s=self.state.delay.behind_s + self.pacer.late_s,
             frames_dropped=self.pacer.dropped,
+            is_whole=is_whole,
         )
 
-    def paint(self) -> None:
-        """Show the present state on the screen in front."""
-        for screen in self.screen_stack:
+    def paint(self, *, is_whole: bool = True) -> None:
+        """Show the present state on the screen in front, and on what a dialog leaves of it."""
+        view = self._view(is_whole=is_whole)
+        for screen in self.screen_stack[-2:]:
             if isinstance(screen, ConsoleScreen):
-                screen.paint(self.view)
+                screen.paint(view)
 
     def action_open(self, name: str) -> None:
         """Bring a screen to the front."""
@@ -135,4 +143,4 @@ class ConsoleApp(App[None]):
         shown = (self.state.revision, int(now_s), self.screen)
         if shown != self._painted:
             self._painted = shown
-            self.paint()
+            self.paint(is_whole=self.pacer.painted % WHOLE_EVERY == 0)

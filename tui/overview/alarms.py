@@ -11,6 +11,7 @@ from pdmuxd.tui.state.view import View
 class Alarms(Painting):
     """See `alarms`."""
 
+    IS_SLOW = True
     DEFAULT_CSS = "Alarms { height: 3; }"
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:

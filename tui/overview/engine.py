@@ -11,6 +11,7 @@ from pdmuxd.tui.state.view import View
 class EngineFacts(Painting):
     """See `engine`."""
 
+    IS_SLOW = True
     DEFAULT_CSS = "EngineFacts { height: 7; }"
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:

@@ -11,6 +11,7 @@ from pdmuxd.tui.state.view import View
 class History(Painting):
     """See `history`."""
 
+    IS_SLOW = True
     DEFAULT_CSS = "History { height: 1fr; min-height: 3; max-height: 14; }"
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:

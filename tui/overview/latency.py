@@ -11,6 +11,7 @@ from pdmuxd.tui.state.view import View
 class Latency(Painting):
     """See `latency`."""
 
+    IS_SLOW = True
     DEFAULT_CSS = "Latency { height: 3; }"
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:

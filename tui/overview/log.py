@@ -11,6 +11,7 @@ from pdmuxd.tui.state.view import View
 class LastDecisions(Painting):
     """See `log`."""
 
+    IS_SLOW = True
     DEFAULT_CSS = "LastDecisions { height: 1fr; min-height: 4; }"
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.segment import Segment
-from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
 from pdmuxd.tui.shell.styles import style_of
 from pdmuxd.tui.show.lines import Line, filled
+from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.state.view import View
 
 
 class Painting(Widget):
     """Subclasses say what `draw` is; a screen hands each frame to `paint`."""
 
+    IS_SLOW: ClassVar[bool] = False
+    """Painted with whole frames only: for what changes by the second, or is too much to read any faster."""
     DEFAULT_CSS = """
     Painting { height: 1fr; width: 1fr; }
     """
@@ -26,6 +29,7 @@ class Painting(Widget):
         super().__init__(id=id)
         self._view: View | None = None
         self._lines: list[Line] = []
+        self._theme = self.app.theme
 
     def draw(self, view: View, width: int, height: int) -> Sequence[Line]:
         """The lines for this size; too many are cut off."""
@@ -33,8 +37,10 @@ class Painting(Widget):
 
     def paint(self, view: View) -> None:
         """Show a frame."""
+        is_first = self._view is None
         self._view = view
-        self.repaint()
+        if view.is_whole or is_first or not self.IS_SLOW:
+            self.repaint()
 
     def repaint(self) -> None:
         """Draw the last frame again, since the size or something of our own changed."""
@@ -58,17 +64,12 @@ class Painting(Widget):
     def notify_style_update(self) -> None:
         """Another theme."""
         super().notify_style_update()
+        self._theme = self.app.theme
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """The library's call: one line as styled segments."""
+        theme = self._theme
         if y >= len(self._lines):
-            return Strip.blank(self.size.width, self._ground())
-        ground = self._ground()
-        name = self.app.theme
-        return Strip(
-            [Segment(text, ground + style_of(name, role)) for text, role in self._lines[y]], self.size.width
-        )
-
-    def _ground(self) -> Style:
-        return self.rich_style
+            return Strip.blank(self.size.width, style_of(theme, Role.PLAIN))
+        return Strip([Segment(text, style_of(theme, role)) for text, role in self._lines[y]], self.size.width)

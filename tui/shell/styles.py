@@ -13,11 +13,12 @@ from pdmuxd.tui.show.roles import Role
 
 @cache
 def style_of(theme: str, role: Role) -> Style:
-    """What a role looks like in a theme; themes that are not ours look as the dark one."""
-    paint = PALETTES.get(theme, DARK).paints[role]
+    """What a role looks like in a theme, on the theme's ground; other themes look as the dark one."""
+    palette = PALETTES.get(theme, DARK)
+    paint = palette.paints[role]
     return Style(
-        color=paint.foreground,
-        bgcolor=paint.background,
+        color=paint.foreground if palette.letters else paint.foreground or palette.foreground,
+        bgcolor=paint.background if palette.letters else paint.background or palette.background,
         bold=paint.bold or None,
         dim=paint.dim or None,
         underline=paint.underline or None,

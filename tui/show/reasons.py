@@ -52,7 +52,7 @@ def in_words(reason: str | None) -> str:
 def split_text(mode: str | None, prefill_sms: int, decode_sms: int) -> str:
     """Who has which SMs: `P 84 | D 48`."""
     if mode == "fused":
-        return "fused, all SMs"
+        return "fused"
     if mode == "idle":
         return "idle"
     return f"P {prefill_sms} | D {decode_sms}"

@@ -25,6 +25,8 @@ class View:
     behind_s: float = 0.0
     """How late the screen is."""
     frames_dropped: int = 0
+    is_whole: bool = True
+    """Whether panels that are painted less often are painted too."""
 
     @property
     def stale_s(self) -> float | None:

@@ -16,6 +16,7 @@ from pdmuxd.tui.state.view import View
 class MissedRequests(RowTable[RequestLife]):
     """Newest first; Enter shows one's timeline."""
 
+    IS_SLOW = True
     COLUMNS = COLUMNS
     EMPTY = "no request missed a target of late"
 

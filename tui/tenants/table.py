@@ -14,6 +14,7 @@ from pdmuxd.tui.state.view import View
 class TenantTable(RowTable[TenantRow]):
     """Sorted and filtered."""
 
+    IS_SLOW = True
     COLUMNS = COLUMNS
     EMPTY = "no tenant of that name"
     wanted = ""
