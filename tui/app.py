@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar
 
 from textual.app import App
@@ -59,7 +60,8 @@ class ConsoleApp(App[None]):
     """
 
     def __init__(self, target: Target, *, is_light: bool = False) -> None:
-        super().__init__()
+        # With the terminal's own colours the library leaves none for NO_COLOR; with its own it leaves greys.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.target = target
         self.state = ConsoleState()
         self.rest = RestClient(target)
@@ -70,9 +72,6 @@ class ConsoleApp(App[None]):
         self._painted: tuple[int, int, Screen[Any] | None] | None = None
         for palette in PALETTES.values():
             self.register_theme(theme_of(palette))
-        if self.no_color:
-            # The library's own filter leaves greys; with the terminal's colours it leaves none.
-            self.ansi_color = True
         self.theme = (MONO if self.no_color else LIGHT if is_light else DARK).name
 
     async def on_mount(self) -> None:
@@ -107,7 +106,7 @@ class ConsoleApp(App[None]):
         """Show the present state on the screen in front, and on what a dialog leaves of it."""
         view = self._view(is_whole=is_whole)
         for screen in self.screen_stack[-2:]:
-            if isinstance(screen, ConsoleScreen):
+            if isinstance(screen, ConsoleScreen) and screen.is_mounted:
                 screen.paint(view)
 
     def action_open(self, name: str) -> None:
@@ -138,9 +137,11 @@ class ConsoleApp(App[None]):
     def _tick(self) -> None:
         """Paint if there is anything new; ages count by the second."""
         now_s = self.target.clock.monotonic_s()
-        if not self.pacer.tick(self.target.clock.frame_s()):
+        stack = self.screen_stack
+        # There is none for a moment while another mode begins, and when the console ends.
+        if not stack or not self.pacer.tick(self.target.clock.frame_s()):
             return
-        shown = (self.state.revision, int(now_s), self.screen)
+        shown = (self.state.revision, int(now_s), stack[-1])
         if shown != self._painted:
             self._painted = shown
             self.paint(is_whole=self.pacer.painted % WHOLE_EVERY == 0)

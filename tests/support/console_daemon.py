@@ -54,7 +54,7 @@ class ConsoleDaemon(httpx.AsyncBaseTransport):
         self.streams = 0
         self.sent = 0
         self.hello: dict[str, Any] = scenes.hello()
-        self._queue: asyncio.Queue[bytes] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
     def target(self, **changes: Any) -> Target:
         return Target(
@@ -66,18 +66,18 @@ class ConsoleDaemon(httpx.AsyncBaseTransport):
             **changes,
         )
 
-    def send(self, kind: str, data: dict[str, Any], *, numbered: bool = True) -> None:
-        """An event for whoever listens, or will."""
+    def send(self, kind: str, data: dict[str, Any], *, numbered: bool = True, after_s: float = 0.0) -> None:
+        """An event for whoever listens, or will; the clock goes on by `after_s` before it comes."""
         self.sent += 1
         number = f"id: {scenes.SESSION}-{self.sent}\n" if numbered else ""
-        self._queue.put_nowait(f"{number}event: {kind}\ndata: {json.dumps(data)}\n\n".encode())
+        self._queue.put_nowait((after_s, f"{number}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()))
 
     def send_raw(self, data: bytes) -> None:
-        self._queue.put_nowait(data)
+        self._queue.put_nowait((0.0, data))
 
     def cut(self) -> None:
         """Close the stream."""
-        self._queue.put_nowait(CUT)
+        self._queue.put_nowait((0.0, CUT))
 
     def answer(self, method: str, path: str, body: Any, status: int = 200) -> None:
         """`body` is JSON, or a function of the request's JSON."""
@@ -107,7 +107,11 @@ class ConsoleDaemon(httpx.AsyncBaseTransport):
     async def read(self) -> AsyncIterator[bytes]:
         yield b"retry: 1000\n\n"
         yield f"event: hello\ndata: {json.dumps(self.hello)}\n\n".encode()
-        while (chunk := await self._queue.get()) != CUT:
+        while True:
+            after_s, chunk = await self._queue.get()
+            if chunk == CUT:
+                return
+            self.time.monotonic_s += after_s
             yield chunk
 
 

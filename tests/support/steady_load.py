@@ -38,7 +38,13 @@ def _user(
         while not stop.is_set():
             length = chance.randint(words // 4, words * 2)
             prompt = "You are a helpful assistant. " * 8 + f"{number}: " + f"tell{chance.random()} " * length
-            body = {"model": model, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "stream": True}
+            body = {
+                "model": model,
+                "prompt": prompt,
+                "max_tokens": tokens,
+                "ignore_eos": True,
+                "stream": True,
+            }
             with (
                 contextlib.suppress(httpx.HTTPError),
                 http.stream("POST", "/v1/completions", json=body) as answer,

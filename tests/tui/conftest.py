@@ -16,8 +16,8 @@ from console_daemon import ConsoleDaemon
 from pdmuxd.tui.app import ConsoleApp
 
 FOLDER = Path(__file__).parent / "screens"
+ASKING = ("fetch", "what-if", "action", "request", "default")
 UPDATE = "PDMUXD_UPDATE_SCREENS"
-SIZES = ((80, 24), (200, 60))
 
 
 class Terminal:
@@ -34,6 +34,22 @@ class Terminal:
         strips = self.app.screen._compositor.render_strips()
         return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips) + "\n"
 
+    @property
+    def has_colour(self) -> bool:
+        """Whether anything on the screen asks for a colour."""
+        strips = self.app.screen._compositor.render_strips()
+        styles = [segment.style for strip in strips for segment in strip if segment.style]
+        return any(
+            colour is not None and not colour.is_default
+            for style in styles
+            for colour in (style.color, style.bgcolor)
+        )
+
+    def styles(self, row: int) -> list[str]:
+        """The backgrounds of a row, from left to right."""
+        strip = self.app.screen._compositor.render_strips()[row]
+        return [segment.style.bgcolor.name for segment in strip if segment.style and segment.style.bgcolor]
+
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
         await self.settle()
@@ -48,6 +64,11 @@ class Terminal:
             await self.pilot.pause()
         self.app.paint()
         await self.pilot.pause()
+
+    async def answered(self) -> None:
+        """Until nothing is being asked, and that is painted."""
+        await self.until(lambda: not any(worker.group in ASKING for worker in self.app.workers))
+        await self.settle()
 
     async def until(self, condition: Callable[[], Any]) -> None:
         """Wait for what only looking can tell."""

@@ -58,7 +58,7 @@ class Target(Painting, can_focus=True):
         return [
             heading(view, "What another TBT target would do", width, note),
             slider(one, in_force.tbt_ms if in_force else None, width),
-            *what_if(view.state.answers.what_if, width),
+            *what_if(view.state.answers.what_if, width, height - 2),
         ]
 
     def action_slide(self, steps: int) -> None:

@@ -22,7 +22,7 @@ class Dialog(ModalScreen[T | None], Generic[T]):
     }
     Dialog Static { height: auto; }
     Dialog Input { border: none; height: 1; width: 1fr; background: $panel; padding: 0 1; }
-    Dialog Input:focus { background: $primary 30%; }
+    Dialog Input:focus { border: none; background: $primary 30%; }
     Dialog .row { height: 1; }
     Dialog .label { width: 34; }
     Dialog .error { color: $error; }

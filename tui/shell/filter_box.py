@@ -11,6 +11,7 @@ class FilterBox(Input):
 
     DEFAULT_CSS = """
     FilterBox { border: none; height: 1; padding: 0 1; background: $panel; display: none; }
+    FilterBox:focus { border: none; }
     FilterBox.open { display: block; }
     """
 

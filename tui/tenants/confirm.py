@@ -14,7 +14,7 @@ from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show.lines import Line, line, wrap
 from pdmuxd.tui.show.roles import Role
-from pdmuxd.tui.show.tenants.edit import Draft, changes_text, conflict_text, what_if_text
+from pdmuxd.tui.show.tenants.edit import Draft, assumed_text, changes_text, conflict_text, what_if_text
 
 WIDTH = 70
 STALE_VERSION = 412
@@ -50,7 +50,8 @@ class ConfirmSlo(Dialog[Slo]):
         """Ask once more: the load has changed since."""
         body = {"tbt_ms": self._typed.values["tbt_ms"]}
         answer = await self._rest.call("POST", "/what-if", WhatIf, body=body)
-        self.query_one("#prediction", Sheet).show(what_if_text(answer, WIDTH, self._now))
+        lines = [*what_if_text(answer, WIDTH, self._now), *assumed_text(answer, WIDTH)]
+        self.query_one("#prediction", Sheet).show(lines)
 
     async def action_apply(self) -> None:
         """Set them, unless someone else has meanwhile."""

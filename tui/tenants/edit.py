@@ -19,7 +19,7 @@ from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Line, line, wrap
 from pdmuxd.tui.show.roles import Role
-from pdmuxd.tui.show.tenants.edit import FIELDS, Draft, draft, what_if_text
+from pdmuxd.tui.show.tenants.edit import FIELDS, Draft, assumed_text, draft, what_if_text
 from pdmuxd.tui.state.answers import known
 from pdmuxd.tui.tenants.confirm import ConfirmSlo
 
@@ -102,7 +102,8 @@ class EditSlo(Dialog[Slo]):
         if typed.errors:
             self._say([one for error in typed.errors for one in wrap(f"! {error}", WIDTH, Role.BAD)])
             return
-        self._say(what_if_text(await self._what_if(typed.values["tbt_ms"]), WIDTH, self._now))
+        answer = await self._what_if(typed.values["tbt_ms"])
+        self._say([*what_if_text(answer, WIDTH, self._now), *assumed_text(answer, WIDTH)])
 
     async def _what_if(self, tbt_ms: float) -> WhatIf | Refusal:
         return await self._rest.call("POST", "/what-if", WhatIf, body={"tbt_ms": tbt_ms})

@@ -7,7 +7,7 @@ from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
 from pdmuxd.tui.show.roles import Role
-from pdmuxd.tui.show.tenants.edit import what_if_text
+from pdmuxd.tui.show.tenants.edit import assumed_text, what_if_text
 
 COLUMNS = (
     Column("", 2),
@@ -19,15 +19,21 @@ COLUMNS = (
 TABLE_WIDTH = sum(column.width for column in COLUMNS) + len(COLUMNS)
 
 
-def what_if(answer: WhatIf | Refusal | None, width: int) -> list[Line]:
+def what_if(answer: WhatIf | Refusal | None, width: int, height: int) -> list[Line]:
     """The verdict, then a line per split: `+` meets the target, `!` does not, `▶` would be chosen."""
     lines = what_if_text(answer, width)
     if not isinstance(answer, WhatIf):
         return lines
     worst_ms = max([one.worst_ms for one in answer.groups] + [answer.tbt_ms])
     heads = row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, TABLE_WIDTH)
-    note = line((f"{'0':<4}worst case of a decode step, │ is the target", Role.DIM))
-    return [*lines, (), heads + note, *(_group(one, answer, worst_ms, width) for one in answer.groups)]
+    note = line((" worst case, │ is the target", Role.DIM))
+    lines += [heads + note, *(_group(one, answer, worst_ms, width) for one in answer.groups)]
+    if len(lines) <= height:
+        return lines + assumed_text(answer, width)
+    return [
+        *lines[: height - 1],
+        line((f"{len(lines) - height + 1} splits more in a taller terminal", Role.DIM)),
+    ]
 
 
 def _group(one: WhatIfGroup, answer: WhatIf, worst_ms: float, width: int) -> Line:

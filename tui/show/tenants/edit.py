@@ -85,24 +85,33 @@ def what_if_text(answer: WhatIf | Refusal | None, width: int, now: WhatIf | None
         said = "this daemon predicts nothing" if answer.is_missing_route else answer.detail
         return wrap(f"no prediction: {said}", width, Role.WARN)
     mark, role = ("+ ", Role.GOOD) if answer.feasible else ("! ", Role.BAD)
-    lines = wrap(mark + formats.printable(answer.text or answer.reason or ""), width, role)
+    said = []
     speed = answer.prefill_tokens_per_s
     if speed is not None:
         text = f"prefill {formats.count(speed)} tokens/s"
         if now is not None and now.prefill_tokens_per_s:
             change = speed / now.prefill_tokens_per_s - 1.0
-            text += f", {change:+.0%} against {formats.plain(now.tbt_ms)} ms"
-        lines.append(line(text))
+            text += f" ({change:+.0%} against {formats.plain(now.tbt_ms)} ms)"
+        said.append(text)
     if answer.lowest_feasible_tbt_ms is not None:
-        lines.append(line(f"the lowest feasible target is {formats.ms(answer.lowest_feasible_tbt_ms)} ms"))
+        said.append(f"lowest feasible target {formats.ms(answer.lowest_feasible_tbt_ms)} ms")
+    return [
+        *wrap(mark + formats.printable(answer.text or answer.reason or ""), width, role),
+        *wrap(", ".join(said), width),
+    ]
+
+
+def assumed_text(answer: WhatIf | Refusal | None, width: int) -> list[Line]:
+    """The load that the answer holds for."""
+    if not isinstance(answer, WhatIf):
+        return []
     load = answer.assumed
-    lines += wrap(
+    return wrap(
         f"for {load.decode_bs} decoding with {formats.count(load.decode_context_tokens)} tokens each, "
         f"beside a prefill of {formats.count(load.prefill_new_tokens)} ({load.source} load)",
         width,
         Role.DIM,
     )
-    return lines
 
 
 def conflict_text(tenant: str, base: Slo, theirs: Slo, width: int) -> list[Line]:

@@ -111,7 +111,7 @@ def cells(one: TenantRow) -> list[Cell]:
     target = one.slo.tbt_ms if one.slo else None
     tbt = one.load.tbt_worst_ms.p99
     is_over = tbt is not None and target is not None and tbt > target
-    name = one.name if one.enabled else f"{one.name} (disabled)"
+    name = one.name if one.enabled else f"{one.name} off"
     return [
         Cell(name, Role.PLAIN if one.enabled else Role.DIM),
         Cell(formats.percent(one.attained_ratio, 1)),

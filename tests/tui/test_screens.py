@@ -1,0 +1,80 @@
+"""Every screen at two sizes, as it is kept in `screens/`."""
+
+from __future__ import annotations
+
+import pytest
+import scenes
+
+SIZES = ((80, 24), (200, 60))
+SCREENS = {
+    "overview": ["1"],
+    "tenants": ["2"],
+    "tenant": ["2", "enter"],
+    "edit": ["2", "enter", "e"],
+    "partitions": ["3"],
+    "guard": ["4"],
+    "decisions": ["5"],
+    "timeline": ["2", "enter", "enter"],
+    "engine": ["6"],
+    "restart": ["6", "x"],
+    "help": ["1", "question_mark"],
+}
+
+
+def grow(daemon):
+    """Minutes of a load that comes and goes."""
+    for second in range(240):
+        prefill = 0.25 + 0.4 * ((second % 60) / 60)
+        decode = 0.2 + 0.1 * ((second // 30) % 3)
+        ttft = {"count": 9, "p50": 300.0 + second, "p99": 700.0 + 3 * second}
+        yield scenes.stats(
+            second - 240, sm_busy_prefill_ratio=prefill, sm_busy_decode_ratio=decode, ttft_ms=ttft
+        )
+
+
+@pytest.fixture
+def whole(busy):
+    scenes.serve_all(busy)
+    return busy
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("name", SCREENS)
+async def test_screen(console, whole, matches, name, size):
+    async with console(whole, size=size) as terminal:
+        for stats in grow(whole):
+            whole.send("stats", stats, after_s=1)
+        whole.send("stats", scenes.stats())
+        for key in SCREENS[name]:
+            await terminal.press(key)
+            await terminal.answered()
+        matches(terminal.text)
+
+
+@pytest.mark.parametrize("name", ["overview", "partitions", "guard"])
+async def test_screen_without_colour(console, whole, matches, name, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with console(whole) as terminal:
+        await terminal.press(*SCREENS[name])
+        await terminal.answered()
+        matches(terminal.text)
+        assert not terminal.has_colour
+
+
+@pytest.mark.parametrize("is_light", [False, True])
+async def test_the_bar_has_the_palettes_colours_when_there_is_colour(console, whole, is_light):
+    async with console(whole, is_light=is_light) as terminal:
+        bar = terminal.styles(3)
+        assert [colour for colour in bar if colour in ("#e69f00", "#0a66b0")] == ["#e69f00", "#0a66b0"]
+        await terminal.press("t")
+        assert terminal.app.theme == ("pdmuxd-dark" if is_light else "pdmuxd-light")
+        assert terminal.styles(3) != bar
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 5), (40, 24), (79, 30), (119, 70), (300, 10)])
+async def test_no_screen_fails_when_the_terminal_is_of_any_size(console, whole, width, height):
+    async with console(whole, size=(width, height)) as terminal:
+        for key in "123456":
+            await terminal.press(key)
+            await terminal.answered()
+            assert len(terminal.text.splitlines()) == height
