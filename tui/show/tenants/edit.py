@@ -85,19 +85,19 @@ def what_if_text(answer: WhatIf | Refusal | None, width: int, now: WhatIf | None
         said = "this daemon predicts nothing" if answer.is_missing_route else answer.detail
         return wrap(f"no prediction: {said}", width, Role.WARN)
     mark, role = ("+ ", Role.GOOD) if answer.feasible else ("! ", Role.BAD)
-    said = []
+    figures = []
     speed = answer.prefill_tokens_per_s
     if speed is not None:
         text = f"prefill {formats.count(speed)} tokens/s"
         if now is not None and now.prefill_tokens_per_s:
             change = speed / now.prefill_tokens_per_s - 1.0
             text += f" ({change:+.0%} against {formats.plain(now.tbt_ms)} ms)"
-        said.append(text)
+        figures.append(text)
     if answer.lowest_feasible_tbt_ms is not None:
-        said.append(f"lowest feasible target {formats.ms(answer.lowest_feasible_tbt_ms)} ms")
+        figures.append(f"lowest feasible target {formats.ms(answer.lowest_feasible_tbt_ms)} ms")
     return [
         *wrap(mark + formats.printable(answer.text or answer.reason or ""), width, role),
-        *wrap(", ".join(said), width),
+        *wrap(", ".join(figures), width),
     ]
 
 
