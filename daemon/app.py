@@ -32,6 +32,7 @@ from pdmuxd.daemon.notify import Notifier
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
 from pdmuxd.daemon.reader_token import ReaderToken
+from pdmuxd.daemon.refinement import Refinement, start_refining
 from pdmuxd.daemon.servers import bind, serving, url_of
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.places import make_private
@@ -111,10 +112,11 @@ async def _start(
     )
     stack.push_async_callback(gateway.close)
     plan = _plan(settings, engine)
+    events = EngineEvents(gateway, metrics, telemetry, tell=notifier.status)
     supervisor = Supervisor(
         plan,
         settings=snapshot.engine_settings(settings.engine.policy),
-        listener=EngineEvents(gateway, metrics, telemetry, tell=notifier.status),
+        listener=events,
     )
     telemetry.status, telemetry.in_flight = supervisor.status, gateway.admission.by_tenant
     metrics.collect_engine(supervisor.status)
@@ -140,7 +142,12 @@ async def _start(
     # Before the server stops, which would wait for streams that never end by themselves.
     stack.callback(telemetry.events.close)
     await stack.enter_async_context(serving(gateway, data))
-    directory = DirectoryEvents(gateway, metrics, telemetry, supervisor, policy=settings.engine.policy)
+    refinement = events.refinement = Refinement(
+        control_plane, status=supervisor.status, clock=telemetry.clock, at_bound=telemetry.on_at_bound
+    )
+    directory = DirectoryEvents(
+        gateway, metrics, telemetry, supervisor, refinement, policy=settings.engine.policy
+    )
     follow_directory(stack, control_plane, directory)
     stack.push_async_callback(_stop_engine, supervisor, requests)
     # systemd would otherwise stop a daemon whose engine takes minutes to load a model.
@@ -148,6 +155,7 @@ async def _start(
     await supervisor.start()
     in_background(stack, _feed_watchdog(notifier, supervisor), name="watchdog")
     in_background(stack, _tick(telemetry), name="telemetry")
+    start_refining(stack, refinement)
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()

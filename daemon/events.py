@@ -15,6 +15,7 @@ from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.background import in_background
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
+from pdmuxd.daemon.refinement import Refinement
 from pdmuxd.daemon.supervisor.address import EngineAddress
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.engine.core.errors import StoreError
@@ -33,6 +34,8 @@ class EngineEvents:
     def __init__(
         self, gateway: Gateway, metrics: Metrics, telemetry: Telemetry, *, tell: Callable[[str], None]
     ) -> None:
+        self.refinement: Refinement | None = None
+        """Learns from the steps; set once there is a supervisor to ask."""
         self._gateway = gateway
         self._metrics = metrics
         self._telemetry = telemetry
@@ -67,6 +70,14 @@ class EngineEvents:
     def on_message(self, message: Hello | Ack | Measured | IterationRecord | EngineStats) -> None:
         """Telemetry, an acknowledgement, an introduction."""
         self._telemetry.on_message(message)
+        if self.refinement is not None:
+            match message:
+                case Hello():
+                    self.refinement.on_hello(message)
+                case IterationRecord():
+                    self.refinement.on_iteration(message)
+                case _:
+                    pass
 
 
 class DirectoryEvents:
@@ -78,6 +89,7 @@ class DirectoryEvents:
         metrics: Metrics,
         telemetry: Telemetry,
         supervisor: Supervisor,
+        refinement: Refinement,
         *,
         policy: str,
     ) -> None:
@@ -85,6 +97,7 @@ class DirectoryEvents:
         self._metrics = metrics
         self._telemetry = telemetry
         self._supervisor = supervisor
+        self._refinement = refinement
         self._policy = policy
         self._version = -1
 
@@ -96,6 +109,7 @@ class DirectoryEvents:
         self._metrics.use_tenants(snapshot.tenants)
         self._gateway.use_directory(snapshot)
         self._telemetry.on_directory(snapshot)
+        self._refinement.use(snapshot)
         self._supervisor.want(snapshot.engine_settings(self._policy))
 
 

@@ -8,9 +8,10 @@ from sqlalchemy import delete
 from sqlmodel import Session, col, select
 
 from pdmuxd.controlplane.profiles.rows import LearnedCellRow, LearnedCorrectionRow, ProfileChangeRow
-from pdmuxd.controlplane.profiles.values import Change, Learned, RecordedChange, cell_of, cell_text
+from pdmuxd.controlplane.profiles.values import Learned, RecordedChange, cell_of, cell_text, subject_of
 from pdmuxd.engine.core.errors import StoreError
 from pdmuxd.engine.core.guard import GuardCell
+from pdmuxd.engine.profiling.changes import Change
 
 
 class LearnedRepository:
@@ -65,7 +66,7 @@ class LearnedRepository:
             ProfileChangeRow(
                 profile_id=self._profile_id,
                 kind=change.kind,
-                subject=change.subject,
+                subject=subject_of(change),
                 before=change.before,
                 after=change.after,
                 evidence=change.evidence,

@@ -12,11 +12,12 @@ from sqlmodel import Session
 
 from pdmuxd.controlplane.profiles.learned import LearnedRepository
 from pdmuxd.controlplane.profiles.repository import ProfileRepository
-from pdmuxd.controlplane.profiles.values import Change, Learned, RecordedChange, StoredProfile
+from pdmuxd.controlplane.profiles.values import Learned, RecordedChange, StoredProfile
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError, ProfileError
 from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.link.predictors import Correction, Predictors
+from pdmuxd.engine.profiling.changes import Change
 from pdmuxd.engine.profiling.document import MeasuredProfile
 from pdmuxd.engine.profiling.identity import doubtful_because, unusable_because
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from pdmuxd.engine.core.guard import GuardCell
+from pdmuxd.engine.profiling.changes import Change, Predictor
 from pdmuxd.engine.profiling.document import MeasuredProfile
-
-Predictor = Literal["prefill", "decode"]
-ChangeKind = Literal["raised", "lowered", "corrected", "reset", "frozen", "thawed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,28 +38,6 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One thing that was learned: a guard cell, or the correction of a predictor on a number of SMs."""
-
-    kind: ChangeKind
-    cell: GuardCell | None = None
-    predictor: Predictor | None = None
-    sms: int = 0
-    before: float
-    after: float
-    evidence: str
-    """In words: how many steps, and what they took."""
-    at_bound: bool = False
-
-    @property
-    def subject(self) -> str:
-        """For people and for the table."""
-        if self.cell is not None:
-            return cell_text(self.cell)
-        return f"{self.predictor} {self.sms}" if self.predictor is not None else "profile"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedChange:
     """A change in the record."""
 
@@ -73,6 +48,13 @@ class RecordedChange:
     evidence: str
     at_bound: bool
     created_at: datetime
+
+
+def subject_of(change: Change) -> str:
+    """What a change is of, for people and for the table."""
+    if change.cell is not None:
+        return cell_text(change.cell)
+    return f"{change.predictor} {change.sms}" if change.predictor is not None else "profile"
 
 
 def cell_text(cell: GuardCell) -> str:

@@ -65,8 +65,12 @@ def dropped_conditions(grown: int) -> Iterator[Condition]:
         )
 
 
-def drift_conditions(drifts: tuple[Drift, ...]) -> Iterator[Condition]:
-    """A predictor is off."""
+def drift_conditions(drifts: tuple[Drift, ...], at_bound: tuple[str, ...] = ()) -> Iterator[Condition]:
+    """A predictor is off; of those that are corrected, one that cannot be corrected any further."""
+    if at_bound:
+        text = f"the correction of {', '.join(at_bound)} is at its bound: measure the profile again"
+        yield Condition(kind="predictor_drift", text=text)
+        return
     worst = max(
         (each for each in drifts if each.is_off), key=lambda each: abs(each.p50_ratio - 1.0), default=None
     )

@@ -58,6 +58,7 @@ class Telemetry:
         self.gaps = SlidingHistogram()
         self._offset_s: float | None = None
         self._has_served = False
+        self._at_bound: tuple[str, ...] = ()
         self._dropped = 0
         self._ticks = 0
 
@@ -95,6 +96,10 @@ class Telemetry:
         elif state in ("starting", "down"):
             self.counters.forget()
         self.publish("engine", shown.engine(self.status(), self.clock(), reason=reason))
+
+    def on_at_bound(self, predictors: tuple[str, ...]) -> None:
+        """The corrections of these predictors can go no further."""
+        self._at_bound = predictors
 
     # What the gateway and the control plane report
 
@@ -150,7 +155,7 @@ class Telemetry:
             *conditions.engine_conditions(status, silent_s=silent_s, has_served=self._has_served),
             *conditions.burn_conditions(self.tenants, self.directory, now_s),
             *conditions.dropped_conditions(grown),
-            *conditions.drift_conditions(self.drift.all(now_s)),
+            *conditions.drift_conditions(self.drift.all(now_s), self._at_bound),
         ]
         for event in self.alarms.update(found, now_s):
             self.publish("alarm", event)

@@ -55,6 +55,19 @@ class ContentionGuard:
         """The worst slowdown to expect of decode on so many SMs beside this prefill."""
         return self.cells.get(guard_cell(decode_sms, prefill, decode), self.default_ratio)
 
+    def updated(self, before: ContentionGuard, after: ContentionGuard) -> ContentionGuard:
+        """`after`, which follows `before` in the store, with what was raised here and not stored yet.
+
+        A cell that the store has changed is the store's: it knows more, or an operator has reset it.
+        """
+        ours = {
+            cell: ratio
+            for cell, ratio in self.cells.items()
+            if ratio > after.cells.get(cell, after.default_ratio)
+            and before.cells.get(cell) == after.cells.get(cell)
+        }
+        return replace(after, cells={**after.cells, **ours}) if ours else after
+
     def learned(self, cell: GuardCell, observed_ratio: float) -> ContentionGuard:
         """The guard after one observation: a violation raises its cell at once; nothing else changes."""
         observed = min(observed_ratio, MAX_RATIO)

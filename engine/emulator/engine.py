@@ -128,7 +128,12 @@ class EmulatedEngine:
         context = m.context
         if (predictors, partitions) != (self._predictors, self._partitions):
             context = self.profile.context(predictors, partitions)
-        m.use_context(policy, context)
+        continues = (
+            predictors is not None
+            and self._predictors is not None
+            and predictors.profile_id == self._predictors.profile_id
+        )
+        m.use_context(policy, context, continues=continues)
         self._predictors, self._partitions = predictors, partitions
         m.targets = dict(slos)
         m.settings_version = version

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from pdmuxd.engine.core.errors import EngineInvariantError
-from pdmuxd.engine.core.policies.base import TRUSTED, Policy, PolicyContext
+from pdmuxd.engine.core.policies.base import Policy, PolicyContext
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.core.types import EngineLimits, Observation, WaitingRequest
@@ -114,16 +114,20 @@ class Machine:
         self.state = self.policy.initial_state()
         self.group = self.policy.table.PREFILL_ONLY
 
-    def use_context(self, policy: str, context: PolicyContext) -> None:
+    def use_context(self, policy: str, context: PolicyContext, *, continues: bool) -> None:
         """Decide with another context or policy. Raises: PolicyError, PartitionError, and changes nothing.
 
-        Other predictions are believed at once; other partition groups wait until no prefill is under way.
+        `continues`: its predictors are of the profile in force, only refined; what was learned here since
+        stays. Other predictions are believed at once, other groups once no prefill is under way.
         """
         built = build_policy(policy, context)
         is_same = policy == self.policy.name and built.table == self.policy.table
         if is_same and context is not self.context:
             self.policy = built
-            self.state = replace(self.state, guard=built.initial_state().guard, trust=TRUSTED)
+            guard = context.guard
+            if continues:
+                guard = self.state.guard.updated(self.context.guard, guard)
+            self.state = replace(self.state, guard=guard)
         self.next_policy = None if is_same else built
         self.context = context
 

@@ -8,11 +8,11 @@ from profiling import greeting_of, measured_profile
 from stores import FakeClock, opened
 
 from pdmuxd.controlplane.directory import DirectorySnapshot
-from pdmuxd.controlplane.profiles.values import Change
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
 from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.profiling.changes import Change
 
 CELL: GuardCell = (36, 2, 0, 5, 3)
 RAISED = Change(kind="raised", cell=CELL, before=1.2, after=1.35, evidence="a step of 20 ms, 15 ms predicted")

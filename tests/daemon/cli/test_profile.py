@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from profiling import measured_profile
 
-from pdmuxd.controlplane.profiles.values import Change
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.profiling.changes import Change
 
 if TYPE_CHECKING:
     from conftest import Pdmuxd

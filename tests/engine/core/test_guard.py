@@ -50,3 +50,16 @@ def test_other_cells_keep_their_value_when_one_is_raised() -> None:
 def test_a_ratio_out_of_range_is_refused_when_a_guard_is_made(ratio: float) -> None:
     with pytest.raises(ProfileError, match="guard ratio"):
         ContentionGuard(default_ratio=ratio)
+
+
+def test_what_was_raised_here_stays_when_the_store_tells_of_other_cells() -> None:
+    one, two, three = (1, 0, 0, 0, 0), (2, 0, 0, 0, 0), (3, 0, 0, 0, 0)
+    before = ContentionGuard(default_ratio=1.1, cells={two: 1.4, three: 1.5})
+    ours = before.learned(one, 1.3).learned(three, 1.9)
+    after = ContentionGuard(default_ratio=1.1, cells={two: 1.2, three: 1.6})
+    assert ours.updated(before, after).cells == {one: 1.3, two: 1.2, three: 1.6}
+
+
+def test_nothing_is_learned_when_the_guard_is_frozen() -> None:
+    guard = ContentionGuard(default_ratio=1.1, is_frozen=True)
+    assert guard.learned((1, 0, 0, 0, 0), 2.0) is guard

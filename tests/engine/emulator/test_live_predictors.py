@@ -56,14 +56,16 @@ def test_the_next_decision_believes_them_when_predictors_are_put_in_force() -> N
     assert running.profile_id == 0
 
 
-def test_what_the_guard_learned_stays_when_the_same_predictors_come_again() -> None:
+def test_what_the_guard_learned_stays_when_the_same_profile_comes_again() -> None:
     running = serving()
     apply(running, 1, predictors(7, 0.004))
     assert max(step.guard_ratio or 0.0 for step in beside_prefill(running, "p")) > 1.2
     apply(running, 2, predictors(7, 0.004))
     assert beside_prefill(running, "q")[0].guard_ratio != 1.1
-    apply(running, 3, predictors(7, 0.004, guard=1.05))
-    assert beside_prefill(running, "r")[0].guard_ratio == 1.05
+    apply(running, 3, predictors(7, 0.0041))
+    assert beside_prefill(running, "r")[0].guard_ratio != 1.1, "the same profile, refined"
+    apply(running, 4, predictors(8, 0.004, guard=1.05))
+    assert beside_prefill(running, "s")[0].guard_ratio == 1.05, "another profile"
 
 
 def test_decode_uses_the_operators_groups_when_partitions_are_set() -> None:

@@ -1,0 +1,185 @@
+"""What serving teaches: the guard at once and back slowly, predictors within bounds."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profiling import greeting_of, measured_profile
+
+from pdmuxd.engine.core.guard import MAX_RATIO, GuardCell
+from pdmuxd.engine.core.latency import SoloRunModel
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.link.messages import IterationRecord
+from pdmuxd.engine.link.predictors import Correction, Predictors, latency_model
+from pdmuxd.engine.profiling.refine import BOUNDS, CORRECT_AFTER, LOWER_AFTER, LOWER_EVERY_S, Refiner
+
+PREDICTORS = measured_profile().predictors(7)
+LAYERS = 32
+HELLO = greeting_of()
+BATCH = DecodeShape(bs=32, reused_tokens=32_000)
+PREFILL = PrefillShape.of([(9000, 0)])
+CELL: GuardCell = (36, 2, 0, 6, 2)
+DEFAULT = PREDICTORS.guard_default_ratio
+
+
+def model_of(predictors: Predictors) -> SoloRunModel:
+    hello = HELLO
+    assert hello.model_shape is not None
+    assert hello.device_shape is not None
+    assert hello.overheads is not None
+    return latency_model(
+        predictors, model=hello.model_shape, device=hello.device_shape, overheads=hello.overheads
+    )
+
+
+MODEL = model_of(PREDICTORS)
+
+
+def refiner_of(predictors: Predictors = PREDICTORS) -> Refiner:
+    return Refiner(predictors, MODEL, layers=LAYERS, now_s=0.0)
+
+
+def step(ratio: float, *, beside: bool = True) -> IterationRecord:
+    """A decode step on 36 SMs that took `ratio` times what is predicted alone."""
+    alone_s = MODEL.decode_s(BATCH, 36)
+    return IterationRecord(
+        step=1,
+        now_s=0.0,
+        mode="split",
+        reason="best_fit",
+        group=2,
+        prefill_sms=96,
+        decode_sms=36,
+        decode_bs=BATCH.bs,
+        decode_reused_tokens=BATCH.reused_tokens,
+        prefill_new_tokens=PREFILL.new_tokens if beside else 0,
+        prefill_layers=4,
+        predicted_decode_s=alone_s,
+        measured_step_s=alone_s * ratio,
+        guard_ratio=None,
+        tbt_slack_s=None,
+        measured_decode_s=alone_s * ratio,
+        prefill_bs=1 if beside else 0,
+        prefill_sum_new_squared=PREFILL.sum_new_squared,
+    )
+
+
+def test_a_cell_is_raised_at_once_with_its_evidence_when_a_step_exceeds_its_bound() -> None:
+    refiner = refiner_of()
+    refiner.observe(step(1.05), 0.0)
+    assert refiner.changes(0.0) == ()
+    refiner.observe(step(1.3), 0.0)
+    refiner.observe(step(1.4), 0.0)
+    refiner.observe(step(1.2), 0.0)
+    (change,) = refiner.changes(0.0)
+    assert (change.kind, change.cell, change.before) == ("raised", CELL, DEFAULT)
+    assert change.after == pytest.approx(1.4)
+    assert "predicted alone" in change.evidence
+    assert refiner.changes(0.0) == ()
+
+
+def test_a_bound_comes_down_slowly_towards_a_high_quantile_when_steps_stay_below_it() -> None:
+    refiner = refiner_of()
+    refiner.observe(step(2.0), 0.0)
+    (raised,) = refiner.changes(0.0)
+    bounds = [raised.after]
+    for _ in range(LOWER_AFTER - 1):
+        refiner.observe(step(1.1), 1.0)
+    assert lowered(refiner, LOWER_EVERY_S) == [], "too few steps"
+    for tick in range(1, 40):
+        refiner.observe(step(1.1), 1.0)
+        bounds += lowered(refiner, tick * LOWER_EVERY_S)
+        assert lowered(refiner, tick * LOWER_EVERY_S + 1.0) == [], "not twice within a minute"
+    assert bounds == sorted(bounds, reverse=True)
+    assert bounds[1] > 1.7, "slowly"
+    assert 1.1 < bounds[-1] < 1.15
+
+
+def lowered(refiner: Refiner, now_s: float) -> list[float]:
+    return [change.after for change in refiner.changes(now_s) if change.kind == "lowered"]
+
+
+@given(seen=st.lists(st.floats(0.5, 6.0), max_size=40))
+def test_the_stored_bound_covers_every_step_when_none_is_lowered(seen: list[float]) -> None:
+    refiner = refiner_of()
+    bound = DEFAULT
+    for ratio in seen:
+        refiner.observe(step(ratio), 0.0)
+        for change in refiner.changes(0.0):
+            if change.kind == "raised":
+                assert change.before == pytest.approx(bound)
+                bound = change.after
+        assert 1.0 <= bound <= MAX_RATIO
+        assert bound >= min(ratio, MAX_RATIO) - 1e-9
+
+
+def drift_until_bound(ratio: float) -> list[float]:
+    """Ratios of the corrections while the device stays `ratio` times slower than the profile."""
+    predictors, refiner = PREDICTORS, refiner_of()
+    corrections, now_s = [1.0], 0.0
+    for _ in range(20):
+        now_s += 5.0
+        for _ in range(CORRECT_AFTER):
+            refiner.observe(step(ratio, beside=False), now_s)
+        for change in refiner.changes(now_s):
+            assert (change.kind, change.predictor, change.sms) == ("corrected", "decode", 36)
+            assert change.before == pytest.approx(corrections[-1])
+            corrections.append(change.after)
+            predictors = msgspec.structs.replace(
+                predictors, corrections=(Correction(sms=36, decode_ratio=change.after),)
+            )
+            refiner.adopt(predictors, model_of(predictors), now_s)
+    assert (refiner.at_bound != ()) == (not BOUNDS[0] <= ratio <= BOUNDS[1])
+    return corrections
+
+
+def test_a_predictor_follows_in_small_steps_when_the_device_drifts() -> None:
+    corrections = drift_until_bound(1.2)
+    assert corrections[-1] == pytest.approx(1.2, abs=0.04)
+    steps = [after / before for before, after in pairwise(corrections)]
+    assert max(steps) <= 1.05 + 1e-9
+
+
+@pytest.mark.parametrize(("ratio", "bound"), [(1.6, BOUNDS[1]), (0.5, BOUNDS[0])])
+def test_a_correction_stops_at_its_bound_and_says_so_when_the_drift_goes_beyond(
+    ratio: float, bound: float
+) -> None:
+    assert drift_until_bound(ratio)[-1] == bound
+
+
+def test_a_predictor_stays_when_steps_are_slow_beside_a_prefill_only() -> None:
+    refiner = refiner_of()
+    for number in range(3 * CORRECT_AFTER):
+        refiner.observe(step(1.0 if number % 3 else 1.3), 0.0)
+    assert [change.kind for change in refiner.changes(0.0)] == ["raised"]
+
+
+def test_a_predictor_is_raised_when_even_the_fastest_step_beside_a_prefill_is_slow() -> None:
+    refiner = refiner_of()
+    for _ in range(CORRECT_AFTER):
+        refiner.observe(step(1.2), 0.0)
+    changes = {change.kind: change for change in refiner.changes(0.0)}
+    assert changes["corrected"].after == pytest.approx(1.05)
+
+
+def test_nothing_is_learned_when_the_profile_is_frozen() -> None:
+    refiner = refiner_of(msgspec.structs.replace(PREDICTORS, guard_frozen=True))
+    for _ in range(CORRECT_AFTER):
+        refiner.observe(step(1.9), 0.0)
+    assert refiner.changes(0.0) == ()
+
+
+def test_a_cell_is_raised_again_when_an_operator_has_reset_it() -> None:
+    refiner = refiner_of()
+    refiner.observe(step(1.5), 0.0)
+    (change,) = refiner.changes(0.0)
+    stored = msgspec.structs.replace(PREDICTORS, guard_cells=(*PREDICTORS.guard_cells, (CELL, change.after)))
+    refiner.adopt(stored, model_of(stored), 1.0)
+    refiner.adopt(PREDICTORS, model_of(PREDICTORS), 2.0)
+    refiner.observe(step(1.3), 3.0)
+    (again,) = refiner.changes(3.0)
+    assert (again.before, again.after) == (DEFAULT, pytest.approx(1.3))
