@@ -63,8 +63,10 @@ class EngineMeasurer:
 
     def _prefill(self, message: Measure) -> Measured:
         stream = self._use(lambda g: g.prefill_sms == message.prefill_sms).prefill
-        spans = [self._whole(message, stream) for _ in range(_WARM_UP + message.repeats)][_WARM_UP:]
-        return Measured(point_id=message.point_id, prefill_s=self._seconds(spans))
+        runs = _WARM_UP + message.repeats
+        batches = [self._batches.split_prefill(message.prefill) for _ in range(runs)]
+        spans = [self._layers(batch, self._port.layers, stream) for batch in batches]
+        return Measured(point_id=message.point_id, prefill_s=self._seconds(spans)[_WARM_UP:])
 
     def _decode(self, message: Measure) -> Measured:
         stream = self._use(lambda g: g.decode_sms == message.decode_sms).decode
@@ -74,11 +76,10 @@ class EngineMeasurer:
 
     def _fused(self, message: Measure) -> Measured:
         stream = self._use(lambda g: g.decode_sms == self._table.rules.total_sms).decode
-        spans: list[Span] = []
-        for _ in range(_WARM_UP + message.repeats):
-            batch = self._batches.mixed(message.prefill, message.decode)
-            spans.append(self._step(batch, stream))
-        return Measured(point_id=message.point_id, decode_s=self._seconds(spans[_WARM_UP:]))
+        runs = _WARM_UP + message.repeats
+        batches = [self._batches.mixed(message.prefill, message.decode) for _ in range(runs)]
+        spans = [self._step(batch, stream) for batch in batches]
+        return Measured(point_id=message.point_id, decode_s=self._seconds(spans)[_WARM_UP:])
 
     def _beside(self, message: Measure) -> Measured:
         """Decode steps while prefills run one after the other; only those wholly beside one count."""
@@ -101,7 +102,7 @@ class EngineMeasurer:
         )
 
     def _beside_one(self, message: Measure, group: Any, decode: Any, steps: list[Span]) -> Span:
-        batch = self._batches.split_prefill(message.prefill)
+        batch = self._batches.split_prefill(message.prefill, beside=message.decode)
         layers_ends: list[Any] = []
         start: Any = None
         steps_last = False
@@ -134,9 +135,6 @@ class EngineMeasurer:
         there = ", ".join(f"{g.prefill_sms},{g.decode_sms}" for g in self._streams.groups)
         raise EngineError(f"no partition group has these SMs; there are {there}")
 
-    def _whole(self, message: Measure, stream: Any) -> Span:
-        return self._layers(self._batches.split_prefill(message.prefill), self._port.layers, stream)
-
     def _layers(self, batch: Any, layers: int, stream: Any) -> Span:
         with self._streams.on(stream), pdmux_prefill_tp_group():
             stream.wait_stream(self._s.schedule_stream)
@@ -154,6 +152,8 @@ class EngineMeasurer:
             return start, self._streams.mark(stream)
 
     def _seconds(self, spans: list[Span]) -> tuple[float, ...]:
+        """Of spans on one stream. Callers keep their batches until then: the device reads their tensors,
+        which belong to another stream."""
         if spans:
             self._streams.wait(spans[-1][1])
         return tuple(self._streams.elapsed_s(start, end) for start, end in spans)

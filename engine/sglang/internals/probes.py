@@ -32,9 +32,12 @@ class ProbeBatches:
         if self._s.tree_cache.total_size() and not self._s.flush_cache(empty_cache=False):
             raise EngineError("the prefix cache could not be emptied; the engine is not idle")
 
-    def split_prefill(self, lengths: Sequence[tuple[int, int]]) -> Any:
-        """A layer-wise prefill at layer 0, of (new tokens, reused tokens) per request."""
-        return self._extend(lengths, ForwardMode.SPLIT_PREFILL)
+    def split_prefill(self, lengths: Sequence[tuple[int, int]], *, beside: Sequence[int] = ()) -> Any:
+        """A layer-wise prefill at layer 0, of (new tokens, reused tokens) per request.
+
+        `beside`: the contexts of a decode batch whose rows and slots it must not touch.
+        """
+        return self._extend(lengths, ForwardMode.SPLIT_PREFILL, beside)
 
     def mixed(self, lengths: Sequence[tuple[int, int]], contexts: Sequence[int]) -> Any:
         """A fused batch: prompt tokens and one token for each decoding request."""
@@ -48,8 +51,8 @@ class ProbeBatches:
         batch.input_ids = self._tokens(len(contexts))
         return batch
 
-    def _extend(self, lengths: Sequence[tuple[int, int]], mode: Any) -> Any:
-        batch = self._batch(lengths)
+    def _extend(self, lengths: Sequence[tuple[int, int]], mode: Any, beside: Sequence[int] = ()) -> Any:
+        batch = self._batch(lengths, beside)
         batch.forward_mode = mode
         batch.prefix_lens = [reused for _, reused in lengths]
         batch.extend_lens = [new for new, _ in lengths]
@@ -58,13 +61,14 @@ class ProbeBatches:
         batch.input_ids = self._tokens(batch.extend_num_tokens)
         return batch
 
-    def _batch(self, lengths: Sequence[tuple[int, int]]) -> Any:
+    def _batch(self, lengths: Sequence[tuple[int, int]], beside: Sequence[int] = ()) -> Any:
         s = self._s
         table = s.req_to_token_pool.req_to_token
         totals = [new + reused for new, reused in lengths]
-        if len(totals) >= table.shape[0]:
+        first_row, first = 1 + len(beside), 1 + sum(beside)
+        if first_row + len(totals) > table.shape[0]:
             raise EngineError(f"{len(totals)} requests do not fit; the engine holds {table.shape[0] - 1}")
-        if sum(totals) >= s.max_total_num_tokens or max(totals) > table.shape[1]:
+        if first + sum(totals) > s.max_total_num_tokens or max(totals) > table.shape[1]:
             raise EngineError(
                 f"{sum(totals)} tokens, at most {max(totals)} in a request, do not fit; the KV pool holds "
                 f"{s.max_total_num_tokens}, a request {table.shape[1]}"
@@ -81,13 +85,13 @@ class ProbeBatches:
         )
         device = batch.device
         written: list[torch.Tensor] = []
-        first = 1
-        for row, ((new, _), total) in enumerate(zip(lengths, totals, strict=True), start=1):
+        for row, ((new, _), total) in enumerate(zip(lengths, totals, strict=True), start=first_row):
             slots = torch.arange(first, first + total, dtype=table.dtype, device=device)
             table[row, :total] = slots
             written.append(slots[total - new :])
             first += total
-        batch.req_pool_indices_cpu = torch.arange(1, len(totals) + 1, dtype=torch.int64)
+        rows = torch.arange(first_row, first_row + len(totals), dtype=torch.int64)
+        batch.req_pool_indices_cpu = rows
         batch.req_pool_indices = batch.req_pool_indices_cpu.to(device)
         batch.seq_lens_cpu = torch.tensor(totals, dtype=torch.int64)
         batch.seq_lens = batch.seq_lens_cpu.to(device)

@@ -40,7 +40,7 @@ from pdmuxd.engine.profiling.document import MeasuredProfile, to_json
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.target import Target
 
-_ANSWER_S = 120.0
+_ANSWER_S = 60.0
 _CHECK_LONGEST_S = 0.6
 _WARM_UP_TOKENS = 16384
 
