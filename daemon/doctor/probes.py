@@ -17,7 +17,7 @@ from pdmuxd.daemon.doctor.gpu import CudaDriver
 from pdmuxd.daemon.doctor.kernel_clock import is_synchronised
 from pdmuxd.daemon.doctor.libcuda import ask_driver
 from pdmuxd.daemon.doctor.network import Bind, IsPdmuxd
-from pdmuxd.daemon.doctor.storage import Directory, LookAt, Revision
+from pdmuxd.daemon.doctor.storage import ActiveProfile, Directory, LookAt, Revision
 from pdmuxd.daemon.doctor.system import ClockReading
 
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
@@ -104,6 +104,19 @@ def database_revision(url: str) -> str | None:
     return None if path is not None and not path.exists() else check(url)
 
 
+def active_profile(url: str) -> str | None:
+    """The profile that the daemon puts in force. Raises: StoreError."""
+    from pdmuxd.controlplane.database import open_database
+    from pdmuxd.controlplane.services import ControlPlane
+
+    engine = open_database(url)
+    try:
+        active = ControlPlane(engine).profiles.active()
+    finally:
+        engine.dispose()
+    return None if active is None else f"{active.name}, version {active.version}, of {active.device}"
+
+
 def open_files_limit() -> int | None:
     """How many files this process may have open, None if there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -127,6 +140,7 @@ class Probes:
     is_pdmuxd: IsPdmuxd = is_pdmuxd
     look_at: LookAt = look_at
     database_revision: Revision = database_revision
+    active_profile: ActiveProfile = active_profile
     open_files_limit: Callable[[], int | None] = open_files_limit
     clocks: Callable[[], ClockReading] = read_clocks
     clock_synchronised: Callable[[], bool | None] = is_synchronised

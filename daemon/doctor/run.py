@@ -8,7 +8,7 @@ from pdmuxd.daemon.doctor.findings import Finding, fail, ok
 from pdmuxd.daemon.doctor.gpu import check_gpu, check_sglang
 from pdmuxd.daemon.doctor.network import check_ports
 from pdmuxd.daemon.doctor.probes import Probes
-from pdmuxd.daemon.doctor.storage import check_database, check_runtime_dir, check_state_dir
+from pdmuxd.daemon.doctor.storage import check_database, check_profile, check_runtime_dir, check_state_dir
 from pdmuxd.daemon.doctor.system import check_clock, check_open_files, check_python, check_systemd
 from pdmuxd.daemon.settings import LoadedSettings
 from pdmuxd.engine.core.errors import SettingsError
@@ -37,4 +37,5 @@ def _of_settings(loaded: LoadedSettings, probes: Probes) -> Iterator[Finding]:
     yield from check_state_dir(loaded, probes.look_at)
     yield check_runtime_dir(loaded, probes.look_at)
     yield check_database(loaded, probes.database_revision)
+    yield from check_profile(loaded, probes.database_revision, probes.active_profile)
     yield check_open_files(probes.open_files_limit(), loaded.settings.data.max_in_flight)

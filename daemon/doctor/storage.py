@@ -30,6 +30,10 @@ Revision = Callable[[str], str | None]
 """The schema revision of the database at a URL, None if there is no database yet. Raises: PdmuxdError."""
 
 
+ActiveProfile = Callable[[str], str | None]
+"""The name of the profile in force in the database at a URL, None if there is none. Raises: PdmuxdError."""
+
+
 def check_state_dir(loaded: LoadedSettings, look_at: LookAt) -> Iterator[Finding]:
     """Whether the daemon can write there, and how much."""
     wanted = loaded.settings.resolved_state_dir
@@ -68,6 +72,24 @@ def check_database(loaded: LoadedSettings, revision: Revision) -> Finding:
     if found is None:
         return info("database", "there is none yet", "create it with: pdmuxd db upgrade")
     return ok("database", f"whole, schema revision {found}")
+
+
+def check_profile(loaded: LoadedSettings, revision: Revision, active: ActiveProfile) -> Iterator[Finding]:
+    """Whether the policies predict with what was measured here; nothing without a database."""
+    try:
+        if revision(loaded.settings.resolved_database_url) is None:
+            return
+        name = active(loaded.settings.resolved_database_url)
+    except PdmuxdError:
+        return  # the check of the database has said so
+    if name is None:
+        yield info(
+            "profile",
+            "none is active: the engine predicts with its own, or with a roofline",
+            "measure one with: pdmuxd profile run --activate",
+        )
+    else:
+        yield ok("profile", f"{name} is active")
 
 
 def _space(found: Directory) -> Finding:

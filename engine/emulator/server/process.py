@@ -138,7 +138,7 @@ class Process:
         link = self._parts.link
         if link is None:
             return None
-        reporter = Reporter(self._parts.engine, link)
+        reporter = Reporter(self._parts.engine, link, self._driver.catch_up)
         self._driver.on_end(reporter.send_request)
         link.send(hello(self._parts.engine, model=self._parts.model, version=self._version))
         return reporter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -27,8 +28,9 @@ _ROUNDING_S = 1e-9
 class Reporter:
     """Sends telemetry; whatever is lost on the way is counted in the next `EngineStats`."""
 
-    def __init__(self, engine: EmulatedEngine, link: EngineEnd) -> None:
+    def __init__(self, engine: EmulatedEngine, link: EngineEnd, catch_up: Callable[[], None]) -> None:
         self._engine = engine
+        self._catch_up = catch_up
         self._link = link
         self._skipped_records = 0
         self._last = engine.counters()
@@ -59,6 +61,7 @@ class Reporter:
 
     def send_stats(self) -> None:
         """Send a heartbeat."""
+        self._catch_up()
         now, last = self._engine.counters(), self._last
         self._last = now
         sm_s = (now.elapsed_s - last.elapsed_s) * self._engine.profile.device.total_sms

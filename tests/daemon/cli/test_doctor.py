@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from profiling import measured_profile
+from stores import new_database, opened
 
 from pdmuxd.daemon.cli.main import main
 from pdmuxd.daemon.doctor import probes as real
@@ -39,6 +41,7 @@ HEALTHY = Probes(
     is_pdmuxd=lambda host, port: False,
     look_at=lambda path: Directory(path=path, writable=True, free_bytes=50 * GIB),
     database_revision=lambda url: "0001",
+    active_profile=lambda url: "h200-llama-8b, version 2, of NVIDIA H200",
     open_files_limit=lambda: 65536,
     clocks=lambda: NOW,
     clock_synchronised=lambda: True,
@@ -74,6 +77,7 @@ def test_every_verdict_is_ok_when_the_machine_is_healthy() -> None:
         "disk",
         "sockets",
         "database",
+        "profile",
         "open files",
         "systemd",
         "clock",
@@ -193,6 +197,13 @@ def test_the_database_fails_without_its_password_when_it_does_not_answer() -> No
 def test_a_hint_says_how_to_make_the_database_when_there_is_none() -> None:
     finding = found(database_revision=lambda url: None)["database"]
     assert (finding.verdict, finding.hint) == (Verdict.INFO, "create it with: pdmuxd db upgrade")
+
+
+def test_a_hint_says_how_to_measure_when_no_profile_is_active() -> None:
+    finding = found(active_profile=lambda url: None)["profile"]
+    assert finding.verdict is Verdict.INFO
+    assert "pdmuxd profile run" in finding.hint
+    assert "profile" not in found(database_revision=lambda url: None)
 
 
 def test_a_warning_names_the_needed_limit_when_too_few_files_may_be_open() -> None:
@@ -317,6 +328,15 @@ def test_the_database_is_absent_until_it_is_made_when_it_is_asked_for(tmp_path: 
     assert not list(tmp_path.iterdir())
     revision = upgrade(url)
     assert real.database_revision(url) == revision
+
+
+def test_the_active_profile_is_named_when_there_is_one(tmp_path: Path) -> None:
+    url = new_database(tmp_path)
+    assert real.active_profile(url) is None
+    with opened(url) as control_plane:
+        stored = control_plane.profiles.add(measured_profile("mine"), origin="measured")
+        control_plane.profiles.activate(stored.profile_id, None)
+    assert real.active_profile(url) == "mine, version 1, of NVIDIA H200"
 
 
 def test_a_url_that_cannot_be_read_is_an_error_when_its_revision_is_asked_for() -> None:

@@ -7,6 +7,7 @@ import random
 import pytest
 from profiling import Measured, run_campaign
 
+from pdmuxd.daemon.profiling.emulated import emulator_profile
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator.graphs import padded
 from pdmuxd.engine.emulator.profile import load_profile
@@ -104,3 +105,22 @@ def test_what_was_measured_is_a_profile_when_interrupted_early() -> None:
     assert len(profile.left_out) >= 2
     assert profile.solo_run == ()
     assert profile.guard_default_ratio == 1.3
+
+
+def test_the_emulator_takes_as_long_as_was_measured_when_it_runs_by_the_profile(
+    campaign: Measured, profile: MeasuredProfile
+) -> None:
+    made = emulator_profile(profile)
+    ratios = []
+    for sample in campaign.samples:
+        point = sample.point
+        if point.mode == "prefill":
+            took_s = made.truth.prefill_s(point.prefill_shape, point.prefill_sms)
+        elif point.mode == "decode":
+            took_s = made.truth.decode_s(padded(point.decode_shape), point.decode_sms)
+        else:
+            continue
+        ratios.append(took_s / sample.seconds)
+    assert len(ratios) > 200
+    assert within_targets([abs(ratio - 1.0) for ratio in ratios])
+    assert made.guard_default_ratio == profile.guard_default_ratio

@@ -1,0 +1,46 @@
+"""Invariant 12: predictors of another engine are not sent."""
+
+import asyncio
+
+import msgspec
+from profiling import greeting_of, measured_profile
+
+from pdmuxd.daemon.supervisor.sync import SettingsSync
+from pdmuxd.engine.link.messages import Ack, EngineSettings
+
+SETTINGS = EngineSettings(version=3, policy="auto", tenants=(), predictors=measured_profile().predictors(7))
+
+
+class Link:
+    """Acknowledges what it is sent."""
+
+    def __init__(self, sync):
+        self.sent = []
+        self._sync = sync
+
+    async def send(self, msg):
+        self.sent.append(msg)
+        self._sync.on_ack(Ack(version=msg.version))
+
+
+async def sent_to(hello):
+    sync = SettingsSync(SETTINGS)
+    link = Link(sync)
+    sync.meet(hello)
+    running = asyncio.create_task(sync.run(link))
+    await sync.wait_settled()
+    running.cancel()
+    return sync, link.sent
+
+
+async def test_predictors_are_sent_when_they_are_of_the_engine():
+    sync, sent = await sent_to(greeting_of())
+    assert sent == [SETTINGS]
+    assert sync.profile_difference is None
+
+
+async def test_predictors_are_kept_back_and_the_difference_told_when_the_engine_is_another():
+    sync, sent = await sent_to(greeting_of("h100-qwen3-8b"))
+    assert sent == [msgspec.structs.replace(SETTINGS, predictors=None)]
+    assert "the engine runs on a NVIDIA H100" in sync.profile_difference
+    assert sync.in_force
