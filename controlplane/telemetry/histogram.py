@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from itertools import accumulate
 
 from pdmuxd.controlplane.events.messages import Spread
@@ -71,5 +72,4 @@ class SlidingHistogram:
 
 def _percentile(sums: list[int], share: float) -> float:
     """Milliseconds below which `share` of what was counted lies."""
-    rank = math.ceil(share * sums[-1])
-    return to_ms(middle_s(next(bucket for bucket, below in enumerate(sums) if below >= rank)))
+    return to_ms(middle_s(bisect_left(sums, math.ceil(share * sums[-1]))))

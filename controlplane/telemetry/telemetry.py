@@ -28,6 +28,8 @@ from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord
 
 TICK_S = 0.1
 TICKS_PER_SECOND = 10
+RESUMED_WITHIN_S = 60.0
+"""After this long without a client events are told once a second: nobody will miss the frames between."""
 _EMPTY = DirectorySnapshot(version=0, tenants={}, key_digests={})
 
 
@@ -61,6 +63,7 @@ class Telemetry:
         self._at_bound: tuple[str, ...] = ()
         self._dropped = 0
         self._ticks = 0
+        self._followed_s = self.started_s
 
     # What the engine reports
 
@@ -136,11 +139,16 @@ class Telemetry:
     def tick(self) -> None:
         """Every tenth of a second: tell how things are; every second also of tenants and alarms."""
         now_s = self.clock()
+        self._ticks += 1
+        is_second = self._ticks % TICKS_PER_SECOND == 0
+        if self.events.clients:
+            self._followed_s = now_s
+        if not is_second and now_s - self._followed_s > RESUMED_WITHIN_S:
+            return
         for event in self.decisions.flush():
             self.publish("decision", event)
         self.publish("stats", shown.stats(self, now_s))
-        self._ticks += 1
-        if self._ticks % TICKS_PER_SECOND == 0:
+        if is_second:
             self.publish("tenants", shown.tenants(self, now_s))
             self.watch(now_s)
 

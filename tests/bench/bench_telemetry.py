@@ -20,7 +20,7 @@ from telling import HandClock, directory, heartbeat, request_record, step
 
 from pdmuxd.controlplane.events.follow import Subscription, follow
 from pdmuxd.controlplane.status import NO_ENGINE
-from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND, Telemetry
+from pdmuxd.controlplane.telemetry.telemetry import RESUMED_WITHIN_S, TICK_S, TICKS_PER_SECOND, Telemetry
 
 STEPS_PER_S = 100
 REQUESTS_PER_S = 5
@@ -61,7 +61,11 @@ async def share(seconds: int, clients: int, feed: Callable[[Telemetry, HandClock
     for stream in streams:
         await anext(stream)
     spent_s = 0.0
-    for number in range(seconds):
+    for number in range(int(RESUMED_WITHIN_S) + 1):
+        feed(telemetry, clock, number)
+        for stream in streams:
+            await anext(stream)
+    for number in range(int(RESUMED_WITHIN_S) + 1, int(RESUMED_WITHIN_S) + 1 + seconds):
         started_s = time.process_time()
         feed(telemetry, clock, number)
         for stream in streams:

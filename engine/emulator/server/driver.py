@@ -19,7 +19,8 @@ from pdmuxd.engine.link.predictors import Predictors
 LATE_S = 0.005
 """Waking up later than this after an event was due is counted as lag; event loops sleep in whole
 milliseconds, so less than that is their granularity."""
-_HEARTBEAT_S = 0.25
+_HEARTBEAT_S = 0.05
+"""The longest that engine time stands still while nothing happens: less than between two heartbeats sent."""
 _SHORTEST_SLEEP_S = 0.001
 _ALIVE_S = 5.0
 

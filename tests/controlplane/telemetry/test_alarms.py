@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from telling import START_S, HandClock, heartbeat, request_record, step, telemetry
 
@@ -48,6 +48,7 @@ def test_an_alarm_stays_when_its_condition_is_away_for_a_moment() -> None:
     assert [event.id for event in alarms.active()] == ["ttft_burn:chat"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans(), max_size=300))
 def test_raised_and_cleared_take_turns_whatever_happens(present: list[bool]) -> None:
     states = told(Alarms(), present, step_s=7.0)

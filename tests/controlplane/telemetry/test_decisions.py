@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from telling import START_S, HandClock, directory, heartbeat, named, read_events, step, telemetry
 
@@ -14,8 +16,10 @@ from pdmuxd.controlplane.telemetry.decisions import FOLDED_PER_TICK, Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
+from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND
 
 
+@settings(deadline=None)
 @given(groups=st.lists(st.integers(1, 4), max_size=80))
 def test_every_decision_is_counted_in_some_event_when_they_are_folded(groups: list[int]) -> None:
     decisions = Decisions()
@@ -84,6 +88,28 @@ def test_only_work_alone_is_compared_when_drift_is_looked_for() -> None:
     watch.add(step(predicted_prefill_s=0.32, measured_prefill_s=0.096), START_S)
     found = {(each.work, each.sms): each.p50_ratio for each in watch.all(START_S)}
     assert found == {("decode", 36): 1.1, ("fused", 132): 1.1, ("prefill", 96): 1.2}
+
+
+def test_events_are_told_once_a_second_when_nobody_has_followed_for_a_while() -> None:
+    clock = HandClock()
+    known = telemetry(clock)
+
+    def stats_in(seconds: int) -> int:
+        before = known.published["stats"]
+        for _ in range(seconds * TICKS_PER_SECOND):
+            clock.turn(TICK_S)
+            known.on_message(step())
+            known.tick()
+        return known.published["stats"] - before
+
+    assert stats_in(59) == 59 * TICKS_PER_SECOND
+    clock.turn(2.0)
+    assert stats_in(10) == 10
+    known.events.clients = 1
+    assert stats_in(10) == 10 * TICKS_PER_SECOND
+    events = known.events.after(0, 10_000)
+    counted = sum(json.loads(each.data)["count"] for each in events if each.type == "decision")
+    assert counted == known.decisions.total == 79 * TICKS_PER_SECOND
 
 
 async def test_everything_is_told_when_an_engine_works() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdmuxd.controlplane.telemetry.counts import CountWindow
@@ -15,6 +15,7 @@ NOW_S = 1_769_860_800.0
 durations = st.floats(2e-4, 800.0)
 
 
+@settings(deadline=None)
 @given(values=st.lists(durations, min_size=1, max_size=200))
 def test_percentiles_are_within_four_percent_when_values_are_in_range(values: list[float]) -> None:
     histogram = SlidingHistogram()
@@ -48,6 +49,7 @@ def test_there_is_no_percentile_when_nothing_was_counted() -> None:
     assert (spread.count, spread.p50, spread.p99) == (0, None, None)
 
 
+@settings(deadline=None)
 @given(steps=st.lists(st.floats(0.0, 30.0), min_size=1, max_size=60))
 def test_a_histogram_holds_just_the_last_window_when_time_passes(steps: list[float]) -> None:
     histogram, now_s, added = SlidingHistogram(slots=6, slot_s=10.0), NOW_S, []
@@ -59,6 +61,7 @@ def test_a_histogram_holds_just_the_last_window_when_time_passes(steps: list[flo
     assert histogram.spread(now_s).count == sum(newest - int(at_s / 10.0) < 6 for at_s in added)
 
 
+@settings(deadline=None)
 @given(
     steps=st.lists(st.tuples(st.floats(0.0, 40.0), st.integers(0, 1), st.integers(1, 5)), max_size=60),
     window_s=st.sampled_from([None, 10.0, 30.0, 60.0, 90.0]),

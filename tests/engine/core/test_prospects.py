@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdmuxd.engine.core.fusing import FUSED_MARGIN
@@ -66,6 +66,7 @@ def observe(target_s: float, load: Load) -> Observation:
     )
 
 
+@settings(deadline=None)
 @given(target_s=targets, load=loads)
 def test_the_split_is_the_one_that_the_policy_takes_when_asked_for_the_same_load(
     target_s: float, load: Load
@@ -77,6 +78,7 @@ def test_the_split_is_the_one_that_the_policy_takes_when_asked_for_the_same_load
     assert decision.numbers.tbt_slack_s == pytest.approx(target_s - said.chosen.worst_s)
 
 
+@settings(deadline=None)
 @given(target_s=targets, load=loads, factor=st.floats(1.0, 5.0))
 def test_decode_gets_no_more_sms_when_the_target_is_looser(
     target_s: float, load: Load, factor: float
@@ -87,6 +89,7 @@ def test_decode_gets_no_more_sms_when_the_target_is_looser(
     assert loose.partition.decode_sms <= strict.partition.decode_sms
 
 
+@settings(deadline=None)
 @given(target_s=targets, load=loads)
 def test_a_fused_batch_is_within_its_share_of_the_target_when_there_is_one(
     target_s: float, load: Load
