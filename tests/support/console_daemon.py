@@ -51,6 +51,10 @@ class ConsoleDaemon(httpx.AsyncBaseTransport):
         self.routes: dict[tuple[str, str], Any] = {}
         self.calls: list[tuple[str, str, Any]] = []
         self.resumed_after: list[str | None] = []
+        self.matched: list[str] = []
+        """Every If-Match that was sent."""
+        self.queries: dict[str, dict[str, str]] = {}
+        """The last query by path."""
         self.streams = 0
         self.sent = 0
         self.hello: dict[str, Any] = scenes.hello()
@@ -95,6 +99,9 @@ class ConsoleDaemon(httpx.AsyncBaseTransport):
             return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, stream=Stream(self))
         body = json.loads(request.content) if request.content else None
         self.calls.append((request.method, path, body))
+        self.queries[path] = dict(request.url.params)
+        if "If-Match" in request.headers:
+            self.matched.append(request.headers["If-Match"])
         if (request.method, path) not in self.routes:
             return problem(404, "not-found", f"there is no {path}")
         status, answer = self.routes[request.method, path]

@@ -35,6 +35,11 @@ class Terminal:
         return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips) + "\n"
 
     @property
+    def words(self) -> str:
+        """The same as running text, wherever it is wrapped."""
+        return " ".join(self.text.replace("│", " ").split())
+
+    @property
     def has_colour(self) -> bool:
         """Whether anything on the screen asks for a colour."""
         strips = self.app.screen._compositor.render_strips()
@@ -79,7 +84,7 @@ class Terminal:
     async def until_shown(self, text: str) -> None:
         def is_shown() -> bool:
             self.app.paint()
-            return text in self.text
+            return text in self.text or text in self.words
 
         await self.until(is_shown)
 
@@ -116,7 +121,7 @@ def console() -> Opener:
         daemon: ConsoleDaemon, *, size: tuple[int, int] = (80, 24), is_light: bool = False, **target: Any
     ) -> AsyncIterator[Terminal]:
         app = ConsoleApp(daemon.target(**target), is_light=is_light)
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             terminal = Terminal(app, pilot, daemon)
             await terminal.settle()
             yield terminal

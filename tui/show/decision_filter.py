@@ -26,7 +26,8 @@ class DecisionFilter:
 
     def with_next_reason(self, seen: Iterable[str]) -> DecisionFilter:
         """The next of the reasons that are seen or known, then none."""
-        names = [""] + [reason for reason in WORDS if reason in set(seen)]
+        there = set(seen)
+        names = ["", *(reason for reason in WORDS if reason in there)]
         at = names.index(self.reason) if self.reason in names else -1
         return replace(self, reason=names[(at + 1) % len(names)])
 

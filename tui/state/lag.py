@@ -62,7 +62,7 @@ class FramePacer:
         """Whether to paint now. Ticks that did not come at all are dropped frames too."""
         if self._last_tick_s is not None:
             self.late_s = max(0.0, now_s - self._last_tick_s - INTERVAL_S)
-            self.dropped += int(self.late_s / INTERVAL_S)
+            self.dropped += int(self.late_s / INTERVAL_S + 1e-6)
             self._adapt()
         self._last_tick_s = now_s
         if self._due_s is not None and now_s < self._due_s - INTERVAL_S / 2:

@@ -16,14 +16,15 @@ from pdmuxd.tui.state.console import ConsoleState
 
 COLUMNS = (
     Column("tenant", 0, key="name"),
-    Column("attained", 8, "right", key="attained"),
-    Column("budget", 6, "right", key="budget"),
+    # A heading has room for the mark of what is sorted by.
+    Column("met", 6, "right", key="attained"),
+    Column("budget", 7, "right", key="budget"),
     Column("burn", 5, "right", key="burn"),
-    Column("TTFT p99", 8, "right", key="ttft"),
-    Column("TBT p99/target", 14, "right", key="tbt"),
-    Column("in fl.", 6, "right", key="in_flight"),
-    Column("wait", 4, "right", key="waiting"),
-    Column("refused", 7, "right", key="refused"),
+    Column("TTFT p99", 9, "right", key="ttft"),
+    Column("TBT/target", 11, "right", key="tbt"),
+    Column("in fl.", 7, "right", key="in_flight"),
+    Column("wait", 5, "right", key="waiting"),
+    Column("refused", 8, "right", key="refused"),
 )
 MOST_BURN = 1.0
 LOW_BUDGET = 0.25

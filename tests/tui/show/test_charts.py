@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdmuxd.tui.show.charts import meter, sparkline, strip_chart
+from pdmuxd.tui.show.lines import length
+from pdmuxd.tui.show.roles import Role
+
+SHARES = st.none() | st.tuples(st.floats(0, 1), st.floats(0, 1))
+
+
+@given(columns=st.lists(SHARES, max_size=40), height=st.integers(1, 10), letters=st.booleans())
+def test_the_chart_is_a_rectangle_when_shares_are_any(columns, height, letters):
+    lines = strip_chart(columns, height, letters=letters)
+    assert [length(one) for one in lines] == [len(columns)] * height
+
+
+def test_prefill_is_below_decode_when_both_work():
+    assert [one[0] for one in strip_chart([(0.5, 0.25)], 4, letters=True)] == [
+        ("·", Role.IDLE_FILL),
+        ("D", Role.DECODE_FILL),
+        ("P", Role.PREFILL_FILL),
+        ("P", Role.PREFILL_FILL),
+    ]
+
+
+def test_a_cell_is_partly_filled_when_there_is_colour():
+    (top,), (bottom,) = strip_chart([(0.75, 0.25)], 2, letters=False)
+    assert bottom == (" ", Role.PREFILL_FILL)
+    assert top == ("▄", Role.PREFILL_ON_DECODE)
+
+
+def test_nothing_is_drawn_when_nothing_is_known():
+    assert strip_chart([None], 1, letters=False) == [((" ", Role.PLAIN),)]
+
+
+def test_values_above_the_target_are_marked_when_there_is_one():
+    assert sparkline([10.0, None, 50.0], top=50.0, target=40.0) == (
+        ("▂", Role.GOOD),
+        ("╌", Role.DIM),
+        ("█", Role.BAD),
+    )
+
+
+def test_any_value_is_visible_when_it_is_small():
+    assert sparkline([0.001], top=100.0) == (("▁", Role.PLAIN),)
+
+
+@given(share=st.none() | st.floats(-1, 2), width=st.integers(1, 30))
+def test_a_meter_is_as_wide_as_wanted_when_its_share_is_any(share, width):
+    assert length(meter(share, width)) == width
+
+
+def test_a_meter_shows_eighths_when_its_share_is_between_cells():
+    assert meter(0.53125, 4) == (("██▏", Role.PLAIN), ("░", Role.DIM))

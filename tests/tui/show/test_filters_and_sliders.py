@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+import scenes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.show.decision_filter import DecisionFilter, parse
+from pdmuxd.tui.show.lines import Column
+from pdmuxd.tui.show.partitions.slider import LEAST_MS, MOST_MS, Slider
+from pdmuxd.tui.show.reasons import WORDS, in_words
+from pdmuxd.tui.show.table import Order, moved, scrolled
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", DecisionFilter()),
+        ("best", DecisionFilter(reason="best")),
+        ("Tenant:chat", DecisionFilter(tenant="chat")),
+        ("reason:fused tenant:a", DecisionFilter(reason="fused", tenant="a")),
+    ],
+)
+def test_reason_and_tenant_are_understood_when_they_are_typed(text, wanted):
+    assert parse(text) == wanted
+
+
+def test_only_its_reason_is_kept_when_there_is_a_filter():
+    decisions = [
+        msgspec.convert(scenes.decision(number, reason=reason), Decision)
+        for number, reason in enumerate(("best_fit", "fused_fits", "best_fit"))
+    ]
+    assert [one.seq for one in DecisionFilter(reason="best").of(decisions)] == [0, 2]
+    assert len(DecisionFilter().of(decisions)) == 3
+
+
+def test_the_reasons_that_were_seen_come_in_turn_when_f_is_pressed():
+    wanted, seen = DecisionFilter(), ("fused_fits", "best_fit")
+    found = []
+    for _ in range(3):
+        wanted = wanted.with_next_reason(iter(seen))
+        found.append(wanted.reason)
+    assert found == ["best_fit", "fused_fits", ""]
+
+
+def test_a_reason_is_said_as_it_is_when_it_is_newer_than_the_console():
+    assert in_words("brand_new_reason") == "brand new reason"
+    assert in_words(None) == "nothing decided yet"
+
+
+def test_every_reason_of_the_core_has_words_when_the_core_grows():
+    from pdmuxd.engine.core.types import Reason
+
+    assert {str(reason) for reason in Reason} == set(WORDS)
+
+
+@given(tbt_ms=st.floats(LEAST_MS, MOST_MS), steps=st.integers(-3000, 3000), fine=st.booleans())
+def test_the_target_stays_allowed_when_the_slider_is_moved(tbt_ms, steps, fine):
+    assert LEAST_MS <= Slider(tbt_ms).moved(steps, fine=fine).tbt_ms <= MOST_MS
+
+
+@given(width=st.integers(2, 200), share=st.floats(0, 1))
+def test_a_click_sets_what_the_track_shows_when_it_is_clicked(width, share):
+    cell = round(share * (width - 1))
+    found = Slider.at(cell, width)
+    assert LEAST_MS <= found.tbt_ms <= MOST_MS
+    assert 0 <= found.cell(width) < width
+    if found.tbt_ms > 20:  # below, whole milliseconds are wider than a cell
+        assert abs(found.cell(width) - cell) <= 1
+
+
+def test_orders_come_in_turn_when_s_is_pressed():
+    columns = (Column("a", 1, key="a"), Column("b", 1), Column("c", 1, key="c"))
+    order, found = Order(), []
+    for _ in range(5):
+        order = order.next(columns)
+        found.append((order.key, order.descending))
+    assert found == [("a", True), ("a", False), ("c", True), ("c", False), ("", True)]
+
+
+@given(top=st.integers(0, 99), count=st.integers(0, 99), room=st.integers(1, 40), step=st.integers(-200, 200))
+def test_the_cursor_is_visible_when_it_is_moved(top, count, room, step):
+    cursor = moved(0, step, count)
+    first = scrolled(top, cursor, count, room)
+    assert 0 <= first <= max(0, count - room)
+    assert cursor == -1 or first <= cursor < first + room

@@ -1,0 +1,149 @@
+"""Tenants, one tenant, and the edit of its targets: by key presses."""
+
+from __future__ import annotations
+
+import pytest
+import scenes
+from console_daemon import problem
+
+
+@pytest.fixture
+def served(busy):
+    scenes.serve_all(busy)
+    return busy
+
+
+async def open_edit(terminal):
+    for key in ("2", "enter", "e"):
+        await terminal.press(key)
+        await terminal.answered()
+
+
+async def type_tbt(terminal, text):
+    await terminal.press("home", "ctrl+k", *text)
+    await terminal.until_shown(f"of {text} ms")
+
+
+async def test_the_worst_come_first_when_sorted_by_budget(console, served):
+    async with console(served) as terminal:
+        await terminal.press("2")
+        await terminal.answered()
+        for _ in range(30):
+            await terminal.press("s")
+            if "▼budget" in terminal.text:
+                break
+        names = [line.split()[0] for line in terminal.text.splitlines()[4:8]]
+        assert names == ["batch", "search", "chat", "quiet"]
+
+
+async def test_only_its_rows_are_left_when_a_name_is_typed(console, served):
+    async with console(served) as terminal:
+        await terminal.press("2")
+        await terminal.answered()
+        await terminal.press("slash", "a", "t", "enter")
+        text = terminal.text
+        assert "batch" in text
+        assert "chat" in text
+        assert "search" not in text
+        await terminal.press("slash", "escape")
+        assert "search" in terminal.text
+
+
+async def test_the_edit_is_applied_with_its_version_when_it_is_confirmed(console, served):
+    puts = []
+
+    def put(body):
+        puts.append(body)
+        return scenes.slo(version=4, **body)
+
+    served.answer("PUT", "/tenants/chat/slo", put)
+    async with console(served) as terminal:
+        await open_edit(terminal)
+        assert "32 SMs decode and 100 prefill: worst case 30.0 ms of 40 ms" in terminal.text
+        await type_tbt(terminal, "25")
+        assert "prefill 25K tokens/s (-16% against 40 ms)" in terminal.text
+        await terminal.press("enter")
+        await terminal.until_shown("y applies it")
+        assert "TBT, ms" in terminal.text
+        assert "40  →" in terminal.text
+        assert not puts
+        await terminal.press("y")
+        await terminal.until_shown("version 4 of chat's targets is set")
+    assert puts == [
+        {"ttft_fixed_ms": 500, "ttft_per_1k_new_tokens_ms": 800, "tbt_ms": 25, "attainment_ratio": 0.99}
+    ]
+    assert served.matched == ['"3"']
+
+
+async def test_an_infeasible_target_is_said_before_it_is_applied_when_no_split_meets_it(console, served):
+    async with console(served) as terminal:
+        await open_edit(terminal)
+        await type_tbt(terminal, "7")
+        assert "! 64 SMs decode and 68 prefill: worst case 15.0 ms of 7 ms" in terminal.words
+        assert "lowest feasible target 15 ms" in terminal.words
+
+
+async def test_nothing_is_applied_and_both_versions_are_shown_when_someone_else_was_first(console, served):
+    served.answer("PUT", "/tenants/chat/slo", lambda body: problem(412, "stale-version", "version 4 holds"))
+    async with console(served) as terminal:
+        await open_edit(terminal)
+        await type_tbt(terminal, "25")
+        await terminal.press("enter")
+        await terminal.until_shown("y applies it")
+        served.answer("GET", "/tenants/chat/slo", scenes.slo(version=4, tbt_ms=33.0))
+        await terminal.press("y")
+        await terminal.until_shown("Nothing was applied: someone else set version 4")
+        assert "40  →" in terminal.text
+        assert "33" in terminal.text
+
+        sent = []
+        served.answer(
+            "PUT", "/tenants/chat/slo", lambda body: sent.append(body) or scenes.slo(version=5, **body)
+        )
+        await terminal.press("escape")
+        await terminal.until_shown("now compared with version 4")
+        await terminal.press("enter")
+        await terminal.until_shown("33  →")
+        await terminal.press("y")
+        await terminal.until_shown("version 5 of chat's targets is set")
+    assert sent[0]["tbt_ms"] == 25
+    assert served.matched == ['"3"', '"4"']
+
+
+@pytest.mark.parametrize("typed", ["0", "20000", "fast", ""])
+async def test_the_field_and_what_is_allowed_are_named_when_a_target_is_wrong(console, served, typed):
+    async with console(served) as terminal:
+        await open_edit(terminal)
+        await terminal.press("home", "ctrl+k", *typed, "enter")
+        await terminal.until_shown(f"! TBT, ms is '{typed}'; allowed are 1 to 10000")
+    assert not any(method == "PUT" for method, *_ in served.calls)
+
+
+async def test_nothing_is_sent_when_the_edit_is_given_up(console, served):
+    async with console(served) as terminal:
+        await open_edit(terminal)
+        await type_tbt(terminal, "25")
+        await terminal.press("enter")
+        await terminal.until_shown("y applies it")
+        await terminal.press("escape", "escape")
+        assert "Edits of the targets" in terminal.text
+    assert not any(method == "PUT" for method, *_ in served.calls)
+
+
+async def test_the_edit_is_refused_with_a_reason_when_the_token_only_reads(console, served):
+    served.hello = scenes.hello(role="reader")
+    async with console(served) as terminal:
+        await open_edit(terminal)
+        await terminal.until_shown("the read-only token may look and not")
+        assert "READ-ONLY" in terminal.text
+        assert "no edit: read-only" in terminal.text
+        assert "Enter reviews" not in terminal.text
+
+
+async def test_a_requests_life_is_shown_when_a_missed_one_is_opened(console, served):
+    async with console(served) as terminal:
+        for key in ("2", "enter", "down", "enter"):
+            await terminal.press(key)
+            await terminal.answered()
+        assert f"{7:032x}" in terminal.text
+        assert "! missed TBT: 1 of 255 gaps was too long" in terminal.text
