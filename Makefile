@@ -3,9 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+VENV_SGLANG := .venv-sglang
+PYTHON_SGLANG ?= $(VENV_SGLANG)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check lint types contracts format bench-core bench-gateway bench-telemetry evaluate clean
+.PHONY: help install install-sglang serve test test-sglang check lint types contracts format
+.PHONY: bench-core bench-gateway bench-telemetry evaluate clean
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -25,12 +28,26 @@ $(READY): pyproject.toml constraints.txt
 	@mkdir -p .build/src/pdmuxd
 	@for p in engine controlplane daemon tui migrations; do ln -sfn ../../../$$p .build/src/pdmuxd/$$p; done
 
+# SGLang has an environment of its own: it pins what it needs, and the daemon does without all of it.
+$(VENV_SGLANG)/.ready: pyproject.toml constraints-sglang.txt
+	@echo "Installing SGLang into $(VENV_SGLANG) (several minutes and 11 GB the first time)"
+	@$(PYTHON) -m venv $(VENV_SGLANG)
+	@$(VENV_SGLANG)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints-sglang.txt 'sglang==0.5.23'
+	@$(VENV_SGLANG)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
 install: $(READY) ## Create the environment and install
+install-sglang: $(VENV_SGLANG)/.ready ## Create SGLang's environment beside it
 serve: $(READY) ## Migrate, create a first tenant, start the daemon on the emulated GPU
 	@$(PY) -m pdmuxd.daemon.cli.main --set state_dir=.pdmuxd serve --first-run
 
 test: $(READY) ## All tests that need neither a GPU nor SGLang
-	@$(PY) -m pytest -q
+	@$(PY) -m pytest -q -m 'not sglang'
+
+# Another environment that has SGLang and pdmuxd: make test-sglang PYTHON_SGLANG=/path/to/python
+test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)/.ready) ## Tests on a real SGLang, on the CPU
+	@PYTHON_SGLANG=$(PYTHON_SGLANG) $(PY) -m pytest -q -m sglang tests/sglang
 
 lint: $(READY)
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
@@ -60,4 +77,4 @@ evaluate: $(READY) ## Fill docs/evaluation.md: make evaluate TRACES=FOLDER [OPTI
 	@$(PY) tests/bench/evaluate.py --traces "$(TRACES)" $(OPTIONS)
 
 clean: ## Remove everything that was built
-	@rm -rf $(VENV) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(VENV_SGLANG) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -95,9 +95,9 @@ def check_extra(words: Sequence[str]) -> None:
 
 
 def check_parsed(values: Mapping[str, object]) -> None:
-    """Refuse parsed arguments, by field, that break multiplexing. Raises: SettingsError naming the flag."""
+    """Refuse what SGLang's parser made of all flags: the fields CHECKED. Raises: SettingsError."""
     for field, refusal in REFUSED.items():
-        if refusal.harmless and field in values and values[field] not in refusal.harmless:
+        if refusal.harmless and values[field] not in refusal.harmless:
             raise SettingsError(_sentence(_flag(field), refusal))
 
 
@@ -109,4 +109,6 @@ def _flag(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
+CHECKED = tuple(field for field, refusal in REFUSED.items() if refusal.harmless)
+"""Fields of SGLang's parsed arguments that an abbreviated flag could have changed."""
 _FIELDS = {flag: field for field, refusal in REFUSED.items() for flag in (_flag(field), *refusal.aliases)}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.sglang.environment import LINK, PARTITIONS, POLICY
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments, write_partitions
 from pdmuxd.engine.sglang.launch.checks import PLUGIN
-from pdmuxd.engine.sglang.launch.flags import check_parsed
+from pdmuxd.engine.sglang.launch.flags import CHECKED, check_parsed
 from pdmuxd.engine.sglang.launch.groups import write_groups_file
 
 _GROUPS_FILE = "sm-groups.yaml"
@@ -54,7 +56,15 @@ def serve(arguments: Arguments, table: PartitionTable, key: str | None) -> None:
         os.environ.pop(KEY_VARIABLE, None)
         server_args = _parse(server_flags(arguments, groups=groups, groups_file=folder / _GROUPS_FILE))
         server_args.api_key = key
+        if key is not None:
+            # SGLang logs all of its arguments.
+            logging.getLogger("sglang.srt.entrypoints.engine").addFilter(partial(_hide, key))
         _run(server_args)
+
+
+def _hide(secret: str, record: logging.LogRecord) -> bool:
+    record.msg = str(record.msg).replace(secret, "***")
+    return True
 
 
 def _private_folder(link: str | None, stack: ExitStack) -> Path:
@@ -73,7 +83,7 @@ def _parse(flags: list[str]) -> Any:
         server_args = prepare_server_args(flags)
     except (AssertionError, ValueError) as error:
         raise SettingsError(f"SGLang refuses its arguments: {_one_line(error)}") from error
-    check_parsed(vars(server_args))
+    check_parsed({field: getattr(server_args, field) for field in CHECKED})
     return server_args
 
 

@@ -1,0 +1,61 @@
+"""Stock SGLang and pdmuxd's engine on a CPU, on a model of four layers with the same weights for both.
+
+The tests run in the project's own environment. SGLang has one of its own, `.venv-sglang`, which
+`make install-sglang` makes, or the one whose Python $PYTHON_SGLANG names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from model_folder import write_model_folder
+from sglang_processes import Answers, OurServer, Prompts, StockServer, ask_all
+
+ROOT = Path(__file__).parents[2]
+START_S = 600
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("sglang")
+            item.add_marker(pytest.mark.timeout(START_S))
+
+
+@pytest.fixture(scope="session")
+def python():
+    """SGLang's Python. Without one: skipped on a developer's machine, an error in CI."""
+    path = Path(os.environ.get("PYTHON_SGLANG", ROOT / ".venv-sglang" / "bin" / "python"))
+    if not path.is_file():
+        if os.environ.get("CI"):
+            pytest.fail(f"no SGLang: {path} is missing")
+        pytest.skip(f"no SGLang: {path} is missing (make install-sglang)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """Float32: greedy tokens then do not depend on what else is in a batch."""
+    return write_model_folder("tiny", tmp_path_factory.mktemp("models") / "tiny", torch_dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def prompts():
+    return Prompts.make(seed=7)
+
+
+@pytest.fixture(scope="session")
+def stock_answers(python, model, prompts, tmp_path_factory) -> Answers:
+    """What stock SGLang says to all prompts."""
+    with StockServer(python, model, tmp_path_factory.mktemp("stock")) as server:
+        return asyncio.run(ask_all(server.base_url, prompts.without_aborts()))
+
+
+@pytest.fixture(scope="module")
+def ours(python, model, tmp_path_factory):
+    """pdmuxd's engine with the test at the daemon's end of its link."""
+    with OurServer(python, model, tmp_path_factory.mktemp("ours")) as server:
+        yield server

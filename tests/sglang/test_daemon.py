@@ -1,0 +1,120 @@
+"""`pdmuxd serve --engine sglang`: through the gateway, across crashes, and when the start must fail."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from daemon_process import Daemon, is_running, wait_until
+from model_folder import write_model_folder
+from sglang_processes import CPU_FLAGS, KEY, StockServer, environment
+
+PROMPTS = [f"Tell me about the number {number}." * (1 + number % 7) for number in range(24)]
+
+
+def settings(python, model):
+    return [
+        "engine.kind=sglang",
+        f"engine.sglang.model={model}",
+        f"engine.sglang.python={python}",
+        f"engine.sglang.extra_args={' '.join(CPU_FLAGS)}",
+        "engine.start_timeout_s=300",
+    ]
+
+
+@pytest.fixture(scope="module")
+def daemon(python, model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("a daemon")
+    made = Daemon(folder, settings=settings(python, model), environ=environment())
+    yield made
+    if made.process.poll() is None:
+        assert made.stop() == 0
+
+
+def complete(base_url, key, prompt):
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+    headers = {"Authorization": f"Bearer {key}"}
+    answer = httpx.post(f"{base_url}/v1/completions", json=body, headers=headers, timeout=120)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"][0]["text"], answer.json()["usage"]["completion_tokens"]
+
+
+def test_the_gateway_gives_stock_sglangs_answers(daemon, python, model, tmp_path):
+    through = [complete(daemon.data_url, daemon.key, prompt) for prompt in PROMPTS]
+    with StockServer(python, model, tmp_path) as stock:
+        assert through == [complete(stock.base_url, KEY, prompt) for prompt in PROMPTS]
+    assert {tokens for _, tokens in through} == {24}
+
+
+def test_the_engines_records_reach_the_metrics(daemon):
+    complete(daemon.data_url, daemon.key, "count me")
+    wait_until(lambda: daemon.metric('pdmuxd_engine_requests_total{outcome="finished",tenant="default"}') > 0)
+    assert daemon.engine()["hello"]["engine"] == "sglang"
+
+
+def test_the_key_is_on_no_command_line(daemon):
+    pid = daemon.engine()["pid"]
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    assert "pdmuxd.engine.sglang" in words
+    assert not any("key" in word for word in words)
+
+
+def test_the_engine_comes_back_when_it_is_killed(daemon):
+    pid = daemon.engine()["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: daemon.admin("GET", "/readyz").status_code == 503)
+    wait_until(lambda: daemon.admin("GET", "/readyz").status_code == 200, within_s=300)
+    assert daemon.engine()["pid"] != pid
+    assert complete(daemon.data_url, daemon.key, "again")[1] == 24
+
+
+def test_the_engine_ends_when_the_daemon_is_killed(daemon):
+    pid = daemon.engine()["pid"]
+    daemon.process.kill()
+    daemon.process.communicate()
+    wait_until(lambda: not is_running(pid), within_s=30)
+
+
+def test_one_line_and_a_long_wait_follow_when_sglang_cannot_load_the_model(python, tmp_path):
+    model = write_model_folder("tiny", tmp_path / "odd", architectures=["FooForCausalLM"])
+    given = [*settings(python, model), "state_dir=state", "data.port=0", "admin.port=0", "log.format=json"]
+    flags = [word for setting in given for word in ("--set", setting)]
+    command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *flags, "serve", "--first-run"]
+    daemon = subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        down = next(
+            entry for line in daemon.stderr if (entry := json.loads(line))["event"] == "engine is down"
+        )
+    finally:
+        daemon.kill()
+        daemon.communicate()
+    assert down["reason"].startswith("the model cannot be loaded (engine.sglang.model): Cannot find model")
+    assert down["next_start_s"] == 30
+    assert "FooForCausalLM" in (tmp_path / "state" / "engine.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("engine.sglang.model=/none", "engine.sglang.model: there is no model folder /none"),
+        ("engine.sglang.tp_size=3", "engine.sglang.tp_size: a tensor-parallel size of 3 does not divide"),
+        ("engine.sglang.extra_args=--enable-lora", "SGLang's flag --enable-lora is not allowed here"),
+    ],
+)
+def test_the_start_is_refused_in_one_line_when_a_setting_cannot_work(python, model, tmp_path, setting, says):
+    given = [*settings(python, model), setting, "data.port=0", "admin.port=0"]
+    flags = [word for one in given for word in ("--set", one)]
+    command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *flags, "serve"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,113 @@
+"""The engine against stock SGLang, over HTTP and the link, with everything else going on meanwhile."""
+
+import asyncio
+
+import httpx
+import pytest
+from sglang_processes import KEY, Link, Prompts, ask_all
+
+POLICIES = ("auto", "chunked:256", "muxwise", "static:80,52", "duet", "pla/muxwise")
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+
+
+def flush(server):
+    return httpx.post(f"{server.base_url}/flush_cache", headers=HEADERS, timeout=30).status_code
+
+
+@pytest.fixture
+async def link(ours):
+    async with Link(ours.link_address) as link:
+        await link.set("muxwise")
+        yield link
+
+
+async def test_greedy_tokens_are_stock_sglangs_when_requests_overlap_abort_and_policies_change(
+    ours, link, prompts, stock_answers
+):
+    async def keep_changing():
+        number = 0
+        while True:
+            await asyncio.sleep(2.0)
+            number += 1
+            ack, _ = await link.set(POLICIES[number % len(POLICIES)], tbt_s=0.02 + 0.05 * (number % 3))
+            assert ack.error is None
+
+    changing = asyncio.create_task(keep_changing())
+    answers = await ask_all(ours.base_url, prompts)
+    changed = not changing.done() or changing.result()
+    changing.cancel()
+    wrong = [
+        number
+        for number, (prompt, ours_said, stock_said) in enumerate(
+            zip(prompts.all, answers, stock_answers, strict=True)
+        )
+        if ours_said != stock_said[: len(ours_said)]
+        or (prompt.abort_after is None and len(ours_said) != prompt.output_tokens)
+    ]
+    assert changed
+    assert wrong == []
+    assert len({tuple(answer) for answer in stock_answers}) > 100, "a comparison of constants"
+
+
+async def test_nothing_leaks_when_the_engine_is_idle(ours, link, prompts):
+    await ask_all(ours.base_url, prompts.first(30), speed=4.0)
+    await link.idle()
+    assert flush(ours) == 200
+    stats = await link.idle()
+    assert stats.kv_used_tokens == 0
+    assert stats.dropped_records == 0
+    assert "leak" not in ours.log
+
+
+async def test_every_request_ends_once_when_some_are_aborted(ours, link, prompts):
+    link.records.clear()
+    await ask_all(ours.base_url, prompts.first(40), speed=2.0)
+    await link.idle()
+    await asyncio.sleep(0.5)
+    ids = [record.request_id for record in link.records]
+    assert len(ids) == len(set(ids)) == 40
+    aborted = sum(prompt.abort_after is not None for prompt in prompts.first(40).all)
+    outcomes = [record.outcome for record in link.records]
+    assert outcomes.count("failed") == 0
+    assert 0 < outcomes.count("aborted") <= aborted
+
+
+async def test_the_cache_is_not_flushed_when_a_prefill_is_in_flight(ours, link, prompts, stock_answers):
+    asking = asyncio.create_task(ask_all(ours.base_url, prompts.first(40).without_aborts(), speed=20.0))
+    refused = 0
+    while not asking.done():
+        refused += await asyncio.to_thread(flush, ours) == 400
+        await asyncio.sleep(0.05)
+    assert refused > 0
+    assert await asking == stock_answers[:40]
+
+
+async def test_a_change_is_acknowledged_within_a_second_when_the_engine_is_loaded(ours, link, prompts):
+    # On a CPU a launch returns when the work is done: with long prompts safe points would be seconds apart.
+    short = Prompts(tuple(prompt for prompt in prompts.without_aborts().all if len(prompt.tokens) <= 40))
+    asking = asyncio.create_task(ask_all(ours.base_url, short, speed=4.0))
+    waits = []
+    while not asking.done():
+        ack, waited_s = await link.set("muxwise", tbt_s=0.01 * (1 + len(waits) % 5))
+        assert ack.error is None
+        waits.append(waited_s)
+        await asyncio.sleep(0.2)
+    assert [len(answer) for answer in await asking] == [prompt.output_tokens for prompt in short.all]
+    assert len(waits) > 3
+    assert max(waits) < 1.0
+
+
+async def test_settings_are_refused_and_change_nothing_when_the_policy_is_unknown(ours, link):
+    ack, _ = await link.set("nonsense")
+    assert "nonsense" in ack.error
+    assert (await link.idle()).policy == "muxwise"
+
+
+def test_a_request_without_the_key_is_refused_when_the_engine_has_one(ours):
+    body = {"input_ids": [5], "sampling_params": {"max_new_tokens": 1}}
+    assert httpx.post(f"{ours.base_url}/generate", json=body, timeout=30).status_code == 401
+    assert KEY not in ours.log
+
+
+def test_prompts_are_the_same_when_the_seed_is():
+    assert Prompts.make(seed=3) == Prompts.make(seed=3)

@@ -1,0 +1,130 @@
+"""`pdmuxd serve` as a process on loopback, on free ports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import openai
+
+EXIT_TIMEOUT_S = 20
+
+
+class Daemon:
+    """One `pdmuxd serve --first-run`, from its start to its end."""
+
+    def __init__(self, folder, *, key=None, environ=None, settings=()):
+        self.folder = folder
+        self.log_path = folder / "daemon.log"
+        given = ["state_dir=.pdmuxd", "data.port=0", "admin.port=0", *settings]
+        flags = [word for setting in given for word in ("--set", setting)]
+        self.command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *flags, "serve", "--first-run"]
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PDMUXD_")}
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                cwd=folder,
+                env=kept | (environ or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.output = self._read_until_ready()
+        self.data_url = re.search(r"data plane +(\S+)", self.output)[1]
+        self.admin_url = re.search(r"admin plane +(\S+)", self.output)[1]
+        self.model = re.search(r"model (\S+)\)", self.output)[1]
+        printed = re.search(r"^ +(pdm_\S+)$", self.output, re.MULTILINE)
+        self.key = printed[1] if printed else key
+        self.curl = re.search(r"^ +(curl .*)$", self.output, re.MULTILINE)[1]
+
+    def _read_until_ready(self):
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if line.lstrip().startswith("curl "):
+                return "".join(lines)
+        raise AssertionError(f"not ready: {''.join(lines)}\n{self.log}")
+
+    @property
+    def log(self):
+        return self.log_path.read_text()
+
+    @property
+    def token(self):
+        return (self.folder / ".pdmuxd" / "admin-token").read_text().strip()
+
+    @property
+    def client(self):
+        return openai.OpenAI(base_url=f"{self.data_url}/v1", api_key=self.key, max_retries=0)
+
+    def admin(self, method, path, **options):
+        headers = {"Authorization": f"Bearer {self.token}"} | options.pop("headers", {})
+        return httpx.request(method, self.admin_url + path, headers=headers, **options)
+
+    def engine(self):
+        return self.admin("GET", "/api/v1/engine").json()
+
+    def metric(self, line_start):
+        for line in self.admin("GET", "/metrics").text.splitlines():
+            if line.startswith(line_start):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    @contextlib.contextmanager
+    def stream(self, max_tokens=20_000):
+        """A chat stream that has begun; yields its lines."""
+        body = {
+            "model": self.model,
+            "stream": True,
+            "max_tokens": max_tokens,
+            "ignore_eos": True,
+            "messages": [{"role": "user", "content": "Tell me a long story."}],
+        }
+        headers = {"Authorization": f"Bearer {self.key}"}
+        url = f"{self.data_url}/v1/chat/completions"
+        with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as response:
+            assert response.status_code == 200
+            lines = response.iter_lines()
+            assert next(lines).startswith("data: ")
+            yield lines
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self):
+        code = self.process.wait(EXIT_TIMEOUT_S)
+        self.process.stdout.close()
+        return code
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait()
+        self.process.kill()
+        self.wait()
+        raise AssertionError(f"the daemon did not stop\n{self.log}")
+
+
+def wait_until(condition, *, within_s=10.0):
+    """Until something that only polling can see has happened; returns the seconds it took."""
+    started_s = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started_s < within_s, "it did not happen in time"
+        time.sleep(0.01)
+    return time.monotonic() - started_s
+
+
+def is_running(pid):
+    """Whether a process runs; a zombie does not."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False

@@ -1,0 +1,263 @@
+"""SGLang servers on a CPU for tests, stock and pdmuxd's, and a client that notes every token."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+
+from pdmuxd.engine.link.messages import Ack, EngineSettings, EngineStats, Hello, RequestRecord, TenantSlo
+from pdmuxd.engine.link.socket import DaemonEnd
+
+STUB = Path(__file__).parents[1] / "sglang" / "stub"
+"""What SGLang's CPU path needs of vLLM."""
+CPU_FLAGS = (
+    *("--load-format", "dummy", "--device", "cpu", "--attention-backend", "torch_native"),
+    *("--mem-fraction-static", "0.1", "--max-total-tokens", "16384"),
+)
+KEY = "test-key"
+START_S = 300.0
+
+
+def environment(**own: str) -> dict[str, str]:
+    """For a server: ours alone, with SGLang's own check of the KV pool at every idle moment being fatal."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PDMUXD_")}
+    return kept | {"PYTHONPATH": str(STUB), "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE": "1"} | own
+
+
+class _Server:
+    """A process that is waited for and ended with its children."""
+
+    def __init__(self, folder: Path, command: Sequence[str], port: int, **own: str) -> None:
+        self.base_url = f"http://127.0.0.1:{port}"
+        self.log_path = folder / "server.log"
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                env=environment(**own),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def __enter__(self):
+        end_s = time.monotonic() + START_S
+        while time.monotonic() < end_s:
+            assert self.process.poll() is None, f"ended with {self.process.returncode}\n{self.log[-5000:]}"
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"{self.base_url}/health", timeout=20).status_code == 200:
+                    return self
+            time.sleep(0.3)
+        raise AssertionError(f"not healthy in time\n{self.log[-5000:]}")
+
+    def __exit__(self, *_):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class StockServer(_Server):
+    """SGLang without any plugin."""
+
+    def __init__(self, python: Path, model: Path, folder: Path) -> None:
+        port = free_port()
+        command = [str(python), "-P", "-m", "sglang.launch_server", "--model-path", str(model)]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--disable-overlap-schedule", *CPU_FLAGS]
+        command += ["--api-key", KEY]
+        super().__init__(folder, command, port, SGLANG_PLUGINS="none")
+
+
+class OurServer(_Server):
+    """`python -m pdmuxd.engine.sglang`, as the daemon starts it."""
+
+    def __init__(self, python: Path, model: Path, folder: Path, *, policy: str = "muxwise") -> None:
+        port = free_port()
+        # Not pytest's folder: a socket's path has at most 107 bytes.
+        self._sockets = tempfile.TemporaryDirectory(prefix="pdm")
+        self.link_address = f"ipc://{self._sockets.name}/engine"
+        command = [str(python), "-P", "-m", "pdmuxd.engine.sglang", "--model", str(model)]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--link", self.link_address]
+        command += ["--policy", policy, "--parent-pid", str(os.getpid()), "--", *CPU_FLAGS]
+        super().__init__(folder, command, port, PDMUXD_ENGINE_API_KEY=KEY)
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self._sockets.cleanup()
+
+
+class Link:
+    """The daemon's end: what the engine reported, and settings with the time to their acknowledgement."""
+
+    def __init__(self, address: str) -> None:
+        self._end = DaemonEnd(address)
+        self._version = 0
+        self._acks: dict[int, asyncio.Future[Ack]] = {}
+        self._greeted = asyncio.Event()
+        self.hello: Hello | None = None
+        self.stats: EngineStats | None = None
+        self.records: list[RequestRecord] = []
+
+    async def __aenter__(self):
+        self._task = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(self, *_):
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._end.close()
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._end.receive()
+            match message:
+                case Hello():
+                    self.hello = message
+                    self._version = max(self._version, message.settings_version)
+                    self._greeted.set()
+                case Ack():
+                    self._acks[message.version].set_result(message)
+                case EngineStats():
+                    self.stats = message
+                case RequestRecord():
+                    self.records.append(message)
+
+    async def set(self, policy: str, *, tbt_s: float = 0.05) -> tuple[Ack, float]:
+        """Send settings; the acknowledgement, and the seconds until it came."""
+        await asyncio.wait_for(self._greeted.wait(), 30)
+        self._version += 1
+        slo = TenantSlo(
+            tenant="default",
+            ttft_fixed_s=1.0,
+            ttft_per_1k_new_tokens_s=1.0,
+            tbt_s=tbt_s,
+            attainment_ratio=0.99,
+            slo_version=self._version,
+        )
+        acked = self._acks[self._version] = asyncio.get_running_loop().create_future()
+        sent_s = time.monotonic()
+        await self._end.send(EngineSettings(version=self._version, policy=policy, tenants=(slo,)))
+        ack = await asyncio.wait_for(acked, 30)
+        return ack, time.monotonic() - sent_s
+
+    async def idle(self, *, within_s: float = 60.0) -> EngineStats:
+        """Wait until the engine reports that it has nothing to do."""
+        async with asyncio.timeout(within_s):
+            while True:
+                seen, self.stats = self.stats, None
+                if seen is not None and not (seen.running or seen.waiting or seen.prefilling):
+                    return seen
+                await asyncio.sleep(0.3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One request of the comparison."""
+
+    at_s: float
+    tokens: tuple[int, ...]
+    output_tokens: int
+    abort_after: int | None
+    """Aborted once it has so many tokens; 0: soon after it was sent, whatever it is doing then."""
+
+
+Answers = list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Requests that overlap, of all lengths, a third of them with a prefix that others have as well."""
+
+    all: tuple[Prompt, ...]
+
+    @classmethod
+    def make(cls, *, seed: int, count: int = 200, per_s: float = 8.0) -> Prompts:
+        rng = random.Random(seed)
+        shared = [tuple(rng.randrange(3, 512) for _ in range(200)) for _ in range(4)]
+        made, at_s = [], 0.0
+        for _ in range(count):
+            length = rng.choice((3, 10, 40, 120, 300, 600, 900))
+            prefix = rng.choice(shared) if rng.random() < 0.33 else ()
+            own = tuple(rng.randrange(3, 512) for _ in range(max(1, length - len(prefix))))
+            aborted = rng.random() < 0.15
+            output_tokens = 64 if aborted else rng.choice((1, 2, 8, 24, 48))
+            made.append(
+                Prompt(
+                    at_s=at_s,
+                    tokens=prefix + own,
+                    output_tokens=output_tokens,
+                    abort_after=rng.choice((0, 0, 1, 5, 20)) if aborted else None,
+                )
+            )
+            at_s += rng.expovariate(per_s)
+        return cls(tuple(made))
+
+    def without_aborts(self) -> Prompts:
+        return Prompts(tuple(replace(prompt, abort_after=None) for prompt in self.all))
+
+    def first(self, count: int) -> Prompts:
+        return Prompts(self.all[:count])
+
+
+async def ask_all(base_url: str, prompts: Prompts, *, speed: float = 1.0) -> Answers:
+    """The tokens of each answer, in the order of the prompts; shorter where it was aborted."""
+    limits = httpx.Limits(max_connections=None)
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(base_url=base_url, limits=limits, timeout=300, headers=headers) as client:
+        return list(await asyncio.gather(*(_ask(client, prompt, speed) for prompt in prompts.all)))
+
+
+async def _ask(client: httpx.AsyncClient, prompt: Prompt, speed: float) -> list[int]:
+    await asyncio.sleep(prompt.at_s / speed)
+    rid = uuid.uuid4().hex
+    body = {
+        "rid": rid,
+        "input_ids": list(prompt.tokens),
+        "stream": True,
+        "sampling_params": {"max_new_tokens": prompt.output_tokens, "temperature": 0, "ignore_eos": True},
+    }
+    tokens: list[int] = []
+    aborting = None
+    if prompt.abort_after == 0:
+        aborting = asyncio.create_task(_abort(client, rid, after_s=0.1))
+    async with client.stream("POST", "/generate", json=body) as response:
+        assert response.status_code == 200, (await response.aread())[:300]
+        async for line in response.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            event = json.loads(line[len("data: ") :])
+            assert "error" not in event or prompt.abort_after is not None, event
+            tokens = event.get("output_ids", tokens)
+            if prompt.abort_after is not None and aborting is None and len(tokens) >= prompt.abort_after:
+                aborting = asyncio.create_task(_abort(client, rid, after_s=0.0))
+    if aborting is not None:
+        await aborting
+    return tokens
+
+
+async def _abort(client: httpx.AsyncClient, rid: str, *, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    answer = await client.post("/abort_request", json={"rid": rid})
+    assert answer.status_code == 200, answer.text
