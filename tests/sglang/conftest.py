@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from model_folder import write_model_folder
-from sglang_processes import Answers, OurServer, Prompts, StockServer, ask_all
+from sglang_processes import KEY, TEXTS, Answers, OurServer, Prompts, StockServer, ask_all, complete
 
 ROOT = Path(__file__).parents[2]
 START_S = 600
@@ -47,11 +48,23 @@ def prompts():
     return Prompts.make(seed=7)
 
 
+@dataclass(frozen=True)
+class Stock:
+    """What stock SGLang says."""
+
+    answers: Answers
+    """To the prompts."""
+    completions: list[str]
+    """To TEXTS."""
+
+
 @pytest.fixture(scope="session")
-def stock_answers(python, model, prompts, tmp_path_factory) -> Answers:
-    """What stock SGLang says to all prompts."""
+def stock(python, model, prompts, tmp_path_factory):
     with StockServer(python, model, tmp_path_factory.mktemp("stock")) as server:
-        return asyncio.run(ask_all(server.base_url, prompts.without_aborts()))
+        return Stock(
+            answers=asyncio.run(ask_all(server.base_url, prompts.without_aborts())),
+            completions=[complete(server.base_url, KEY, text) for text in TEXTS],
+        )
 
 
 @pytest.fixture(scope="module")

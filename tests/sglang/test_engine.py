@@ -22,7 +22,7 @@ async def link(ours):
 
 
 async def test_greedy_tokens_are_stock_sglangs_when_requests_overlap_abort_and_policies_change(
-    ours, link, prompts, stock_answers
+    ours, link, prompts, stock
 ):
     async def keep_changing():
         number = 0
@@ -39,14 +39,14 @@ async def test_greedy_tokens_are_stock_sglangs_when_requests_overlap_abort_and_p
     wrong = [
         number
         for number, (prompt, ours_said, stock_said) in enumerate(
-            zip(prompts.all, answers, stock_answers, strict=True)
+            zip(prompts.all, answers, stock.answers, strict=True)
         )
         if ours_said != stock_said[: len(ours_said)]
         or (prompt.abort_after is None and len(ours_said) != prompt.output_tokens)
     ]
     assert changed
     assert wrong == []
-    assert len({tuple(answer) for answer in stock_answers}) > 100, "a comparison of constants"
+    assert len({tuple(answer) for answer in stock.answers}) > 80, "a comparison of constants"
 
 
 async def test_nothing_leaks_when_the_engine_is_idle(ours, link, prompts):
@@ -72,14 +72,14 @@ async def test_every_request_ends_once_when_some_are_aborted(ours, link, prompts
     assert 0 < outcomes.count("aborted") <= aborted
 
 
-async def test_the_cache_is_not_flushed_when_a_prefill_is_in_flight(ours, link, prompts, stock_answers):
+async def test_the_cache_is_not_flushed_when_a_prefill_is_in_flight(ours, link, prompts, stock):
     asking = asyncio.create_task(ask_all(ours.base_url, prompts.first(40).without_aborts(), speed=20.0))
     refused = 0
     while not asking.done():
         refused += await asyncio.to_thread(flush, ours) == 400
         await asyncio.sleep(0.05)
     assert refused > 0
-    assert await asking == stock_answers[:40]
+    assert await asking == stock.answers[:40]
 
 
 async def test_a_change_is_acknowledged_within_a_second_when_the_engine_is_loaded(ours, link, prompts):

@@ -184,6 +184,7 @@ class Prompt:
 
 
 Answers = list[list[int]]
+TEXTS = [f"Tell me about the number {number}. " * (1 + number % 7) for number in range(24)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ class Prompts:
         shared = [tuple(rng.randrange(3, 512) for _ in range(200)) for _ in range(4)]
         made, at_s = [], 0.0
         for _ in range(count):
-            length = rng.choice((3, 10, 40, 120, 300, 600, 900))
+            length = rng.choice((3, 10, 40, 120, 120, 300, 900))
             prefix = rng.choice(shared) if rng.random() < 0.33 else ()
             own = tuple(rng.randrange(3, 512) for _ in range(max(1, length - len(prefix))))
             aborted = rng.random() < 0.15
@@ -219,6 +220,16 @@ class Prompts:
 
     def first(self, count: int) -> Prompts:
         return Prompts(self.all[:count])
+
+
+def complete(base_url: str, key: str, text: str) -> str:
+    """The continuation of a text by OpenAI's endpoint."""
+    body = {"model": "tiny", "prompt": text, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+    headers = {"Authorization": f"Bearer {key}"}
+    answer = httpx.post(f"{base_url}/v1/completions", json=body, headers=headers, timeout=120)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["completion_tokens"] == body["max_tokens"]
+    return str(answer.json()["choices"][0]["text"])
 
 
 async def ask_all(base_url: str, prompts: Prompts, *, speed: float = 1.0) -> Answers:
