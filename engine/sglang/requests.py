@@ -98,6 +98,12 @@ class Ledger:
                 self.refresh(tracked)
         self._waiting = tuple(waiting)
 
+    def released(self, request: Any, now_s: float) -> None:
+        """The engine lets go of an aborted request; one that came and went between two looks ends here."""
+        if request.rid not in self._tracked:
+            self._arrive(request, now_s)
+            self._end(self._tracked[request.rid], "aborted")
+
     def window(self, waiting: Sequence[Any], size: int) -> tuple[WaitingRequest, ...]:
         """The first entries in arrival order, the demoted behind; an eighth is kept for these."""
         first: list[WaitingRequest] = []

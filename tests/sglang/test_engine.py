@@ -6,7 +6,7 @@ import httpx
 import pytest
 from sglang_processes import KEY, Link, Prompts, ask_all
 
-POLICIES = ("auto", "chunked:256", "muxwise", "static:80,52", "duet", "pla/muxwise")
+POLICIES = ("auto", "chunked:256", "muxwise", "static:80,52", "drift", "pla/muxwise")
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 

@@ -33,9 +33,13 @@ START_S = 300.0
 
 
 def environment(**own: str) -> dict[str, str]:
-    """For a server: ours alone, with SGLang's own check of the KV pool at every idle moment being fatal."""
+    """For a server: no settings of ours, SGLang's own check of the KV pool when it idles, few threads.
+
+    Several processes compute at a time; with a thread for each core in each they would only wait for another.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PDMUXD_")}
-    return kept | {"PYTHONPATH": str(STUB), "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE": "1"} | own
+    checks = {"SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE": "1", "OMP_NUM_THREADS": "1"}
+    return kept | {"PYTHONPATH": str(STUB)} | checks | own
 
 
 class _Server:

@@ -16,9 +16,8 @@ from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.sglang.facts import EngineFacts
 from pdmuxd.engine.sglang.internals.contract import check_version
 from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
+from pdmuxd.engine.sglang.tables import sm_rules_of
 
-_SM_RULES = {6: (1, 1), 7: (2, 2), 8: (4, 2), 9: (8, 8)}
-"""Compute capability to (fewest SMs of a green context, step): CUDA programming guide, green contexts."""
 _DATA_SHEET = {"H200": (989e12, 4.8e12), "H100": (989e12, 3.35e12), "A100": (312e12, 2.039e12)}
 """Dense bf16 FLOP/s and HBM bytes/s (NVIDIA's data sheets)."""
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.70, 0.85
@@ -36,10 +35,9 @@ _OVERHEADS = Overheads(
 def sm_rules(gpu: int) -> SmRules:
     """What the driver allows on this device; the stand-in's on a CPU."""
     if not torch.cuda.is_available():
-        return SmRules(total_sms=TOTAL_SMS)
+        return sm_rules_of(TOTAL_SMS, capability=9)
     properties = torch.cuda.get_device_properties(gpu)
-    low, step = _SM_RULES.get(properties.major, (8, 8))
-    return SmRules(total_sms=properties.multi_processor_count, min_sms=low, multiple_sms=step)
+    return sm_rules_of(properties.multi_processor_count, capability=properties.major)
 
 
 def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:

@@ -63,6 +63,10 @@ def register_hooks(environment: PluginEnvironment) -> None:
             lambda batches, *_a, **_k: [*batches, *_prefills(process)],
             HookType.AFTER,
         ),
+        f"{_SCHEDULER}._release_aborted_request": (
+            lambda original, scheduler, request: _released(process, original, scheduler, request),
+            HookType.AROUND,
+        ),
         f"{_SCHEDULER}.pause_generation": (
             lambda original, *a, **k: _drained(process, original, *a, **k),
             HookType.AROUND,
@@ -128,6 +132,13 @@ def _verify(targets: tuple[str, ...]) -> None:
 
 def _is_busy(process: _Process) -> bool:
     return process.loop is not None and process.loop.is_busy
+
+
+def _released(process: _Process, original: Callable[..., Any], scheduler: Any, request: Any) -> None:
+    """A request that is aborted in the turn in which it came is in no queue that the loop looks at."""
+    original(scheduler, request)
+    if process.loop is not None:
+        process.loop.ledger.released(request, process.loop.now_s())
 
 
 def _prefills(process: _Process) -> list[Any]:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
+from pdmuxd.engine.sglang.tables import sm_rules_of
 
-CPU_SMS = 132
-"""What the stand-in for a GPU claims to have: an H200's."""
+# Values of CUdevice_attribute in cuda.h.
 _MULTIPROCESSOR_COUNT = 16
-"""A value of CUdevice_attribute in cuda.h."""
+_CAPABILITY_MAJOR = 75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,19 +28,20 @@ class Device:
 def find_device(*, on_cpu: bool) -> Device:
     """The rules of the first GPU, asked without making a context on it. Raises: EngineError."""
     if on_cpu:
-        return Device(rules=SmRules(total_sms=CPU_SMS), gpus=None)
+        return Device(rules=sm_rules_of(TOTAL_SMS, capability=9), gpus=None)
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
         raise EngineError("there is no GPU here: its driver (libcuda.so.1) is not installed") from None
-    device, sms, gpus = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
+    device, sms, major, gpus = (ctypes.c_int(0) for _ in range(4))
     if library.cuInit(0) or library.cuDeviceGet(ctypes.byref(device), 0):
         raise EngineError("there is no GPU here: its driver finds none")
     if not hasattr(library, "cuGreenCtxCreate"):
         raise EngineError("the GPU's driver has no green contexts; multiplexing needs a driver for CUDA 12.4")
     library.cuDeviceGetAttribute(ctypes.byref(sms), _MULTIPROCESSOR_COUNT, device)
+    library.cuDeviceGetAttribute(ctypes.byref(major), _CAPABILITY_MAJOR, device)
     library.cuDeviceGetCount(ctypes.byref(gpus))
-    return Device(rules=SmRules(total_sms=sms.value), gpus=gpus.value)
+    return Device(rules=sm_rules_of(sms.value, capability=major.value), gpus=gpus.value)
 
 
 def write_groups_file(path: Path, table: PartitionTable) -> int:
