@@ -17,7 +17,8 @@ from pdmuxd.controlplane.api_keys import ApiKey, ApiKeyRepository, ApiKeyRow, Is
 from pdmuxd.controlplane.credentials import LAST_CHARACTERS, digest, new_key_id, new_secret
 from pdmuxd.controlplane.database import store_errors
 from pdmuxd.controlplane.directory import DirectorySnapshot
-from pdmuxd.controlplane.profiles.service import Profiles, active_predictors
+from pdmuxd.controlplane.profiles.active import ActivePredictors
+from pdmuxd.controlplane.profiles.service import Profiles
 from pdmuxd.controlplane.settings_version import SettingsVersionRepository
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.tenants import (
@@ -70,6 +71,7 @@ class ControlPlane:
         self._clock = clock
         self._subscribers: list[Subscriber] = []
         self._publishing = Lock()
+        self._active = ActivePredictors()
         self._published = self.snapshot().version
 
     # Tenants
@@ -184,7 +186,7 @@ class ControlPlane:
     def snapshot(self) -> DirectorySnapshot:
         """Everything, as of one settings version."""
         with self._transaction() as session:
-            return _snapshot(session)
+            return self._snapshot(session)
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Call `callback` after every committed change; the answer ends that.
@@ -229,18 +231,17 @@ class ControlPlane:
                 session.rollback()
                 return
             # Read before the commit, after which nothing may fail any more.
-            snapshot = _snapshot(session)
+            snapshot = self._snapshot(session)
             session.commit()
         self._publish(snapshot)
 
-
-def _snapshot(session: Session) -> DirectorySnapshot:
-    version = SettingsVersionRepository(session).read()
-    tenants = TenantRepository(session).list()
-    digests = ApiKeyRepository(session).digests()
-    return DirectorySnapshot(
-        version=version,
-        tenants=MappingProxyType({tenant.name: tenant.record() for tenant in tenants}),
-        key_digests=MappingProxyType(digests),
-        predictors=active_predictors(session),
-    )
+    def _snapshot(self, session: Session) -> DirectorySnapshot:
+        version = SettingsVersionRepository(session).read()
+        tenants = TenantRepository(session).list()
+        digests = ApiKeyRepository(session).digests()
+        return DirectorySnapshot(
+            version=version,
+            tenants=MappingProxyType({tenant.name: tenant.record() for tenant in tenants}),
+            key_digests=MappingProxyType(digests),
+            predictors=self._active.read(session),
+        )

@@ -72,6 +72,10 @@ class ProfileRepository:
         row = self._newest(1)
         return row[0].profile_id if row else None
 
+    def is_frozen(self, profile_id: int) -> bool:
+        """Whether nothing is learned of it; without reading its document."""
+        return bool(self._session.exec(select(ProfileRow.frozen).where(ProfileRow.id == profile_id)).one())
+
     def activate(self, profile_id: int | None, *, forced: bool, settings_version: int, now: datetime) -> None:
         """Put a profile in force, or the engine's own."""
         self._session.add(

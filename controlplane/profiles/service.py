@@ -7,16 +7,14 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
-import msgspec
 from sqlmodel import Session
 
 from pdmuxd.controlplane.profiles.learned import LearnedRepository
 from pdmuxd.controlplane.profiles.repository import ProfileRepository
 from pdmuxd.controlplane.profiles.values import Learned, RecordedChange, StoredProfile
-from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError, ProfileError
+from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
 from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.link.messages import Hello
-from pdmuxd.engine.link.predictors import Correction, Predictors
 from pdmuxd.engine.profiling.changes import Change
 from pdmuxd.engine.profiling.document import MeasuredProfile
 from pdmuxd.engine.profiling.identity import doubtful_because, unusable_because
@@ -183,48 +181,3 @@ def _check(profile: MeasuredProfile, hello: Hello | None, *, force: bool) -> Non
         raise ConflictError(f"profile {profile.name} does not fit: {wrong}")
     if not force and (doubtful := doubtful_because(profile, hello)) is not None:
         raise ConflictError(f"profile {profile.name} is doubtful: {doubtful}; use force to have it")
-
-
-def active_predictors(session: Session) -> Predictors | None:
-    """The profile in force with what was learned since, for the engine."""
-    profiles = ProfileRepository(session)
-    active_id = profiles.active_id()
-    if active_id is None:
-        return None
-    stored = profiles.get(active_id)
-    learned = LearnedRepository(session, active_id).read()
-    return merged(
-        stored.profile,
-        active_id,
-        tuple(sorted(learned.cells.items())),
-        tuple(sorted(learned.corrections.items())),
-        frozen=stored.frozen,
-    )
-
-
-def merged(
-    profile: MeasuredProfile,
-    profile_id: int,
-    cells: tuple[tuple[GuardCell, float], ...],
-    corrections: tuple[tuple[tuple[str, int], float], ...],
-    *,
-    frozen: bool,
-) -> Predictors:
-    """A profile with what was learned since. Raises: ProfileError for a correction of no predictor."""
-    by_sms: dict[int, dict[str, float]] = {}
-    for (predictor, sms), ratio in corrections:
-        if predictor not in ("prefill", "decode"):
-            raise ProfileError(f"there is no predictor {predictor!r} to correct")
-        by_sms.setdefault(sms, {})[predictor] = ratio
-    measured = profile.predictors(profile_id)
-    return msgspec.structs.replace(
-        measured,
-        guard_cells=tuple(sorted({**dict(measured.guard_cells), **dict(cells)}.items())),
-        guard_frozen=frozen,
-        corrections=tuple(
-            Correction(
-                sms=sms, prefill_ratio=ratios.get("prefill", 1.0), decode_ratio=ratios.get("decode", 1.0)
-            )
-            for sms, ratios in sorted(by_sms.items())
-        ),
-    )

@@ -14,11 +14,12 @@ from pdmuxd.engine.link.measuring import Measured
 from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.campaign import Campaign, Progress
 from pdmuxd.engine.profiling.document import MeasuredProfile
-from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.target import Target
 
 MAX_REFUSED = 20
-"""Points that an engine may refuse: it may hold less than it says, but not little of all it says."""
+"""Points that an engine may refuse in a row: it may hold less than it says, but not nothing of it."""
+WARM_UP_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +49,9 @@ async def run_campaign(
     Raises: ProfileError if what was measured makes no profile; EngineError if nothing was measured.
     """
     campaign = Campaign(target, budget_s=budget_s)
-    started_s, device_s, number, refused = time.monotonic(), 0.0, 0, 0
+    started_s, device_s, number, refused, in_a_row = time.monotonic(), 0.0, 0, 0, 0
     broken_off = None
+    await _warm_up(engine, target)
     while True:
         elapsed_s = max(time.monotonic() - started_s, device_s)
         tell(campaign.progress(elapsed_s), elapsed_s)
@@ -73,10 +75,11 @@ async def run_campaign(
         try:
             sample = Sample.of(step.point, answer)
         except ProfileError:
-            refused += 1
-            if refused > MAX_REFUSED:
+            refused, in_a_row = refused + 1, in_a_row + 1
+            if in_a_row > MAX_REFUSED:
                 raise
             continue
+        in_a_row = 0
         campaign.add(sample, max(time.monotonic() - asked_s, busy_s))
     profile = assemble(
         name,
@@ -87,6 +90,14 @@ async def run_campaign(
         interrupted=broken_off is not None,
     )
     return Outcome(profile=profile, refused=refused, broken_off=broken_off)
+
+
+async def _warm_up(engine: MeasuringEngine, target: Target) -> None:
+    """A large prefill on each size, not measured: what a stream needs for the first time, it takes now."""
+    tokens = min(WARM_UP_TOKENS, target.max_new_tokens)
+    for sms in target.prefill_sizes:
+        point = Point(mode="prefill", prefill_sms=sms, decode_sms=0, prefill=((tokens, 0),))
+        await engine.measure(point.to_measure(0, repeats=0))
 
 
 def _busy_s(answer: Measured) -> float:

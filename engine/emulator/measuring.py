@@ -95,8 +95,8 @@ def _refusal(
 ) -> str | None:
     total_sms = profile.device.total_sms
     sms = (asked.prefill_sms, asked.decode_sms)
-    if asked.repeats < 1:
-        return f"repeats is {asked.repeats}; it must be positive"
+    if asked.repeats < 0:
+        return f"repeats is {asked.repeats}; it must not be negative"
     if asked.mode != "decode" and not prefill.new_tokens:
         return f"mode {asked.mode} needs a prefill"
     if asked.mode != "prefill" and not decode.bs:

@@ -28,6 +28,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True, tag="measure"):
     decode: tuple[int, ...]
     """Context tokens per decoding request."""
     repeats: int
+    """0: run it once and do not measure it, to warm up."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):

@@ -55,7 +55,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What a point took: medians over its repeats, so that one stall in three does not count."""
+    """What a point took: medians over its repeats, so that one stall in three does not count.
+
+    Of a pair whose prefill was over before a step beside it was, the decode times are None.
+    """
 
     point: Point
     prefill_s: float | None = None
@@ -72,7 +75,8 @@ class Sample:
         for seconds in (*measured.prefill_s, *measured.decode_s):
             if not 0.0 < seconds < float("inf"):
                 raise ProfileError(f"the engine measured {seconds} s, which no work takes")
-        if not (measured.prefill_s if point.mode == "prefill" else measured.decode_s):
+        solo_s = measured.prefill_s if point.mode == "prefill" else measured.decode_s
+        if point.mode != "beside" and not solo_s:
             raise ProfileError(f"the engine measured nothing of a point of mode {point.mode}")
         return cls(
             point=point,

@@ -81,7 +81,7 @@ def test_scatter_is_the_same_when_the_seed_is() -> None:
         ({"decode": (824_128,)}, "KV tokens; the engine holds 824127"),
         ({"decode": ()}, "needs a decode batch"),
         ({"prefill": ()}, "needs a prefill"),
-        ({"repeats": 0}, "repeats is 0"),
+        ({"repeats": -1}, "repeats is -1"),
     ],
 )
 def test_a_point_is_refused_with_its_reason_when_the_device_cannot_run_it(
