@@ -123,8 +123,10 @@ class ActiveOut(BaseModel):
 
 
 def _predicts_with(stored: StoredProfile | None, status: EngineStatus, used: int | None) -> str:
-    if used is None or status.hello is None:
+    if status.hello is None:
         return "nothing: no engine runs"
+    if used is None:
+        return "not known yet: the engine has sent no heartbeat"
     if stored is not None and used == stored.profile_id:
         return f"profile {used} ({stored.name}, version {stored.version})"
     if used:

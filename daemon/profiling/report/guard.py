@@ -48,7 +48,8 @@ def guard_map(profile: MeasuredProfile) -> Figure | None:
         )
     settle(plot, height=PANEL_PX * len(sizes) + MARGIN_PX)
     plot.update_yaxes(title="new tokens")
-    plot.update_xaxes(title="decode batch", row=len(sizes))
+    plot.update_xaxes(type="category")
+    plot.update_xaxes(title="decode batch, from", row=len(sizes))
     return Figure(
         title="The contention guard",
         caption="The highest bound of each cell over reused tokens: decode beside such a prefill is never "

@@ -61,6 +61,9 @@ async def test_the_difference_is_told_when_another_engine_runs(
 async def test_what_the_engine_predicts_with_is_told_when_no_profile_is_active(call: AdminCalls) -> None:
     active = (await call("GET", "/api/v1/profiles/active")).json()
     assert (active["profile"], active["predicts_with"]) == (None, "nothing: no engine runs")
+    call.status = replace(call.status, state="serving", hello=greeting_of())
+    active = (await call("GET", "/api/v1/profiles/active")).json()
+    assert active["predicts_with"].startswith("not known yet")
 
 
 @pytest.mark.parametrize(
