@@ -77,7 +77,7 @@ async def send_all(
 
 async def make_idle(session: aiohttp.ClientSession, *, limit_s: float = 20.0) -> None:
     """Abort what is left and empty the cache, so that the next run finds a fresh server."""
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(limit_s):
             await (await session.post("/abort_request", json={"rid": "", "abort_all": True})).release()
             while True:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from statistics import quantiles
 from typing import Any
 
+from server import ArmError
 from workload import TTFT_FLOOR_S, TTFT_PER_1K_S
 
 from pdmuxd.engine.core.errors import LinkError
@@ -60,9 +61,17 @@ class Link:
     async def set(self, *, policy: str, tbt_ms: float, predictors: Predictors | None = None) -> None:
         """Bring a policy, targets and predictors into force.
 
-        Raises: LinkError if the engine refuses or is silent.
+        Raises: ArmError if the engine refuses or is silent.
         """
-        await asyncio.wait_for(self._greeted.wait(), _ACK_S)
+        try:
+            await asyncio.wait_for(self._set(policy, tbt_ms, predictors), _ACK_S)
+        except TimeoutError:
+            raise ArmError(f"the engine did not acknowledge {policy} within {_ACK_S:g} s") from None
+        except LinkError as error:
+            raise ArmError(str(error)) from error
+
+    async def _set(self, policy: str, tbt_ms: float, predictors: Predictors | None) -> None:
+        await self._greeted.wait()
         self._version += 1
         common = {"tbt_s": tbt_ms / 1e3, "attainment_ratio": 0.99, "slo_version": self._version}
         tenants = (
@@ -73,11 +82,11 @@ class Link:
             EngineSettings(version=self._version, policy=policy, tenants=tenants, predictors=predictors)
         )
         while True:
-            ack = await asyncio.wait_for(self._acks.get(), _ACK_S)
+            ack = await self._acks.get()
             if ack.version == self._version:
                 break
         if ack.error is not None:
-            raise LinkError(f"the engine refused {policy}: {ack.error}")
+            raise ArmError(f"the engine refused {policy}: {ack.error}")
 
     def reset(self) -> None:
         """Count from here on."""

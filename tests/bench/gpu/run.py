@@ -30,7 +30,7 @@ from arms import Arm
 from client import send_all
 from model_folder import SHAPES, write_model_folder
 from score import record, summary
-from server import ServerError, free_port, running
+from server import ArmError, ServerError, free_port, running
 from table import line
 from workload import Cell, build
 
@@ -92,8 +92,7 @@ class Bench:
             try:
                 await self._serve(runs)
             except (ServerError, TimeoutError) as error:
-                self.failed.append(f"{server}: {error}")
-                print(f"  FAILED {server}: {error}", flush=True)
+                self._fail(server, error)
                 self.left += len(runs)
 
     @property
@@ -142,7 +141,15 @@ class Bench:
                 if not self._has_time(self._run_s):
                     self.left += len(runs) - number
                     return
-                await self._measure(run, base_url, link)
+                try:
+                    await self._measure(run, base_url, link)
+                except ArmError as error:
+                    self._fail(run.arm.name, error)
+                    self.left += 1
+
+    def _fail(self, what: str, error: Exception) -> None:
+        self.failed.append(what)
+        print(f"  FAILED {what}: {error}", flush=True)
 
     async def _warm_up(self, base_url: str, link: Any) -> None:
         """Let kernels be chosen and graphs be replayed once, for short and long prompts alike."""
@@ -186,6 +193,8 @@ class Bench:
             drain_s=options.drain_s,
             name=f"{run.arm.name}-{run.cell}-{run.seed}-{run.tbt_ms}",
         )
+        if all(one.outcome == "error" for one in seen):
+            raise ServerError(f"every request failed, the first with {seen[0].error}")
         result = {"key": run.key(options.model), **record(seen)}
         if link is not None:
             result["engine"] = link.report()

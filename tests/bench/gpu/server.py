@@ -22,6 +22,10 @@ class ServerError(Exception):
     """The server does not come up; the text ends with its last words."""
 
 
+class ArmError(Exception):
+    """An arm cannot do a run; its server goes on."""
+
+
 def free_port() -> int:
     """A port that nobody listens on now."""
     with socket.create_server((HOST, 0)) as listener:
