@@ -90,12 +90,15 @@ class AutoPolicy(KeepsState):
         return PolicyState(guard=self.context.guard)
 
     def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
-        """As MuxWise: a violation raises the guard. Steps that nobody foresaw cost trust."""
+        """As MuxWise: a violation raises the guard. Fused steps have a bound of their own; steps that nobody
+        foresaw cost trust."""
         state = self.split.learn(feedback, state)
         if feedback.predicted_s <= 0.0:
             return state
-        trust = state.trust.after(predicted_s=feedback.predicted_s, measured_s=feedback.measured_s)
-        return replace(state, trust=trust)
+        seen = {"predicted_s": feedback.predicted_s, "measured_s": feedback.measured_s}
+        if feedback.mode is Mode.FUSED:
+            state = replace(state, overrun=state.overrun.after(**seen))
+        return replace(state, trust=state.trust.after(**seen))
 
     def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
@@ -158,7 +161,7 @@ class AutoPolicy(KeepsState):
         plan = self.split.best_fit(obs, work, state)
         split_s = plan.numbers.predicted_prefill_s or 0.0
         infeasible = plan.reason is Reason.TBT_INFEASIBLE
-        budget, step_s = fused_budget(obs, batch, self.context.latency, self.table.rules.total_sms)
+        budget, step_s = self._budget(obs, state, batch)
         if budget:
             fused_s = fused_total_s(obs, work.shape, budget, self.context.latency, self.table.rules.total_sms)
             if infeasible or fused_s <= min(split_s * SPLIT_HANDICAP, FUSED_LIMIT_S):
@@ -180,6 +183,14 @@ class AutoPolicy(KeepsState):
         )
 
     # --- fused
+
+    def _budget(
+        self, obs: Observation, state: PolicyState, batch: tuple[WaitingRequest, ...]
+    ) -> tuple[int, float]:
+        """The token budget of a fused step and its predicted seconds; what few steps exceed meets the target."""
+        if obs.tbt_target_s is not None:
+            obs = replace(obs, tbt_target_s=obs.tbt_target_s / state.overrun.ratio)
+        return fused_budget(obs, batch, self.context.latency, self.table.rules.total_sms)
 
     def _fused(
         self,
@@ -213,7 +224,7 @@ class AutoPolicy(KeepsState):
         """
         queue = self._queue(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-        budget, step_s = fused_budget(obs, batch, self.context.latency, self.table.rules.total_sms)
+        budget, step_s = self._budget(obs, state, batch)
         budget = budget or BUDGET_LADDER[0]
         left = budget - (obs.prefill.shape.new_tokens - obs.prefill.done_tokens if obs.prefill else 0)
         fitting: list[WaitingRequest] = []

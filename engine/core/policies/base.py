@@ -9,6 +9,7 @@ from pdmuxd.engine.core.awd import AwdState
 from pdmuxd.engine.core.boundary import BoundaryFit, BoundarySamples
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
+from pdmuxd.engine.core.overrun import Overrun
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps
 from pdmuxd.engine.core.trust import Trust
 from pdmuxd.engine.core.types import Decision, Feedback, Observation, PrefillSample
@@ -45,6 +46,7 @@ class LengthAwareState:
 
 
 TRUSTED = Trust()
+FIRST_OVERRUN = Overrun()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,8 @@ class PolicyState:
     aged_credit_tokens: float = 0.0
     """What requests past saving may spend (queueing.py)."""
     trust: Trust = TRUSTED
+    overrun: Overrun = FIRST_OVERRUN
+    """Of fused steps."""
     length_aware: LengthAwareState = field(default_factory=LengthAwareState)
 
 

@@ -8,6 +8,7 @@ import pytest
 from engines import PROFILE
 from observations import linear_context, observe, running_prefill, waiting
 
+from pdmuxd.engine.core.overrun import Overrun
 from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S
 from pdmuxd.engine.core.policies.base import PolicyState
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
@@ -22,10 +23,12 @@ from pdmuxd.engine.core.types import (
     Reason,
 )
 
+AS_PREDICTED = Overrun(ratio=1.0)
+
 
 def decide(obs: Observation, spec: str = "auto") -> Decision:
     policy = build_policy(spec, linear_context())
-    return policy.decide(obs, policy.initial_state())[0]
+    return policy.decide(obs, replace(policy.initial_state(), overrun=AS_PREDICTED))[0]
 
 
 def on_h200(obs: Observation) -> Decision:
@@ -113,6 +116,25 @@ def test_the_running_gap_is_counted_when_a_fused_step_is_sized() -> None:
     obs = observe(decode_bs=10, tbt_target_s=0.150, prefill=chunk, now_s=5.0)
     assert decide(obs).token_budget == 128 + 10
     assert decide(replace(obs, last_token_s=4.960)).token_budget == 64 + 10  # 40 ms of the gap are gone
+
+
+def test_the_budget_shrinks_when_fused_steps_took_longer_than_predicted() -> None:
+    policy = build_policy("auto", linear_context())
+    obs = observe(decode_bs=10, tbt_target_s=0.150, prefill=running_prefill(9000, mode=PrefillMode.CHUNKED))
+    state = replace(policy.initial_state(), overrun=AS_PREDICTED)
+    before = policy.decide(obs, state)[0].token_budget
+    slow = Feedback(
+        mode=Mode.FUSED,
+        group=0,
+        prefill=PrefillShape.of([(128, 0)]),
+        decode=obs.decode,
+        predicted_s=0.1,
+        measured_s=0.14,
+    )
+    for _ in range(4):
+        state = policy.learn(slow, state)
+    assert state.overrun.ratio == pytest.approx(1.4)
+    assert policy.decide(obs, state)[0].token_budget < before
 
 
 def test_a_batch_stops_growing_when_its_members_would_be_late_together() -> None:
