@@ -187,7 +187,7 @@ class AutoPolicy(KeepsState):
     def _budget(
         self, obs: Observation, state: PolicyState, batch: tuple[WaitingRequest, ...]
     ) -> tuple[int, float]:
-        """The token budget of a fused step and its predicted seconds; what few steps exceed meets the target."""
+        """A fused step's token budget and predicted seconds; what few steps exceed still meets the target."""
         if obs.tbt_target_s is not None:
             obs = replace(obs, tbt_target_s=obs.tbt_target_s / state.overrun.ratio)
         return fused_budget(obs, batch, self.context.latency, self.table.rules.total_sms)
