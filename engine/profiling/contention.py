@@ -22,8 +22,11 @@ from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import Floats, fit
 
 MIN_PAIRS = 12
-COVERAGE = 99.5
-"""Percentile of the held-out excess over the fit that every bound is widened by."""
+STALL_RATIO = 1.25
+"""Contention lasts as long as the prefill: steps of one pair that scatter more than this were stalled."""
+COVERAGE = 99.0
+"""Percentile of the held-out excess over the fit that every bound is widened by; of what is beyond, some
+is stalls, and the rest raises its cell when serving meets it."""
 FOLDS = 6
 ROUNDED = 3
 """Digits of a bound: finer than any measurement."""
@@ -64,7 +67,8 @@ def pairs_of(samples: Sequence[Sample], latency: LatencyModel) -> list[Pair]:
         high_s, typical_s = sample.decode_high_s, sample.decode_s
         if sample.point.mode == "beside" and high_s is not None and typical_s is not None:
             solo_s = latency.decode_s(sample.point.decode_shape, sample.point.decode_sms)
-            pairs.append(Pair(point=sample.point, slowdown=high_s / solo_s, typical=typical_s / solo_s))
+            slower_s = high_s if high_s <= STALL_RATIO * typical_s else typical_s
+            pairs.append(Pair(point=sample.point, slowdown=slower_s / solo_s, typical=typical_s / solo_s))
     return pairs
 
 
@@ -97,7 +101,7 @@ def fit_guard(
         kv_capacity_tokens=kv_capacity_tokens,
         max_bs=max_decode_bs,
     )
-    worst = max(float(slowdowns.max()), *cells.values()) if cells else float(slowdowns.max())
+    worst = max(cells.values(), default=float(bounds.max()))
     return GuardFit(
         default_ratio=_bound(worst),
         cells=cells,

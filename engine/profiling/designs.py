@@ -34,7 +34,8 @@ class Design:
 
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096)
-DECODE_KNOTS = (4, 8, 16, 32, 64, 128)
+DECODE_KNOTS = (8, 16, 32, 64, 72, 128, 136, 192)
+"""Matrix products take 64 or 128 rows at a time: on few SMs one row more costs a whole wave."""
 TILES = (1, 64, 128)
 
 

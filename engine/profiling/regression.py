@@ -15,8 +15,8 @@ CUT_SCALES = 4.0
 """A sample further off than so many robust standard deviations is an outlier."""
 CUT_FLOOR = 0.03
 """But never one that is nearer than this: exact samples have no scale."""
-BELIEF_WEIGHT = 0.05
-"""Of a belief, in samples: enough to settle what samples leave open, too little to argue with them."""
+BELIEF_SAMPLES = 2.0
+"""What a whole belief weighs, in samples: enough to settle what samples leave open, too little to argue."""
 FLOOR_WIDTH = 1.1
 """Samples within this of the shortest are taken to lie on the floor at first."""
 MIN_ON_FLOOR = 3
@@ -109,7 +109,7 @@ def fit(
     solution = _least_absolute(rows, believed)
     for _ in range(_ROUNDS):
         is_inlier = _inliers(1.0 - rows @ solution, confirmed)
-        weight = np.sqrt(BELIEF_WEIGHT)
+        weight = np.sqrt(_belief_weight(believed))
         system = np.vstack([rows[is_inlier], weight * believed])
         wanted = np.concatenate([np.ones(int(is_inlier.sum())), np.full(len(believed), weight)])
         solution, _ = nnls(system, wanted)
@@ -121,6 +121,11 @@ def fit(
         is_inlier=is_inlier,
         left_out_residuals=residuals / (1.0 - _leverage(rows, solution, is_inlier)),
     )
+
+
+def _belief_weight(believed: Floats) -> float:
+    """Of one of its rows."""
+    return BELIEF_SAMPLES / max(1, len(believed))
 
 
 def _inliers(residuals: Floats, confirmed: Bools | None) -> Bools:
@@ -138,7 +143,7 @@ def leverage_of(inverse: Floats, rows: Floats) -> Floats:
 def _least_absolute(rows: Floats, believed: Floats) -> Floats:
     """The least sum of absolute residuals, by least squares whose weights are 1 / residual, in turns."""
     system = np.vstack([rows, believed])
-    base = np.concatenate([np.ones(len(rows)), np.full(len(believed), BELIEF_WEIGHT)])
+    base = np.concatenate([np.ones(len(rows)), np.full(len(believed), _belief_weight(believed))])
     weights = np.sqrt(base)
     solution: Floats = np.zeros(rows.shape[1])
     for _ in range(_ABSOLUTE_ROUNDS):
