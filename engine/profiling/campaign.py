@@ -22,6 +22,8 @@ from pdmuxd.engine.profiling.target import Target
 
 P90_TARGET, MAX_TARGET = 0.05, 0.09
 """Errors of solo predictors on held-out shapes at which measuring more is not worth its time."""
+EARLY = 0.6
+"""Of those targets, what the samples at hand must meet: they choose the form that suits them."""
 MAX_SOLO_SAMPLES = 60
 SAMPLES_PER_TERM = 2.5
 """Below that no fit is tried: cross-validation of a nearly saturated fit says nothing."""
@@ -209,7 +211,8 @@ class Campaign:
             if not is_inlier and sample.point not in predictor.measured_again:
                 predictor.measured_again.add(sample.point)
                 predictor.doubted.append(sample.point)
-        met = not predictor.doubted and predictor.p90 <= P90_TARGET and predictor.worst <= MAX_TARGET
+        met = predictor.p90 <= EARLY * P90_TARGET and predictor.worst <= EARLY * MAX_TARGET
+        met = met and not predictor.doubted
         predictor.is_done = met or count >= MAX_SOLO_SAMPLES
 
     # --- pairs

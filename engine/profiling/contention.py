@@ -94,8 +94,11 @@ def fit_guard(
     widening = _widening(slowdowns / held_out)
     bounds = np.maximum(1.0, held_out * widening)
     coefficients = _fit(rows, slowdowns)
+    highest = float(np.percentile(slowdowns, COVERAGE)) * widening
     cells = _cells(
-        lambda shares: _rows(np.minimum(shares, rows[:, 1:3].max(axis=0))) @ coefficients * widening,
+        lambda shares: np.minimum(
+            _rows(np.minimum(shares, rows[:, 1:3].max(axis=0))) @ coefficients * widening, highest
+        ),
         roofline,
         splits,
         kv_capacity_tokens=kv_capacity_tokens,
@@ -173,7 +176,8 @@ def _cells(
 ) -> dict[GuardCell, float]:
     """The worst corner of each cell that fits into the KV pool; `bounds_of` is from shares to bounds.
 
-    Shares beyond the largest that were measured are taken to be those: a line is no guide out there.
+    Shares beyond the largest that were measured are taken to be those, and no bound is above the highest
+    slowdown that was seen, widened: a line is no guide out there.
     """
     longest = min(roofline.model.max_context_tokens, kv_capacity_tokens)
     prefills = _prefill_corners(longest)
