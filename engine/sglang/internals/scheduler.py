@@ -53,8 +53,9 @@ class SchedulerPort:
         self._model_runner = scheduler.tp_worker.model_runner
         self._attention_owner: Any = None
         """The prefill batch that the prefill attention backend's metadata belong to."""
-        self._stale_kv_end: Any = None
-        """A step in flight writes KV slots that were given back: no prefill may start before its end."""
+        self._prefill_not_before: Any = None
+        """End of a step that a new prefill on the other stream must not overtake: it writes KV slots that
+        were given back, or it uses the prefill attention backend."""
         self._last_end: Any = None
         self.stream_group = 0
         self._take_over()
@@ -222,7 +223,7 @@ class SchedulerPort:
         waiting = len(s.waiting_queue)
         batch = s.update_running_batch(s.running_batch)
         if len(s.waiting_queue) > waiting and s.result_queue:
-            self._stale_kv_end = self._last_end
+            self._prefill_not_before = self._last_end
         if batch is None or batch.is_empty():
             return None
         return self._launch(batch)
@@ -238,10 +239,14 @@ class SchedulerPort:
             lambda: s.get_next_batch_to_run(running_batch=s.running_batch, last_batch=s.last_batch),
         )
         if len(s.waiting_queue) > waiting and s.result_queue:
-            self._stale_kv_end = self._last_end
+            self._prefill_not_before = self._last_end
         s.running_batch = plan.running_batch
         self._attention_owner = None
-        return self._launch(plan.batch_to_run) if plan.batch_to_run else None
+        if not plan.batch_to_run:
+            return None
+        launched = self._launch(plan.batch_to_run)
+        self._prefill_not_before = launched.end
+        return launched
 
     def read(self, launched: Launched) -> None:
         """Wait for the oldest step in flight, stream its tokens, end who is done.
@@ -255,7 +260,7 @@ class SchedulerPort:
             raise EngineInvariantError("results were read out of order")
         s.process_batch_result(batch, result)
         if s.result_queue and any(request.finished() for request in s.result_queue[-1][0].reqs):
-            self._stale_kv_end = self._last_end
+            self._prefill_not_before = self._last_end
 
     def nothing_launched(self) -> None:
         """This turn launched no decode or fused step."""
@@ -308,9 +313,11 @@ class SchedulerPort:
         if batch is None or batch.is_empty():
             return None
         batch.forward_mode = ForwardMode.SPLIT_PREFILL
-        if self._stale_kv_end is not None:
-            self._streams.order_after(self._streams.groups[self.stream_group].prefill, self._stale_kv_end)
-            self._stale_kv_end = None
+        if self._prefill_not_before is not None:
+            self._streams.order_after(
+                self._streams.groups[self.stream_group].prefill, self._prefill_not_before
+            )
+            self._prefill_not_before = None
         return batch
 
     def launch_layers(self, batch: Any, layers: int) -> tuple[Any, Any, Any]:
