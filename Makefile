@@ -8,7 +8,7 @@ PYTHON_SGLANG ?= $(VENV_SGLANG)/bin/python
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-sglang serve test test-sglang check lint types contracts format
-.PHONY: bench-core bench-gateway bench-telemetry evaluate clean
+.PHONY: bench-core bench-gateway bench-console bench-telemetry evaluate clean
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ bench-gateway: $(READY) ## The gateway's cost against the engine directly
 
 bench-telemetry: $(READY) ## What it costs to keep and tell what the engine does
 	@$(PY) tests/bench/bench_telemetry.py
+
+bench-console: $(READY) ## The console's first paint and its share of a core (needs tmux)
+	@$(PY) tests/bench/bench_console.py
 
 evaluate: $(READY) ## Fill docs/evaluation.md: make evaluate TRACES=FOLDER [OPTIONS=--quick]
 	@test -n "$(TRACES)" || { echo "name the folder of the recorded traces: make evaluate TRACES=FOLDER" >&2; exit 2; }

@@ -1,0 +1,108 @@
+"""What the console costs: its first paint, and its share of a core while it is updated ten times a second.
+
+    make bench-console
+
+The real console in tmux, against a real daemon whose emulated engine is under load. First paint is from the
+start of the process to the first screen that tmux shows; the share is of the console's process alone, from
+/proc, which tmux's own work is not part of. With 200 events/s the load comes from the engine too: every
+decision is an event, up to twenty in 100 ms.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from steady_load import steady_load
+
+SIZES = ((80, 24), (200, 60))
+SETTLE_S, MEASURED_S = 5.0, 20.0
+STARTS = 5
+SETTINGS = ["--set", "state_dir=.pdmuxd", "--set", "data.port=0", "--set", "admin.port=0"]
+
+
+def main() -> None:
+    """Start a daemon, load it, measure, print a table."""
+    with tempfile.TemporaryDirectory() as place:
+        command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *SETTINGS, "serve", "--first-run"]
+        with subprocess.Popen(
+            command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as daemon:
+            try:
+                measure(place, *welcome(daemon))
+            finally:
+                daemon.terminate()
+
+
+def welcome(daemon: subprocess.Popen[str]) -> tuple[str, str, str, str]:
+    """The data plane, the admin plane, a key, the model."""
+    said = ""
+    assert daemon.stdout is not None
+    for line in daemon.stdout:
+        said += line
+        if line.lstrip().startswith("curl "):
+            break
+    patterns = (r"data plane +(\S+)", r"admin plane +(\S+)", r"^ +(pdm_\S+)$", r"model (\S+)\)")
+    found = [re.search(pattern, said, re.MULTILINE) for pattern in patterns]
+    data, admin, key, model = (match[1] for match in found if match is not None)
+    return data, admin, key, model
+
+
+def measure(place: str, data_url: str, admin_url: str, key: str, model: str) -> None:
+    """First paint while idle, then the share of a core at each size under load."""
+    paints = [first_paint_s(place, admin_url) for _ in range(STARTS)]
+    print(f"first paint, s: median {statistics.median(paints):.2f}, worst {max(paints):.2f} of {STARTS}")
+    with steady_load(data_url, key, model, users=16):
+        for width, height in SIZES:
+            terminal(place, admin_url, width, height)
+            time.sleep(SETTLE_S)
+            pid = int(tmux(place, "list-panes", "-t", "bench", "-F", "#{pane_pid}"))
+            before_s = cpu_s(pid)
+            time.sleep(MEASURED_S)
+            share = (cpu_s(pid) - before_s) / MEASURED_S
+            print(f"{width}x{height}: {share:.1%} of a core")
+            tmux(place, "kill-server")
+
+
+def first_paint_s(place: str, admin_url: str) -> float:
+    """Until the tabs are there."""
+    started_s = time.perf_counter()
+    terminal(place, admin_url, *SIZES[0])
+    while "Overview" not in tmux(place, "capture-pane", "-p", "-t", "bench"):
+        time.sleep(0.005)
+    taken_s = time.perf_counter() - started_s
+    tmux(place, "kill-server")
+    return taken_s
+
+
+def terminal(place: str, admin_url: str, width: int, height: int) -> None:
+    """The console in a terminal."""
+    command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *SETTINGS, "top", "--url", admin_url]
+    tmux(
+        place, "new-session", "-d", "-s", "bench", "-x", str(width), "-y", str(height), "-c", place, *command
+    )
+
+
+def tmux(place: str, *words: str) -> str:
+    """One command of a server of its own."""
+    environ = {name: value for name, value in os.environ.items() if name != "TMUX"}
+    command = ["tmux", "-S", f"{place}/tmux", "-f", os.devnull, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environ).stdout
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds that a process has computed so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main()

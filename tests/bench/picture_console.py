@@ -1,0 +1,80 @@
+"""Pictures of the console: its own screenshots, of a real daemon under load.
+
+    .venv/bin/python tests/bench/picture_console.py docs/images
+
+The fonts of the library's SVGs come from a public network; here any monospaced font of the reader does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from bench_console import SETTINGS, welcome
+from steady_load import steady_load
+
+from pdmuxd.tui.app import ConsoleApp
+from pdmuxd.tui.client.target import Target
+
+SHOTS = (
+    ("console-overview", (120, 40), ["1"], False),
+    ("console-partitions", (100, 28), ["3", *["pagedown"] * 4], False),
+    ("console-tenant", (100, 28), ["2", "enter"], True),
+)
+WARM_UP_S = 150.0
+
+
+def main(folder: Path) -> None:
+    """Start a daemon, load it, look at it."""
+    with tempfile.TemporaryDirectory() as place:
+        command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *SETTINGS, "serve", "--first-run"]
+        with subprocess.Popen(
+            [*command[:3], "--set", "engine.policy=muxwise", *command[3:]],
+            cwd=place,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as daemon:
+            try:
+                data_url, admin_url, key, model = welcome(daemon)
+                token = (Path(place) / ".pdmuxd" / "admin-token").read_text().strip()
+                with steady_load(data_url, key, model, users=24, prompt_words=1200, tokens=300):
+                    asyncio.run(shoot_all(folder, admin_url, token))
+            finally:
+                daemon.terminate()
+
+
+async def shoot_all(folder: Path, url: str, token: str) -> None:
+    """At once: each needs minutes of history."""
+    await asyncio.gather(*(shoot(folder, url, token, *shot) for shot in SHOTS))
+
+
+async def shoot(
+    folder: Path, url: str, token: str, name: str, size: tuple[int, int], keys: list[str], is_light: bool
+) -> None:
+    """Press keys, wait, keep the picture."""
+    app = ConsoleApp(Target(url=url, token=lambda: token), is_light=is_light)
+    async with app.run_test(size=size) as pilot:
+        await asyncio.sleep(WARM_UP_S)
+        for key in keys:
+            await pilot.press(key)
+            await asyncio.sleep(2.5)
+        app.paint()
+        await pilot.pause()
+        (folder / f"{name}.svg").write_text(slim(app.export_screenshot(title="pdmuxd top")))
+
+
+def slim(svg: str) -> str:
+    """Without the fonts that would be loaded from elsewhere, and without blanks that nobody sees."""
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    return re.sub(r">\s+<", "><", svg) + "\n"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
