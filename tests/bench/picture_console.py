@@ -72,6 +72,7 @@ async def shoot(
 
 def slim(svg: str) -> str:
     """Without the fonts that would be loaded from elsewhere, and without blanks that nobody sees."""
+    svg = re.sub(r"terminal-\d+", "t", re.sub(r"<!--.*?-->", "", svg))
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     return re.sub(r">\s+<", "><", svg) + "\n"
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from datetime import UTC
+
 import httpx
 import pytest
 import scenes
+
+from pdmuxd.tui.client.target import Clock
+from pdmuxd.tui.state.lag import INTERVAL_S
 
 
 async def test_the_banner_says_so_and_data_is_marked_stale_when_the_daemon_goes_away(console, busy):
@@ -167,3 +174,18 @@ async def test_lag_is_shown_and_no_event_left_out_when_events_come_late(console,
         busy.send("stats", scenes.stats(2.5), after_s=1.0)
         await terminal.settle()
         assert "LAG" not in terminal.text
+
+
+async def test_frames_are_left_out_and_no_event_when_200_events_a_second_come(console, daemon):
+    async with console(daemon, clock=Clock(zone=UTC)) as terminal:
+        painted, events = terminal.app.pacer.painted, terminal.app.state.events
+        started_s = time.monotonic()
+        for number in range(100):
+            for one in range(4):
+                daemon.send("decision", scenes.decision(number * 4 + one))
+            await asyncio.sleep(max(0.0, started_s + number / 50 - time.monotonic()))
+        await terminal.until(lambda: terminal.app.state.events >= events + 400)
+        taken_s = time.monotonic() - started_s
+        assert terminal.app.state.decisions_seen == 400 * 4
+        frames = terminal.app.pacer.painted - painted
+        assert 1 <= frames <= taken_s / INTERVAL_S + 2

@@ -18,6 +18,7 @@ from pdmuxd.tui.state.view import View
 class DecisionLog(RowTable[Decision]):
     """Stays at the newest while the cursor is on the first row."""
 
+    IS_SLOW = True
     COLUMNS = COLUMNS
     EMPTY = "no decision fits"
 

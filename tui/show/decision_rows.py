@@ -22,6 +22,16 @@ COLUMNS = (
     Column("slack", 5, "right"),
 )
 
+ROOMY_WIDTH = 76
+SPARED = frozenset({"decode", "prefill", "meas."})
+"""Columns that a narrow panel does without."""
+
+
+def narrowed(width: int) -> tuple[int, ...]:
+    """The numbers of the columns that a panel of this width has room for."""
+    wanted = range(len(COLUMNS))
+    return tuple(at for at in wanted if width >= ROOMY_WIDTH or COLUMNS[at].heading not in SPARED)
+
 
 def cells(one: Decision, zone: tzinfo | None) -> list[Cell]:
     """Times in milliseconds; `×` is how many decisions the row stands for."""
