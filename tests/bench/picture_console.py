@@ -23,11 +23,11 @@ from pdmuxd.tui.app import ConsoleApp
 from pdmuxd.tui.client.target import Target
 
 SHOTS = (
-    ("console-overview", (120, 40), ["1"], False),
+    ("console-overview", (100, 44), ["1"], False),
     ("console-partitions", (100, 28), ["3", *["pagedown"] * 4], False),
     ("console-tenant", (100, 28), ["2", "enter"], True),
 )
-WARM_UP_S = 150.0
+WARM_UP_S = 100.0
 
 
 def main(folder: Path) -> None:

@@ -71,10 +71,28 @@ async def test_the_bar_has_the_palettes_colours_when_there_is_colour(console, wh
         assert terminal.styles(3) != bar
 
 
-@pytest.mark.parametrize(("width", "height"), [(1, 5), (40, 24), (79, 30), (119, 70), (300, 10)])
+@pytest.mark.parametrize(("width", "height"), [(1, 5), (40, 24), (79, 30), (159, 70), (300, 10)])
 async def test_no_screen_fails_when_the_terminal_is_of_any_size(console, whole, width, height):
     async with console(whole, size=(width, height)) as terminal:
         for key in "123456":
             await terminal.press(key)
             await terminal.answered()
             assert len(terminal.text.splitlines()) == height
+
+
+@pytest.mark.parametrize(("width", "height"), [(160, 24), (80, 40)])
+async def test_the_overview_has_every_panel_when_it_says_that_it_has(console, whole, width, height):
+    async with console(whole, size=(width, height)) as terminal:
+        assert "not shown" not in terminal.text
+        for panel in (
+            "SMs ─",
+            "SM time",
+            "Decision: ",
+            "Latency",
+            "Load",
+            "Alarms",
+            "Engine ─",
+            "Tenants,",
+            "─ Decisions ─",
+        ):
+            assert panel in terminal.text

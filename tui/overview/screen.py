@@ -39,12 +39,13 @@ Goodput: requests per second that met both targets."""
     OverviewScreen.-narrow.-short Hidden { display: block; }
     OverviewScreen.-narrow.-tall #who { height: 1fr; }
     OverviewScreen.-narrow.-tall #now { height: auto; }
-    OverviewScreen.-narrow.-tall History { height: 7; }
+    OverviewScreen.-narrow.-tall History { height: 6; }
+    OverviewScreen.-narrow.-tall BusiestTenants { min-height: 3; }
     OverviewScreen.-wide #body { layout: horizontal; }
     OverviewScreen.-wide #now { width: 1fr; height: 1fr; margin-right: 2; }
     OverviewScreen.-wide #who { width: 1fr; height: 1fr; }
-    OverviewScreen.-tall Gpu { height: 5; }
-    OverviewScreen.-tall Alarms { height: 6; }
+    OverviewScreen.-wide.-tall Gpu { height: 5; }
+    OverviewScreen.-wide.-tall Alarms { height: 6; }
     OverviewScreen.-wide.-tall History { max-height: 30; }
     """
 

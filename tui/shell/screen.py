@@ -25,7 +25,7 @@ from pdmuxd.tui.state.view import View, why_no_change
 
 NARROW, WIDE = "-narrow", "-wide"
 SHORT, TALL = "-short", "-tall"
-WIDE_COLUMNS = 120
+WIDE_COLUMNS = 160
 TALL_ROWS = 40
 
 

@@ -6,7 +6,7 @@ from pdmuxd.tui.show.lines import Line, line
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.state.view import View
 
-TEXT = "not shown: engine, tenants (2), decisions (5); all of it from 120×24 or 80×40"
+TEXT = "not shown: engine, tenants (2), decisions (5); all of it from 160×24 or 80×40"
 
 
 def hidden(view: View, width: int, height: int) -> list[Line]:
