@@ -36,6 +36,8 @@ class EngineFacts:
     driver: str
     sglang_version: str
     can_measure: bool
+    can_split: bool = True
+    """Whether the model can be prefilled layer by layer."""
 
     def context(self, predictors: Predictors | None) -> PolicyContext:
         """What policies are built from; without predictors, the roofline (DuetServe 4.1).

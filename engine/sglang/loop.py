@@ -6,7 +6,9 @@ one in flight. Prefill layers go on the other stream beside it, and a finished p
 by asking, never by waiting (query-based synchronisation, MuxWise 3.2.3).
 
 With tensor parallelism rank 0 alone looks at clocks, events and policies; the others get its `Turn` and
-carry out the same launches in the same order.
+carry out the same launches in the same order. A look into the prefix cache changes it (which entries were
+used last, where its tree branches, and so what is evicted), so every rank takes the same ones in the same
+order: the ledger is kept on all of them.
 """
 
 from __future__ import annotations
@@ -49,8 +51,10 @@ class Turn:
     """The running prefill has passed its last layer."""
     dropped: tuple[int, ...]
     """Batch ids of abandoned prefills."""
-    decision: Decision | None
-    stream_group: int
+    looked_up: tuple[str, ...] = ()
+    """Waiting requests that were looked up in the prefix cache once more."""
+    decision: Decision | None = None
+    stream_group: int = 0
 
 
 class EngineLoop:
@@ -104,14 +108,19 @@ class EngineLoop:
         if port.is_first_rank:
             self._reporter.exchange(self)
         port.settle()
-        turn = self._plan() if port.is_first_rank else None
-        turn = port.agree(turn)
+        now_s = self.now_s()
+        self.ledger.watch(port.waiting, now_s)
+        turn = port.agree(self._plan(now_s) if port.is_first_rank else None)
         if not port.is_first_rank:
             self._collect(turn)
+            self._look_up(turn.looked_up)
         self._carry_out(turn)
 
     def drain(self) -> None:
-        """Finish everything on the device; used before SGLang pauses or releases memory."""
+        """Finish everything on the device; used before SGLang pauses or releases memory.
+
+        SGLang looks for the result of its last batch when it pauses: none is left, and so no last batch.
+        """
         while self._pending:
             self._read()
         while self.stage.members():
@@ -122,8 +131,10 @@ class EngineLoop:
             if left:
                 sms = self._streams.groups[self._port.stream_group].prefill_sms
                 self.stage.launch(left, sms, self._turns)
-            self.stage.wait()
             self._finish_prefill()
+        self._port.settle()
+        self._port.nothing_launched()
+        self._launched_last_turn = False
 
     def counters(self) -> Counters:
         """For the heartbeat."""
@@ -154,29 +165,32 @@ class EngineLoop:
 
     # --- look and decide (rank 0)
 
-    def _plan(self) -> Turn:
-        now_s = self.now_s()
+    def _plan(self, now_s: float) -> Turn:
         port, stage, steering = self._port, self.stage, self.steering
         stage.collect()
         finish = stage.is_done
         dropped = tuple(
             batch.batch_id for batch in stage.abandoned() if batch is not stage.running or not finish
         )
-        self.ledger.watch(port.waiting, now_s)
-        self._collect(Turn(finish=finish, dropped=dropped, decision=None, stream_group=0))
+        self._collect(Turn(finish=finish, dropped=dropped))
         if steering.is_changing and not stage.members() and port.chunked_request is None:
             steering.change()
             self._group = steering.policy.table.PREFILL_ONLY
         if not self._has_work():
-            return Turn(finish=finish, dropped=dropped, decision=None, stream_group=port.stream_group)
+            return Turn(finish=finish, dropped=dropped)
         decision = steering.decide(self._observe(now_s))
-        if decision.admit and self._looks_different(decision.admit):
+        looked_up = decision.admit
+        if self._look_up(looked_up):
             # What they share with the cache came or went while they waited: decide on what is true now.
             decision = steering.decide(self._observe(now_s))
         if decision.demote:
             self.ledger.demote(decision.demote)
         return Turn(
-            finish=finish, dropped=dropped, decision=decision, stream_group=self._stream_group(decision)
+            finish=finish,
+            dropped=dropped,
+            looked_up=looked_up,
+            decision=decision,
+            stream_group=self._stream_group(decision),
         )
 
     def _has_work(self) -> bool:
@@ -191,7 +205,8 @@ class EngineLoop:
             return self._port.stream_group
         return self.steering.groups[decision.group]
 
-    def _looks_different(self, request_ids: tuple[str, ...]) -> bool:
+    def _look_up(self, request_ids: tuple[str, ...]) -> bool:
+        """Look into the prefix cache once more; whether one of them looks different now."""
         known = [self.ledger.get(request_id) for request_id in request_ids]
         changed = [self.ledger.refresh(tracked) for tracked in known if tracked is not None]
         return any(changed)
@@ -237,7 +252,6 @@ class EngineLoop:
 
     def _collect(self, turn: Turn) -> None:
         if turn.finish:
-            self.stage.wait()
             self._finish_prefill()
         for batch in self.stage.members():
             if batch.batch_id in turn.dropped:
@@ -369,7 +383,11 @@ class EngineLoop:
             self._reporter.send_step(reading.record)
 
     def _finish_prefill(self) -> None:
-        requests = self.stage.running.batch.reqs if self.stage.running is not None else []
+        """Merge the running batch. What rank 0 saw finished may have a moment left on another's device."""
+        running = self.stage.running
+        requests = running.batch.reqs if running is not None else []
+        if running is not None:
+            self.stage.wait(running)
         if not self._port.running:
             self._last_token_s = self.now_s()
         batch = self.stage.finish()
@@ -377,5 +395,4 @@ class EngineLoop:
         self._reporter.send_step(self._meter.prefilled(batch, self.now_s(), self._port.layers))
 
     def _note_tokens(self, requests: Sequence[Any]) -> None:
-        if self._port.is_first_rank:
-            self.ledger.give_tokens(requests, self.now_s())
+        self.ledger.give_tokens(requests, self.now_s())

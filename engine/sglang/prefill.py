@@ -119,10 +119,10 @@ class PrefillStage:
         """Whether the running batch has passed its last layer, as far as `collect` saw."""
         return self.running is not None and self.running.result is not None and not self.running.quanta
 
-    def wait(self) -> None:
-        """Block until the running batch has nothing in flight."""
-        if self.running is not None and self.running.quanta:
-            self._streams.wait(self.running.quanta[-1].end)
+    def wait(self, batch: LayerwiseBatch) -> None:
+        """Block until a batch has nothing in flight."""
+        if batch.quanta:
+            self._streams.wait(batch.quanta[-1].end)
             self.collect()
 
     def finish(self) -> LayerwiseBatch:
@@ -141,7 +141,8 @@ class PrefillStage:
         ]
 
     def drop(self, batch: LayerwiseBatch) -> None:
-        """End an abandoned batch."""
+        """End an abandoned batch; its KV is given back, so nothing of it may be in flight on any rank."""
+        self.wait(batch)
         if batch is self.running:
             self.running = None
         else:

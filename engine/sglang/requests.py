@@ -142,31 +142,22 @@ class Ledger:
 
     def refresh(self, tracked: Tracked) -> bool:
         """Look a waiting request up in the cache again; whether that changed how it looks."""
-        request = tracked.request
-        reused = self._reused_tokens(request)
+        reused = self._reused_tokens(tracked.request)
         if tracked.first_token_s is None:
             tracked.reused_tokens = reused
             self._set_target(tracked)
         before = tracked.entry
-        tracked.entry = WaitingRequest(
-            request_id=request.rid,
-            tenant=tracked.tenant,
-            arrival_s=tracked.arrival_s,
-            deadline_s=tracked.arrival_s + tracked.ttft_target_s,
-            new_tokens=max(1, len(request.origin_input_ids) + len(request.output_ids) - reused),
-            reused_tokens=reused,
-            tbt_target_s=tracked.tbt_target_s,
-        )
+        tracked.entry = _entry(tracked, reused)
         return before is None or before.reused_tokens != reused
 
     def retarget(self, targets: Mapping[str, Target]) -> None:
-        """Put changed targets in force for every request that has not ended."""
+        """Put changed targets in force for every request that has not ended; looks nothing up."""
         self._targets = targets
         for tracked in self._tracked.values():
             self._set_target(tracked)
             tracked.is_demoted = False
-            if tracked.is_waiting:
-                self.refresh(tracked)
+            if tracked.is_waiting and tracked.entry is not None:
+                tracked.entry = _entry(tracked, tracked.entry.reused_tokens)
 
     def tbt_target_s(self, requests: Iterable[Any]) -> float | None:
         """The strictest target among these; None if there are none."""
@@ -239,6 +230,19 @@ class Ledger:
                 slo_version=tracked.slo_version,
             )
         )
+
+
+def _entry(tracked: Tracked, reused_tokens: int) -> WaitingRequest:
+    request = tracked.request
+    return WaitingRequest(
+        request_id=request.rid,
+        tenant=tracked.tenant,
+        arrival_s=tracked.arrival_s,
+        deadline_s=tracked.arrival_s + tracked.ttft_target_s,
+        new_tokens=max(1, len(request.origin_input_ids) + len(request.output_ids) - reused_tokens),
+        reused_tokens=reused_tokens,
+        tbt_target_s=tracked.tbt_target_s,
+    )
 
 
 def _same(a: object, b: object) -> bool:

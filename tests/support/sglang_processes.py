@@ -42,6 +42,18 @@ def environment(**own: str) -> dict[str, str]:
     return kept | {"PYTHONPATH": str(STUB)} | checks | own
 
 
+def ranks(tp_size: int) -> dict[str, str]:
+    """SGLang wants to know each rank's core where there are more ranks than NUMA nodes.
+
+    A PyTorch made for CUDA brings NCCL along, which SGLang would use on the CPU as well, and fail.
+    """
+    if tp_size == 1:
+        return {}
+    cores = os.cpu_count() or 1
+    binding = "|".join(str(rank % cores) for rank in range(tp_size))
+    return {"SGLANG_CPU_OMP_THREADS_BIND": binding, "SGLANG_NCCL_SO_PATH": "/there/is/none"}
+
+
 class _Server:
     """A process that is waited for and ended with its children."""
 
@@ -86,26 +98,29 @@ def free_port() -> int:
 class StockServer(_Server):
     """SGLang without any plugin."""
 
-    def __init__(self, python: Path, model: Path, folder: Path) -> None:
+    def __init__(self, python: Path, model: Path, folder: Path, *, tp_size: int = 1) -> None:
         port = free_port()
         command = [str(python), "-P", "-m", "sglang.launch_server", "--model-path", str(model)]
         command += ["--host", "127.0.0.1", "--port", str(port), "--disable-overlap-schedule", *CPU_FLAGS]
-        command += ["--api-key", KEY]
-        super().__init__(folder, command, port, SGLANG_PLUGINS="none")
+        command += ["--api-key", KEY, "--tp-size", str(tp_size)]
+        super().__init__(folder, command, port, SGLANG_PLUGINS="none", **ranks(tp_size))
 
 
 class OurServer(_Server):
     """`python -m pdmuxd.engine.sglang`, as the daemon starts it."""
 
-    def __init__(self, python: Path, model: Path, folder: Path, *, policy: str = "muxwise") -> None:
+    def __init__(
+        self, python: Path, model: Path, folder: Path, *, policy: str = "muxwise", tp_size: int = 1
+    ) -> None:
         port = free_port()
         # Not pytest's folder: a socket's path has at most 107 bytes.
         self._sockets = tempfile.TemporaryDirectory(prefix="pdm")
         self.link_address = f"ipc://{self._sockets.name}/engine"
         command = [str(python), "-P", "-m", "pdmuxd.engine.sglang", "--model", str(model)]
         command += ["--host", "127.0.0.1", "--port", str(port), "--link", self.link_address]
-        command += ["--policy", policy, "--parent-pid", str(os.getpid()), "--", *CPU_FLAGS]
-        super().__init__(folder, command, port, PDMUXD_ENGINE_API_KEY=KEY)
+        command += ["--policy", policy, "--tp-size", str(tp_size), "--parent-pid", str(os.getpid())]
+        command += ["--", *CPU_FLAGS]
+        super().__init__(folder, command, port, PDMUXD_ENGINE_API_KEY=KEY, **ranks(tp_size))
 
     def __exit__(self, *_):
         super().__exit__()

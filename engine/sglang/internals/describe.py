@@ -46,6 +46,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
     text = getattr(config, "text_config", config)
     runner = scheduler.tp_worker.model_runner
     graphs = getattr(runner, "decode_cuda_graph_runner", None)
+    can_split = hasattr(runner.model, "forward_split_prefill")
     captured = tuple(sorted(getattr(graphs, "capture_bs", ()) or ()))
     name = str(scheduler.server_args.served_model_name or scheduler.server_args.model_path)
     return EngineFacts(
@@ -65,7 +66,9 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         captured_decode_bs=captured,
         driver=_driver(),
         sglang_version=check_version(),
-        can_measure=scheduler.tp_size == 1,
+        # A measurement is of one rank alone, and of layer-wise prefill too.
+        can_measure=scheduler.tp_size == 1 and can_split,
+        can_split=can_split,
     )
 
 

@@ -120,7 +120,9 @@ def _build(
         streams=streams,
         facts=facts,
         steering=Steering(facts, environment.policy),
-        reporter=Reporter(link, EngineMeasurer(scheduler, port, streams, table)),
+        reporter=Reporter(
+            link, EngineMeasurer(scheduler, port, streams, table) if facts.can_measure else None
+        ),
     )
 
 
