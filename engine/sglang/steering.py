@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Policy
+from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
+from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import Decision, Feedback, Observation
@@ -12,6 +16,12 @@ from pdmuxd.engine.link.messages import Ack, EngineSettings, TenantSlo
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.sglang.facts import EngineFacts
 from pdmuxd.engine.sglang.requests import Ledger, Target
+
+FUSED_ONLY_POLICY = "chunked:512"
+"""In place of a policy that may split, where the model has no layer-wise prefill: the fixed chunk that did
+best on chat (H200, Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
+
+_log = logging.getLogger(__name__)
 
 
 def stream_groups(policy: Policy, made: PartitionTable) -> tuple[int, ...]:
@@ -40,9 +50,8 @@ class Steering:
         self._facts = facts
         self._predictors: Predictors | None = None
         self._spec = policy
-        self.policy = build_policy(policy, facts.context(None))
+        self.policy, self.groups = self._build(policy, None)
         self.state = self.policy.initial_state()
-        self.groups = stream_groups(self.policy, facts.table)
         self.settings_version = 0
         self._next: tuple[Policy, tuple[int, ...]] | None = None
 
@@ -87,14 +96,33 @@ class Steering:
             targets = {each.tenant: _target(each) for each in settings.tenants}
             self._check_partitions(settings.partitions)
             if (settings.policy, settings.predictors) != (self._spec, self._predictors):
-                policy = build_policy(settings.policy, self._facts.context(settings.predictors))
-                self._next = policy, stream_groups(policy, self._facts.table)
+                self._next = self._build(settings.policy, settings.predictors)
                 self._spec, self._predictors = settings.policy, settings.predictors
         except (PolicyError, PartitionError, SloError, ProfileError) as error:
             return Ack(version=settings.version, error=str(error))
         ledger.retarget(targets)
         self.settings_version = settings.version
         return Ack(version=settings.version)
+
+    def _build(self, spec: str, predictors: Predictors | None) -> tuple[Policy, tuple[int, ...]]:
+        """The policy and the streams of its groups; one that only fuses if the model cannot be split.
+
+        Raises: PolicyError, PartitionError, ProfileError; also for a policy that is then replaced.
+        """
+        context = self._facts.context(predictors)
+        policy = build_policy(spec, context)
+        groups = stream_groups(policy, self._facts.table)
+        if self._facts.can_split or isinstance(policy, ChunkedPolicy | PrefillFirstPolicy):
+            return policy, groups
+        _log.warning(
+            "pdmuxd: %s has no layer-wise prefill (forward_split_prefill), which policy %s may ask for: "
+            "%s is in force instead",
+            self._facts.model_name,
+            policy.name,
+            FUSED_ONLY_POLICY,
+        )
+        fused = build_policy(FUSED_ONLY_POLICY, context)
+        return fused, stream_groups(fused, self._facts.table)
 
     def _check_partitions(self, wanted: tuple[tuple[int, int], ...] | None) -> None:
         made = tuple((split.prefill_sms, split.decode_sms) for split in self._facts.table.splits)

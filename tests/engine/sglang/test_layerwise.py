@@ -1,0 +1,192 @@
+"""A layer-wise prefill beside decode: launched in shares, merged by asking, preempted once, dropped."""
+
+import pytest
+from engine_rig import IDLE, Rig, split
+
+from pdmuxd.engine.core.errors import EngineInvariantError
+
+BESIDE = {"decode_steps": 1}
+
+
+def started(rig, name="a", layers=2):
+    """A prefill of some layers beside a decoding request."""
+    rig.decoding("z", outputs=100)
+    request = rig.arrive(name)
+    rig.turn(split(admit=(name,), prefill_layers=layers, **BESIDE))
+    return request
+
+
+def test_decode_is_launched_before_the_layers_beside_it():
+    rig = Rig()
+    started(rig)
+    assert [entry[0] for entry in rig.port.log] == ["group", "decode", "layers"]
+
+
+def test_a_finished_prefill_is_merged_by_asking_and_never_by_waiting():
+    rig = Rig()
+    request = started(rig, layers=4)
+    for _ in range(3):
+        rig.turn(split(**BESIDE))
+    assert rig.launches("finish") == []
+    rig.device.finish_prefill()
+    rig.turn(split(**BESIDE))
+    assert rig.launches("finish") == [("a",)]
+    assert rig.launches("decode")[-1] == ("z", "a")
+    assert request.output_ids == [0]
+    assert rig.device.blocked == []
+
+
+def test_decode_is_ordered_behind_the_prefill_when_it_is_merged():
+    rig = Rig()
+    started(rig, layers=4)
+    end = rig.loop.stage.running.quanta[-1].end
+    rig.device.finish_prefill()
+    rig.turn(split(**BESIDE))
+    assert ("decode1", end) in rig.device.ordered
+
+
+def test_a_prefill_is_not_finished_when_layers_are_left_to_launch():
+    rig = Rig()
+    started(rig, layers=3)
+    rig.device.finish_prefill()
+    rig.turn(split(**BESIDE))
+    assert rig.launches("finish") == []
+    rig.turn(split(prefill_layers=3, **BESIDE))
+    assert rig.launches("layers")[-1] == (1, "a"), "only one of three was left"
+
+
+def test_layers_beside_the_step_in_flight_count_as_done_when_a_policy_looks():
+    rig = Rig()
+    started(rig, layers=2)
+    seen = rig.turn(split(prefill_layers=1, **BESIDE))
+    assert (seen.prefill.layers_launched, seen.prefill.layers_in_flight) == (2, 0)
+    # Two turns later the first two are a backlog, unless the device has passed them.
+    seen = rig.turn(split(**BESIDE))
+    assert (seen.prefill.layers_launched, seen.prefill.layers_in_flight) == (3, 2)
+    rig.device.finish_prefill(marks=2)
+    assert rig.turn(split(**BESIDE)).prefill.layers_in_flight == 1
+    rig.device.finish_prefill()
+    assert rig.turn(split(**BESIDE)).prefill.layers_in_flight == 0
+
+
+def test_layers_count_as_in_flight_when_no_step_runs_beside_them():
+    rig = Rig()
+    rig.arrive("a")
+    rig.turn(split(group=0, admit=("a",), prefill_layers=2))
+    assert rig.turn(split(group=0)).prefill.layers_in_flight == 2
+
+
+def test_several_steps_ahead_share_the_layers():
+    rig = Rig()
+    rig.decoding("z", outputs=100)
+    rig.arrive("a")
+    rig.turn(split(admit=("a",), decode_steps=2, prefill_layers=3))
+    rig.turn(split(decode_steps=3, prefill_layers=2))
+    assert rig.launches("layers") == [(2, "a"), (1, "a")]
+
+
+def test_nothing_is_launched_of_a_prefill_that_does_not_fit():
+    rig = Rig()
+    rig.decoding("z", outputs=100)
+    rig.arrive("a")
+    rig.port.does_not_fit.add("a")
+    rig.turn(split(admit=("a",), prefill_layers=2, **BESIDE))
+    assert rig.launches("layers") == []
+    assert rig.loop.stage.members() == []
+    assert [request.rid for request in rig.port.waiting] == ["a"]
+    assert [entry.request_id for entry in rig.turn(IDLE).waiting] == ["a"]
+
+
+def test_a_preempted_prefill_is_resumed_where_it_was_and_finishes():
+    rig = Rig()
+    started(rig, "long", layers=1)
+    rig.arrive("short")
+    seen = rig.turn(split(admit=("short",), preempt=True, prefill_layers=4, **BESIDE))
+    assert seen.preempted is None
+    seen = rig.turn(split(**BESIDE))
+    assert [entry.request_id for entry in seen.preempted.requests] == ["long"]
+    rig.device.finish_prefill()
+    seen = rig.turn(split(resume=True, prefill_layers=3, **BESIDE))
+    assert seen.prefill is None
+    seen = rig.turn(split(**BESIDE))
+    assert (seen.prefill.was_preempted, seen.prefill.layers_launched, seen.preempted) == (True, 4, None)
+    rig.device.finish_prefill()
+    rig.turn(split(**BESIDE))
+    assert rig.launches("layers") == [(1, "long"), (4, "short"), (3, "long")]
+    assert rig.launches("finish") == [("short",), ("long",)]
+    assert rig.loop.counters().preemptions == 1
+
+
+def test_a_prefill_is_not_preempted_twice():
+    rig = Rig()
+    started(rig, "long", layers=1)
+    rig.arrive("short")
+    rig.turn(split(admit=("short",), preempt=True, prefill_layers=4, **BESIDE))
+    rig.device.finish_prefill()
+    rig.turn(split(resume=True, **BESIDE))
+    rig.arrive("again")
+    with pytest.raises(EngineInvariantError):
+        rig.turn(split(admit=("again",), preempt=True, **BESIDE))
+
+
+def test_the_preempted_prefill_goes_on_when_what_overtakes_it_does_not_fit():
+    rig = Rig()
+    started(rig, "long", layers=1)
+    rig.arrive("short")
+    rig.port.does_not_fit.add("short")
+    rig.turn(split(admit=("short",), preempt=True, prefill_layers=1, **BESIDE))
+    assert rig.launches("layers") == [(1, "long"), (1, "long")]
+    assert rig.loop.stage.preempted is None
+
+
+def test_an_abandoned_prefill_is_dropped_only_when_nothing_of_it_is_in_flight():
+    rig = Rig()
+    request = started(rig, layers=2)
+    rig.abort(request)
+    rig.turn(split(prefill_layers=2, **BESIDE))
+    assert rig.launches("layers") == [(2, "a")], "no more layers for nobody"
+    assert rig.launches("drop") == []
+    rig.device.finish_prefill()
+    rig.turn(split(**BESIDE))
+    assert rig.launches("drop") == [("a",)]
+    assert [(record.request_id, record.outcome) for record in rig.records] == [("a", "aborted")]
+    assert rig.device.blocked == []
+
+
+def test_a_preempted_prefill_is_dropped_when_its_requests_are_aborted():
+    rig = Rig()
+    request = started(rig, "long", layers=1)
+    rig.arrive("short")
+    rig.turn(split(admit=("short",), preempt=True, prefill_layers=1, **BESIDE))
+    rig.device.finish_prefill(marks=2)
+    rig.abort(request)
+    rig.turn(split(**BESIDE))
+    assert rig.launches("drop") == [("long",)]
+    assert rig.loop.stage.preempted is None
+    assert [batch.batch.reqs[0].rid for batch in rig.loop.stage.members()] == ["short"]
+
+
+def test_an_abandoned_prefill_that_is_done_ends_by_its_result():
+    rig = Rig()
+    request = started(rig, layers=4)
+    rig.abort(request)
+    rig.device.finish_prefill()
+    rig.turn(split(**BESIDE))
+    assert (rig.launches("finish"), rig.launches("drop")) == ([("a",)], [])
+    assert [record.outcome for record in rig.records] == ["aborted"]
+
+
+def test_the_prefill_goes_on_when_only_some_of_its_requests_are_aborted():
+    rig = Rig()
+    rig.decoding("z", outputs=100)
+    gone = rig.arrive("gone")
+    rig.arrive("stays")
+    rig.turn(split(admit=("gone", "stays"), prefill_layers=1, **BESIDE))
+    rig.abort(gone)
+    rig.device.finish_prefill()
+    rig.turn(split(prefill_layers=3, **BESIDE))
+    rig.device.finish_prefill()
+    rig.turn(split(**BESIDE))
+    assert rig.launches("finish") == [("gone", "stays")]
+    assert [(record.request_id, record.outcome) for record in rig.records] == [("gone", "aborted")]
+    assert rig.launches("decode")[-1] == ("z", "stays")

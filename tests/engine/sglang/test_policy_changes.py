@@ -1,0 +1,164 @@
+"""Settings while serving: what changes at once, what waits for the prefill under way, what is refused."""
+
+import logging
+
+import pytest
+from engine_rig import Rig, make_facts, settings, split, tenant_slo
+
+from pdmuxd.engine.core.errors import PolicyError
+from pdmuxd.engine.core.types import Mode, PrefillMode
+from pdmuxd.engine.link.messages import Ack, EngineStats
+
+
+def acked(rig, *messages):
+    """What the engine answers to messages that come before its next turn."""
+    rig.link.inbox.extend(messages)
+    before = len(rig.link.of(Ack))
+    rig.turn()
+    return rig.link.of(Ack)[before:]
+
+
+def test_a_policy_is_in_force_at_once_when_no_prefill_is_under_way():
+    rig = Rig("muxwise")
+    assert acked(rig, settings(1, "chunked:256")) == [Ack(version=1)]
+    assert rig.policy.name == "chunked:256"
+
+
+def test_a_policy_waits_for_the_prefill_and_hides_who_waits_meanwhile():
+    rig = Rig()
+    rig.decoding("z", outputs=100)
+    rig.arrive("a")
+    rig.turn(split(admit=("a",), decode_steps=1, prefill_layers=4))
+    rig.arrive("b")
+    rig.link.inbox.append(settings(1, "chunked:256"))
+    seen = rig.turn(split(decode_steps=1))
+    assert (seen.settings_version, seen.waiting, seen.waiting_count) == (1, (), 0)
+    assert rig.policy.name == "scripted"
+    rig.device.finish_prefill()
+    rig.turn()
+    assert rig.policy.name == "chunked:256"
+    assert rig.launches("fused")[-1] == (256, "b", "z", "a")
+
+
+def test_a_policy_waits_for_the_chunks_under_way():
+    rig = Rig("chunked:16")
+    rig.arrive("a", tokens=40)
+    rig.turn()
+    rig.link.inbox.append(settings(1, "static:96,36"))
+    rig.turn()
+    assert rig.policy.name == "chunked:16"
+    rig.turn()
+    rig.turn()
+    assert rig.policy.name == "static:96,36"
+    assert rig.launches("fused") == [(16, "a")] * 3
+
+
+def test_targets_are_in_force_at_once_when_they_change():
+    rig = Rig()
+    rig.decoding("z", outputs=100)
+    rig.arrive("w", tokens=2000)
+    rig.turn()
+    looked_up = list(rig.port.looked_up)
+    rig.link.inbox.append(
+        settings(1, tenants=(tenant_slo(tbt_s=0.02, ttft_per_1k_new_tokens_s=3.0, slo_version=9),))
+    )
+    seen = rig.turn(split(decode_steps=1))
+    assert seen.tbt_target_s == 0.02
+    (entry,) = seen.waiting
+    assert entry.deadline_s == pytest.approx(entry.arrival_s + 1.0 + 3.0 * 2.0)
+    assert rig.loop.ledger.get("w").slo_version == 9
+    assert rig.port.looked_up == looked_up, "the ranks' prefix caches would differ"
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (settings(4), "version 5 is already in force"),
+        (settings(6, "nonsense"), "unknown policy 'nonsense'"),
+        (settings(6, "chunked:5"), "token budget from 16"),
+        (settings(6, "static:101,31"), "101,31"),
+        (settings(6, "static:88,44"), "groups are made at start"),
+        (settings(6, partitions=((104, 28),)), "partition 104,28 was not made"),
+        (settings(6, tenants=(tenant_slo("acme", tbt_s=-1.0),)), "tenant acme"),
+    ],
+)
+def test_settings_change_nothing_when_they_are_refused(message, says):
+    rig = Rig("chunked:256")
+    acked(rig, settings(5, "chunked:256", tenants=(tenant_slo(tbt_s=0.03),)))
+    (ack,) = acked(rig, message)
+    assert ack.version == message.version
+    assert says in ack.error
+    rig.arrive("a")
+    rig.turn()
+    steering = rig.loop.steering
+    assert (steering.settings_version, steering.policy.name, steering.is_changing) == (
+        5,
+        "chunked:256",
+        False,
+    )
+    assert rig.loop.ledger.get("a").tbt_target_s == 0.03
+
+
+def test_settings_are_acknowledged_again_when_their_version_comes_again():
+    rig = Rig("chunked:256")
+    first, second = acked(rig, settings(5, "chunked:256"), settings(5, "chunked:256"))
+    assert first == second == Ack(version=5)
+
+
+# --- a model without layer-wise prefill
+
+
+def unsplit():
+    return make_facts(can_split=False, can_measure=False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "in_force"),
+    [
+        ("auto", "chunked:512"),
+        ("static:96,36", "chunked:512"),
+        ("pla/chunked:256", "chunked:512"),
+        ("chunked:256", "chunked:256"),
+        ("prefill-first", "prefill-first"),
+    ],
+)
+def test_only_fused_policies_are_in_force_when_the_model_cannot_be_split(asked, in_force, caplog):
+    rig = Rig(asked, facts=unsplit())
+    rig.turn(after_s=0.2)
+    assert rig.link.of(EngineStats)[-1].policy == in_force
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    if asked == in_force:
+        assert warned == []
+    else:
+        (line,) = warned
+        assert "tiny has no layer-wise prefill" in line
+        assert f"policy {asked} " in line
+        assert "chunked:512 is in force" in line
+
+
+def test_a_policy_change_is_acknowledged_and_fused_when_the_model_cannot_be_split(caplog):
+    rig = Rig("chunked:256", facts=unsplit())
+    assert acked(rig, settings(1, "muxwise")) == [Ack(version=1)]
+    assert acked(rig, settings(2, "muxwise")) == [Ack(version=2)]
+    assert rig.policy.name == "chunked:512"
+    assert len(caplog.records) == 1
+    rig.arrive("a", tokens=600, outputs=2)
+    for _ in range(4):
+        rig.turn()
+    assert rig.launches("fused") == [(512, "a"), (512, "a")]
+    assert rig.launches("layers") == []
+    assert len(rig.records) == 1
+
+
+def test_an_unknown_policy_is_refused_when_the_model_cannot_be_split():
+    with pytest.raises(PolicyError):
+        Rig("nonsense", facts=unsplit())
+
+
+def test_a_prefill_is_split_when_the_model_can_be():
+    rig = Rig("static:96,36")
+    rig.arrive("a", tokens=4000)
+    rig.turn()
+    (turn,) = rig.port.turns
+    assert turn.decision.mode is Mode.SPLIT
+    assert rig.loop.stage.view(rig.loop.stage.running, assumed_done_turn=-1).mode is PrefillMode.LAYERWISE

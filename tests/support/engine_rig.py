@@ -1,0 +1,205 @@
+"""The real loop, stage, ledger, steering, meter and reporter around a fake scheduler and a fake device."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fake_device import FakeClock, FakeStreams
+from fake_scheduler import FINISH_ABORT, FakePort, FakeRequest
+
+from pdmuxd.engine.core.partitions import PartitionTable, SmRules, even_steps
+from pdmuxd.engine.core.policies.base import KeepsState, Policy, PolicyState
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, Reason
+from pdmuxd.engine.link.messages import EngineSettings, RequestRecord, TenantSlo
+from pdmuxd.engine.sglang.facts import EngineFacts
+from pdmuxd.engine.sglang.loop import EngineLoop
+from pdmuxd.engine.sglang.reporting import Measurer, Reporter
+from pdmuxd.engine.sglang.steering import Steering
+
+RULES = SmRules(total_sms=132)
+IDLE = Decision(mode=Mode.IDLE, group=0, reason=Reason.NOTHING_TO_DO)
+
+
+def split(*, group: int = 1, **fields: Any) -> Decision:
+    return Decision(mode=Mode.SPLIT, group=group, reason=Reason.FIXED_SPLIT, **fields)
+
+
+def fused(budget: int, **fields: Any) -> Decision:
+    return Decision(mode=Mode.FUSED, group=0, reason=Reason.TOKEN_BUDGET, token_budget=budget, **fields)
+
+
+def make_facts(**changes: Any) -> EngineFacts:
+    """A model of four layers on an H200."""
+    facts: dict[str, Any] = {
+        "pid": 1,
+        "model_name": "tiny",
+        "model": ModelShape(
+            name="tiny",
+            layers=4,
+            hidden=4096,
+            intermediate=14336,
+            heads=32,
+            kv_heads=8,
+            head_dim=128,
+            vocab=128_256,
+            max_context_tokens=131_072,
+        ),
+        "model_hash": "abc",
+        "device": DeviceShape(
+            name="an H200",
+            total_sms=RULES.total_sms,
+            min_sms=RULES.min_sms,
+            multiple_sms=RULES.multiple_sms,
+            flops=7e14,
+            bytes_per_s=4e12,
+            bandwidth_curvature=4.5,
+        ),
+        "overheads": Overheads(
+            graph_launch_s=0.0001, layer_launch_s=0.0004, host_step_s=0.0, layer_fixed_s=0.0, switch_s=0.0
+        ),
+        "tensor_parallel": TensorParallel(gpus=1),
+        "table": even_steps(RULES),
+        "limits": EngineLimits(),
+        "kv_capacity_tokens": 100_000,
+        "captured_decode_bs": (1, 2, 4),
+        "driver": "",
+        "sglang_version": "0.5.23",
+        "can_measure": True,
+    }
+    return EngineFacts(**facts | changes)
+
+
+class Scripted(KeepsState):
+    """A policy that answers what the test wrote down, and IDLE after that."""
+
+    name = "scripted"
+
+    def __init__(self, steering: Steering) -> None:
+        self._guard = steering.state.guard
+        self.table: PartitionTable = steering.policy.table
+        self.answers: deque[Decision] = deque()
+        self.seen: list[Observation] = []
+
+    def initial_state(self) -> PolicyState:
+        return PolicyState(guard=self._guard)
+
+    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+        self.seen.append(obs)
+        return (self.answers.popleft() if self.answers else IDLE), state
+
+
+@dataclass(eq=False)
+class FakeLink:
+    """The engine's end of a link, with the test at the other end."""
+
+    dropped: int = 0
+    inbox: deque[Any] = field(default_factory=deque)
+    sent: list[Any] = field(default_factory=list)
+
+    def send(self, message: Any) -> bool:
+        self.sent.append(message)
+        return True
+
+    def receive(self) -> Any:
+        message = self.inbox.popleft() if self.inbox else None
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    def of(self, kind: type) -> list[Any]:
+        return [message for message in self.sent if isinstance(message, kind)]
+
+
+def settings(version: int, policy: str = "muxwise", **fields: Any) -> EngineSettings:
+    return EngineSettings(version=version, policy=policy, **{"tenants": ()} | fields)
+
+
+def tenant_slo(name: str = "acme", **fields: Any) -> TenantSlo:
+    values = {"ttft_fixed_s": 1.0, "ttft_per_1k_new_tokens_s": 1.0, "tbt_s": 0.05}
+    return TenantSlo(**{"tenant": name, "attainment_ratio": 0.99, "slo_version": 1} | values | fields)
+
+
+class Rig:
+    """One rank. `policy`: of the registry; without one the test scripts the decisions."""
+
+    def __init__(
+        self,
+        policy: str | None = None,
+        *,
+        facts: EngineFacts | None = None,
+        measure: Measurer | None = None,
+        first: bool = True,
+        wire: deque[Any] | None = None,
+    ) -> None:
+        self.clock = FakeClock()
+        self.facts = facts or make_facts()
+        self.device = FakeStreams(self.facts.table, self.clock)
+        self.port = FakePort(self.device, first=first, wire=wire)
+        self.link = FakeLink()
+        steering = Steering(self.facts, policy or "muxwise")
+        self.script = Scripted(steering)
+        if policy is None:
+            steering.policy = self.script
+        self.loop = EngineLoop(
+            port=self.port,
+            streams=self.device,
+            facts=self.facts,
+            steering=steering,
+            reporter=Reporter(self.link if first else None, measure),
+            clock=self.clock,
+            sleep=self.clock.sleep,
+        )
+
+    @property
+    def policy(self) -> Policy:
+        return self.loop.steering.policy
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        return self.link.of(RequestRecord)
+
+    def arrive(self, name: str, *, tokens: int = 10, outputs: int = 8, tenant: str = "acme") -> FakeRequest:
+        request = FakeRequest.make(name, tokens, outputs, tenant)
+        self.port.inbox.append(lambda: self.port.waiting.append(request))
+        return request
+
+    def decoding(self, *names: str, outputs: int = 8) -> list[FakeRequest]:
+        """Requests that decode, admitted and prefilled by scripted decisions; the log is empty after."""
+        made = [self.arrive(name, outputs=outputs) for name in names]
+        self.turn(split(group=0, admit=names, prefill_layers=self.port.layers))
+        self.device.finish_prefill()
+        self.turn()
+        self.port.log.clear()
+        return made
+
+    def abort(self, request: FakeRequest) -> None:
+        """As SGLang does: out of the queue at once; who is in a batch ends when its result is read."""
+
+        def carry_out() -> None:
+            if request in self.port.waiting:
+                self.port.waiting = [other for other in self.port.waiting if other is not request]
+                self.loop.ledger.released(request, self.loop.now_s())
+            else:
+                request.to_finish = FINISH_ABORT()
+
+        self.port.inbox.append(carry_out)
+
+    def turn(self, decision: Decision | None = None, *, after_s: float = 0.01) -> Observation | None:
+        """One safe point, `after_s` after the last; what the scripted policy saw there."""
+        self.clock.now_s += after_s
+        if decision is not None:
+            self.script.answers.append(decision)
+        seen = len(self.script.seen)
+        self.loop.turn()
+        return self.script.seen[-1] if len(self.script.seen) > seen else None
+
+    def turns(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            self.turn(decision)
+
+    def launches(self, kind: str) -> list[tuple[Any, ...]]:
+        return [entry[1:] for entry in self.port.log if entry[0] == kind]

@@ -1,0 +1,242 @@
+"""An EnginePort without SGLang: the same queues and overlap, with tokens that are numbers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from fake_device import FakeEvent, FakeStreams
+
+from pdmuxd.engine.core.types import NO_DECODE, DecodeShape
+
+
+class FINISH_ABORT:  # noqa: N801 - SGLang's name, which the ledger looks at
+    pass
+
+
+class FINISH_LENGTH:  # noqa: N801 - SGLang's name
+    pass
+
+
+@dataclass(eq=False)
+class FakeRequest:
+    """What the loop and the ledger read of a request."""
+
+    rid: str
+    origin_input_ids: list[int]
+    wanted_tokens: int
+    sampling_params: Any
+    output_ids: list[int] = field(default_factory=list)
+    extend_end: int = 0
+    to_finish: object = None
+    finished_reason: object = None
+
+    @classmethod
+    def make(cls, name: str, tokens: int, outputs: int, tenant: str = "acme") -> FakeRequest:
+        params = SimpleNamespace(custom_params={"pdmuxd_tenant": tenant})
+        return cls(name, [7] * tokens, outputs, params)
+
+    @property
+    def tokens(self) -> int:
+        return len(self.origin_input_ids) + len(self.output_ids)
+
+    def finished(self) -> bool:
+        return self.finished_reason is not None
+
+    def give_token(self) -> None:
+        if not self.finished():
+            self.output_ids.append(len(self.output_ids))
+            if self.to_finish is not None:
+                self.finished_reason = self.to_finish
+            elif len(self.output_ids) >= self.wanted_tokens:
+                self.finished_reason = FINISH_LENGTH()
+
+
+@dataclass(eq=False)
+class FakeBatch:
+    reqs: list[FakeRequest]
+    layers: int = 0
+    end: FakeEvent | None = None
+
+
+@dataclass(eq=False)
+class FakeStep:
+    requests: tuple[FakeRequest, ...]
+    start: FakeEvent
+    end: FakeEvent
+    decoding: int = 0
+    completed: tuple[FakeRequest, ...] = ()
+    """Whose prompt a fused step completes."""
+
+
+class FakePort:
+    """Implements EnginePort; `log` has every launch and what became of it, in order."""
+
+    layers = 4
+    tp_size = 1
+    max_prefill_tokens = 16384
+    max_running_requests = 256
+    kv_capacity_tokens = 100_000
+    cached_tokens = 0
+
+    def __init__(self, streams: FakeStreams, *, first: bool = True, wire: deque[Any] | None = None) -> None:
+        self._streams = streams
+        self.is_first_rank = first
+        self._wire = wire
+        self.is_stopping = self.is_paused = False
+        self.stream_group = 0
+        self.waiting: list[FakeRequest] = []
+        self.running: list[FakeRequest] = []
+        self.chunked_request: FakeRequest | None = None
+        self.inbox: deque[Callable[[], None]] = deque()
+        self.log: list[tuple[Any, ...]] = []
+        self.unread: deque[FakeStep] = deque()
+        self.most_unread = 0
+        self.turns: list[Any] = []
+        self.looked_up: list[str] = []
+        self.cache: dict[str, int] = {}
+        """Reused tokens by request."""
+        self.does_not_fit: set[str] = set()
+        self.last: FakeStep | None = None
+
+    @property
+    def kv_free_tokens(self) -> int:
+        return self.kv_capacity_tokens - sum(request.tokens for request in self.running)
+
+    def decode_shape(self) -> DecodeShape:
+        if not self.running:
+            return NO_DECODE
+        return DecodeShape(bs=len(self.running), reused_tokens=sum(r.tokens for r in self.running))
+
+    def reused_tokens(self, request: FakeRequest) -> int:
+        self.looked_up.append(request.rid)
+        return self.cache.get(request.rid, 0)
+
+    # --- a turn
+
+    def take_input(self) -> None:
+        while self.inbox:
+            self.inbox.popleft()()
+
+    def idle(self) -> None:
+        self.log.append(("idle",))
+
+    def agree(self, plan: Any) -> Any:
+        if self._wire is not None and self.is_first_rank:
+            self._wire.append(plan)
+        agreed = plan if self.is_first_rank or self._wire is None else self._wire.popleft()
+        self.turns.append(agreed)
+        return agreed
+
+    def use_group(self, index: int) -> None:
+        old, new = self._streams.groups[self.stream_group], self._streams.groups[index]
+        self._streams.order(new.decode, old.decode)
+        self._streams.order(new.prefill, old.prefill)
+        self.stream_group = index
+        self.log.append(("group", index))
+
+    def settle(self) -> None:
+        if self.last is not None:
+            self.running += [request for request in self.last.completed if request not in self.running]
+            self.last = None
+        self.running = [request for request in self.running if not request.finished()]
+
+    # --- the decode stream
+
+    def launch_decode(self) -> FakeStep | None:
+        self.running = [request for request in self.running if not request.finished()]
+        if not self.running:
+            return None
+        self.log.append(("decode", *(request.rid for request in self.running)))
+        return self._launch(tuple(self.running))
+
+    def launch_fused(self, request_ids: Sequence[str], budget_tokens: int) -> FakeStep | None:
+        decoding = tuple(request for request in self.running if not request.finished())
+        left = budget_tokens - len(decoding)
+        by_id = {request.rid: request for request in self.waiting}
+        queue = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]
+        if self.chunked_request is not None:
+            queue.insert(0, self.chunked_request)
+            self.chunked_request = None
+        taken, completed = [], []
+        for request in queue:
+            if left <= 0:
+                break
+            start = request.extend_end or self.cache.get(request.rid, 0)
+            request.extend_end = min(request.tokens, start + left)
+            left -= request.extend_end - start
+            taken.append(request)
+            if request.extend_end == request.tokens:
+                completed.append(request)
+            else:
+                self.chunked_request = request
+        self.waiting = [request for request in self.waiting if request not in taken]
+        if not taken and not decoding:
+            return None
+        names = [request.rid for request in (*taken, *decoding)]
+        self.log.append(("fused", budget_tokens, *names))
+        return self._launch((*taken, *decoding), decoding=len(decoding), completed=tuple(completed))
+
+    def read(self, launched: FakeStep) -> None:
+        """Only once the device is done with it: the launch behind is what keeps it busy meanwhile."""
+        assert self.unread.popleft() is launched, "results were read out of order"
+        if launched.end.done_s is None:
+            self._streams.finish(launched.end)
+        self.log.append(("read", *(request.rid for request in launched.requests)))
+        decoding = launched.requests[len(launched.requests) - launched.decoding :]
+        for request in (*launched.completed, *decoding):
+            request.give_token()
+
+    def nothing_launched(self) -> None:
+        self.last = None
+
+    def _launch(
+        self,
+        requests: tuple[FakeRequest, ...],
+        decoding: int | None = None,
+        completed: tuple[FakeRequest, ...] = (),
+    ) -> FakeStep:
+        stream = self._streams.groups[self.stream_group].decode
+        start, end = self._streams.mark(stream), self._streams.mark(stream)
+        count = len(requests) if decoding is None else decoding
+        step = FakeStep(requests=requests, start=start, end=end, decoding=count, completed=completed)
+        self.unread.append(step)
+        self.most_unread = max(self.most_unread, len(self.unread))
+        self.last = step
+        return step
+
+    # --- layer-wise prefill
+
+    def form_prefill(self, request_ids: Sequence[str]) -> FakeBatch | None:
+        by_id = {request.rid: request for request in self.waiting}
+        taken = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]
+        self.waiting = [request for request in self.waiting if request not in taken]
+        return FakeBatch(taken) if taken else None
+
+    def launch_layers(self, batch: FakeBatch, layers: int) -> tuple[FakeEvent, FakeEvent, Any]:
+        stream = self._streams.groups[self.stream_group].prefill
+        self.log.append(("layers", layers, *(request.rid for request in batch.reqs)))
+        start, batch.end = self._streams.mark(stream), self._streams.mark(stream)
+        batch.layers += layers
+        return start, batch.end, ("result" if batch.layers == self.layers else None)
+
+    def finish_prefill(self, batch: FakeBatch, result: Any, end: FakeEvent) -> None:
+        assert result == "result"
+        assert end.done_s is not None, "merged before the device was done"
+        self.log.append(("finish", *(request.rid for request in batch.reqs)))
+        self._streams.order_after(self._streams.groups[self.stream_group].decode, end)
+        for request in batch.reqs:
+            request.give_token()
+        self.running += [request for request in batch.reqs if not request.finished()]
+
+    def is_abandoned(self, batch: FakeBatch) -> bool:
+        return all(request.to_finish is not None for request in batch.reqs)
+
+    def drop_prefill(self, batch: FakeBatch) -> None:
+        assert batch.end is None or batch.end.done_s is not None, "its KV was given back under the kernels"
+        self.log.append(("drop", *(request.rid for request in batch.reqs)))
+        for request in batch.reqs:
+            request.finished_reason = request.to_finish
