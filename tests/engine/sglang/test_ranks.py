@@ -1,0 +1,177 @@
+"""Tensor parallelism: rank 0 decides, the others do the same, and their prefix caches stay alike."""
+
+from collections import deque
+
+import pytest
+from engine_rig import IDLE, Rig, fused, settings, split
+
+from pdmuxd.engine.link.messages import EngineStats
+
+
+class Ranks:
+    """Two ranks on a wire; both get the same input, as SGLang sees to."""
+
+    def __init__(self, policy=None):
+        self.wire = deque()
+        self.first = Rig(policy, wire=self.wire)
+        self.second = Rig(policy, first=False, wire=self.wire)
+        self.both = (self.first, self.second)
+
+    def arrive(self, name, **fields):
+        return [rig.arrive(name, **fields) for rig in self.both]
+
+    def abort(self, requests):
+        for rig, request in zip(self.both, requests, strict=True):
+            rig.abort(request)
+
+    def turn(self, decision=None):
+        self.first.turn(decision)
+        self.second.turn()
+        assert not self.wire
+
+    def assert_alike(self):
+        assert self.second.port.log == self.first.port.log
+        assert self.second.port.looked_up == self.first.port.looked_up
+        assert len(self.second.loop.ledger) == len(self.first.loop.ledger)
+        assert self.second.loop.is_busy == self.first.loop.is_busy
+
+
+@pytest.fixture
+def ranks():
+    return Ranks()
+
+
+def test_the_other_rank_launches_and_reads_the_same_in_the_same_order(ranks):
+    ranks.arrive("z", outputs=100)
+    ranks.turn(split(group=0, admit=("z",), prefill_layers=4))
+    ranks.first.device.finish_prefill()
+    ranks.arrive("long", outputs=3)
+    ranks.turn(split(admit=("long",), decode_steps=1, prefill_layers=1))
+    ranks.arrive("short", tokens=4, outputs=1)
+    ranks.turn(split(group=3, admit=("short",), preempt=True, decode_steps=1, prefill_layers=4))
+    ranks.first.device.finish_prefill()
+    ranks.turn(split(group=3, resume=True, decode_steps=1, prefill_layers=3))
+    ranks.first.device.finish_prefill()
+    ranks.turn(split(decode_steps=1))
+    ranks.arrive("chunks", tokens=40, outputs=1)
+    for _ in range(3):
+        ranks.turn(fused(16, admit=("chunks",), decode_steps=1))
+    ranks.turn(IDLE)
+    ranks.assert_alike()
+    kinds = {entry[0] for entry in ranks.first.port.log}
+    assert {"group", "decode", "layers", "finish", "fused", "read"} <= kinds
+    assert len(ranks.first.records) == 3
+
+
+def test_the_other_rank_waits_for_its_own_device_when_rank_0_saw_the_prefill_finished(ranks):
+    ranks.arrive("a", outputs=100)
+    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    ranks.turn(split(group=0))
+    assert ranks.second.launches("finish") == []
+    ranks.first.device.finish_prefill()
+    ranks.turn(split(decode_steps=1))
+    assert ranks.first.device.blocked == []
+    assert len(ranks.second.device.blocked) == 1
+    ranks.assert_alike()
+
+
+def test_the_other_rank_waits_for_its_own_device_when_a_prefill_is_dropped(ranks):
+    requests = ranks.arrive("a")
+    ranks.turn(split(group=0, admit=("a",), prefill_layers=2))
+    ranks.abort(requests)
+    ranks.first.device.finish_prefill()
+    ranks.turn()
+    assert ranks.second.launches("drop") == [("a",)]
+    ranks.assert_alike()
+
+
+def test_the_prefill_of_the_other_rank_stays_when_its_device_alone_is_done(ranks):
+    ranks.arrive("a")
+    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    ranks.second.device.finish_prefill()
+    ranks.turn(split(group=0))
+    assert ranks.second.launches("finish") == []
+
+
+def test_every_rank_looks_into_the_prefix_cache_the_same_way(ranks):
+    ranks.arrive("a")
+    ranks.turn(IDLE)
+    ranks.arrive("b")
+    ranks.first.port.cache["a"] = ranks.second.port.cache["a"] = 4
+    for decision in (split(group=0, admit=("a", "b")), split(group=0, admit=("b",), prefill_layers=4)):
+        ranks.first.script.answers.append(decision)
+    ranks.turn()
+    assert ranks.first.port.looked_up == ["a", "b", "a", "b"]
+    assert ranks.first.launches("layers") == [(4, "b")], "decided anew: a looks different"
+    ranks.assert_alike()
+
+
+def test_every_rank_looks_into_the_prefix_cache_the_same_way_when_requests_are_aborted(ranks):
+    waiting = ranks.arrive("waits")
+    ranks.turn(IDLE)
+    ranks.abort(waiting)
+    ranks.abort(ranks.arrive("gone at once"))
+    ranks.turn()
+    ranks.arrive("next")
+    ranks.turn(IDLE)
+    ranks.assert_alike()
+    assert ranks.first.port.looked_up == ["waits", "gone at once", "next"]
+
+
+def test_every_rank_looks_into_the_prefix_cache_the_same_way_when_targets_change(ranks):
+    ranks.arrive("a")
+    ranks.turn(IDLE)
+    ranks.first.link.inbox.append(settings(1))
+    ranks.turn(IDLE)
+    assert ranks.first.loop.steering.settings_version == 1
+    ranks.assert_alike()
+
+
+def test_every_rank_drains_the_same_when_sglang_pauses(ranks):
+    ranks.arrive("z", outputs=100)
+    ranks.turn(fused(64, admit=("z",)))
+    ranks.arrive("a", outputs=100)
+    ranks.turn(split(admit=("a",), decode_steps=1, prefill_layers=1))
+    ranks.first.device.finish_prefill()
+    for rig in ranks.both:
+        rig.port.inbox.append(rig.loop.drain)
+    ranks.turn(split(decode_steps=1))
+    ranks.turn(IDLE)
+    assert ranks.first.launches("decode") == [("z",), ("z", "a")]
+    ranks.assert_alike()
+
+
+def test_only_rank_0_speaks_and_asks_the_policy(ranks):
+    ranks.arrive("a", outputs=1)
+    for _ in range(30):
+        ranks.turn(split(group=0, admit=("a",), prefill_layers=4) if ranks.first.port.waiting else None)
+        ranks.first.device.finish_prefill()
+    assert ranks.first.link.of(EngineStats)
+    assert ranks.second.link.sent == []
+    assert ranks.second.script.seen == []
+
+
+def test_the_ranks_stay_alike_when_a_real_policy_serves_requests_that_come_and_go():
+    ranks = Ranks("static:96,36")
+    made = []
+    for number in range(40):
+        made.append(ranks.arrive(f"r{number}", tokens=50 * (1 + number % 7), outputs=1 + number % 5))
+        if number % 6 == 5:
+            ranks.abort(made[number - 2])
+        if number == 20:
+            ranks.first.link.inbox.append(settings(1, "chunked:64"))
+        if number == 30:
+            ranks.first.link.inbox.append(settings(2, "muxwise"))
+        ranks.turn()
+        # Each rank's device is as far as it likes.
+        ranks.first.device.finish_prefill(marks=1 + number % 3)
+        ranks.second.device.finish_prefill(marks=number % 4)
+    while len(ranks.first.loop.ledger):
+        ranks.turn()
+        ranks.first.device.finish_prefill()
+    ranks.turn()
+    ranks.assert_alike()
+    names = [record.request_id for record in ranks.first.records]
+    assert sorted(names) == sorted(f"r{number}" for number in range(40))
+    outcomes = [record.outcome for record in ranks.first.records]
+    assert 0 < outcomes.count("aborted") <= 6

@@ -1,0 +1,86 @@
+"""What a start is told: the environment, the groups to make streams for, the facts that the daemon gets."""
+
+import pytest
+from engine_rig import RULES, make_facts
+
+from pdmuxd.engine.core.errors import PartitionError, PolicyError, SettingsError
+from pdmuxd.engine.sglang.environment import PluginEnvironment, read_environment
+from pdmuxd.engine.sglang.tables import make_table, sm_rules_of
+
+
+def environment(policy="muxwise", partitions=None):
+    return PluginEnvironment(policy=policy, link=None, partitions=partitions)
+
+
+def splits(table):
+    return [(split.prefill_sms, split.decode_sms) for split in table.splits]
+
+
+def test_the_plugin_does_nothing_when_the_server_is_not_ours():
+    assert read_environment({}) is None
+    assert read_environment({"PDMUXD_POLICY": "", "PDMUXD_LINK": "ipc:///x"}) is None
+
+
+def test_the_environment_is_read_as_the_launcher_wrote_it():
+    found = read_environment(
+        {"PDMUXD_POLICY": "auto", "PDMUXD_LINK": "ipc:///x", "PDMUXD_PARTITIONS": "112,20;96, 36"}
+    )
+    assert found == PluginEnvironment(policy="auto", link="ipc:///x", partitions=((112, 20), (96, 36)))
+    assert read_environment({"PDMUXD_POLICY": "auto", "PDMUXD_LINK": ""}) == environment("auto")
+
+
+@pytest.mark.parametrize("text", ["112", "112,20;", "112,x", "112,20,3", "-112,20", "112;20"])
+def test_the_variable_and_what_it_holds_are_named_when_it_cannot_be_read(text):
+    with pytest.raises(SettingsError, match=r"PDMUXD_PARTITIONS: '.*' is not a split; give prefill SMs"):
+        read_environment({"PDMUXD_POLICY": "auto", "PDMUXD_PARTITIONS": text})
+
+
+def test_groups_are_in_steps_of_16_sms_when_the_operator_names_none():
+    assert splits(make_table(RULES, environment())) == [
+        *((112, 20), (96, 36), (80, 52), (64, 68), (48, 84), (32, 100))
+    ]
+
+
+def test_groups_are_the_operators_in_order_when_there_are_some():
+    table = make_table(RULES, environment("chunked:64", partitions=((64, 68), (104, 28))))
+    assert splits(table) == [(104, 28), (64, 68)]
+
+
+def test_the_policys_own_split_is_made_as_well():
+    table = make_table(RULES, environment("static:40,92", partitions=((104, 28),)))
+    assert splits(table) == [(104, 28), (40, 92)]
+
+
+def test_a_split_is_refused_with_the_legal_ones_when_the_device_cannot_make_it():
+    with pytest.raises(PartitionError, match=r"101,30 .* 120,12, "):
+        make_table(RULES, environment(partitions=((101, 30),)))
+    with pytest.raises(PolicyError):
+        make_table(RULES, environment("nonsense"))
+
+
+@pytest.mark.parametrize(
+    ("capability", "low", "step"), [(6, 1, 1), (7, 2, 2), (8, 4, 2), (9, 8, 8), (12, 8, 8)]
+)
+def test_the_rules_follow_the_generation_of_the_device(capability, low, step):
+    rules = sm_rules_of(108, capability=capability)
+    assert (rules.total_sms, rules.min_sms, rules.multiple_sms) == (108, low, step)
+
+
+def test_the_hello_has_the_groups_that_were_made():
+    facts = make_facts()
+    hello = facts.hello(version="1.2.3", settings_version=4)
+    assert hello.partitions == (
+        (132, 0),
+        (112, 20),
+        (96, 36),
+        (80, 52),
+        (64, 68),
+        (48, 84),
+        (32, 100),
+        (0, 132),
+    )
+    assert (hello.engine_version, hello.settings_version, hello.can_measure) == ("1.2.3", 4, True)
+    assert hello.kv_capacity_tokens == facts.kv_capacity_tokens
+    assert hello.captured_decode_bs == (1, 2, 4)
+    unsplit = make_facts(can_split=False).hello(version="1.2.3", settings_version=4)
+    assert unsplit == hello
