@@ -1,8 +1,9 @@
-"""The policy in force and how the daemon's settings replace it while serving."""
+"""The policy in force, what it believes, and how the daemon's settings replace both while serving."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
 from pdmuxd.engine.core.partitions import PartitionTable
@@ -44,7 +45,7 @@ def stream_groups(policy: Policy, made: PartitionTable) -> tuple[int, ...]:
 
 
 class Steering:
-    """Decides, learns, and changes policy and predictors once no prefill is under way."""
+    """Decides and learns. New predictors are believed at once, a new policy once no prefill is under way."""
 
     def __init__(self, facts: EngineFacts, policy: str) -> None:
         self._facts = facts
@@ -52,6 +53,8 @@ class Steering:
         self._spec = policy
         self.policy, self.groups = self._build(policy, None)
         self.state = self.policy.initial_state()
+        self._stored_guard = self.state.guard
+        """As it came with the predictors in force; `state` has what was raised here since."""
         self.settings_version = 0
         self._next: tuple[Policy, tuple[int, ...]] | None = None
 
@@ -80,6 +83,7 @@ class Steering:
             return False
         (self.policy, self.groups), self._next = self._next, None
         self.state = self.policy.initial_state()
+        self._stored_guard = self.state.guard
         return True
 
     def apply(self, settings: EngineSettings, ledger: Ledger) -> Ack:
@@ -96,13 +100,32 @@ class Steering:
             targets = {each.tenant: _target(each) for each in settings.tenants}
             self._check_partitions(settings.partitions)
             if (settings.policy, settings.predictors) != (self._spec, self._predictors):
-                self._next = self._build(settings.policy, settings.predictors)
-                self._spec, self._predictors = settings.policy, settings.predictors
+                self._use(settings.policy, settings.predictors)
         except (PolicyError, PartitionError, SloError, ProfileError) as error:
             return Ack(version=settings.version, error=str(error))
         ledger.retarget(targets)
         self.settings_version = settings.version
         return Ack(version=settings.version)
+
+    def _use(self, spec: str, predictors: Predictors | None) -> None:
+        """Raises as `_build`, and changes nothing then.
+
+        Predictors of the profile in force, only refined, leave what was learned here as it is.
+        """
+        built = self._build(spec, predictors)
+        policy = built[0]
+        if (policy.name, policy.table) != (self.policy.name, self.policy.table):
+            self._next = built
+        else:
+            self._next = None
+            self.policy, self.groups = built
+            guard = policy.initial_state().guard
+            if self.profile_id and predictors is not None and predictors.profile_id == self.profile_id:
+                self.state = replace(self.state, guard=self.state.guard.updated(self._stored_guard, guard))
+            else:
+                self.state = policy.initial_state()
+            self._stored_guard = guard
+        self._spec, self._predictors = spec, predictors
 
     def _build(self, spec: str, predictors: Predictors | None) -> tuple[Policy, tuple[int, ...]]:
         """The policy and the streams of its groups; one that only fuses if the model cannot be split.

@@ -6,8 +6,9 @@ import pytest
 from engine_rig import Rig, make_facts, settings, split, tenant_slo
 
 from pdmuxd.engine.core.errors import PolicyError
-from pdmuxd.engine.core.types import Mode, PrefillMode
+from pdmuxd.engine.core.types import DecodeShape, Feedback, Mode, PrefillMode, PrefillShape
 from pdmuxd.engine.link.messages import Ack, EngineStats
+from pdmuxd.engine.link.predictors import Predictors
 
 
 def acked(rig, *messages):
@@ -162,3 +163,60 @@ def test_a_prefill_is_split_when_the_model_can_be():
     (turn,) = rig.port.turns
     assert turn.decision.mode is Mode.SPLIT
     assert rig.loop.stage.view(rig.loop.stage.running, assumed_done_turn=-1).mode is PrefillMode.LAYERWISE
+
+
+def predictors(profile_id, *, default_ratio=1.2, cells=()):
+    return Predictors(
+        profile_id=profile_id,
+        profile="measured",
+        provenance="measured: here",
+        solo_run=(),
+        guard_default_ratio=default_ratio,
+        guard_cells=cells,
+    )
+
+
+def learn_violation(rig, ratio):
+    """A decode step beside a prefill took `ratio` times its solo prediction."""
+    feedback = Feedback(
+        mode=Mode.SPLIT,
+        group=1,
+        prefill=PrefillShape.of([(4096, 0)]),
+        decode=DecodeShape(bs=8, reused_tokens=8000),
+        predicted_s=0.01,
+        measured_s=0.01 * ratio,
+    )
+    rig.loop.steering.learn(feedback)
+
+
+def guard_ratio(rig):
+    decode_sms = rig.policy.table.groups[1].decode_sms
+    guard = rig.loop.steering.state.guard
+    return guard.ratio(decode_sms, PrefillShape.of([(4096, 0)]), DecodeShape(bs=8, reused_tokens=8000))
+
+
+def test_predictors_are_believed_at_once_though_a_prefill_is_under_way():
+    rig = Rig("muxwise")
+    rig.decoding("z", outputs=100)
+    rig.arrive("a")
+    rig.turn()
+    assert acked(rig, settings(1, "muxwise", predictors=predictors(7, default_ratio=1.7))) == [Ack(version=1)]
+    assert guard_ratio(rig) == 1.7
+    assert not rig.loop.steering.is_changing
+
+
+def test_what_was_learned_here_stays_when_the_profile_in_force_is_refined():
+    rig = Rig("muxwise")
+    acked(rig, settings(1, "muxwise", predictors=predictors(7)))
+    learn_violation(rig, 1.8)
+    assert guard_ratio(rig) == pytest.approx(1.8)
+    acked(rig, settings(2, "muxwise", predictors=predictors(7, default_ratio=1.25)))
+    assert guard_ratio(rig) == pytest.approx(1.8)
+
+
+def test_what_was_learned_here_is_forgotten_when_another_profile_comes():
+    rig = Rig("muxwise")
+    acked(rig, settings(1, "muxwise", predictors=predictors(7)))
+    learn_violation(rig, 1.8)
+    acked(rig, settings(2, "muxwise", predictors=predictors(8)))
+    assert guard_ratio(rig) == 1.2
