@@ -85,6 +85,7 @@ def _sglang(settings: EngineSection) -> EngineChoice:
             served_model=name,
             policy=settings.policy,
             tp_size=section.tp_size,
+            partitions=section.partitions,
             extra=split_extra(section.extra_args),
         ),
         model=name,

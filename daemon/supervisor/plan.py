@@ -58,7 +58,14 @@ def emulator_command(*, profile: str, policy: str, served_model: str | None) -> 
 
 
 def sglang_command(
-    *, python: Path, model: str, served_model: str, policy: str, tp_size: int, extra: Sequence[str]
+    *,
+    python: Path,
+    model: str,
+    served_model: str,
+    policy: str,
+    tp_size: int,
+    partitions: str | None,
+    extra: Sequence[str],
 ) -> Command:
     """The command of a real engine."""
 
@@ -67,6 +74,8 @@ def sglang_command(
         arguments += ["--host", HOST, "--port", str(port), "--link", link, "--parent-pid", str(parent_pid)]
         arguments += ["--model", model, "--served-model", served_model, "--policy", policy]
         arguments += ["--tp-size", str(tp_size)]
+        if partitions is not None:
+            arguments += ["--partitions", partitions]
         return [*arguments, "--", *extra] if extra else arguments
 
     return command

@@ -27,6 +27,7 @@ _HEALTH_PERIOD_S = 0.05
 _HEALTH_TIMEOUT_S = 2.0
 _HOUSEKEEPING_PERIOD_S = 1.0
 _PROGRESS_PERIOD_S = 30.0
+_DYING_WORDS_BYTES = 8192
 
 log = structlog.get_logger("pdmuxd.supervisor")
 
@@ -106,9 +107,11 @@ class EngineRun:
     async def _until_exit(self, process: Process) -> None:
         code = await process.wait()
         how = child.describe_exit(code)
-        why = diagnose(self._log.text()) if code != 0 else None
         if self._serving:
+            # What it logged long ago, of requests that failed alone, is not what it died of.
+            why = diagnose(self._log.text(_DYING_WORDS_BYTES)) if code != 0 else None
             raise EngineLostError(f"the engine {how}" + (f": {why.text}" if why is not None else ""))
+        why = diagnose(self._log.text()) if code != 0 else None
         if why is None:
             raise EngineError(f"the engine {how} while starting; its last words: {self._log.last_words()}")
         error = EngineSetupError if why.is_permanent else EngineError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from model_folder import write_model_folder
+from model_folder import write_model_folder, write_weights
 from sglang_processes import KEY, TEXTS, Answers, OurServer, Prompts, StockServer, ask_all, complete
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,8 @@ def python():
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     """Float32: greedy tokens then do not depend on what else is in a batch."""
-    return write_model_folder("tiny", tmp_path_factory.mktemp("models") / "tiny", torch_dtype="float32")
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    return write_weights(write_model_folder("tiny", folder, torch_dtype="float32"))
 
 
 @pytest.fixture(scope="session")

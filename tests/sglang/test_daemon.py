@@ -35,7 +35,7 @@ def daemon(python, model, tmp_path_factory):
 def test_the_gateway_gives_stock_sglangs_answers(daemon, stock):
     through = [complete(daemon.data_url, daemon.key, text) for text in TEXTS]
     assert through == stock.completions
-    assert len(set(through)) > 3, "a comparison of constants"
+    assert len(set(through)) > 20, "a comparison of constants"
 
 
 def test_the_engines_records_reach_the_metrics(daemon):

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from sglang_processes import KEY, Link, Prompts, ask_all
 
-POLICIES = ("auto", "chunked:256", "muxwise", "static:80,52", "drift", "pla/muxwise")
+POLICIES = ("auto", "chunked:256", "muxwise", "static:80,52", "pla/muxwise")
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 
@@ -46,7 +46,7 @@ async def test_greedy_tokens_are_stock_sglangs_when_requests_overlap_abort_and_p
     ]
     assert changed
     assert wrong == []
-    assert len({tuple(answer) for answer in stock.answers}) > 80, "a comparison of constants"
+    assert len({tuple(answer) for answer in stock.answers}) > 150, "a comparison of constants"
 
 
 async def test_nothing_leaks_when_the_engine_is_idle(ours, link, prompts):
@@ -97,9 +97,13 @@ async def test_a_change_is_acknowledged_within_a_second_when_the_engine_is_loade
     assert max(waits) < 1.0
 
 
-async def test_settings_are_refused_and_change_nothing_when_the_policy_is_unknown(ours, link):
-    ack, _ = await link.set("nonsense")
-    assert "nonsense" in ack.error
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [("nonsense", "unknown policy 'nonsense'"), ("static:8,124", "groups are made at start")],
+)
+async def test_settings_are_refused_and_change_nothing_when_the_policy_cannot_be(ours, link, policy, says):
+    ack, _ = await link.set(policy)
+    assert says in ack.error
     assert (await link.idle()).policy == "muxwise"
 
 

@@ -1,14 +1,18 @@
-"""Model folders for SGLang's `--load-format dummy`: a config and a byte-level tokenizer, no weights.
+"""Model folders made up for tests and measurements: a config, a byte-level tokenizer, perhaps weights.
 
-How long a step takes does not depend on the weights' values, so such a folder stands for a real model's
-shape without its checkpoint. The weights are drawn with a fixed seed: two servers on it answer alike.
+How long a step takes does not depend on the weights' values, so that a folder without any (SGLang's
+`--load-format dummy`) stands for a real model's shape. Dummy weights are so small that an answer hardly
+depends on its prompt: a comparison of answers needs `write_weights`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 CONTEXT_TOKENS = 131_072
 _SPECIAL = ("<pad>", "<s>", "</s>")
@@ -70,6 +74,49 @@ def write_model_folder(shape: str, folder: Path, **changes: Any) -> Path:
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=1))
     return folder
+
+
+def write_weights(folder: Path, *, seed: int = 1) -> Path:
+    """Add float32 weights under which every token of a prompt matters; returns `folder`.
+
+    Large query and key weights make attention pick few tokens instead of averaging all.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    rng = np.random.default_rng(seed)
+    header: dict[str, Any] = {}
+    blob = bytearray()
+    for name, shape, scale in _tensors(config):
+        values = rng.standard_normal(shape) * scale if len(shape) == 2 else np.ones(shape)
+        data = values.astype("<f4").tobytes()
+        offsets = [len(blob), len(blob) + len(data)]
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": offsets}
+        blob += data
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + blob)
+    return folder
+
+
+def _tensors(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...], float]]:
+    """Name, shape and standard deviation of each tensor of a Llama."""
+    hidden, inner, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    q = config["num_attention_heads"] * config["head_dim"]
+    kv = config["num_key_value_heads"] * config["head_dim"]
+    unit = hidden**-0.5
+    yield "model.embed_tokens.weight", (vocab, hidden), 1.0
+    for number in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{number}"
+        yield f"{layer}.input_layernorm.weight", (hidden,), 1.0
+        yield f"{layer}.self_attn.q_proj.weight", (q, hidden), 1.6 * unit
+        yield f"{layer}.self_attn.k_proj.weight", (kv, hidden), 1.6 * unit
+        yield f"{layer}.self_attn.v_proj.weight", (kv, hidden), unit
+        yield f"{layer}.self_attn.o_proj.weight", (hidden, q), q**-0.5
+        yield f"{layer}.post_attention_layernorm.weight", (hidden,), 1.0
+        yield f"{layer}.mlp.gate_proj.weight", (inner, hidden), unit
+        yield f"{layer}.mlp.up_proj.weight", (inner, hidden), unit
+        yield f"{layer}.mlp.down_proj.weight", (hidden, inner), inner**-0.5
+    yield "model.norm.weight", (hidden,), 1.0
+    yield "lm_head.weight", (vocab, hidden), unit
 
 
 def _tokenizer() -> dict[str, Any]:

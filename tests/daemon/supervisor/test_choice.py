@@ -42,12 +42,15 @@ def test_the_model_is_missed_aloud_when_there_is_a_gpu(monkeypatch):
 
 def test_sglang_serves_when_there_is_a_gpu_and_a_model(monkeypatch, model):
     monkeypatch.setattr(choice, "ask_driver", lambda: H200)
-    found = choice.choose_engine(settings(model, tp_size=2, extra_args="--mem-fraction-static '0.8'"))
+    found = choice.choose_engine(
+        settings(model, tp_size=2, partitions="96,36", extra_args="--mem-fraction-static '0.8'")
+    )
     words = list(found.command(8000, "ipc:///x", 42))
     assert words[:4] == [sys.executable, "-P", "-m", "pdmuxd.engine.sglang"]
     assert words[words.index("--model") + 1] == str(model)
     assert words[words.index("--parent-pid") + 1] == "42"
     assert words[words.index("--tp-size") + 1] == "2"
+    assert words[words.index("--partitions") + 1] == "96,36"
     assert words[-3:] == ["--", "--mem-fraction-static", "0.8"]
     assert (found.model, found.start_timeout_s) == ("my-model", 1200)
 
