@@ -36,16 +36,16 @@ async def test_greedy_tokens_are_stock_sglangs_when_requests_overlap_abort_and_p
     answers = await ask_all(ours.base_url, prompts)
     changed = not changing.done() or changing.result()
     changing.cancel()
-    wrong = [
-        number
+    wrong = {
+        number: (ours_said, stock_said)
         for number, (prompt, ours_said, stock_said) in enumerate(
             zip(prompts.all, answers, stock.answers, strict=True)
         )
         if ours_said != stock_said[: len(ours_said)]
         or (prompt.abort_after is None and len(ours_said) != prompt.output_tokens)
-    ]
+    }
     assert changed
-    assert wrong == []
+    assert wrong == {}, "by prompt: ours, stock's"
     assert len({tuple(answer) for answer in stock.answers}) > 150, "a comparison of constants"
 
 

@@ -25,7 +25,7 @@ from pdmuxd.engine.link.socket import DaemonEnd
 STUB = Path(__file__).parents[1] / "sglang" / "stub"
 """What SGLang's CPU path needs of vLLM."""
 CPU_FLAGS = (
-    *("--device", "cpu", "--attention-backend", "torch_native"),
+    *("--device", "cpu", "--dtype", "float32", "--attention-backend", "torch_native"),
     *("--mem-fraction-static", "0.1", "--max-total-tokens", "16384"),
 )
 KEY = "test-key"
