@@ -50,7 +50,7 @@ class Turn:
     finish: bool
     """The running prefill has passed its last layer."""
     dropped: tuple[int, ...]
-    """Batch ids of abandoned prefills."""
+    """Batch ids of abandoned prefills; one that is finished ends that way."""
     looked_up: tuple[str, ...] = ()
     """Waiting requests that were looked up in the prefix cache once more."""
     decision: Decision | None = None
@@ -169,9 +169,7 @@ class EngineLoop:
         port, stage, steering = self._port, self.stage, self.steering
         stage.collect()
         finish = stage.is_done
-        dropped = tuple(
-            batch.batch_id for batch in stage.abandoned() if batch is not stage.running or not finish
-        )
+        dropped = tuple(batch.batch_id for batch in stage.abandoned())
         self._collect(Turn(finish=finish, dropped=dropped))
         if steering.is_changing and not stage.members() and port.chunked_request is None:
             steering.change()

@@ -71,6 +71,11 @@ class FakeStep:
     completed: tuple[FakeRequest, ...] = ()
     """Whose prompt a fused step completes."""
 
+    @property
+    def is_extend(self) -> bool:
+        """Whether it holds prompt tokens."""
+        return self.decoding < len(self.requests)
+
 
 class FakePort:
     """Implements EnginePort; `log` has every launch and what became of it, in order."""
@@ -139,7 +144,7 @@ class FakePort:
         self.log.append(("group", index))
 
     def settle(self) -> None:
-        if self.last is not None:
+        if self.last is not None and self.last.is_extend:
             self.running += [request for request in self.last.completed if request not in self.running]
             self.last = None
         self.running = [request for request in self.running if not request.finished()]

@@ -46,6 +46,18 @@ def test_decoding_requests_count_against_the_budget():
     assert rig.launches("decode") == [("z", "a")]
 
 
+def test_a_step_holds_the_rest_of_one_prompt_and_the_start_of_the_next():
+    rig = Rig()
+    rig.arrive("a", tokens=20)
+    rig.turn(fused(16, admit=("a",)))
+    rig.arrive("b", tokens=40)
+    rig.turn(fused(16, admit=("b",)))
+    rig.turn(IDLE)
+    assert held(rig) == [(16, 0, 1, 0), (16, 16, 2, 0)]
+    second = rig.link.of(IterationRecord)[-1]
+    assert second.prefill_sum_new_squared == 4 * 4 + 12 * 12
+
+
 def test_reused_tokens_are_no_part_of_a_chunk():
     rig = Rig()
     rig.port.cache["a"] = 20

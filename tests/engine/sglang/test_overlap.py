@@ -32,6 +32,28 @@ def test_the_last_result_is_read_when_nothing_is_launched():
     assert not rig.loop.is_busy
 
 
+def test_the_engine_forgets_its_last_batch_when_nothing_is_launched():
+    rig = Rig()
+    rig.decoding("a")
+    rig.turn(split(decode_steps=1))
+    assert rig.port.last is not None
+    rig.turn(IDLE)
+    assert rig.port.last is None
+
+
+def test_the_gap_of_the_decode_batch_runs_from_the_step_that_was_read_last():
+    rig = Rig()
+    rig.arrive("a", outputs=100)
+    rig.turn(split(group=0, admit=("a",), prefill_layers=4))
+    rig.device.finish_prefill()
+    seen = rig.turn(split(decode_steps=1))
+    assert seen.last_token_s == seen.now_s, "the merged prefill's first token, since nothing decoded"
+    merged_s = seen.now_s
+    assert rig.turn(split(decode_steps=1)).last_token_s == merged_s
+    read_s = rig.clock.now_s
+    assert rig.turn(split(decode_steps=1)).last_token_s == read_s
+
+
 def test_the_loop_rests_and_keeps_house_only_when_nothing_is_in_flight():
     rig = Rig()
     rig.turn()

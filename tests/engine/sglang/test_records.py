@@ -57,6 +57,17 @@ def test_a_request_goes_on_when_it_was_retracted():
     assert record.new_tokens == 10
 
 
+def test_a_request_ends_once_when_it_was_retracted_and_is_aborted_in_the_queue():
+    rig = Rig()
+    (request,) = rig.decoding("a", outputs=100)
+    rig.port.inbox.append(lambda: (rig.port.running.clear(), rig.port.waiting.append(request)))
+    rig.turn(IDLE)
+    rig.abort(request)
+    rig.turn()
+    rig.turn()
+    assert [(record.outcome, record.retractions) for record in rig.records] == [("aborted", 1)]
+
+
 def test_a_request_ends_once_when_it_is_aborted_in_the_queue():
     rig = Rig()
     request = rig.arrive("a")
