@@ -4,7 +4,7 @@ import asyncio
 
 import httpx
 import pytest
-from sglang_processes import KEY, Link, Prompts, ask_all
+from sglang_processes import KEY, Link, Prompts, ask_all, wrong_answers
 
 POLICIES = ("auto", "chunked:256", "muxwise", "static:80,52", "pla/muxwise")
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -24,29 +24,29 @@ async def link(ours):
 async def test_greedy_tokens_are_stock_sglangs_when_requests_overlap_abort_and_policies_change(
     ours, link, prompts, stock
 ):
-    async def keep_changing():
-        number = 0
-        while True:
-            await asyncio.sleep(2.0)
-            number += 1
-            ack, _ = await link.set(POLICIES[number % len(POLICIES)], tbt_s=0.02 + 0.05 * (number % 3))
-            assert ack.error is None
-
-    changing = asyncio.create_task(keep_changing())
+    changing = asyncio.create_task(link.keep_changing(POLICIES, every_s=2.0))
     answers = await ask_all(ours.base_url, prompts)
     changed = not changing.done() or changing.result()
     changing.cancel()
-    wrong = {
-        number: (ours_said, stock_said)
-        for number, (prompt, ours_said, stock_said) in enumerate(
-            zip(prompts.all, answers, stock.answers, strict=True)
-        )
-        if ours_said != stock_said[: len(ours_said)]
-        or (prompt.abort_after is None and len(ours_said) != prompt.output_tokens)
-    }
     assert changed
-    assert wrong == {}, "by prompt: ours, stock's"
+    assert wrong_answers(prompts, answers, stock.answers) == {}
     assert len({tuple(answer) for answer in stock.answers}) > 150, "a comparison of constants"
+
+
+async def test_requests_go_on_when_generation_is_paused(ours, link, prompts, stock):
+    asking = asyncio.create_task(ask_all(ours.base_url, prompts.first(40).without_aborts(), speed=4.0))
+    paused = 0
+    async with httpx.AsyncClient(base_url=ours.base_url, headers=HEADERS, timeout=30) as client:
+        while not asking.done():
+            mode = ("retract", "in_place")[paused % 2]
+            answer = await client.post("/pause_generation", json={"mode": mode})
+            assert answer.status_code == 200, answer.text
+            await asyncio.sleep(0.1)
+            assert (await client.post("/continue_generation", json={})).status_code == 200
+            paused += 1
+            await asyncio.sleep(0.4)
+    assert await asking == stock.answers[:40]
+    assert paused > 5
 
 
 async def test_nothing_leaks_when_the_engine_is_idle(ours, link, prompts):

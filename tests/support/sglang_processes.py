@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -110,7 +111,14 @@ class OurServer(_Server):
     """`python -m pdmuxd.engine.sglang`, as the daemon starts it."""
 
     def __init__(
-        self, python: Path, model: Path, folder: Path, *, policy: str = "muxwise", tp_size: int = 1
+        self,
+        python: Path,
+        model: Path,
+        folder: Path,
+        *,
+        policy: str = "muxwise",
+        tp_size: int = 1,
+        flags: Sequence[str] = (),
     ) -> None:
         port = free_port()
         # Not pytest's folder: a socket's path has at most 107 bytes.
@@ -119,7 +127,7 @@ class OurServer(_Server):
         command = [str(python), "-P", "-m", "pdmuxd.engine.sglang", "--model", str(model)]
         command += ["--host", "127.0.0.1", "--port", str(port), "--link", self.link_address]
         command += ["--policy", policy, "--tp-size", str(tp_size), "--parent-pid", str(os.getpid())]
-        command += ["--", *CPU_FLAGS]
+        command += ["--", *CPU_FLAGS, *flags]
         super().__init__(folder, command, port, PDMUXD_ENGINE_API_KEY=KEY, **ranks(tp_size))
 
     def __exit__(self, *_):
@@ -181,6 +189,14 @@ class Link:
         ack = await asyncio.wait_for(acked, 30)
         return ack, time.monotonic() - sent_s
 
+    async def keep_changing(self, policies: Sequence[str], *, every_s: float) -> None:
+        """Another policy and another target, until it is cancelled; each must be acknowledged."""
+        for number in itertools.count(1):
+            await asyncio.sleep(every_s)
+            policy = policies[number % len(policies)]
+            ack, _ = await self.set(policy, tbt_s=0.02 + 0.05 * (number % 3))
+            assert ack.error is None, ack.error
+
     async def idle(self, *, within_s: float = 60.0) -> EngineStats:
         """Wait until the engine reports that it has nothing to do."""
         async with asyncio.timeout(within_s):
@@ -239,6 +255,17 @@ class Prompts:
 
     def first(self, count: int) -> Prompts:
         return Prompts(self.all[:count])
+
+
+def wrong_answers(
+    prompts: Prompts, answers: Answers, expected: Answers
+) -> dict[int, tuple[list[int], list[int]]]:
+    """By prompt, what was said and what should have been; an aborted answer may end anywhere."""
+    return {
+        number: (said, should)
+        for number, (prompt, said, should) in enumerate(zip(prompts.all, answers, expected, strict=True))
+        if said != should[: len(said)] or (prompt.abort_after is None and len(said) != prompt.output_tokens)
+    }
 
 
 def complete(base_url: str, key: str, text: str) -> str:

@@ -1,0 +1,29 @@
+"""Two ranks on the CPU, under aborts and policy switches, and with prefixes evicted all the time.
+
+Ranks whose prefix caches differ form batches of different sizes and end.
+"""
+
+import asyncio
+
+from sglang_processes import Link, OurServer, ask_all, wrong_answers
+
+POLICIES = ("muxwise", "auto", "chunked:256", "static:80,52")
+SMALL_POOL = ("--max-total-tokens", "3000")
+
+
+async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(python, model, prompts, stock, tmp_path):
+    asked = prompts.first(60)
+    with OurServer(python, model, tmp_path, tp_size=2, flags=SMALL_POOL) as server:
+        async with Link(server.link_address) as link:
+            changing = asyncio.create_task(link.keep_changing(POLICIES, every_s=1.0))
+            async with asyncio.timeout(120):
+                answers = await ask_all(server.base_url, asked)
+            changed = not changing.done() or changing.result()
+            changing.cancel()
+            stats = await link.idle()
+            assert changed
+            assert stats.settings_version > len(POLICIES)
+            assert stats.kv_used_tokens == 0
+            assert link.hello.can_measure is False
+        assert wrong_answers(asked, answers, stock.answers[: len(answers)]) == {}
+        assert "leak" not in server.log
