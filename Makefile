@@ -47,7 +47,7 @@ test: $(READY) ## All tests that need neither a GPU nor SGLang
 
 # Another environment that has SGLang and pdmuxd: make test-sglang PYTHON_SGLANG=/path/to/python
 test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)/.ready) ## Tests on a real SGLang, on the CPU
-	@PYTHON_SGLANG=$(PYTHON_SGLANG) $(PY) -m pytest -q -m sglang tests/sglang
+	@PYTHON_SGLANG="$(PYTHON_SGLANG)" $(PY) -m pytest -q -m sglang tests/sglang
 
 lint: $(READY)
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

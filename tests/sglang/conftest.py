@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def python():
     """SGLang's Python. Without one: skipped on a developer's machine, an error in CI."""
-    path = Path(os.environ.get("PYTHON_SGLANG", ROOT / ".venv-sglang" / "bin" / "python"))
+    path = Path(os.environ.get("PYTHON_SGLANG", ROOT / ".venv-sglang" / "bin" / "python")).absolute()
     if not path.is_file():
         if os.environ.get("CI"):
             pytest.fail(f"no SGLang: {path} is missing")
