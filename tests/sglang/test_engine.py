@@ -46,7 +46,7 @@ async def test_requests_go_on_when_generation_is_paused(ours, link, prompts, sto
             paused += 1
             await asyncio.sleep(0.4)
     assert await asking == stock.answers[:40]
-    assert paused > 5
+    assert paused >= 2  # both modes
 
 
 async def test_nothing_leaks_when_the_engine_is_idle(ours, link, prompts):
