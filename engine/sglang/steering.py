@@ -11,10 +11,10 @@ from pdmuxd.engine.core.policies.base import Policy
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
 from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import Decision, Feedback, Observation
-from pdmuxd.engine.link.messages import Ack, EngineSettings, TenantSlo
+from pdmuxd.engine.link.messages import Ack, EngineSettings
 from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.link.targets import slo_of
 from pdmuxd.engine.sglang.facts import EngineFacts
 from pdmuxd.engine.sglang.requests import Ledger, Target
 
@@ -97,7 +97,9 @@ class Steering:
                 error=f"settings version {self.settings_version} is already in force",
             )
         try:
-            targets = {each.tenant: _target(each) for each in settings.tenants}
+            targets = {
+                each.tenant: Target(slo=slo_of(each), version=each.slo_version) for each in settings.tenants
+            }
             self._check_partitions(settings.partitions)
             if (settings.policy, settings.predictors) != (self._spec, self._predictors):
                 self._use(settings.policy, settings.predictors)
@@ -156,16 +158,3 @@ class Steering:
                 f"partition {missing[0]} was not made when the engine started (there are {there}); "
                 "restart the engine to change the table"
             )
-
-
-def _target(tenant: TenantSlo) -> Target:
-    try:
-        slo = Slo(
-            ttft_fixed_s=tenant.ttft_fixed_s,
-            ttft_per_1k_new_tokens_s=tenant.ttft_per_1k_new_tokens_s,
-            tbt_s=tenant.tbt_s,
-            attainment_ratio=tenant.attainment_ratio,
-        )
-    except SloError as error:
-        raise SloError(f"tenant {tenant.tenant}: {error}") from error
-    return Target(slo=slo, version=tenant.slo_version)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
-from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.emulator.requests import TenantTarget
 from pdmuxd.engine.emulator.server.driver import WallClockDriver
-from pdmuxd.engine.link.messages import Ack, EngineSettings, TenantSlo
+from pdmuxd.engine.link.messages import Ack, EngineSettings
+from pdmuxd.engine.link.targets import slo_of
 
 
 def apply_settings(driver: WallClockDriver, settings: EngineSettings) -> Ack:
@@ -18,7 +18,9 @@ def apply_settings(driver: WallClockDriver, settings: EngineSettings) -> Ack:
     if settings.version < in_force:
         return Ack(version=settings.version, error=f"settings version {in_force} is already in force")
     try:
-        slos = {each.tenant: _target(each) for each in settings.tenants}
+        slos = {
+            each.tenant: TenantTarget(slo=slo_of(each), version=each.slo_version) for each in settings.tenants
+        }
         driver.apply_settings(
             version=settings.version,
             policy=settings.policy,
@@ -29,16 +31,3 @@ def apply_settings(driver: WallClockDriver, settings: EngineSettings) -> Ack:
     except (PolicyError, PartitionError, ProfileError, SloError) as error:
         return Ack(version=settings.version, error=str(error))
     return Ack(version=settings.version)
-
-
-def _target(tenant: TenantSlo) -> TenantTarget:
-    try:
-        slo = Slo(
-            ttft_fixed_s=tenant.ttft_fixed_s,
-            ttft_per_1k_new_tokens_s=tenant.ttft_per_1k_new_tokens_s,
-            tbt_s=tenant.tbt_s,
-            attainment_ratio=tenant.attainment_ratio,
-        )
-    except SloError as error:
-        raise SloError(f"tenant {tenant.tenant}: {error}") from error
-    return TenantTarget(slo=slo, version=tenant.slo_version)
