@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.types import Observation, PrefillShape, WaitingRequest
+from pdmuxd.engine.core.types import Observation, PrefillShape, PrefillView, WaitingRequest
 
 FUSED_MARGIN = 0.95
 """A fused step is planned for this share of the TBT target; no guard covers it."""
@@ -28,7 +28,7 @@ def fused_budget(
     low, high, step_s, tokens = 0, len(BUDGET_LADDER), 0.0, 0
     while low < high:
         middle = (low + high) // 2
-        chunk = PrefillShape.of(chunk_lengths(obs, batch, BUDGET_LADDER[middle]))
+        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, BUDGET_LADDER[middle]))
         predicted_s = latency.fused_s(chunk, obs.decode, total_sms)
         if predicted_s <= target_s:
             low, step_s, tokens = middle + 1, predicted_s, chunk.new_tokens
@@ -48,12 +48,12 @@ def fused_total_s(
 
 
 def chunk_lengths(
-    obs: Observation, batch: tuple[WaitingRequest, ...], budget_tokens: int
+    prefill: PrefillView | None, batch: Iterable[WaitingRequest], budget_tokens: int
 ) -> Iterator[tuple[int, int]]:
     """(new, reused) of the requests in the next chunk: the prefill under way first, then `batch` in order."""
-    if obs.prefill is not None:
-        done = obs.prefill.done_tokens
-        for request in obs.prefill.requests:
+    if prefill is not None:
+        done = prefill.done_tokens
+        for request in prefill.requests:
             tokens = min(budget_tokens, request.new_tokens - done)
             if tokens > 0:
                 budget_tokens -= tokens

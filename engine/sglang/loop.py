@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.fusing import chunk_lengths
 from pdmuxd.engine.core.types import (
     Decision,
     Mode,
@@ -350,16 +351,7 @@ class EngineLoop:
         admitted = [i for i in decision.admit if i not in waiting and self.ledger.get(i) is not None]
         entries = self.ledger.admitted(admitted, self.now_s())
         left = decision.token_budget - launched.decoding
-        lengths: list[tuple[int, int]] = []
-        if chunked is not None:
-            rest = chunked.shape.new_tokens - chunked.done_tokens
-            lengths.append((min(rest, left), chunked.shape.reused_tokens + chunked.done_tokens))
-            left -= rest
-        for entry in entries:
-            if left <= 0:
-                break
-            lengths.append((min(entry.new_tokens, left), entry.reused_tokens))
-            left -= entry.new_tokens
+        lengths = list(chunk_lengths(chunked, entries, left))
         return PrefillShape.of(lengths) if lengths else None
 
     def _groups_sms(self) -> tuple[int, int]:

@@ -81,9 +81,6 @@ class FakePort:
     """Implements EnginePort; `log` has every launch and what became of it, in order."""
 
     layers = 4
-    tp_size = 1
-    max_prefill_tokens = 16384
-    max_running_requests = 256
     kv_capacity_tokens = 100_000
     cached_tokens = 0
 

@@ -119,7 +119,7 @@ class AutoPolicy(KeepsState):
         batch = form_prefill_batch(obs)
         if obs.prefill is None and not batch:
             return self._decode_alone(obs)
-        chunk = PrefillShape.of(chunk_lengths(obs, batch, FIXED_BUDGET - obs.decode.bs))
+        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, FIXED_BUDGET - obs.decode.bs))
         step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
         decision = self._fused(obs, FIXED_BUDGET - obs.decode.bs, step_s, batch)
         return replace(decision, reason=Reason.PREDICTIONS_WRONG)

@@ -77,7 +77,7 @@ class DuetPolicy(KeepsState):
                 mode=Mode.SPLIT, group=obs.group, decode_steps=steps, reason=Reason.WAIT_FOR_PREFILL
             )
         batch = form_prefill_batch(obs)
-        chunk = PrefillShape.of(chunk_lengths(obs, batch, self.token_budget - obs.decode.bs))
+        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, self.token_budget - obs.decode.bs))
         admit = tuple(request.request_id for request in batch)
         if not chunk.new_tokens:
             if obs.decode.bs:

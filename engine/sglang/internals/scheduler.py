@@ -115,16 +115,6 @@ class SchedulerPort:
         return self._s.chunked_req
 
     @property
-    def max_prefill_tokens(self) -> int:
-        """SGLang's own limit of one prefill batch."""
-        return int(self._s.max_prefill_tokens)
-
-    @property
-    def max_running_requests(self) -> int:
-        """SGLang's own limit of the decode batch."""
-        return int(self._s.max_running_requests)
-
-    @property
     def kv_capacity_tokens(self) -> int:
         """Tokens that the KV pool holds."""
         return int(self._s.max_total_num_tokens)
