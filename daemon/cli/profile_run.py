@@ -32,16 +32,27 @@ def run(
     ] = None,
     activate: Annotated[bool, typer.Option("--activate", help="Put it in force if it is accurate.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Activate it even if it is not accurate.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Do not go on from what a broken-off run has measured.")
+    ] = False,
 ) -> int:
     """Measure the configured engine, which is started for it: no daemon may run meanwhile.
 
-    Ctrl-C ends measuring; what was measured until then is kept.
+    Ctrl-C ends measuring; what was measured until then is a profile. The next run on the same engine, model
+    and GPU goes on from it, as it does after a crash; its budget includes what was spent before.
     """
     budget_s = seconds_of(budget)
     settings = settings_of(ctx)
     from pdmuxd.daemon.profiling.command import Wanted, profile_engine
 
-    wanted = Wanted(budget_s=budget_s, name=name, output=output, activate=activate or force, force=force)
+    wanted = Wanted(
+        budget_s=budget_s,
+        name=name,
+        output=output,
+        activate=activate or force,
+        force=force,
+        fresh=fresh,
+    )
     return INTERRUPTED if profile_engine(settings, wanted) else 0
 
 

@@ -16,8 +16,9 @@ from pdmuxd.controlplane.profiles.values import StoredProfile
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.daemon.lock import exclusive
 from pdmuxd.daemon.profiling.engine import measuring_engine
+from pdmuxd.daemon.profiling.journal import NOTHING, Journal, journal_path, read_journal
 from pdmuxd.daemon.profiling.progress import CampaignProgress
-from pdmuxd.daemon.profiling.run import Outcome, run_campaign
+from pdmuxd.daemon.profiling.run import Outcome, now_text, run_campaign
 from pdmuxd.daemon.settings import Settings
 from pdmuxd.daemon.settings.places import make_private
 from pdmuxd.daemon.signals import stop_requests
@@ -39,6 +40,8 @@ class Wanted:
     """Write the profile here instead of storing it."""
     activate: bool
     force: bool
+    fresh: bool
+    """Do not go on from what an earlier campaign has left."""
 
 
 def profile_engine(settings: Settings, wanted: Wanted) -> bool:
@@ -62,12 +65,15 @@ def profile_engine(settings: Settings, wanted: Wanted) -> bool:
     )
     with exclusive(settings.resolved_state_dir), _store(settings, wanted) as control_plane:
         typer.echo(f"measuring {choice.described} for at most {wanted.budget_s:g} s", err=True)
-        outcome, hello = uvloop.run(_measure(plan, wanted))
+        outcome, hello, journal = uvloop.run(_measure(plan, wanted))
         _say(outcome)
-        if control_plane is None:
-            _write(outcome.profile, wanted)
+        stored = _keep(control_plane, outcome.profile, wanted)
+        if outcome.broken_off is None:
+            journal.remove()
         else:
-            _keep(control_plane, outcome.profile, hello, wanted)
+            typer.echo(f"its {len(outcome.profile.samples)} points are kept: the next run goes on from them")
+        if control_plane is not None and stored is not None:
+            _activate(control_plane, stored, hello, wanted)
     return outcome.broken_off is not None
 
 
@@ -84,12 +90,13 @@ def _store(settings: Settings, wanted: Wanted) -> Iterator[ControlPlane | None]:
         engine.dispose()
 
 
-async def _measure(plan: EnginePlan, wanted: Wanted) -> tuple[Outcome, Hello]:
+async def _measure(plan: EnginePlan, wanted: Wanted) -> tuple[Outcome, Hello, Journal]:
     console = Console(stderr=True)
     with stop_requests() as requests:
         async with measuring_engine(plan) as engine:
             target = Target.of(await engine.hello(plan.start_timeout_s))
-            with CampaignProgress(console=console, shown=console.is_terminal) as progress:
+            journal = _journal(plan.state_dir, target.hello, wanted)
+            with journal, CampaignProgress(console=console, shown=console.is_terminal) as progress:
                 outcome = await run_campaign(
                     engine,
                     target,
@@ -97,8 +104,23 @@ async def _measure(plan: EnginePlan, wanted: Wanted) -> tuple[Outcome, Hello]:
                     budget_s=wanted.budget_s,
                     stop=requests.stop,
                     tell=progress.update,
+                    journal=journal,
                 )
-    return outcome, target.hello
+    return outcome, target.hello, journal
+
+
+def _journal(folder: Path, hello: Hello, wanted: Wanted) -> Journal:
+    """Raises: ProfileError."""
+    path = journal_path(folder, hello)
+    earlier = NOTHING if wanted.fresh else read_journal(path)
+    if earlier.samples:
+        began = earlier.began_at.replace("T", " ").removesuffix("Z")
+        typer.echo(
+            f"going on from {len(earlier.samples)} points of {began} UTC, {earlier.spent_s:.0f} s of "
+            "the budget; --fresh measures anew",
+            err=True,
+        )
+    return Journal(path=path, earlier=earlier, now=now_text())
 
 
 def _say(outcome: Outcome) -> None:
@@ -121,19 +143,24 @@ def _say(outcome: Outcome) -> None:
         )
 
 
-def _write(profile: MeasuredProfile, wanted: Wanted) -> None:
-    if wanted.output is None:
-        return
-    try:
-        wanted.output.write_bytes(to_json(profile) + b"\n")
-    except OSError as error:
-        raise ProfileError(f"{wanted.output}: cannot be written: {error.strerror}") from error
-    typer.echo(f"wrote {wanted.output}")
+def _keep(
+    control_plane: ControlPlane | None, profile: MeasuredProfile, wanted: Wanted
+) -> StoredProfile | None:
+    """In the database, or in the file that was asked for. Raises: ProfileError, StoreError."""
+    if control_plane is not None:
+        stored = control_plane.profiles.add(profile, origin="measured")
+        typer.echo(f"stored as {_title(stored)}")
+        return stored
+    if wanted.output is not None:
+        try:
+            wanted.output.write_bytes(to_json(profile) + b"\n")
+        except OSError as error:
+            raise ProfileError(f"{wanted.output}: cannot be written: {error.strerror}") from error
+        typer.echo(f"wrote {wanted.output}")
+    return None
 
 
-def _keep(control_plane: ControlPlane, profile: MeasuredProfile, hello: Hello, wanted: Wanted) -> None:
-    stored = control_plane.profiles.add(profile, origin="measured")
-    typer.echo(f"stored as {_title(stored)}")
+def _activate(control_plane: ControlPlane, stored: StoredProfile, hello: Hello, wanted: Wanted) -> None:
     if not wanted.activate:
         typer.echo(f"put it in force with: pdmuxd profile activate {stored.profile_id}")
         return

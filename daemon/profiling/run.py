@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pdmuxd.daemon.profiling.engine import MeasuringEngine
+from pdmuxd.daemon.profiling.journal import NOTHING, Journal
 from pdmuxd.engine.core.errors import EngineError, ProfileError
 from pdmuxd.engine.link.measuring import Measured
 from pdmuxd.engine.profiling.assemble import assemble
-from pdmuxd.engine.profiling.campaign import Campaign, Progress
+from pdmuxd.engine.profiling.campaign import Campaign, Progress, Step
 from pdmuxd.engine.profiling.document import MeasuredProfile
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.target import Target
 
 MAX_REFUSED = 20
 """Points that an engine may refuse in a row: it may hold less than it says, but not nothing of it."""
-WARM_UP_TOKENS = 8192
+WARM_UP_TOKENS = 16384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,23 @@ class Outcome:
     """None if the campaign ended by itself."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _Clock:
+    """What the campaign has spent.
+
+    The clock's time, or what the device says it was busy for if that is more: an emulated device answers
+    at once, and is budgeted as the one that it stands for.
+    """
+
+    earlier_s: float
+    started_s: float = field(default_factory=time.monotonic)
+    device_s: float = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.earlier_s + max(time.monotonic() - self.started_s, self.device_s)
+
+
 async def run_campaign(
     engine: MeasuringEngine,
     target: Target,
@@ -41,19 +59,22 @@ async def run_campaign(
     budget_s: float,
     stop: asyncio.Event,
     tell: Callable[[Progress, float], None],
+    journal: Journal | None = None,
 ) -> Outcome:
     """Measure until the campaign is done, the budget is spent, `stop` is set or the engine is lost.
 
-    Time is the clock's, or what the device says it was busy for if that is more: an emulated device
-    answers at once, and is budgeted as the one that it stands for.
+    The budget includes what an earlier campaign, from which `journal` goes on, has spent.
     Raises: ProfileError if what was measured makes no profile; EngineError if nothing was measured.
     """
+    earlier = NOTHING if journal is None else journal.earlier
     campaign = Campaign(target, budget_s=budget_s)
-    started_s, device_s, number, refused, in_a_row = time.monotonic(), 0.0, 0, 0, 0
-    broken_off = None
+    campaign.resume(earlier.samples)
     await _warm_up(engine, target)
+    clock = _Clock(earlier_s=earlier.spent_s)
+    number, refused, in_a_row = 0, 0, 0
+    broken_off = None
     while True:
-        elapsed_s = max(time.monotonic() - started_s, device_s)
+        elapsed_s = clock.elapsed_s
         tell(campaign.progress(elapsed_s), elapsed_s)
         if stop.is_set():
             broken_off = "interrupted"
@@ -62,34 +83,51 @@ async def run_campaign(
         if step is None:
             break
         number += 1
-        asked_s = time.monotonic()
         try:
-            answer = await engine.measure(step.point.to_measure(number, step.repeats))
+            sample = await _measured(engine, step, number, campaign, clock)
         except EngineError as error:
             if not campaign.samples:
                 raise
             broken_off = str(error)
             break
-        busy_s = _busy_s(answer)
-        device_s += busy_s
-        try:
-            sample = Sample.of(step.point, answer)
-        except ProfileError:
+        if sample is None:
             refused, in_a_row = refused + 1, in_a_row + 1
             if in_a_row > MAX_REFUSED:
-                raise
+                raise ProfileError(f"the engine refused {in_a_row} points in a row")
             continue
         in_a_row = 0
-        campaign.add(sample, max(time.monotonic() - asked_s, busy_s))
+        if journal is not None:
+            journal.add(sample, clock.elapsed_s)
     profile = assemble(
         name,
         target,
         campaign.samples,
-        measured_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        took_s=max(time.monotonic() - started_s, device_s),
+        measured_at=now_text(),
+        took_s=clock.elapsed_s,
         interrupted=broken_off is not None,
     )
     return Outcome(profile=profile, refused=refused, broken_off=broken_off)
+
+
+def now_text() -> str:
+    """ISO 8601, UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _measured(
+    engine: MeasuringEngine, step: Step, number: int, campaign: Campaign, clock: _Clock
+) -> Sample | None:
+    """One more sample for the campaign; None if the engine refuses the point."""
+    asked_s = time.monotonic()
+    answer = await engine.measure(step.point.to_measure(number, step.repeats))
+    busy_s = _busy_s(answer)
+    clock.device_s += busy_s
+    try:
+        sample = Sample.of(step.point, answer)
+    except ProfileError:
+        return None
+    campaign.add(sample, max(time.monotonic() - asked_s, busy_s))
+    return sample
 
 
 async def _warm_up(engine: MeasuringEngine, target: Target) -> None:

@@ -8,7 +8,7 @@ guard, spread over each split. Time is what the caller says has passed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,6 +84,16 @@ class _Predictor:
         """Samples without which no fit is tried."""
         return max(solo.MIN_SAMPLES, int(SAMPLES_PER_TERM * len(self.information)))
 
+    def take(self, point: Point) -> Point:
+        """Out of the pool, as good as measured."""
+        if point in self.pool:
+            index = self.pool.index(point)
+            row = self.rows[index]
+            self.information += np.outer(row, row)
+            self.rows = np.delete(self.rows, index, axis=0)
+            del self.pool[index]
+        return point
+
 
 class Campaign:
     """Give it every sample; ask it for the next step until there is none."""
@@ -125,8 +135,27 @@ class Campaign:
         if self._asked is not None:
             beyond_s = max(0.0, took_s - self._asked.expected_s)
             self._overhead_s += 0.1 * (min(beyond_s, 1.0) - self._overhead_s)
-        if self._current is not None:
-            self._learn(self._current, sample)
+        predictor = self._predictor_of(sample)
+        if predictor is not None:
+            self._learn(predictor, sample)
+
+    def resume(self, samples: Sequence[Sample]) -> None:
+        """Go on from what an earlier campaign on the same target has measured."""
+        self.samples.extend(samples)
+        for sample in samples:
+            predictor = self._predictor_of(sample)
+            if predictor is not None:
+                predictor.take(sample.point)
+                predictor.samples.append(sample)
+                continue
+            split = (sample.point.prefill_sms, sample.point.decode_sms)
+            if split in self._pairs:
+                self._taken[split].append(_place(sample.point))
+                if sample.point in self._pairs[split]:
+                    self._pairs[split].remove(sample.point)
+        for predictor in self._predictors:
+            if len(predictor.samples) >= predictor.least:
+                self._judge(predictor)
 
     def progress(self, elapsed_s: float) -> Progress:
         """For people."""
@@ -193,16 +222,21 @@ class Campaign:
         chosen = int(np.argmax(variance / (cost_s + self._overhead_s) ** 0.25))
         if len(predictor.samples) % RANDOM_EVERY == RANDOM_EVERY - 1:
             chosen = self._random.randrange(len(predictor.pool))
-        row = predictor.rows[chosen]
-        predictor.information += np.outer(row, row)
-        predictor.rows = np.delete(predictor.rows, chosen, axis=0)
-        return predictor.pool.pop(chosen)
+        return predictor.take(predictor.pool[chosen])
+
+    def _predictor_of(self, sample: Sample) -> _Predictor | None:
+        """None for a pair."""
+        wanted = (sample.point.mode, sample.sms)
+        return next((one for one in self._predictors if (one.family.name, one.sms) == wanted), None)
 
     def _learn(self, predictor: _Predictor, sample: Sample) -> None:
         predictor.samples.append(sample)
         count = len(predictor.samples)
-        if count < predictor.least or (count - predictor.least) % 4:
-            return
+        if count >= predictor.least and (count - predictor.least) % 4 == 0:
+            self._judge(predictor)
+
+    def _judge(self, predictor: _Predictor) -> None:
+        """Fit it, and see whether it is good enough and what it cannot explain."""
         found = solo.fit_solo(
             predictor.family, predictor.samples, predictor.design.captured_bs, predictor.expected
         )
@@ -213,7 +247,7 @@ class Campaign:
                 predictor.doubted.append(sample.point)
         met = predictor.p90 <= EARLY * P90_TARGET and predictor.worst <= EARLY * MAX_TARGET
         met = met and not predictor.doubted
-        predictor.is_done = met or count >= MAX_SOLO_SAMPLES
+        predictor.is_done = met or len(predictor.samples) >= MAX_SOLO_SAMPLES
 
     # --- pairs
 
