@@ -1,0 +1,58 @@
+"""How well a profile predicts shapes that it has not seen, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pdmuxd.engine.link.predictors import contention_guard, latency_model
+from pdmuxd.engine.profiling.document import MeasuredProfile
+from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.target import Target
+
+
+def report(profile: MeasuredProfile, checks: Sequence[Sample], target: Target) -> None:
+    """Print the errors by cross-validation, then those on unseen shapes and pairs."""
+    print(f"profile: {len(profile.samples)} samples in {profile.provenance.took_s:.0f} s")
+    for fit in profile.fits:
+        e = fit.errors
+        print(
+            f"  {fit.predictor} {fit.sms}: {fit.samples} samples, {fit.outliers} outliers, "
+            f"held-out p50 {e.p50:.1%} p90 {e.p90:.1%} max {e.max:.1%}"
+        )
+    print("  left out:", "; ".join(profile.left_out) or "nothing", "; guard:", profile.guard)
+    predictors = profile.predictors(1)
+    model = latency_model(predictors, model=target.model, device=target.device, overheads=target.overheads)
+    errors: dict[str, list[float]] = {}
+    for sample in checks:
+        point = sample.point
+        if point.mode == "prefill":
+            predicted_s = model.prefill_s(point.prefill_shape, point.prefill_sms)
+        elif point.mode == "decode":
+            predicted_s = model.decode_s(point.decode_shape, point.decode_sms)
+        else:
+            continue
+        for name in (point.mode, f"{point.mode} {sample.sms}"):
+            errors.setdefault(name, []).append(abs(predicted_s / sample.seconds - 1.0))
+    for name, values in sorted(errors.items()):
+        p50, p90 = np.percentile(values, (50, 90))
+        print(f"  unseen {name}: {len(values)} shapes, p50 {p50:.1%} p90 {p90:.1%} max {max(values):.1%}")
+    guard = contention_guard(predictors)
+    ratios: list[float] = []
+    over: list[float] = []
+    for sample in checks:
+        point = sample.point
+        if point.mode == "beside":
+            solo_s = model.decode_s(point.decode_shape, point.decode_sms)
+            slowdown = (sample.decode_high_s or sample.seconds) / solo_s
+            bound = guard.ratio(point.decode_sms, point.prefill_shape, point.decode_shape)
+            ratios.append(slowdown)
+            over.append(bound / max(1.0, slowdown))
+    if ratios:
+        cuts = np.percentile(ratios, (10, 50, 90, 99))
+        exceeded = sum(ratio < 1.0 for ratio in over) / len(over)
+        print(
+            f"  unseen pairs: {len(ratios)}, slowdown p10 {cuts[0]:.2f} p50 {cuts[1]:.2f} p90 {cuts[2]:.2f} "
+            f"p99 {cuts[3]:.2f}; above the guard {exceeded:.1%}, mean bound / slowdown {np.mean(over):.2f}"
+        )
