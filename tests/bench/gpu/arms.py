@@ -27,6 +27,8 @@ CPU_FLAGS = (
     *("--mem-fraction-static", "0.1", "--max-total-tokens", "65536", "--incremental-streaming-output"),
 )
 """To try the scripts on a machine without a GPU, with the `tiny` shape."""
+_BLIND = ("static:", "chunked:", "prefill-first", "upstream")
+"""Policies that look at no target."""
 STATICS = ("ours:static:112,20", "ours:static:96,36", "ours:static:80,52")
 RIVALS = ("stock", "chunk-256", "chunk-512", "chunk-1024", "chunk-2048", "pdmux", *STATICS)
 ALL = (*RIVALS, "ours:auto", "ours:muxwise")
@@ -48,6 +50,11 @@ class Arm:
         """The policy that the link sets; None where there is no link."""
         kind, _, policy = self.name.partition(":")
         return policy or "auto" if kind in {"ours", "emulator"} else None
+
+    @property
+    def knows_targets(self) -> bool:
+        """Whether it behaves otherwise under another TBT target; if not, one run is judged against each."""
+        return self.policy is not None and not self.policy.startswith(_BLIND)
 
     @property
     def server(self) -> str:
@@ -86,14 +93,22 @@ class Arm:
         model_flags = ["--model-path", str(model), "--tp-size", str(tp_size)]
         return [*python, "sglang.launch_server", *where, *model_flags, *flags]
 
-    def environment(self, *, cpu: bool) -> dict[str, str]:
+    def environment(self, *, cpu: bool, tp_size: int = 1) -> dict[str, str]:
         """The server's environment; stock arms run without any plugin."""
         own = {"PYTHONUNBUFFERED": "1"}
         if self.policy is None:
             own["SGLANG_PLUGINS"] = "none"
         if cpu:
             own["PYTHONPATH"] = os.pathsep.join((str(STUB), os.environ.get("PYTHONPATH", "")))
+            own |= {"OMP_NUM_THREADS": "1"} | (_cpu_ranks(tp_size) if tp_size > 1 else {})
         return os.environ | own
+
+
+def _cpu_ranks(tp_size: int) -> dict[str, str]:
+    """SGLang wants each rank's core named, and would use the NCCL that PyTorch for CUDA brings along."""
+    cores = os.cpu_count() or 1
+    binding = "|".join(str(rank % cores) for rank in range(tp_size))
+    return {"SGLANG_CPU_OMP_THREADS_BIND": binding, "SGLANG_NCCL_SO_PATH": "/there/is/none"}
 
 
 def parse(names: str) -> list[Arm]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -15,7 +16,7 @@ from pathlib import Path
 import aiohttp
 from arms import HOST, Arm
 
-_END_S = 15.0
+_PR_SET_PDEATHSIG = 1
 
 
 class ServerError(Exception):
@@ -38,9 +39,14 @@ async def running(
 ) -> AsyncIterator[str]:
     """Run a server; yields its address once /health answers 200. Raises: ServerError."""
     began_s = time.monotonic()
-    with log.open("wb") as file:
+    with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
-            *command, env=environment, stdout=file, stderr=STDOUT, start_new_session=True
+            *command,
+            env=environment,
+            stdout=file,
+            stderr=STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
         )
     try:
         base_url = f"http://{HOST}:{port}"
@@ -65,11 +71,14 @@ async def _healthy(base_url: str, process: Process, log: Path, start_s: float) -
     raise ServerError(f"not healthy within {start_s:.0f} s: {_last_words(log)}")
 
 
+def _die_with_parent() -> None:
+    """A server has a session of its own: without this it would outlive a killed script, and keep the GPU."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 async def _end(process: Process) -> None:
+    """At once: nothing of a server is needed any more, and SGLang would take 5 s over diagnostics."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _END_S)
         # Also what outlives its leader: the GPU's memory must be free for the next arm.
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()

@@ -1,26 +1,38 @@
-"""Tables from the results of `run.py`: `python tests/bench/gpu/table.py RESULTS.jsonl [--tbt-ms 20,50]`.
+"""Tables from the results of `run.py` and `matrix.py`: `python tests/bench/gpu/table.py RESULTS.jsonl`.
 
-Means over the seeds, in Markdown. A rival is every arm that is not `ours:` with an adaptive policy: static
-splits are rivals.
+Means over the seeds, in Markdown, for every target that a result was judged against or `--tbt-ms` names. A
+rival is every arm that is not `ours:` with an adaptive policy: static splits are rivals. At the end, one row
+per cell with what was aimed at, and whether the sittings agree. Of an engine of ours only its last build is
+shown; a run that was measured several times counts once.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
+import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from anchors import agreement
+from options import numbers
+from runs import read_results
 from score import summary
 
 _HEAD = (
     "| arm | good | max - min | good short, long | goodput req/s | within TBT | TTFT p50, p99 ms "
     "| TBT p50, p99 ms | input tok/s | seeds | errors |"
 )
+_VERDICTS = (
+    "| cell | TBT ms | arm | gaps within | best rival's | target | goodput / best rival's | target | seeds |"
+)
 ADAPTIVE = ("ours:auto", "ours:muxwise", "ours:duet", "ours:drift", "ours:pla")
+TARGETS_MS = {"llama-8b": (20.0, 50.0), "codellama-34b": (50.0, 100.0)}
+WITHIN_RATIO = 0.99
+LEAD_RATIO = 1.3
+"""Where contexts are long (Mooncake) or the model is large; elsewhere at least as good as the best rival."""
 
 
 def line(key: Sequence[Any], tbt_ms: float, figures: dict[str, Any]) -> str:
@@ -49,51 +61,97 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.mean(known) if known else None
 
 
-def table(runs: Sequence[dict[str, Any]], tbt_ms: float) -> str:
-    """All arms of one cell at one target."""
+def counted(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each run once: of an engine of ours the last build, of one build the first measurement."""
+    found = list(results)
+    last_build = {(one["key"][0], one["key"][1]): one.get("build") for one in found}
+    once: dict[str, dict[str, Any]] = {}
+    for one in found:
+        if one.get("build") == last_build[one["key"][0], one["key"][1]]:
+            once.setdefault(str(one["key"]), one)
+    return list(once.values())
+
+
+def means(runs: Sequence[dict[str, Any]], tbt_ms: float) -> dict[str, dict[str, Any]]:
+    """By arm, its figures at one target as means over the seeds; `spread` is of the good ones."""
     by_arm: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
         if run["key"][4] in (None, tbt_ms):
             by_arm[run["key"][1]].append(summary(run, tbt_ms=tbt_ms))
-    rows = [_HEAD, "|" + "---|" * (_HEAD.count("|") - 1)]
-    goodput: dict[str, float] = {}
+    figures: dict[str, dict[str, Any]] = {}
     for arm, found in sorted(by_arm.items()):
-        mean = {name: _mean([one[name] for one in found]) for name in found[0]}
-        spread = [one["good_ratio"] for one in found if one["good_ratio"] is not None]
-        goodput[arm] = mean["goodput_rps"] or 0.0
-        rows.append(
-            f"| {arm} | {_percent(mean['good_ratio'])} "
-            f"| {_percent(max(spread) - min(spread)) if spread else '-'} "
-            f"| {_percent(mean['good_short'])}, {_percent(mean['good_long'])} | {goodput[arm]:.2f} "
-            f"| {_percent(mean['within_ratio'])} | {mean['ttft_p50_ms']:.0f}, {mean['ttft_p99_ms']:.0f} "
-            f"| {mean['tbt_p50_ms']:.1f}, {mean['tbt_p99_ms']:.1f} | {mean['input_tps']:.0f} "
-            f"| {len(found)} | {sum(one['errors'] for one in found)} |"
-        )
-    rivals = {arm: rps for arm, rps in goodput.items() if not arm.startswith(ADAPTIVE)}
-    for arm in goodput.keys() - rivals.keys():
-        if rivals and max(rivals.values()) > 0:
-            best = max(rivals, key=lambda name: rivals[name])
-            rows.append(f"\n{arm} against the best rival, {best}: {goodput[arm] / rivals[best]:.2f}")
+        good = [one["good_ratio"] for one in found if one["good_ratio"] is not None]
+        figures[arm] = {name: _mean([one[name] for one in found]) for name in found[0]} | {
+            "goodput_rps": _mean([one["goodput_rps"] for one in found]) or 0.0,
+            "spread": max(good) - min(good) if good else None,
+            "seeds": len(found),
+            "errors": sum(one["errors"] for one in found),
+        }
+    return figures
+
+
+def table(runs: Sequence[dict[str, Any]], tbt_ms: float) -> str:
+    """All arms of one cell at one target."""
+    rows = [_HEAD, "|" + "---|" * (_HEAD.count("|") - 1)]
+    rows += [
+        f"| {arm} | {_percent(mean['good_ratio'])} | {_percent(mean['spread'])} "
+        f"| {_percent(mean['good_short'])}, {_percent(mean['good_long'])} | {mean['goodput_rps']:.2f} "
+        f"| {_percent(mean['within_ratio'])} | {mean['ttft_p50_ms']:.0f}, {mean['ttft_p99_ms']:.0f} "
+        f"| {mean['tbt_p50_ms']:.1f}, {mean['tbt_p99_ms']:.1f} | {mean['input_tps']:.0f} "
+        f"| {mean['seeds']} | {mean['errors']} |"
+        for arm, mean in means(runs, tbt_ms).items()
+    ]
     return "\n".join(rows)
 
 
+def verdicts(runs: Sequence[dict[str, Any]], model: str, cell: str, tbt_ms: float) -> list[str]:
+    """One row per adaptive arm of ours: what it reached, and what it should."""
+    figures = means(runs, tbt_ms)
+    rivals = {arm: mean for arm, mean in figures.items() if not arm.startswith(ADAPTIVE)}
+    if not rivals:
+        return []
+    best = max(rivals, key=lambda arm: rivals[arm]["goodput_rps"])
+    within = max((mean["within_ratio"] or 0.0) for mean in rivals.values())
+    aimed = LEAD_RATIO if cell.startswith("mooncake") or "34b" in model else 1.0
+    rows = []
+    for arm in figures.keys() - rivals.keys():
+        mean, rival_rps = figures[arm], rivals[best]["goodput_rps"]
+        ratio = mean["goodput_rps"] / rival_rps if rival_rps else None
+        asked = f"{WITHIN_RATIO:.0%}" if within >= WITHIN_RATIO else "no rival has 99%"
+        rows.append(
+            f"| {model} {cell} | {tbt_ms:g} | {arm} | {_percent(mean['within_ratio'])} | {_percent(within)} "
+            f"| {asked} | {'-' if ratio is None else format(ratio, '.2f')} ({best}) | {aimed:g} "
+            f"| {mean['seeds']}, {rivals[best]['seeds']} |"
+        )
+    return sorted(rows)
+
+
 def main() -> None:
-    """Print every cell."""
+    """Print every cell, then the verdicts."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--tbt-ms", default="20,50,100")
+    parser.add_argument("--tbt-ms", type=numbers, help="in place of the model's own targets")
     options = parser.parse_args()
+    missing = [str(path) for path in options.results if not path.is_file()]
+    if missing:
+        parser.error(f"{missing[0]}: there is no such file")
+    results = [result for path in options.results for result in read_results(path)]
+    shown = counted(results)
     cells: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for path in options.results:
-        for text in path.read_text().splitlines():
-            run = json.loads(text)
-            cells[run["key"][0], run["key"][2]].append(run)
+    for run in shown:
+        cells[run["key"][0], run["key"][2]].append(run)
+    last: list[str] = []
     for (model, cell), runs in sorted(cells.items()):
-        for tbt_ms in map(float, options.tbt_ms.split(",")):
+        for tbt_ms in options.tbt_ms or TARGETS_MS.get(model.partition("/")[0], (50.0,)):
             print(f"\n### {model}, {cell}, TBT {tbt_ms:g} ms\n\n{table(runs, tbt_ms)}")
+            last += verdicts(runs, model, cell, tbt_ms)
+    print("\n### What was aimed at\n")
+    print("\n".join([_VERDICTS, "|" + "---|" * (_VERDICTS.count("|") - 1), *last]))
+    print(f"\n{len(shown)} of {len(results)} results shown; the others are repeated or of an older build.")
+    print("\n".join(agreement(results)))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

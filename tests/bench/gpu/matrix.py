@@ -1,0 +1,204 @@
+"""Measure everything that is to be compared, the most telling first, in as many sittings as it takes.
+
+    PYTHONPATH=SITE python3 tests/bench/gpu/matrix.py --budget-s 1200 --results RESULTS.jsonl
+
+A sitting is one call. It goes on where the last one with the same --results ended, starts nothing that its
+budget does not hold, and appends each result at once, so that a sitting that is cut off loses one run. With
+`--plan` it prints what it would do, with the seconds, and does nothing. `table.py` prints the results, and
+whether the anchor, which every sitting measures again for each of its models, agrees between sittings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import arms as arms_module
+from arms import Arm
+from bench import FIRST_START_S, MARGIN_S, START_S, Bench, run_until_told
+from options import add_common, cells
+from runs import Run, done_in, read_results
+
+OURS = "ours:auto,ours:static:96,36"
+"""One server: the best fixed split of the baselines beside ours costs no start."""
+RIVALS = "chunk-512,chunk-1024,pdmux"
+OTHERS = "ours:muxwise,ours:static:112,20,ours:static:80,52,chunk-256,chunk-2048,stock"
+ANCHOR_ARM = "chunk-512"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Runs that are worth the same; a sitting finishes one before it begins the next."""
+
+    model: str
+    arms: str
+    cells: str
+    tbt_ms: tuple[float, ...]
+    seeds: tuple[int, ...]
+
+    def runs(self, tp_size: int) -> list[Run]:
+        """Server by server."""
+        arms = arms_module.parse(self.arms)
+        return [
+            run
+            for server in dict.fromkeys(arm.server for arm in arms)
+            for seed in self.seeds
+            for cell in cells(self.cells)
+            for arm in arms
+            if arm.server == server
+            for run in Run.each(
+                arm=arm, tbt_ms=self.tbt_ms, model=self.model, cell=cell, seed=seed, tp_size=tp_size
+            )
+        ]
+
+
+# Rates: where mixed chunks begin to fail on one H200 (docs/measurements/h200.md, and what is known of 34B).
+_SMALL: dict[str, Any] = {"model": "llama-8b", "tbt_ms": (20.0, 50.0)}
+_LARGE: dict[str, Any] = {"model": "codellama-34b", "tbt_ms": (50.0, 100.0)}
+_MAIN = f"{OURS},{RIVALS}"
+_SMALL_CELLS, _LARGE_CELLS = "conv:20,mooncake:1.5", "conv:4.5,mooncake:0.5"
+ROUNDS = (
+    Round(**_SMALL, arms=_MAIN, cells=_SMALL_CELLS, seeds=(1,)),
+    Round(**_LARGE, arms=_MAIN, cells=_LARGE_CELLS, seeds=(1,)),
+    Round(**_SMALL, arms=_MAIN, cells=_SMALL_CELLS, seeds=(2, 3)),
+    Round(**_LARGE, arms=_MAIN, cells=_LARGE_CELLS, seeds=(2, 3)),
+    Round(**_SMALL, arms=OTHERS, cells=_SMALL_CELLS, seeds=(1,)),
+    Round(**_LARGE, arms=OTHERS, cells=_LARGE_CELLS, seeds=(1,)),
+    Round(**_SMALL, arms=_MAIN, cells="code:10", seeds=(1, 2, 3)),
+    Round(**_LARGE, arms=_MAIN, cells="code:2", seeds=(1, 2, 3)),
+    Round(**_SMALL, arms=OTHERS, cells=f"{_SMALL_CELLS},code:10", seeds=(1, 2, 3)),
+    Round(**_LARGE, arms=OTHERS, cells=f"{_LARGE_CELLS},code:2", seeds=(1, 2, 3)),
+)
+
+
+def anchor(rounds: Sequence[Round], model: str, tp_size: int) -> Run:
+    """The run that every sitting with this model measures: on the first cell of its first round."""
+    of_model = next(one for one in rounds if one.model == model)
+    return Run(
+        model=model,
+        arm=Arm(name=ANCHOR_ARM),
+        cell=cells(of_model.cells)[0],
+        seed=1,
+        tbt_ms=None,
+        judged_ms=of_model.tbt_ms,
+        tp_size=tp_size,
+        is_anchor=True,
+    )
+
+
+def in_order(rounds: Sequence[Round], done: set[str], measured: set[str], *, tp_size: int = 1) -> list[Run]:
+    """What is left, in the order in which a sitting does it.
+
+    Rounds keep their order; within one, the server that is up goes on first. A model that earlier sittings
+    have `measured` is anchored: once, with the first runs of the anchor's server, or before its own runs.
+    """
+    ordered: list[Run] = []
+    done = set(done)
+    for one in rounds:
+        left = [run for run in one.runs(tp_size) if not run.is_in(done)]
+        done |= {run.name for run in left}
+        servers = list(dict.fromkeys(run.server for run in left))
+        if ordered and ordered[-1].server in servers:
+            servers.remove(ordered[-1].server)
+            servers.insert(0, ordered[-1].server)
+        ordered += [run for server in servers for run in left if run.server == server]
+    for model in dict.fromkeys(run.model for run in ordered):
+        again = anchor(rounds, model, tp_size)
+        if again.key[0] in measured:
+            servers = [run.server for run in ordered]
+            place = servers.index(again.server) if again.server in servers else _first(ordered, model)
+            ordered.insert(place, again)
+    return ordered
+
+
+def _first(ordered: Sequence[Run], model: str) -> int:
+    return next(i for i, run in enumerate(ordered) if run.model == model)
+
+
+def within(ordered: Sequence[Run], options: argparse.Namespace) -> Iterator[tuple[float, Run]]:
+    """What the budget holds, each run with the second at which it is expected to end."""
+    now_s, up = 0.0, None
+    run_s = options.duration_s + options.drain_s + MARGIN_S
+    for run in ordered:
+        start_s = 0.0
+        if run.server != up:
+            start_s = START_S[run.model] + (FIRST_START_S - START_S["llama-8b"] if up is None else 0.0)
+        if now_s + start_s + run_s > options.budget_s:
+            return
+        now_s, up = now_s + start_s + run_s, run.server
+        yield now_s, run
+
+
+def show(ordered: Sequence[Run], options: argparse.Namespace) -> None:
+    """Print the plan."""
+    fitting = list(within(ordered, options))
+    for now_s, run in fitting:
+        against = ",".join(f"{target:g}" for target in run.judged_ms)
+        note = "  (anchor)" if run.is_anchor else ""
+        print(f"{now_s:6.0f} s  {run.model} {run.arm.name} {run.cell} seed {run.seed} TBT {against}{note}")
+    print(f"{len(fitting)} of {len(ordered)} runs fit; for all of them: {_total_s(ordered, options):.0f} s")
+
+
+def _total_s(ordered: Sequence[Run], options: argparse.Namespace) -> float:
+    unlimited = argparse.Namespace(**(vars(options) | {"budget_s": float("inf")}))
+    return max((now_s for now_s, _ in within(ordered, unlimited)), default=0.0)
+
+
+def options_of(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--plan", action="store_true", help="print what would be done, and do nothing")
+    parser.add_argument("--models", default="", help="only these, with commas between them")
+    parser.add_argument("--rounds", type=int, default=len(ROUNDS), help="only the first so many")
+    parser.add_argument("--no-anchor", action="store_true", help="do not compare with earlier sittings")
+    parser.add_argument("--tp-size", type=int, default=1)
+    parser.add_argument("--leave-ratio", type=float, default=0.0, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--as-model", choices=sorted(START_S), help="in place of each model, to try the script"
+    )
+    parser.add_argument("--only-arms", help="in place of each round's arms, to try the script")
+    options = add_common(parser, argv)
+    unknown = {name for name in options.models.split(",") if name} - {one.model for one in ROUNDS}
+    if unknown:
+        known = ", ".join(dict.fromkeys(one.model for one in ROUNDS))
+        parser.error(f"--models {options.models}: the models are {known}")
+    return options
+
+
+def rounds_of(options: argparse.Namespace) -> list[Round]:
+    """Those that the command line leaves."""
+    chosen = [
+        one
+        for one in ROUNDS[: options.rounds]
+        if not options.models or one.model in options.models.split(",")
+    ]
+    if options.as_model:
+        chosen = [replace(one, model=options.as_model) for one in chosen]
+    if options.only_arms:
+        chosen = [replace(one, arms=options.only_arms) for one in chosen]
+    return chosen
+
+
+def main() -> int:
+    """Measure; the exit code is 1 if an arm failed."""
+    options = options_of()
+    results: Path = options.results
+    measured = set() if options.no_anchor else {one["key"][0] for one in read_results(results)}
+    ordered = in_order(rounds_of(options), done_in(results), measured, tp_size=options.tp_size)
+    if options.plan:
+        show(ordered, options)
+        return 0
+    bench = Bench(options)
+    run_until_told(bench.work(ordered))
+    print(f"left: {bench.left} runs", flush=True)
+    return 1 if bench.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

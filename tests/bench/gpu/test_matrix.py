@@ -1,0 +1,146 @@
+"""In which order a sitting measures, what it repeats, and what its budget holds."""
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import anchors
+import matrix
+import pytest
+import table
+from runs import done_in
+
+HERE = Path(__file__).parent
+TRACES = {
+    "conv": [[100 + i, 5] for i in range(500)],
+    "mooncake": [[1024 + 10, 5, [0, 1, i + 2]] for i in range(500)],
+}
+ROUNDS = [
+    matrix.Round(model="llama-8b", arms="ours:auto,stock", cells="conv:1", tbt_ms=(20.0, 50.0), seeds=(1,)),
+    matrix.Round(model="llama-8b", arms="ours:auto,stock", cells="conv:1", tbt_ms=(20.0, 50.0), seeds=(2,)),
+]
+
+
+def servers(ordered):
+    return [server for server, _ in itertools.groupby(run.server[2] for run in ordered)]
+
+
+def test_the_server_that_is_up_goes_on_when_the_next_round_begins():
+    ordered = matrix.in_order(ROUNDS, set(), set())
+    assert servers(ordered) == ["ours", "stock", "ours"]
+    assert [run.seed for run in ordered] == [1, 1, 1, 2, 2, 2]
+
+
+def test_a_run_is_left_out_when_its_result_is_there():
+    first = matrix.in_order(ROUNDS, set(), set())
+    left = matrix.in_order(ROUNDS, {first[0].name}, set())
+    assert left == first[1:]
+
+
+def test_a_run_is_measured_once_when_two_rounds_want_it():
+    once = matrix.in_order(ROUNDS, set(), set())
+    assert matrix.in_order([*ROUNDS, *ROUNDS], set(), set()) == once
+
+
+def test_each_model_is_anchored_when_an_earlier_sitting_measured_it():
+    ordered = matrix.in_order(ROUNDS, set(), {"llama-8b"})
+    assert [run.arm.name for run in ordered if run.is_anchor] == ["chunk-512"]
+    assert ordered[0].is_anchor
+    assert not any(run.is_anchor for run in matrix.in_order(ROUNDS, set(), {"codellama-34b"}))
+
+
+def test_the_anchor_costs_no_start_when_its_server_is_wanted_anyway():
+    ordered = matrix.in_order(matrix.ROUNDS[:1], set(), {"llama-8b"})
+    number = next(i for i, run in enumerate(ordered) if run.is_anchor)
+    assert ordered[number].server == ordered[number + 1].server
+    assert servers(ordered).count("chunk-512") == 1
+
+
+def test_nothing_is_left_when_all_is_done():
+    done = {run.name for run in matrix.in_order(matrix.ROUNDS, set(), set())}
+    assert matrix.in_order(matrix.ROUNDS, done, {"llama-8b"}) == []
+
+
+@pytest.mark.parametrize(("budget_s", "runs"), [(141.0, 0), (143.0, 1), (185.0, 2), (1e9, 6)])
+def test_only_what_fits_is_planned_when_the_budget_is_short(budget_s, runs):
+    options = argparse.Namespace(duration_s=30.0, drain_s=8.0, budget_s=budget_s)
+    ordered = matrix.in_order(ROUNDS, set(), set())
+    assert len(list(matrix.within(ordered, options))) == runs
+
+
+def result(arm="chunk-512", *, sitting="a", tokens=1000, build=None, ttft_ms=100.0):
+    row = [tokens, tokens, 0, 5, ttft_ms, 1000.0, 10.0, 200.0, "done"]
+    found = {
+        "key": ["llama-8b", arm, "conv:20", 1, None],
+        "sitting": sitting,
+        "rows": [row] * 4,
+        "gaps": [[20, 100]],
+        "errors": [],
+        "busy_s": 1.0,
+        "duration_s": 1.0,
+    }
+    return found | ({"build": build} if build else {})
+
+
+def test_sittings_agree_when_the_anchor_is_within_five_percent():
+    (said,) = anchors.agreement([result(), result(sitting="b", tokens=1040)])
+    assert "input tokens/s +4.0%" in said
+    assert said.endswith("agrees")
+
+
+def test_sittings_differ_when_the_anchor_is_not_within_five_percent():
+    (said,) = anchors.agreement([result(), result(sitting="b", ttft_ms=106.0)])
+    assert "TTFT p50 +6.0%" in said
+    assert "do not compare" in said
+
+
+def test_nothing_is_known_when_no_run_was_repeated():
+    (said,) = anchors.agreement([result(), result(sitting="b", arm="stock")])
+    assert said.endswith("is not known")
+
+
+def test_a_repeated_run_counts_once_and_the_last_build_wins():
+    results = [
+        result(),
+        result(sitting="b"),
+        result("ours:auto", build="1"),
+        result("ours:auto", build="2"),
+    ]
+    assert [(one["key"][1], one["sitting"], one.get("build")) for one in table.counted(results)] == [
+        ("chunk-512", "a", None),
+        ("ours:auto", "a", "2"),
+    ]
+
+
+def test_a_cell_is_judged_against_its_best_rival():
+    slow = result("ours:auto", ttft_ms=2000.0)
+    rows = table.verdicts([result(), slow], "llama-8b", "conv:20", 50.0)
+    assert len(rows) == 1
+    assert "| 100.0% | 100.0% | 99% | 0.00 (chunk-512) | 1 |" in rows[0]
+
+
+def sit(folder, *words):
+    (folder / "traces.json").write_text(json.dumps(TRACES))
+    command = [sys.executable, str(HERE / "matrix.py"), "--as-model", "llama-8b", "--rounds", "1", "--cpu"]
+    command += ["--duration-s", "1", "--drain-s", "2", "--traces", "traces.json", "--results", "r.jsonl"]
+    command += ["--work", "m", "--log-dir", "l", "--no-anchor", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+
+
+def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path):
+    first = sit(tmp_path, "--only-arms", "emulator:static:96,36")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "left: 0 runs" in first.stdout
+    arms = ["--only-arms", "emulator:auto,emulator:static:96,36"]
+    assert "4 of 4 runs fit" in sit(tmp_path, *arms, "--plan").stdout
+    assert sit(tmp_path, *arms, "--budget-s", "10").stdout.splitlines()[-1] == "left: 4 runs"
+    assert sit(tmp_path, *arms).stdout.splitlines()[-1] == "left: 0 runs"
+    assert len(done_in(tmp_path / "r.jsonl")) == len((tmp_path / "r.jsonl").read_text().splitlines()) == 6
+    said = subprocess.run(
+        [sys.executable, str(HERE / "table.py"), "r.jsonl"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert said.returncode == 0, said.stderr
+    assert "| emulator:auto |" in said.stdout
