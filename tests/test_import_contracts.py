@@ -83,7 +83,7 @@ def check(place: Path) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"PYTHONPATH": paths, "COLUMNS": "200", "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
     )
 
 

@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
             *("--no-index", "--disable-pip-version-check", "--wheel-dir", place, source),
         ],
         check=True,
-        timeout=110,
+        timeout=250,
     )
     (built,) = place.glob("*.whl")
     with zipfile.ZipFile(built) as archive:

@@ -13,7 +13,8 @@ import msgspec
 from pdmuxd.daemon.supervisor import procfs
 from pdmuxd.engine.core.errors import EngineError
 
-_EXIT_TIMEOUT_S = 5.0
+_EXIT_TIMEOUT_S = 30.0
+_ARGUMENTS_PERIOD_S = 0.001
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,9 +33,12 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def remember(path: Path, pid: int, socket: Path) -> None:
+async def remember(path: Path, pid: int, socket: Path) -> None:
     """Write down the engine that was just started; nothing is written if it has already ended."""
-    ticks, command = procfs.start_ticks(pid), procfs.command_line(pid)
+    # Whoever starts a process may be back before the kernel has put its arguments in place.
+    while not (command := procfs.command_line(pid)) and procfs.is_running(pid):  # noqa: ASYNC110
+        await asyncio.sleep(_ARGUMENTS_PERIOD_S)
+    ticks = procfs.start_ticks(pid)
     if ticks is None or not command:
         return
     record = EngineRecord(pid=pid, start_ticks=ticks, command=command, socket=str(socket))

@@ -10,19 +10,33 @@ _START_TIME_FIELD = 22
 
 def start_ticks(pid: int) -> int | None:
     """When `pid` started, in clock ticks since boot; None if there is no such process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None
-    # The second field is the command's name in parentheses, and may hold spaces and parentheses itself.
-    after_name = stat.rpartition(")")[2].split()
-    return int(after_name[_START_TIME_FIELD - 3])
+    fields = _fields_after_name(pid)
+    return None if fields is None else int(fields[_START_TIME_FIELD - 3])
+
+
+def is_running(pid: int) -> bool:
+    """Whether `pid` has not ended; a zombie has."""
+    fields = _fields_after_name(pid)
+    return fields is not None and fields[0] not in "ZX"
 
 
 def command_line(pid: int) -> tuple[str, ...] | None:
-    """The arguments that `pid` was started with; None if there is no such process, empty for a zombie."""
+    """The arguments that `pid` was started with; None if there is no such process.
+
+    Empty for a zombie, and for a process that has only just begun to execute its program.
+    """
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     return tuple(part.decode(errors="surrogateescape") for part in raw.split(b"\0")[:-1])
+
+
+def _fields_after_name(pid: int) -> list[str] | None:
+    """Of /proc/PID/stat, from the third on; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    # The second field is the command's name in parentheses, and may hold spaces and parentheses itself.
+    return stat.rpartition(")")[2].split()

@@ -74,7 +74,7 @@ class EngineRun:
             process = await self._start(port, f"ipc://{socket_path}", key)
             self.pid = process.pid
             try:
-                orphan.remember(self._plan.record_path, process.pid, socket_path)
+                await orphan.remember(self._plan.record_path, process.pid, socket_path)
                 await first_to_end(
                     self._until_exit(process),
                     self._until_told(),

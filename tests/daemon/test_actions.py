@@ -87,7 +87,7 @@ async def test_a_restart_waits_when_requests_are_in_flight(actions, gateway, sup
     assert not supervisor.restarted.is_set()
     gateway.admission.leave("chat")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await supervisor.restarted.wait()
 
 
@@ -95,7 +95,7 @@ async def test_a_restart_does_not_wait_longer_than_its_limit_when_requests_never
     gateway.admission.enter("chat", 8)
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=0.01)
     actions.restart(at_once=False)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await supervisor.restarted.wait()
 
 

@@ -109,9 +109,9 @@ def test_a_wildcard_address_is_shown_as_one_that_can_be_opened():
 async def test_a_second_signal_means_at_once():
     with stop_requests() as requests:
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await requests.stop.wait()
         assert not requests.at_once.is_set()
         os.kill(os.getpid(), signal.SIGINT)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await requests.at_once.wait()

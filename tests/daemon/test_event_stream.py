@@ -79,7 +79,7 @@ class Reader:
             self._more.set()
 
     async def until(self, number):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while f"-{number}\n" not in self.text[-20_000:]:
                 self._more.clear()
                 await self._more.wait()

@@ -16,7 +16,7 @@ class ServiceManager:
 
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.settimeout(5)
+        self._socket.settimeout(60)
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
         self.address = address
 

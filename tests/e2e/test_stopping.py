@@ -2,19 +2,19 @@
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 
-import httpx
 import pytest
+from daemon_process import PATIENCE_S
 
 
 def post(daemon):
-    headers = {"Authorization": f"Bearer {daemon.key}"}
-    return httpx.post(f"{daemon.data_url}/v1/completions", headers=headers)
+    return daemon.data("POST", "/v1/completions")
 
 
 class ServiceManager:
@@ -49,13 +49,15 @@ def manager(tmp_path):
 
 
 def test_requests_in_flight_finish_when_the_daemon_drains(start, running, until, manager):
-    daemon = start(environ=manager.environ)
+    daemon = start(environ=manager.environ, settings=["drain_timeout_s=600"])
     engine = daemon.engine()["pid"]
-    assert manager.watched.wait(10)
+    assert manager.watched.wait(PATIENCE_S)
     with daemon.stream(max_tokens=150) as lines:
+        os.kill(engine, signal.SIGSTOP)  # or the stream might end before anybody has looked
         daemon.signal(signal.SIGTERM)
         until(lambda: post(daemon).json()["error"]["code"] == "draining")
-        assert httpx.get(f"{daemon.admin_url}/readyz").json()["reason"] == "the engine is draining"
+        assert daemon.probe("/readyz").json()["reason"] == "the engine is draining"
+        os.kill(engine, signal.SIGCONT)
         events = [line for line in lines if line]
     assert events[-1] == "data: [DONE]"
     assert daemon.wait() == 0

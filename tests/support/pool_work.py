@@ -23,5 +23,5 @@ def dies(factor: int, task: int, report: Callable[[str], None]) -> int:
 def fails(factor: int, task: int, report: Callable[[str], None]) -> int:
     if task == 1:
         raise ValueError("task 1")
-    time.sleep(30.0 if task > 1 else 0.0)
+    time.sleep(3600.0 if task > 1 else 0.0)
     return factor * task

@@ -77,7 +77,7 @@ class Terminal:
 
     async def until(self, condition: Callable[[], Any]) -> None:
         """Wait for what only looking can tell."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 await self.pilot.pause(0.01)
 

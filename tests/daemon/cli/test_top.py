@@ -34,7 +34,7 @@ def test_nothing_of_the_console_is_imported_when_help_is_asked_for():
         "import sys; from pdmuxd.daemon.cli.main import main; main(['top', '--help']); "
         "sys.exit('textual' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert "--token-file" in done.stdout
     assert "--token " not in done.stdout

@@ -17,7 +17,7 @@ async def open_stream(setup, first=b'data: {"n": 1}\n\n'):
 async def test_the_engine_is_told_when_a_client_leaves_in_mid_stream(setup):
     response, rid = await open_stream(setup)
     response.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await setup.engine.aborts.get() == rid
         assert await setup.engine.closed.get() == rid
         await setup.gateway.admission.wait_idle()
@@ -28,7 +28,7 @@ async def test_the_engine_is_told_when_a_client_leaves_while_it_waits(setup):
     waiting = asyncio.create_task(setup.post().__aenter__())
     rid = (await setup.engine.seen.get())["rid"]
     waiting.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await setup.engine.aborts.get() == rid
         assert await setup.engine.closed.get() == rid
         await setup.gateway.admission.wait_idle()
@@ -47,7 +47,7 @@ async def test_the_place_is_free_again_when_a_client_leaves_in_mid_body(setup):
     sending = asyncio.create_task(post.__aenter__())
     await entered.wait()
     sending.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await setup.gateway.admission.wait_idle()
     assert setup.engine.seen.empty()
 
@@ -58,7 +58,7 @@ async def test_the_place_is_free_again_when_a_client_leaves_in_mid_body(setup):
 async def test_a_stream_ends_with_an_error_event_when_the_engine_dies(setup, cut, joint):
     response, _ = await open_stream(setup, cut)
     setup.engine.die()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         rest = await response.read()
     assert rest.startswith(joint + b"data: ")
     assert rest.endswith(b"\n\n")
@@ -78,7 +78,7 @@ async def test_everything_in_flight_ends_when_the_supervisor_loses_the_engine(se
     waiting = asyncio.create_task(setup.post().__aenter__())
     await setup.engine.seen.get()
     setup.gateway.lose_engine("down")
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         assert b"engine_lost" in await stream.read()
         assert (await waiting).status == 502
         await setup.gateway.admission.wait_idle()
@@ -124,6 +124,6 @@ async def test_a_failed_abort_is_counted(setup):
     response, _ = await open_stream(setup)
     setup.engine.refuse_aborts = True
     response.close()
-    await asyncio.wait_for(setup.engine.aborts.get(), 5)
+    await asyncio.wait_for(setup.engine.aborts.get(), 60)
     await setup.gateway.close()
     assert "pdmuxd_gateway_abort_errors_total 1.0" in setup.metrics.render().decode()

@@ -21,7 +21,7 @@ async def test_each_event_arrives_before_the_next_is_made_when_streaming(setup):
         assert response.content_type == "text/event-stream"
         for event in EVENTS:
             setup.engine.script.put_nowait(event)
-            assert await asyncio.wait_for(response.content.readany(), 5) == event
+            assert await asyncio.wait_for(response.content.readany(), 60) == event
         setup.engine.end()
         assert await response.read() == b""
 

@@ -30,7 +30,7 @@ def plan_of(folder: Path, command: Sequence[str] | None = None) -> EnginePlan:
         command=emulated if command is None else lambda *_: command,
         state_dir=folder,
         runtime_dir=folder,
-        start_timeout_s=20.0,
+        start_timeout_s=60.0,
         backoff_initial_s=0.1,
         backoff_max_s=0.1,
     )

@@ -46,7 +46,7 @@ class Listener:
 
     async def next(self, wanted):
         """The value of the next event called `wanted`; others are passed over."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 name, value = await self.events.get()
                 if name == wanted:
@@ -88,7 +88,7 @@ async def make_world(tmp_path, runtime_dir):
                 command=command,
                 state_dir=tmp_path,
                 runtime_dir=runtime_dir,
-                **{"start_timeout_s": 20.0, "backoff_initial_s": 0.01, "backoff_max_s": 0.05} | changes,
+                **{"start_timeout_s": 60.0, "backoff_initial_s": 0.01, "backoff_max_s": 0.05} | changes,
             )
             listener = Listener()
             supervisor = Supervisor(plan, settings=settings(version), listener=listener)

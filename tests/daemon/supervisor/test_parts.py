@@ -51,17 +51,39 @@ async def test_the_remembered_process_is_killed(tmp_path, sleeper):
     path = tmp_path / "engine.json"
     socket = tmp_path / "sock"
     socket.touch()
-    orphan.remember(path, sleeper.pid, socket)
+    await orphan.remember(path, sleeper.pid, socket)
     assert await orphan.end_orphan(path) == sleeper.pid
     assert not socket.exists()
     assert sleeper.wait() == -signal.SIGKILL
     assert not path.exists()
 
 
+async def test_a_process_is_remembered_when_its_arguments_are_not_in_place_yet(
+    tmp_path, sleeper, monkeypatch
+):
+    not_yet = iter([(), ()])
+    arguments = procfs.command_line
+    monkeypatch.setattr(procfs, "command_line", lambda pid: next(not_yet, None) or arguments(pid))
+    path = tmp_path / "engine.json"
+    await orphan.remember(path, sleeper.pid, tmp_path / "sock")
+    assert await orphan.end_orphan(path) == sleeper.pid
+
+
+async def test_nothing_is_remembered_when_the_process_has_ended(tmp_path, sleeper):
+    sleeper.kill()
+    path = tmp_path / "engine.json"
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222
+    await orphan.remember(path, sleeper.pid, tmp_path / "sock")
+    assert not path.exists(), "a zombie"
+    sleeper.wait()
+    await orphan.remember(path, sleeper.pid, tmp_path / "sock")
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("change", [{"start_ticks": 1}, {"command": ("other",)}])
 async def test_another_process_is_spared_when_its_id_was_given_again(tmp_path, sleeper, change):
     path = tmp_path / "engine.json"
-    orphan.remember(path, sleeper.pid, tmp_path / "sock")
+    await orphan.remember(path, sleeper.pid, tmp_path / "sock")
     record = msgspec.json.decode(path.read_bytes(), type=orphan.EngineRecord)
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, **change)))
     assert await orphan.end_orphan(path) is None
@@ -80,7 +102,7 @@ async def test_nobody_is_killed_when_the_record_cannot_be_read(tmp_path, content
 
 async def test_nobody_is_killed_when_the_process_is_gone(tmp_path, sleeper):
     path = tmp_path / "engine.json"
-    orphan.remember(path, sleeper.pid, tmp_path / "sock")
+    await orphan.remember(path, sleeper.pid, tmp_path / "sock")
     sleeper.kill()
     sleeper.wait()
     assert await orphan.end_orphan(path) is None

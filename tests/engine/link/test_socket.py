@@ -86,7 +86,7 @@ async def daemon_end(address: str) -> AsyncIterator[DaemonEnd]:
 
 
 async def next_of(engine: EngineEnd) -> ToEngine:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (message := engine.receive()) is None:
             await engine.wait()
     return message
@@ -96,7 +96,7 @@ async def receive(daemon: DaemonEnd, engine: EngineEnd) -> ToDaemon:
     """The daemon's next message, while the engine's end is driven as its loop would."""
     driving = asyncio.create_task(drive(engine))
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await daemon.receive()
     finally:
         driving.cancel()
@@ -224,7 +224,7 @@ async def test_settings_go_to_the_new_engine_when_the_old_one_still_talks(addres
             new.send(second)
             assert await receive(daemon, new) == second
             old.send(Ack(version=1))
-            assert await old.drain(5.0) == 0
+            assert await old.drain(60.0) == 0
             while daemon.ignored == 0:
                 new.send(Ack(version=2))
                 assert await receive(daemon, new) == Ack(version=2)
@@ -245,7 +245,7 @@ async def test_sending_is_a_link_error_when_the_engine_died(address: str) -> Non
                 await asyncio.sleep(0)
 
         with pytest.raises(LinkError, match="no longer connected"):
-            await asyncio.wait_for(until_refused(), 5)
+            await asyncio.wait_for(until_refused(), 60)
 
 
 async def test_the_daemon_reads_on_when_a_peer_sends_garbage(address: str) -> None:
@@ -255,7 +255,7 @@ async def test_the_daemon_reads_on_when_a_peer_sends_garbage(address: str) -> No
             stranger.connect(address)
             stranger.send_multipart([b"what", b"is", b"this"])
             with pytest.raises(LinkError, match="not a message of the engine link"):
-                await asyncio.wait_for(daemon.receive(), 5)
+                await asyncio.wait_for(daemon.receive(), 60)
         with engine_end(address) as engine:
             engine.send(HELLO)
             assert await receive(daemon, engine) == HELLO
@@ -266,7 +266,7 @@ async def test_the_engine_reads_on_when_the_daemon_sends_garbage(address: str) -
         stranger.linger = 0
         stranger.bind(address)
         stranger.send_multipart([b"pdmuxd-link/99", b"\x80"])
-        await asyncio.wait_for(engine.wait(), 5)
+        await asyncio.wait_for(engine.wait(), 60)
         with pytest.raises(LinkError, match="link protocol 99"):
             engine.receive()
         assert engine.receive() is None

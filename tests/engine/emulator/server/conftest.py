@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,12 +24,28 @@ SPEED = 200.0
 """Emulated seconds per second; a turn of the loop then covers many steps, which must not matter."""
 
 
+class Clock:
+    """The wall's, times a speed that may change."""
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        self._from_s = self._since_s = time.monotonic()
+
+    def __call__(self) -> float:
+        return self._from_s + (time.monotonic() - self._since_s) * self._speed
+
+    def hurry(self) -> None:
+        """From now on at SPEED."""
+        self._from_s, self._since_s, self._speed = self(), time.monotonic(), SPEED
+
+
 @dataclass
 class Server:
     """The application's client, and what stands behind it."""
 
     client: httpx.AsyncClient
     driver: WallClockDriver
+    clock: Clock
     ended: list[EmulatedRequest] = field(default_factory=list)
 
     async def post(self, path: str, **body: Any) -> httpx.Response:
@@ -50,9 +66,8 @@ def parse_events(text: str) -> list[Any]:
     return [json.loads(event.removeprefix("data: ")) for event in events]
 
 
-async def _serve(
-    clock: Callable[[], float] = time.monotonic, *, profile: Profile | None = None
-) -> AsyncIterator[Server]:
+async def _serve(*, speed: float = 1.0, profile: Profile | None = None) -> AsyncIterator[Server]:
+    clock = Clock(speed)
     deliveries = Deliveries()
     profile = profile or load_profile(DEFAULT_PROFILE)
     engine = EmulatedEngine(profile=profile, policy="muxwise", observer=deliveries)
@@ -62,7 +77,7 @@ async def _serve(
     headers = {"authorization": f"Bearer {KEY}"}
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://engine", headers=headers) as client:
-        server = Server(client, driver)
+        server = Server(client, driver, clock)
         driver.on_end(server.ended.append)
         await asyncio.sleep(0)
         yield server
@@ -75,13 +90,13 @@ async def _serve(
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    async for each in _serve(lambda: SPEED * time.monotonic()):
+    async for each in _serve(speed=SPEED):
         yield each
 
 
 @pytest.fixture
 async def slow_server() -> AsyncIterator[Server]:
-    """At the wall clock's own pace, for what happens while a request runs."""
+    """At the wall clock's own pace, for what happens while a request runs; see `hurry`."""
     async for each in _serve():
         yield each
 
