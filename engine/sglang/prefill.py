@@ -98,9 +98,9 @@ class PrefillStage:
     ) -> None:
         """Launch layers of the running batch behind what it has in flight."""
         batch = self.running
-        if batch is None or batch.layers_launched + layers > self._port.layers:
+        if batch is None or batch.layers_launched + layers > self._port.state.layers:
             raise EngineInvariantError("prefill layers were launched without a batch, or beyond its last")
-        start, end, result = self._port.launch_layers(batch.batch, layers)
+        start, end, result = self._port.prefill.launch_layers(batch.batch, layers)
         batch.quanta.append(Quantum(layers=layers, sms=sms, turn=turn, start=start, end=end))
         batch.layers_launched += layers
         batch.result, batch.end = result, end
@@ -131,13 +131,15 @@ class PrefillStage:
         if batch is None or batch.result is None:
             raise EngineInvariantError("no prefill is finished")
         self.running = None
-        self._port.finish_prefill(batch.batch, batch.result, batch.end)
+        self._port.prefill.finish_prefill(batch.batch, batch.result, batch.end)
         return batch
 
     def abandoned(self) -> list[LayerwiseBatch]:
         """Batches with nothing on the device whose requests were all aborted."""
         return [
-            batch for batch in self.members() if not batch.quanta and self._port.is_abandoned(batch.batch)
+            batch
+            for batch in self.members()
+            if not batch.quanta and self._port.prefill.is_abandoned(batch.batch)
         ]
 
     def drop(self, batch: LayerwiseBatch) -> None:
@@ -147,7 +149,7 @@ class PrefillStage:
             self.running = None
         else:
             self.preempted = None
-        self._port.drop_prefill(batch.batch)
+        self._port.prefill.drop_prefill(batch.batch)
 
     def view(self, batch: LayerwiseBatch | None, *, assumed_done_turn: int) -> PrefillView | None:
         """What a policy sees. Layers launched in `assumed_done_turn` count as done.

@@ -22,7 +22,7 @@ from pdmuxd.engine.link.messages import (
 from pdmuxd.engine.link.socket import EngineEnd
 
 if TYPE_CHECKING:
-    from pdmuxd.engine.sglang.loop import EngineLoop
+    from pdmuxd.engine.sglang.loop.loop import EngineLoop
 
 STATS_EVERY_S = 0.1
 LISTEN_EVERY_S = 0.005

@@ -1,58 +1,13 @@
-"""Every request the loop knows: its tenant's targets, the instants of its tokens, and how it ended.
-
-The engine's own request objects are read for identifiers and counts only (`rid`, `origin_input_ids`,
-`output_ids`, `finished()`, `finished_reason`, `sampling_params.custom_params`).
-"""
+"""Every request the loop knows, from its arrival to the one record of its end (invariant 5)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from pdmuxd.engine.core.slo import DEFAULT_SLO, Slo
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.messages import RequestRecord
-
-TENANT_KEY = "pdmuxd_tenant"
-"""In the request's custom parameters; the gateway sets it."""
-_ROUNDING_S = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A tenant's objectives and the version of the edit that set them."""
-
-    slo: Slo
-    version: int
-
-
-DEFAULT_TARGET = Target(slo=DEFAULT_SLO, version=0)
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Tracked:
-    """A request that has not ended."""
-
-    request: Any
-    tenant: str
-    arrival_s: float
-    input_tokens: int
-    reused_tokens: int
-    """Found in the prefix cache when last looked up before the first token."""
-    ttft_target_s: float = 0.0
-    tbt_target_s: float = 0.0
-    slo_version: int = 0
-    is_waiting: bool = True
-    is_demoted: bool = False
-    prefill_start_s: float | None = None
-    first_token_s: float | None = None
-    last_token_s: float = 0.0
-    tokens: int = 0
-    gaps_s: list[float] = field(default_factory=list)
-    retractions: int = 0
-    entry: WaitingRequest | None = None
-    """How it looks to a policy, or looked when it was admitted."""
+from pdmuxd.engine.sglang.tracked import DEFAULT_TARGET, TENANT_KEY, Target, Tracked
 
 
 class Ledger:
@@ -147,8 +102,14 @@ class Ledger:
             tracked.reused_tokens = reused
             self._set_target(tracked)
         before = tracked.entry
-        tracked.entry = _entry(tracked, reused)
+        tracked.entry = tracked.waiting_entry(reused)
         return before is None or before.reused_tokens != reused
+
+    def look_up(self, request_ids: Iterable[str]) -> bool:
+        """Look these up in the cache again; whether that changed how any of them looks."""
+        known = [self._tracked[request_id] for request_id in request_ids if request_id in self._tracked]
+        changed = [self.refresh(tracked) for tracked in known]
+        return any(changed)
 
     def retarget(self, targets: Mapping[str, Target]) -> None:
         """Put changed targets in force for every request that has not ended; looks nothing up."""
@@ -157,7 +118,7 @@ class Ledger:
             self._set_target(tracked)
             tracked.is_demoted = False
             if tracked.is_waiting and tracked.entry is not None:
-                tracked.entry = _entry(tracked, tracked.entry.reused_tokens)
+                tracked.entry = tracked.waiting_entry(tracked.entry.reused_tokens)
 
     def tbt_target_s(self, requests: Iterable[Any]) -> float | None:
         """The strictest target among these; None if there are none."""
@@ -209,45 +170,8 @@ class Ledger:
 
     def _end(self, tracked: Tracked, outcome: str) -> None:
         del self._tracked[tracked.request.rid]
-        gaps_s = sorted(tracked.gaps_s)
-        self._on_end(
-            RequestRecord(
-                request_id=tracked.request.rid,
-                tenant=tracked.tenant,
-                outcome=outcome,
-                new_tokens=tracked.input_tokens - tracked.reused_tokens,
-                reused_tokens=tracked.reused_tokens,
-                output_tokens=tracked.tokens,
-                queue_s=_since(tracked.arrival_s, tracked.prefill_start_s),
-                ttft_s=_since(tracked.arrival_s, tracked.first_token_s),
-                ttft_target_s=tracked.ttft_target_s,
-                tbt_target_s=tracked.tbt_target_s,
-                tbt_max_s=gaps_s[-1] if gaps_s else None,
-                tbt_p99_s=gaps_s[(len(gaps_s) * 99 - 1) // 100] if gaps_s else None,
-                tbt_gaps=len(gaps_s),
-                tbt_gaps_met=sum(gap <= tracked.tbt_target_s + _ROUNDING_S for gap in gaps_s),
-                retractions=tracked.retractions,
-                slo_version=tracked.slo_version,
-            )
-        )
-
-
-def _entry(tracked: Tracked, reused_tokens: int) -> WaitingRequest:
-    request = tracked.request
-    return WaitingRequest(
-        request_id=request.rid,
-        tenant=tracked.tenant,
-        arrival_s=tracked.arrival_s,
-        deadline_s=tracked.arrival_s + tracked.ttft_target_s,
-        new_tokens=max(1, len(request.origin_input_ids) + len(request.output_ids) - reused_tokens),
-        reused_tokens=reused_tokens,
-        tbt_target_s=tracked.tbt_target_s,
-    )
+        self._on_end(tracked.record(outcome))
 
 
 def _same(a: object, b: object) -> bool:
     return a is b
-
-
-def _since(arrival_s: float, instant_s: float | None) -> float | None:
-    return None if instant_s is None else instant_s - arrival_s

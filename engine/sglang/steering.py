@@ -16,7 +16,8 @@ from pdmuxd.engine.link.messages import Ack, EngineSettings
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.targets import slo_of
 from pdmuxd.engine.sglang.facts import EngineFacts
-from pdmuxd.engine.sglang.requests import Ledger, Target
+from pdmuxd.engine.sglang.requests import Ledger
+from pdmuxd.engine.sglang.tracked import Target
 
 FUSED_ONLY_POLICY = "chunked:512"
 """In place of a policy that may split, where the model has no layer-wise prefill: the fixed chunk that did
@@ -57,6 +58,8 @@ class Steering:
         """As it came with the predictors in force; `state` has what was raised here since."""
         self.settings_version = 0
         self._next: tuple[Policy, tuple[int, ...]] | None = None
+        self.group = self.policy.table.PREFILL_ONLY
+        """Index into the policy's table of the group in force."""
 
     @property
     def profile_id(self) -> int:
@@ -82,6 +85,7 @@ class Steering:
         if self._next is None:
             return False
         (self.policy, self.groups), self._next = self._next, None
+        self.group = self.policy.table.PREFILL_ONLY
         self.state = self.policy.initial_state()
         self._stored_guard = self.state.guard
         return True

@@ -16,7 +16,7 @@ from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, Tensor
 from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, Reason
 from pdmuxd.engine.link.messages import EngineSettings, RequestRecord, TenantSlo
 from pdmuxd.engine.sglang.facts import EngineFacts
-from pdmuxd.engine.sglang.loop import EngineLoop
+from pdmuxd.engine.sglang.loop.loop import EngineLoop
 from pdmuxd.engine.sglang.reporting import Measurer, Reporter
 from pdmuxd.engine.sglang.steering import Steering
 

@@ -78,7 +78,7 @@ class FakeStep:
 
 
 class FakePort:
-    """Implements EnginePort; `log` has every launch and what became of it, in order."""
+    """Implements EnginePort and all its parts; `log` has every launch and what became of it, in order."""
 
     layers = 4
     kv_capacity_tokens = 100_000
@@ -103,6 +103,18 @@ class FakePort:
         """Reused tokens by request."""
         self.does_not_fit: set[str] = set()
         self.last: FakeStep | None = None
+
+    @property
+    def state(self) -> FakePort:
+        return self
+
+    @property
+    def decode(self) -> FakePort:
+        return self
+
+    @property
+    def prefill(self) -> FakePort:
+        return self
 
     @property
     def kv_free_tokens(self) -> int:

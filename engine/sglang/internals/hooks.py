@@ -22,7 +22,7 @@ from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.internals import describe
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
-from pdmuxd.engine.sglang.loop import EngineLoop
+from pdmuxd.engine.sglang.loop.loop import EngineLoop
 from pdmuxd.engine.sglang.reporting import Reporter
 from pdmuxd.engine.sglang.steering import Steering
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
@@ -112,7 +112,7 @@ def _build(
     port = SchedulerPort(scheduler, streams)
     facts = describe.facts(scheduler, table)
     link = None
-    if environment.link is not None and port.is_first_rank:
+    if environment.link is not None and port.state.is_first_rank:
         link = EngineEnd(environment.link)
         link.send(facts.hello(version=metadata.version("pdmuxd"), settings_version=0))
     return EngineLoop(

@@ -65,7 +65,7 @@ class EngineMeasurer:
         stream = self._use(lambda g: g.prefill_sms == message.prefill_sms).prefill
         runs = _WARM_UP + message.repeats
         batches = [self._batches.split_prefill(message.prefill) for _ in range(runs)]
-        spans = [self._layers(batch, self._port.layers, stream) for batch in batches]
+        spans = [self._layers(batch, self._port.state.layers, stream) for batch in batches]
         return Measured(point_id=message.point_id, prefill_s=self._seconds(spans)[_WARM_UP:])
 
     def _decode(self, message: Measure) -> Measured:
@@ -108,13 +108,13 @@ class EngineMeasurer:
         steps_last = False
         while True:
             launched = len(layers_ends)
-            if launched == self._port.layers and self._streams.is_done(layers_ends[-1]):
+            if launched == self._port.state.layers and self._streams.is_done(layers_ends[-1]):
                 return start, layers_ends[-1]
             in_flight = sum(not self._streams.is_done(end) for _, end in steps[-_STEPS_AHEAD:])
             if in_flight < _STEPS_AHEAD and not steps_last:
                 steps.append(self._step(decode, group.decode))
                 steps_last = True
-            elif launched < self._port.layers and (
+            elif launched < self._port.state.layers and (
                 launched < _LAYERS_AHEAD or self._streams.is_done(layers_ends[-_LAYERS_AHEAD])
             ):
                 span = self._layers(batch, 1, group.prefill)

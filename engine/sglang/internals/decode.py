@@ -1,0 +1,123 @@
+"""Decode and fused steps of SGLang's scheduler, with its own overlap scheduling: a step is launched before
+the result of the one before is read, on the decode stream of the group in force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
+from pdmuxd.engine.sglang.internals.group import GroupInForce
+from pdmuxd.engine.sglang.streams.base import DeviceStreams
+
+
+@dataclass(slots=True, eq=False)
+class Launched:
+    """Implements LaunchedStep."""
+
+    batch: Any
+    start: Any
+    end: Any
+
+    @property
+    def requests(self) -> Sequence[Any]:
+        """SGLang's requests in the step."""
+        return tuple(self.batch.reqs)
+
+    @property
+    def decoding(self) -> int:
+        """How many of a fused step's requests decode."""
+        return len(self.batch.decoding_reqs or ())
+
+
+class SchedulerDecode:
+    """Implements DecodeStream."""
+
+    def __init__(self, scheduler: Any, streams: DeviceStreams, group: GroupInForce) -> None:
+        self._s = scheduler
+        self._streams = streams
+        self._group = group
+
+    def settle(self) -> None:
+        """Requests whose prompt the last fused step completed join the decode batch; ended ones leave it."""
+        s = self._s
+        last = s.last_batch
+        if last is not None and last.forward_mode.is_extend():
+            chunked = [r for r in {s.chunked_req, last.chunked_req} if r is not None]
+            last_bs = last.batch_size()
+            last.filter_batch(reqs_to_exclude=chunked)
+            if last.batch_size() < last_bs:
+                s.running_batch.batch_is_full = False
+            s.last_batch = None
+            join_decode(s, last)
+        bs = s.running_batch.batch_size()
+        s.running_batch.filter_batch()
+        if s.running_batch.batch_size() < bs:
+            s.running_batch.batch_is_full = False
+
+    def launch_decode(self) -> Launched | None:
+        """One decode step for all that decode; None if nothing is left to decode."""
+        s = self._s
+        waiting = len(s.waiting_queue)
+        batch = s.update_running_batch(s.running_batch)
+        self._note_retractions(waiting)
+        if batch is None or batch.is_empty():
+            return None
+        return self._launch(batch)
+
+    def launch_fused(self, request_ids: Sequence[str], budget_tokens: int) -> Launched | None:
+        """One batch of the decoding requests and a budget of prompt tokens, as SGLang's mixed chunk."""
+        s = self._s
+        s.chunked_prefill_size = budget_tokens
+        s.is_mixed_chunk = True
+        waiting = len(s.waiting_queue)
+        plan = form_from(
+            s,
+            request_ids,
+            lambda: s.get_next_batch_to_run(running_batch=s.running_batch, last_batch=s.last_batch),
+        )
+        self._note_retractions(waiting)
+        s.running_batch = plan.running_batch
+        self._group.attention_owner = None
+        if not plan.batch_to_run:
+            return None
+        launched = self._launch(plan.batch_to_run)
+        self._group.hold_prefill()
+        return launched
+
+    def read(self, launched: Launched) -> None:
+        """Wait for the oldest step in flight, stream its tokens, end who is done.
+
+        A request that ended may still have a row in the step launched after it, whose KV slot is free by
+        now: prefill on the other stream must not be given that slot before the step is over.
+        """
+        s = self._s
+        batch, result = s.result_queue.popleft()
+        if batch is not launched.batch:
+            raise EngineInvariantError("results were read out of order")
+        s.process_batch_result(batch, result)
+        if s.result_queue and any(request.finished() for request in s.result_queue[-1][0].reqs):
+            self._group.hold_prefill()
+
+    def nothing_launched(self) -> None:
+        """This turn launched no decode or fused step."""
+        self._s.last_batch = None
+
+    def _note_retractions(self, waiting: int) -> None:
+        """Retracted requests gave back KV slots that the step in flight still writes."""
+        if len(self._s.waiting_queue) > waiting and self._s.result_queue:
+            self._group.hold_prefill()
+
+    def _launch(self, batch: Any) -> Launched:
+        s, stream = self._s, self._group.decode
+        start = self._streams.mark(stream)
+        result = s.run_batch(batch)
+        end = self._streams.mark(stream)
+        s._apply_war_barrier()
+        snapshot = batch.copy()
+        s.result_queue.append((snapshot, result))
+        s.last_batch = batch
+        self._group.last_end = end
+        return Launched(batch=snapshot, start=start, end=end)

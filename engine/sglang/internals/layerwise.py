@@ -1,0 +1,105 @@
+"""Layer-wise prefill: SGLang's SPLIT_PREFILL batches, layer by layer on the prefill stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sglang.srt.distributed.parallel_state import pdmux_prefill_tp_group
+from sglang.srt.managers.schedule_batch import FINISH_ABORT
+from sglang.srt.mem_cache.common import release_kv_cache
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
+from pdmuxd.engine.sglang.internals.group import GroupInForce
+from pdmuxd.engine.sglang.streams.base import DeviceStreams
+
+
+class SchedulerPrefill:
+    """Implements PrefillStream."""
+
+    def __init__(self, scheduler: Any, streams: DeviceStreams, group: GroupInForce) -> None:
+        self._s = scheduler
+        self._streams = streams
+        self._group = group
+
+    def form_prefill(self, request_ids: Sequence[str]) -> Any:
+        """Take KV for these requests; a batch at layer 0, or None if none of them fits."""
+        s = self._s
+        s.chunked_prefill_size = None
+        s.is_mixed_chunk = False
+        with pdmux_prefill_tp_group():
+            plan = form_from(s, request_ids, lambda: s.get_new_batch_prefill(s.running_batch))
+        s.running_batch = plan.running_batch
+        batch = plan.batch_to_run
+        if batch is None or batch.is_empty():
+            return None
+        batch.forward_mode = ForwardMode.SPLIT_PREFILL
+        self._group.order_prefill()
+        return batch
+
+    def launch_layers(self, batch: Any, layers: int) -> tuple[Any, Any, Any]:
+        """The next layers of a batch on the prefill stream: (start event, end event, result).
+
+        The result is None until the last layer is launched; it may be read once the end event is done.
+        """
+        s, stream = self._s, self._group.prefill
+        with self._streams.on(stream), pdmux_prefill_tp_group():
+            stream.wait_stream(s.schedule_stream)
+            start = self._streams.mark(stream)
+            self._own_attention(batch)
+            batch.split_forward_count = layers
+            s.enable_overlap = False  # its branch of run_batch knows no split prefill
+            try:
+                result = s.run_batch(batch)
+            finally:
+                s.enable_overlap = True
+            batch.split_index += layers
+            if batch.split_index < int(s.model_config.num_hidden_layers):
+                return start, self._streams.mark(stream), None
+            batch.split_prefill_finished = True
+            result.copy_done = s.device_module.Event()
+            result.copy_to_cpu(
+                return_logprob=batch.return_logprob, return_hidden_states=batch.return_hidden_states
+            )
+            return start, self._streams.mark(stream), result
+
+    def finish_prefill(self, batch: Any, result: Any, end: Any) -> None:
+        """Its last layer is done: stream first tokens, publish prompts, join the decode batch.
+
+        Decode is ordered behind the end of the prefill, whose KV it reads.
+        """
+        s = self._s
+        self._streams.order_after(self._group.decode, end)
+        s.process_batch_result(batch, result)
+        batch.split_forward_batch = None
+        self._group.attention_owner = None
+        batch.filter_batch()
+        join_decode(s, batch)
+
+    def is_abandoned(self, batch: Any) -> bool:
+        """Whether all of its requests were aborted."""
+        return all(request.to_finish is not None for request in batch.reqs)
+
+    def drop_prefill(self, batch: Any) -> None:
+        """End the requests of an abandoned batch that has nothing on the device, and give their KV back."""
+        s = self._s
+        for request in batch.reqs:
+            request.to_finish = request.to_finish or FINISH_ABORT()
+            request.update_finish_state(0)
+            s._release_aborted_request(request)
+            release_kv_cache(request, s.tree_cache, checkpoint=False)
+            request.time_stats.set_completion_time()
+        s.output_streamer.stream_output(batch.reqs, batch.return_logprob)
+        batch.split_forward_batch = None
+        if self._group.attention_owner is batch:
+            self._group.attention_owner = None
+
+    def _own_attention(self, batch: Any) -> None:
+        """The prefill attention backend holds one batch's metadata; another's were put there meanwhile."""
+        if self._group.attention_owner is batch:
+            return
+        if batch.split_index:
+            backend = self._s.tp_worker.model_runner.attn_backend
+            backend.init_forward_metadata(batch.split_forward_batch)
+        self._group.attention_owner = batch

@@ -1,0 +1,86 @@
+"""What there is in SGLang's scheduler: queues, the KV pool, what it was asked to do. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sglang.srt.runtime_context import get_parallel
+
+from pdmuxd.engine.core.types import NO_DECODE, DecodeShape
+
+
+class SchedulerState:
+    """Implements EngineState."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._s = scheduler
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers of the model."""
+        return int(self._s.model_config.num_hidden_layers)
+
+    @property
+    def is_stopping(self) -> bool:
+        """SGLang was asked to end the loop."""
+        return bool(self._s.gracefully_exit)
+
+    @property
+    def is_paused(self) -> bool:
+        """`/pause_generation` is in force."""
+        return bool(self._s._engine_paused)
+
+    @property
+    def tp_size(self) -> int:
+        """Ranks that run this loop in step."""
+        return int(self._s.tp_size)
+
+    @property
+    def is_first_rank(self) -> bool:
+        """Whether this process decides."""
+        return bool(get_parallel().tp_rank == 0)
+
+    @property
+    def waiting(self) -> Sequence[Any]:
+        """SGLang's waiting queue, in arrival order."""
+        queue: Sequence[Any] = self._s.waiting_queue
+        return queue
+
+    @property
+    def running(self) -> Sequence[Any]:
+        """Requests that decode."""
+        requests: Sequence[Any] = self._s.running_batch.reqs
+        return requests
+
+    @property
+    def chunked_request(self) -> Any:
+        """The request whose prefill is under way in chunks, or None."""
+        return self._s.chunked_req
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Tokens that the KV pool holds."""
+        return int(self._s.max_total_num_tokens)
+
+    @property
+    def kv_free_tokens(self) -> int:
+        """Free plus evictable tokens of the KV pool."""
+        return int(self._s.token_to_kv_pool_allocator.available_size() + self.evictable_tokens)
+
+    @property
+    def evictable_tokens(self) -> int:
+        """Tokens that only the prefix cache holds."""
+        return int(self._s.tree_cache.evictable_size())
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens in the prefix cache, in use or not."""
+        return self.evictable_tokens + int(self._s.tree_cache.protected_size())
+
+    def decode_shape(self) -> DecodeShape:
+        """Batch size and the KV tokens that the next step reads."""
+        batch = self._s.running_batch
+        if batch.is_empty():
+            return NO_DECODE
+        return DecodeShape(bs=len(batch.reqs), reused_tokens=int(batch.seq_lens_cpu.sum()))

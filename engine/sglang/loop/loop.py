@@ -1,0 +1,168 @@
+"""The loop itself: the order of things in a turn.
+
+A turn launches the next decode or fused step before it reads the result of the last one, so the device
+is never without work while the host prepares more; a decision is therefore about the step after the
+one in flight. Prefill layers go on the other stream beside it, and a finished prefill is noticed
+by asking, never by waiting (query-based synchronisation, MuxWise 3.2.3).
+
+With tensor parallelism rank 0 alone looks at clocks, events and policies; the others get its `Turn` and
+carry out the same launches in the same order. A look into the prefix cache changes it (which entries were
+used last, where its tree branches, and so what is evicted), so every rank takes the same ones in the same
+order: the ledger is kept on all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pdmuxd.engine.sglang.facts import EngineFacts
+from pdmuxd.engine.sglang.loop.launches import Launches
+from pdmuxd.engine.sglang.loop.planner import Planner
+from pdmuxd.engine.sglang.loop.results import Results
+from pdmuxd.engine.sglang.loop.view import View
+from pdmuxd.engine.sglang.port import EnginePort
+from pdmuxd.engine.sglang.prefill import PrefillStage
+from pdmuxd.engine.sglang.reporting import Reporter
+from pdmuxd.engine.sglang.requests import Ledger
+from pdmuxd.engine.sglang.steering import Steering
+from pdmuxd.engine.sglang.steps import Counters, StepMeter
+from pdmuxd.engine.sglang.streams.base import DeviceStreams
+
+POLL_S = 0.0001
+"""Between two looks at a prefill that runs alone."""
+IDLE_S = 0.0005
+"""Between two looks for requests when there are none."""
+
+
+class EngineLoop:
+    """One per scheduler process; not thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        port: EnginePort,
+        streams: DeviceStreams,
+        facts: EngineFacts,
+        steering: Steering,
+        reporter: Reporter,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._port = port
+        self._facts = facts
+        self._reporter = reporter
+        self._clock = clock
+        self._sleep = sleep
+        self._start_s = clock()
+        self.steering = steering
+        self.ledger = Ledger(port.reused_tokens, reporter.send_request)
+        self.stage = PrefillStage(port, streams)
+        self._meter = StepMeter(streams)
+        view = View(state=port.state, stage=self.stage, ledger=self.ledger, steering=steering, facts=facts)
+        self._results = Results(
+            port=port,
+            stage=self.stage,
+            ledger=self.ledger,
+            steering=steering,
+            reporter=reporter,
+            meter=self._meter,
+            now_s=self.now_s,
+        )
+        self._launches = Launches(
+            port=port,
+            streams=streams,
+            stage=self.stage,
+            ledger=self.ledger,
+            steering=steering,
+            meter=self._meter,
+            view=view,
+            results=self._results,
+            now_s=self.now_s,
+        )
+        self._planner = Planner(
+            port=port,
+            stage=self.stage,
+            ledger=self.ledger,
+            steering=steering,
+            facts=facts,
+            view=view,
+            results=self._results,
+            launches=self._launches,
+        )
+
+    def now_s(self) -> float:
+        """Seconds since the loop was made."""
+        return self._clock() - self._start_s
+
+    def run(self) -> None:
+        """Turn until SGLang asks to stop."""
+        while not self._port.state.is_stopping:
+            self.turn()
+
+    def turn(self) -> None:
+        """One safe point and what follows from it."""
+        port, state = self._port, self._port.state
+        port.take_input()
+        if state.is_paused:
+            return
+        if state.is_first_rank:
+            self._reporter.exchange(self)
+        port.decode.settle()
+        now_s = self.now_s()
+        self.ledger.watch(state.waiting, now_s)
+        turn = port.agree(self._planner.plan(now_s) if state.is_first_rank else None)
+        if not state.is_first_rank:
+            self._results.collect(turn)
+            self.ledger.look_up(turn.looked_up)
+        launched = self._launches.carry_out(turn)
+        self._results.read(leaving=1 if launched else 0)
+        if not launched:
+            self._rest()
+
+    def drain(self) -> None:
+        """Finish everything on the device; used before SGLang pauses or releases memory.
+
+        SGLang looks for the result of its last batch when it pauses: none is left, and so no last batch.
+        """
+        self._results.read(leaving=0)
+        while self.stage.members():
+            self._launches.rest_of_prefill()
+            self._results.finish_prefill()
+        self._port.decode.settle()
+        self._launches.forget()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything of ours is on the device or holds KV."""
+        return bool(len(self._results) or self.stage.members())
+
+    def counters(self) -> Counters:
+        """For the heartbeat."""
+        state, (prefill_sms, decode_sms) = self._port.state, self._launches.group_sms()
+        return Counters(
+            total_sms=self._facts.device.total_sms,
+            running=len(state.running),
+            waiting=len(state.waiting),
+            prefilling=sum(len(batch.batch.reqs) for batch in self.stage.members())
+            + (state.chunked_request is not None),
+            kv_capacity_tokens=state.kv_capacity_tokens,
+            kv_free_tokens=state.kv_free_tokens,
+            cached_tokens=state.cached_tokens,
+            steps=self._meter.steps,
+            switches=self._meter.switches,
+            preemptions=self._meter.preemptions,
+            group=self.steering.group,
+            prefill_sms=prefill_sms,
+            decode_sms=decode_sms,
+            busy_prefill_sm_s=self.stage.busy_sm_s + self._meter.busy_fused_prefill_sm_s,
+            busy_decode_sm_s=self._meter.busy_decode_sm_s,
+        )
+
+    def _rest(self) -> None:
+        """Nothing was launched beside which to look again."""
+        if self.is_busy:
+            self._sleep(POLL_S)
+        else:
+            self._port.idle()
+            self._sleep(IDLE_S)

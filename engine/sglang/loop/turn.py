@@ -1,0 +1,21 @@
+"""What rank 0 decides at a safe point, and every rank carries out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdmuxd.engine.core.types import Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Rank 0's plan of one turn; the same on every rank (invariant 6)."""
+
+    finish: bool
+    """The running prefill has passed its last layer."""
+    dropped: tuple[int, ...]
+    """Batch ids of abandoned prefills; one that is finished ends that way."""
+    looked_up: tuple[str, ...] = ()
+    """Waiting requests that were looked up in the prefix cache once more."""
+    decision: Decision | None = None
+    stream_group: int = 0
