@@ -42,11 +42,11 @@ class SglangSection(_Section):
     tp_size: Annotated[WholeNumber, Field(ge=1, le=64)] = Field(
         1, description="GPUs that hold one copy of the model (tensor parallelism)."
     )
-    partitions: Annotated[str, Field(pattern=r"^\d{1,4},\d{1,4}(;\d{1,4},\d{1,4}){0,15}$")] | None = Field(
+    partitions: Annotated[str, Field(pattern=r"^\d{1,4},\d{1,4}(;\d{1,4},\d{1,4}){0,23}$")] | None = Field(
         None,
         description="The SM splits that streams and decode graphs are made for at start, as "
-        "PREFILL,DECODE;... A policy may use these alone. Unset: steps of 16 SMs, and what the policy needs.",
-        json_schema_extra={"allowed": "up to 16 splits, such as 112,20;96,36"},
+        "PREFILL,DECODE;... besides those of engine.policy, which are made always. Unset: steps of 16 SMs.",
+        json_schema_extra={"allowed": "up to 24 splits, such as 112,20;96,36"},
     )
     extra_args: str = Field(
         "",

@@ -12,6 +12,7 @@ from pdmuxd.daemon.settings import places
 from pdmuxd.daemon.settings.engine import EngineSection, SglangSection
 from pdmuxd.daemon.supervisor.plan import Command, emulator_command, sglang_command
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, parse_policy
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.sglang.launch.checks import check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.flags import split_extra
@@ -33,7 +34,7 @@ class EngineChoice:
     """In a few words, for people."""
     start_timeout_s: float
     why: str | None = None
-    """Why it is this one, where that may surprise."""
+    """What of it may surprise: why it is this one, or what it does not do."""
 
 
 def choose_engine(settings: EngineSection) -> EngineChoice:
@@ -91,7 +92,15 @@ def _sglang(settings: EngineSection) -> EngineChoice:
         model=name,
         described=f"SGLang on {gpus}, model {model}",
         start_timeout_s=settings.start_timeout_s or SGLANG_START_S,
+        why=_not_done(settings.policy),
     )
+
+
+def _not_done(policy: str) -> str | None:
+    """What of the policy SGLang does not do."""
+    if parse_policy(policy).wants_prefill_graphs:
+        return f"policy {policy}: {NO_PREFILL_GRAPHS}"
+    return None
 
 
 def sglang_python(section: SglangSection) -> Path:

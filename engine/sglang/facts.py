@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
-from pdmuxd.engine.core.types import EngineLimits
+from pdmuxd.engine.core.types import EngineLimits, PrefillSample, PrefillShape
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, Hello
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
@@ -39,6 +40,27 @@ class EngineFacts:
     can_split: bool = True
     """Whether the model can be prefilled layer by layer."""
 
+    @cached_property
+    def roofline(self) -> RooflineModel:
+        """What is believed before anything was measured."""
+        return RooflineModel(
+            model=self.model,
+            device=self.device,
+            overheads=self.overheads,
+            tensor_parallel=self.tensor_parallel,
+        )
+
+    def prefill_sample(self, new_tokens: int, reused_tokens: int, measured_s: float) -> PrefillSample:
+        """A measured prefill of one request, alone on all SMs, divided into compute and KV traffic.
+
+        The device tells one duration. The KV's bytes are known, so its traffic is the roofline's; compute is
+        the roofline's as well, by as much longer or shorter as the whole prefill was.
+        """
+        expected = self.roofline.prefill_terms(new_tokens, reused_tokens)
+        shape = PrefillShape.of([(new_tokens, reused_tokens)])
+        ratio = measured_s / self.roofline.prefill_cost(shape, self.device.total_sms).seconds
+        return replace(expected, compute_s=expected.compute_s * ratio)
+
     def context(self, predictors: Predictors | None) -> PolicyContext:
         """What policies are built from; without predictors, the roofline (DuetServe 4.1).
 
@@ -48,13 +70,9 @@ class EngineFacts:
             return PolicyContext(
                 rules=self.table.rules,
                 layers=self.model.layers,
-                latency=RooflineModel(
-                    model=self.model,
-                    device=self.device,
-                    overheads=self.overheads,
-                    tensor_parallel=self.tensor_parallel,
-                ),
+                latency=self.roofline,
                 guard=ContentionGuard(default_ratio=DEFAULT_GUARD_RATIO),
+                captures_prefill=False,
             )
         return PolicyContext(
             rules=self.table.rules,
@@ -67,6 +85,7 @@ class EngineFacts:
                 tensor_parallel=self.tensor_parallel,
             ),
             guard=contention_guard(predictors),
+            captures_prefill=False,
         )
 
     def hello(self, *, version: str, settings_version: int) -> Hello:

@@ -125,6 +125,11 @@ class PrefillStage:
             self._streams.wait(batch.quanta[-1].end)
             self.collect()
 
+    def wait_for_last_layer(self) -> None:
+        """Block until the running batch is done, if its last layer was launched: an ablation of asking."""
+        if self.running is not None and self.running.result is not None:
+            self.wait(self.running)
+
     def finish(self) -> LayerwiseBatch:
         """Hand the finished batch over. Raises: EngineInvariantError if it is not finished."""
         batch = self.running

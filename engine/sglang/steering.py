@@ -6,17 +6,18 @@ import logging
 from dataclasses import replace
 
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
-from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import Policy
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
 from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
-from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, build_policy, parse_policy
 from pdmuxd.engine.core.types import Decision, Feedback, Observation
 from pdmuxd.engine.link.messages import Ack, EngineSettings
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.targets import slo_of
 from pdmuxd.engine.sglang.facts import EngineFacts
 from pdmuxd.engine.sglang.requests import Ledger
+from pdmuxd.engine.sglang.tables import check_made, stream_groups
 from pdmuxd.engine.sglang.tracked import Target
 
 FUSED_ONLY_POLICY = "chunked:512"
@@ -26,25 +27,6 @@ best on chat (H200, Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
 _log = logging.getLogger(__name__)
 
 
-def stream_groups(policy: Policy, made: PartitionTable) -> tuple[int, ...]:
-    """For each group of the policy's table, the index of the streams with its sizes.
-
-    Raises: PartitionError naming the groups there are: streams and their graphs are made at start.
-    """
-    found: list[int] = []
-    for group in policy.table.groups:
-        if not group.decode_sms:
-            found.append(made.PREFILL_ONLY)
-        elif not group.prefill_sms:
-            found.append(made.decode_only)
-        else:
-            try:
-                found.append(made.index_of(group.prefill_sms, group.decode_sms))
-            except PartitionError as error:
-                raise PartitionError(f"policy {policy.name}: {error}; groups are made at start") from error
-    return tuple(found)
-
-
 class Steering:
     """Decides and learns. New predictors are believed at once, a new policy once no prefill is under way."""
 
@@ -52,6 +34,7 @@ class Steering:
         self._facts = facts
         self._predictors: Predictors | None = None
         self._spec = policy
+        self._noted: set[str] = set()
         self.policy, self.groups = self._build(policy, None)
         self.state = self.policy.initial_state()
         self._stored_guard = self.state.guard
@@ -79,6 +62,11 @@ class Steering:
     def learn(self, feedback: Feedback) -> None:
         """What a predicted step really took."""
         self.state = self.policy.learn(feedback, self.state)
+
+    def learn_prefill(self, new_tokens: int, reused_tokens: int, measured_s: float) -> None:
+        """What a prefill of one request took alone on all SMs."""
+        sample = self._facts.prefill_sample(new_tokens, reused_tokens, measured_s)
+        self.state = self.policy.learn_prefill(sample, self.state)
 
     def change(self) -> bool:
         """Put the new policy in force, at a moment with no prefill under way; whether there was one."""
@@ -141,24 +129,28 @@ class Steering:
         context = self._facts.context(predictors)
         policy = build_policy(spec, context)
         groups = stream_groups(policy, self._facts.table)
-        if self._facts.can_split or isinstance(policy, ChunkedPolicy | PrefillFirstPolicy):
-            return policy, groups
-        _log.warning(
-            "pdmuxd: %s has no layer-wise prefill (forward_split_prefill), which policy %s may ask for: "
-            "%s is in force instead",
-            self._facts.model_name,
-            policy.name,
-            FUSED_ONLY_POLICY,
-        )
-        fused = build_policy(FUSED_ONLY_POLICY, context)
-        return fused, stream_groups(fused, self._facts.table)
+        if not self._facts.can_split and not isinstance(policy, ChunkedPolicy | PrefillFirstPolicy):
+            policy = build_policy(FUSED_ONLY_POLICY, context)
+            groups = stream_groups(policy, self._facts.table)
+        self._note(spec, in_force=policy.name)
+        return policy, groups
+
+    def _note(self, spec: str, *, in_force: str) -> None:
+        """Say what this engine does not do of what a policy is, once for each policy that is asked for."""
+        if spec in self._noted:
+            return
+        self._noted.add(spec)
+        if in_force == FUSED_ONLY_POLICY != spec:
+            _log.warning(
+                "pdmuxd: %s has no layer-wise prefill (forward_split_prefill), which policy %s may ask for: "
+                "%s is in force instead",
+                self._facts.model_name,
+                spec,
+                in_force,
+            )
+        elif parse_policy(spec).wants_prefill_graphs:
+            _log.warning("pdmuxd: policy %s: %s", spec, NO_PREFILL_GRAPHS)
 
     def _check_partitions(self, wanted: tuple[tuple[int, int], ...] | None) -> None:
-        made = tuple((split.prefill_sms, split.decode_sms) for split in self._facts.table.splits)
-        missing = [f"{p},{d}" for p, d in wanted or () if (p, d) not in made]
-        if missing:
-            there = ", ".join(f"{p},{d}" for p, d in made)
-            raise PartitionError(
-                f"partition {missing[0]} was not made when the engine started (there are {there}); "
-                "restart the engine to change the table"
-            )
+        splits = (Partition(prefill_sms=p, decode_sms=d) for p, d in wanted or ())
+        check_made("the partition table", splits, self._facts.table)

@@ -99,7 +99,7 @@ async def test_a_change_is_acknowledged_within_a_second_when_the_engine_is_loade
 
 @pytest.mark.parametrize(
     ("policy", "says"),
-    [("nonsense", "unknown policy 'nonsense'"), ("static:8,124", "groups are made at start")],
+    [("nonsense", "unknown policy 'nonsense'"), ("static:8,124", "set engine.sglang.partitions to ")],
 )
 async def test_settings_are_refused_and_change_nothing_when_the_policy_cannot_be(ours, link, policy, says):
     ack, _ = await link.set(policy)

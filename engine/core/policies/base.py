@@ -25,6 +25,8 @@ class PolicyContext:
     guard: ContentionGuard
     splits: tuple[Partition, ...] | None = None
     """The operator's; None for each policy's own."""
+    captures_prefill: bool = True
+    """Whether the engine has captured prefills: `Decision.prefill_graph` is for one that has."""
 
     def table(self) -> PartitionTable:
         """The operator's splits, or six at 16-SM steps, as MuxWise. Raises: PartitionError."""

@@ -13,13 +13,16 @@ from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.fusing import chunk_lengths
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.layerwise import layers_for
 from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
     DecisionNumbers,
     Mode,
     Observation,
+    PrefillMode,
     PrefillShape,
+    PrefillView,
     Reason,
 )
 
@@ -71,10 +74,14 @@ class DuetPolicy(KeepsState):
         return self._decide(obs), state
 
     def _decide(self, obs: Observation) -> Decision:
-        if obs.prefill is not None and obs.prefill.is_in_flight:
-            steps = 1 if obs.decode.bs else 0
+        running = obs.prefill
+        if running is not None and (running.is_in_flight or running.mode is PrefillMode.LAYERWISE):
             return Decision(
-                mode=Mode.SPLIT, group=obs.group, decode_steps=steps, reason=Reason.WAIT_FOR_PREFILL
+                mode=Mode.SPLIT,
+                group=obs.group,
+                decode_steps=1 if obs.decode.bs else 0,
+                prefill_layers=self._layers(obs, running),
+                reason=Reason.WAIT_FOR_PREFILL,
             )
         batch = form_prefill_batch(obs)
         chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, self.token_budget - obs.decode.bs))
@@ -104,6 +111,19 @@ class DuetPolicy(KeepsState):
                 numbers=numbers,
             )
         return self._split(obs, chunk, admit, fused_s, target_s)
+
+    def _layers(self, obs: Observation, running: PrefillView) -> int:
+        """Of an engine that runs no chunk on a partition and prefills the batch whole, layer by layer: as
+        many as a decode step covers, less what is in flight."""
+        if running.mode is not PrefillMode.LAYERWISE:
+            return 0
+        layers, split = self.context.layers, self.table.groups[obs.group]
+        left = layers - running.layers_launched
+        if not (obs.decode.bs and split.prefill_sms and split.decode_sms):
+            return left
+        decode_s = self.context.latency.decode_s(obs.decode, split.decode_sms)
+        prefill_s = self.context.latency.prefill_s(running.shape, split.prefill_sms)
+        return min(left, max(0, layers_for(decode_s, prefill_s, layers) - running.layers_in_flight))
 
     def _split(
         self, obs: Observation, chunk: PrefillShape, admit: tuple[str, ...], fused_s: float, target_s: float

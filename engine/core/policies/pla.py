@@ -67,6 +67,11 @@ class PlaPolicy:
         """The inner policy's."""
         return self.inner.table
 
+    @property
+    def uses_graphs(self) -> bool:
+        """Whether batches of shorts run as captured graphs."""
+        return self.options.graphs and self.context.captures_prefill
+
     def initial_state(self) -> PolicyState:
         """The inner policy's, and nothing learned of lengths and arrivals."""
         return self.inner.initial_state()
@@ -167,7 +172,7 @@ class PlaPolicy:
         self, obs: Observation, shorts: list[WaitingRequest], longs: list[WaitingRequest]
     ) -> tuple[WaitingRequest, ...]:
         """A bucket that leaves others behind is worth it only if no long would come between."""
-        may_split = not longs and self.options.graphs
+        may_split = not longs and self.uses_graphs
         return choose_batch(shorts, _budget_tokens(obs), may_split=may_split)
 
     def _hold_s(self, obs: Observation, mine: LengthAwareState, batch: Sequence[WaitingRequest]) -> float:
@@ -198,7 +203,7 @@ class PlaPolicy:
 
     def _graph(self, obs: Observation, decision: Decision, lengths: list[int]) -> PrefillGraph | None:
         starts = obs.prefill is None or decision.preempt
-        if not self.options.graphs or not starts:
+        if not self.uses_graphs or not starts:
             return None
         if decision.token_budget:
             decode_bs = obs.decode.bs if decision.mode is Mode.FUSED and decision.decode_steps else 0

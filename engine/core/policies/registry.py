@@ -22,6 +22,7 @@ DEFAULT_POLICY = "auto"
 DEFAULT_PLA_INNER = "muxwise"
 FLEET_POLICY = "pla-spatial"
 """Known by name only: it is a rule between engines (emulator/fleet.py), not one of an engine."""
+NO_PREFILL_GRAPHS = "SGLang captures no prefills, so short prompts run without graphs (as with +nograph)"
 CHUNK_RANGE_TOKENS = (16, 131072)
 
 
@@ -41,6 +42,8 @@ class PolicySpec:
 
     text: str
     build: Callable[[PolicyContext], Policy]
+    wants_prefill_graphs: bool = False
+    """It runs short prompts as captured graphs where the engine has them."""
 
 
 def known_policies() -> tuple[PolicyInfo, ...]:
@@ -54,7 +57,8 @@ def parse_policy(spec: str) -> PolicySpec:
     head, slash, inner = spec.partition("/")
     queue, *options = head.split("+")
     if queue == _PLA.name:
-        return PolicySpec(text=spec, build=_pla(spec, options, inner if slash else DEFAULT_PLA_INNER))
+        build = _pla(spec, options, inner if slash else DEFAULT_PLA_INNER)
+        return PolicySpec(text=spec, build=build, wants_prefill_graphs="nograph" not in options)
     name, _, arguments = spec.partition(":")
     if name == FLEET_POLICY:
         raise PolicyError(

@@ -69,11 +69,6 @@ def parse(argv: Sequence[str]) -> Arguments:
     return Arguments(**(vars(given) | {"served_model": name, "extra": extra}))
 
 
-def write_partitions(splits: Sequence[tuple[int, int]]) -> str:
-    """The text that `--partitions` reads."""
-    return ";".join(f"{prefill_sms},{decode_sms}" for prefill_sms, decode_sms in splits)
-
-
 def _divide(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """What is ours, and what stands behind the first `--`."""
     if "--" not in argv:

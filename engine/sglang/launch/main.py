@@ -19,7 +19,7 @@ from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments, parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.flags import check_extra
 from pdmuxd.engine.sglang.launch.groups import find_device
-from pdmuxd.engine.sglang.tables import make_table
+from pdmuxd.engine.sglang.tables import make_table, write_splits
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         device = find_device(on_cpu=_on_cpu(arguments.extra))
         check_tp_size(arguments.model, arguments.tp_size, gpus=device.gpus)
         table = make_table(device.rules, environment)
+        sys.stderr.write(f"pdmuxd: {len(table.groups)} partition groups: {write_splits(table.groups)}\n")
         if arguments.parent_pid is not None:
             parent.watch(arguments.parent_pid)
         from pdmuxd.engine.sglang.launch.server import serve  # many seconds, which a refusal saves

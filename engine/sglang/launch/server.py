@@ -13,20 +13,20 @@ from typing import Any
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.sglang.environment import LINK, PARTITIONS, POLICY
-from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments, write_partitions
+from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments
 from pdmuxd.engine.sglang.launch.checks import PLUGIN
 from pdmuxd.engine.sglang.launch.flags import CHECKED, check_parsed
 from pdmuxd.engine.sglang.launch.groups import write_groups_file
+from pdmuxd.engine.sglang.tables import write_splits
 
 _GROUPS_FILE = "sm-groups.yaml"
 
 
 def plugin_environment(arguments: Arguments, table: PartitionTable) -> dict[str, str]:
     """What the plugin reads in every scheduler process; all of them inherit this process's environment."""
-    splits = [(split.prefill_sms, split.decode_sms) for split in table.splits]
     found = {
         POLICY: arguments.policy,
-        PARTITIONS: write_partitions(splits),
+        PARTITIONS: write_splits(table.splits),
         LINK: arguments.link or "",
     }
     # SGLang would load every plugin that is installed, also those that packages it needs bring along.

@@ -117,6 +117,8 @@ class EngineLoop:
             self.ledger.look_up(turn.looked_up)
         launched = self._launches.carry_out(turn)
         self._results.read(leaving=1 if launched else 0)
+        if turn.decision is not None and turn.decision.blocking_merge:
+            self.stage.wait_for_last_layer()
         if not launched:
             self._rest()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pdmuxd.engine.core.types import Decision, Mode
 from pdmuxd.engine.sglang.facts import EngineFacts
+from pdmuxd.engine.sglang.loop.feasible import feasible
 from pdmuxd.engine.sglang.loop.launches import Launches
 from pdmuxd.engine.sglang.loop.results import Results
 from pdmuxd.engine.sglang.loop.turn import Turn
@@ -65,13 +66,12 @@ class Planner:
         )
 
     def _decide(self, now_s: float) -> Decision:
-        return self._steering.decide(
-            self._view.observe(
-                now_s,
-                last_token_s=self._results.last_token_s,
-                assumed_done_turn=self._launches.assumed_done_turn,
-            )
+        obs = self._view.observe(
+            now_s,
+            last_token_s=self._results.last_token_s,
+            assumed_done_turn=self._launches.assumed_done_turn,
         )
+        return feasible(self._steering.decide(obs), obs, self._port.state.layers)
 
     def _stream_group(self, decision: Decision) -> int:
         """Fused steps and decode by itself run on all SMs, on the decode stream of the last group."""

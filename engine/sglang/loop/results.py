@@ -8,7 +8,7 @@ from typing import Any
 
 from pdmuxd.engine.sglang.loop.turn import Turn
 from pdmuxd.engine.sglang.port import EnginePort
-from pdmuxd.engine.sglang.prefill import PrefillStage
+from pdmuxd.engine.sglang.prefill import LayerwiseBatch, PrefillStage
 from pdmuxd.engine.sglang.reporting import Reporter
 from pdmuxd.engine.sglang.requests import Ledger
 from pdmuxd.engine.sglang.steering import Steering
@@ -72,6 +72,8 @@ class Results:
             self.last_token_s = self._now_s()
         batch = self._stage.finish()
         self._note_tokens(requests)
+        if self._port.state.is_first_rank:
+            self._learn(batch)
         self._reporter.send_step(self._meter.prefilled(batch, self._now_s(), self._port.state.layers))
 
     def _read(self) -> None:
@@ -85,6 +87,16 @@ class Results:
             if reading.feedback is not None:
                 self._steering.learn(reading.feedback)
             self._reporter.send_step(reading.record)
+
+    def _learn(self, batch: LayerwiseBatch) -> None:
+        """Only a batch of one request says what a request of its shape takes."""
+        if (
+            batch.shape.bs == 1
+            and batch.ran_alone
+            and batch.sms == self._steering.policy.table.rules.total_sms
+        ):
+            shape = batch.shape
+            self._steering.learn_prefill(shape.new_tokens, shape.reused_tokens, batch.device_s)
 
     def _note_tokens(self, requests: Sequence[Any]) -> None:
         self._ledger.give_tokens(requests, self._now_s())

@@ -21,9 +21,9 @@ def model(tmp_path):
     return folder
 
 
-def settings(model=None, *, kind="auto", **sglang):
+def settings(model=None, *, kind="auto", policy="auto", **sglang):
     section = SglangSection(model=str(model) if model else None, python=Path(sys.executable), **sglang)
-    return EngineSection(kind=kind, sglang=section)
+    return EngineSection(kind=kind, policy=policy, sglang=section)
 
 
 @pytest.mark.parametrize("driver", [None, CudaDriver(cuda=(13, 0), has_green_contexts=True)])
@@ -84,3 +84,11 @@ def test_the_start_is_refused_when_no_python_has_sglang(model, monkeypatch, tmp_
     beside.parent.mkdir(parents=True)
     beside.touch()
     assert choice.choose_engine(unset).command(1, "l", 2)[0] == str(beside)
+
+
+def test_what_sglang_does_not_do_of_the_policy_is_said_when_it_is_chosen(model):
+    why = choice.choose_engine(settings(model, kind="sglang", policy="pla/muxwise")).why
+    assert why.startswith("policy pla/muxwise: SGLang captures no prefills")
+    for policy in ("auto", "pla+nograph/muxwise"):
+        assert choice.choose_engine(settings(model, kind="sglang", policy=policy)).why is None
+    assert choice.choose_engine(settings(kind="emulator", policy="pla/muxwise")).why is None

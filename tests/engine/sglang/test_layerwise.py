@@ -190,3 +190,17 @@ def test_the_prefill_goes_on_when_only_some_of_its_requests_are_aborted():
     assert rig.launches("finish") == [("gone", "stays")]
     assert [(record.request_id, record.outcome) for record in rig.records] == [("gone", "aborted")]
     assert rig.launches("decode")[-1] == ("z", "stays")
+
+
+def test_the_last_layer_is_waited_for_when_the_policy_wants_a_blocking_merge():
+    rig = Rig()
+    started(rig, layers=2)
+    rig.device.finish_prefill()
+    rig.turn(split(blocking_merge=True, **BESIDE))
+    assert rig.device.blocked == [], "the last layer was not launched yet"
+    rig.turn(split(prefill_layers=2, blocking_merge=True, **BESIDE))
+    assert len(rig.device.blocked) == 1
+    assert [entry[0] for entry in rig.port.log[-3:]] == ["decode", "layers", "read"]
+    rig.turn(split(**BESIDE))
+    assert [entry[0] for entry in rig.port.log[-3:]] == ["finish", "decode", "read"]
+    assert rig.launches("decode")[-1] == ("z", "a")

@@ -78,8 +78,16 @@ def test_targets_are_in_force_at_once_when_they_change():
         (settings(6, "nonsense"), "unknown policy 'nonsense'"),
         (settings(6, "chunked:5"), "token budget from 16"),
         (settings(6, "static:101,31"), "101,31"),
-        (settings(6, "static:88,44"), "groups are made at start"),
-        (settings(6, partitions=((104, 28),)), "partition 104,28 was not made"),
+        (
+            settings(6, "static:88,44"),
+            "policy static:88,44 needs SM split 88,44, made only when the engine starts: set "
+            'engine.sglang.partitions to "112,20;96,36;88,44;80,52;64,68;48,84;32,100" and start again',
+        ),
+        (settings(6, "duet"), "policy duet needs SM split 120,12 and 8 more, made only when"),
+        (
+            settings(6, partitions=((112, 20), (104, 28))),
+            "the partition table needs SM split 104,28, made only",
+        ),
         (settings(6, tenants=(tenant_slo("acme", tbt_s=-1.0),)), "tenant acme"),
     ],
 )
@@ -163,6 +171,32 @@ def test_a_prefill_is_split_when_the_model_can_be():
     (turn,) = rig.port.turns
     assert turn.decision.mode is Mode.SPLIT
     assert rig.loop.stage.view(rig.loop.stage.running, assumed_done_turn=-1).mode is PrefillMode.LAYERWISE
+
+
+# --- prefill graphs, which SGLang has none of
+
+
+def warnings(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_one_line_says_so_when_the_policy_wants_prefill_graphs(caplog):
+    rig = Rig("pla/muxwise")
+    for version, ratio in enumerate((1.2, 1.3, 1.4), start=1):
+        acked(rig, settings(version, "pla/muxwise", predictors=predictors(7, default_ratio=ratio)))
+    (line,) = warnings(caplog)
+    assert line.startswith("pdmuxd: policy pla/muxwise: SGLang captures no prefills")
+    rig.arrive("a", tokens=100)
+    rig.turn(after_s=1.5)
+    decision = rig.port.turns[-1].decision
+    assert decision.admit == ("a",)
+    assert decision.prefill_graph is None
+
+
+@pytest.mark.parametrize("policy", ["pla+nograph/muxwise", "muxwise", "auto"])
+def test_nothing_is_said_of_prefill_graphs_when_the_policy_wants_none(policy, caplog):
+    Rig(policy)
+    assert warnings(caplog) == []
 
 
 def predictors(profile_id, *, default_ratio=1.2, cells=()):

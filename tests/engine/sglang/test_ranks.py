@@ -75,6 +75,15 @@ def test_the_other_rank_waits_for_its_own_device_when_rank_0_saw_the_prefill_fin
     ranks.assert_alike()
 
 
+def test_every_rank_waits_for_its_own_device_when_a_merge_is_to_block(ranks):
+    ranks.arrive("a", outputs=100)
+    ranks.turn(split(group=0, admit=("a",), prefill_layers=4, blocking_merge=True))
+    assert [len(rig.device.blocked) for rig in ranks.both] == [1, 1]
+    ranks.turn(split(decode_steps=1))
+    assert ranks.second.launches("decode") == [("a",)]
+    ranks.assert_alike()
+
+
 def test_the_other_rank_waits_for_its_own_device_when_a_prefill_is_dropped(ranks):
     requests = ranks.arrive("a")
     ranks.turn(split(group=0, admit=("a",), prefill_layers=2))

@@ -4,8 +4,9 @@ import pytest
 from engine_rig import RULES, make_facts
 
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, SettingsError
+from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.sglang.environment import PluginEnvironment, read_environment
-from pdmuxd.engine.sglang.tables import make_table, sm_rules_of
+from pdmuxd.engine.sglang.tables import make_table, sm_rules_of, stream_groups
 
 
 def environment(policy="muxwise", partitions=None):
@@ -49,6 +50,34 @@ def test_groups_are_the_operators_in_order_when_there_are_some():
 def test_the_policys_own_split_is_made_as_well():
     table = make_table(RULES, environment("static:40,92", partitions=((104, 28),)))
     assert splits(table) == [(104, 28), (40, 92)]
+
+
+@pytest.mark.parametrize(("policy", "count"), [("duet", 15), ("drift", 8), ("upstream", 9), ("muxwise", 6)])
+def test_all_splits_of_the_policy_that_it_starts_with_are_made(policy, count):
+    table = make_table(RULES, environment(policy))
+    built = build_policy(policy, make_facts().context(None))
+    assert len(stream_groups(built, table)) == len(built.table.groups)
+    assert len(table.splits) == count
+
+
+def test_more_splits_than_can_be_held_are_refused_with_their_number():
+    ampere = sm_rules_of(108, capability=8)
+    with pytest.raises(PartitionError, match=r"^policy duet needs 51 SM splits, and with .* at most 24 are"):
+        make_table(ampere, environment("duet"))
+    facts = make_facts(table=make_table(ampere, environment()))
+    with pytest.raises(PartitionError, match=r"^policy duet needs 51 SM splits; at most 24 are made$"):
+        stream_groups(build_policy("duet", facts.context(None)), facts.table)
+
+
+def test_a_start_has_what_a_refusal_advised():
+    facts = make_facts()
+    duet = build_policy("duet", facts.context(None))
+    with pytest.raises(PartitionError) as refused:
+        stream_groups(duet, facts.table)
+    advised = str(refused.value).split('"')[1]
+    partitions = tuple(tuple(map(int, split.split(","))) for split in advised.split(";"))
+    table = make_table(RULES, environment("muxwise", partitions=partitions))
+    assert stream_groups(duet, table)
 
 
 def test_a_split_is_refused_with_the_legal_ones_when_the_device_cannot_make_it():

@@ -120,6 +120,16 @@ def test_shorts_run_as_a_graph_at_once_when_one_holds_them() -> None:
     assert decide(observe(queue=(waiting(1, 100),)), "pla+nograph/muxwise").prefill_graph is None
 
 
+def test_an_engine_without_captured_prefills_runs_shorts_as_with_nograph() -> None:
+    context = replace(linear_context(), captures_prefill=False)
+    obs = observe(decode_bs=4, queue=(waiting(1, 60), waiting(2, 33), waiting(3, 200), waiting(4, 50)))
+    policy = build_policy("pla/muxwise", context)
+    decision, _ = policy.decide(obs, policy.initial_state())
+    assert decision == decide(obs, "pla+nograph/muxwise")
+    assert decision.prefill_graph is None
+    assert decision != decide(obs)
+
+
 def test_no_graph_runs_when_the_budget_cuts_the_batch() -> None:
     queue = (waiting(1, 100), waiting(2, 100))
     whole = decide(observe(decode_bs=4, queue=queue), "pla/chunked:204")

@@ -10,9 +10,10 @@ import pytest
 from pdmuxd.engine.core.errors import EngineError, SettingsError
 from pdmuxd.engine.core.partitions import SmRules, even_steps
 from pdmuxd.engine.sglang.launch import parent
-from pdmuxd.engine.sglang.launch.arguments import parse, write_partitions
+from pdmuxd.engine.sglang.launch.arguments import parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.groups import write_groups_file
+from pdmuxd.engine.sglang.tables import write_splits
 
 
 def test_sglangs_flags_stand_behind_two_hyphens_when_there_are_any():
@@ -23,8 +24,9 @@ def test_sglangs_flags_stand_behind_two_hyphens_when_there_are_any():
 
 
 def test_partitions_are_read_as_they_are_written():
-    splits = ((112, 20), (96, 36))
-    assert parse(["--model", "m", "--partitions", write_partitions(splits)]).partitions == splits
+    splits = even_steps(SmRules(total_sms=132)).splits
+    found = parse(["--model", "m", "--partitions", write_splits(splits)])
+    assert found.partitions == tuple((split.prefill_sms, split.decode_sms) for split in splits)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""Each policy of the registry serves to the end on the loop, whatever it decides."""
+
+import random
+
+import pytest
+from engine_rig import RULES, Rig, make_facts, settings, tenant_slo
+
+from pdmuxd.engine.sglang.environment import PluginEnvironment
+from pdmuxd.engine.sglang.tables import make_table
+
+POLICIES = (
+    *("auto", "muxwise", "muxwise:preempt+whole", "muxwise:blocking", "drift", "drift:blocking"),
+    *("duet", "duet:64", "duet:512+nolookahead", "chunked:64", "prefill-first:64", "upstream"),
+    *("static:96,36", "pla/muxwise", "pla/duet:64", "pla+nodeadline/chunked:128", "pla/auto"),
+)
+
+
+def made_for(policy):
+    return make_facts(table=make_table(RULES, PluginEnvironment(policy=policy, link=None, partitions=None)))
+
+
+@pytest.mark.parametrize("tbt_s", [0.006, 0.05])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_request_ends_once_when_any_policy_decides(policy, tbt_s):
+    rig = Rig(policy, facts=made_for(policy))
+    rig.link.inbox.append(settings(1, policy, tenants=(tenant_slo(tbt_s=tbt_s),)))
+    rng = random.Random(5)
+    requests = []
+    for number in range(40):
+        tokens = rng.choice((8, 40, 200, 900, 5000, 12000))
+        requests.append(rig.arrive(f"r{number}", tokens=tokens, outputs=rng.choice((1, 5, 40))))
+        if number % 7 == 6:
+            rig.abort(requests[-3])
+        rig.turn()
+        rig.device.finish_prefill(marks=rng.choice((0, 1, 2, None)))
+    for _ in range(6000):
+        if not len(rig.loop.ledger) and not rig.loop.is_busy:
+            break
+        rig.turn()
+        rig.device.finish_prefill(marks=rng.choice((0, 1, 2, None)))
+    assert sorted(record.request_id for record in rig.records) == sorted(r.rid for r in requests)
+    assert {record.outcome for record in rig.records} == {"finished", "aborted"}
+    assert not rig.port.waiting
+    assert not rig.port.running
+    assert not rig.port.unread
