@@ -44,8 +44,13 @@ async def send_all(
     tenants: bool,
     drain_s: float,
     name: str,
+    key: str | None = None,
 ) -> list[Seen]:
-    """Send everything; whatever is unfinished `drain_s` after the last arrival is cut and aborted."""
+    """Send everything; whatever is unfinished `drain_s` after the last arrival is cut and aborted.
+
+    With an API `key` it is a gateway that is asked: its engine is left as it is.
+    """
+    headers = {"authorization": f"Bearer {key}"} if key is not None else {}
     bodies = [
         request.body(rid=f"{name}-{number}", vocab=vocab, tenant=tenants)
         for number, request in enumerate(requests)
@@ -57,7 +62,9 @@ async def send_all(
     try:
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(base_url, connector=connector, timeout=timeout) as session:
+        async with aiohttp.ClientSession(
+            base_url, connector=connector, timeout=timeout, headers=headers
+        ) as session:
             begin_s = perf_counter() + 0.3
             tasks = [
                 asyncio.create_task(_one(session, body, what, begin_s + what.request.at_s))
@@ -68,7 +75,8 @@ async def send_all(
             for task in open_tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await make_idle(session)
+            if key is None:
+                await make_idle(session)
     finally:
         gc.enable()
         gc.unfreeze()

@@ -46,7 +46,7 @@ async def running(
             stdout=file,
             stderr=STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
     try:
         base_url = f"http://{HOST}:{port}"
@@ -62,16 +62,16 @@ async def _healthy(base_url: str, process: Process, log: Path, start_s: float) -
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
         while time.monotonic() < end_s:
             if process.returncode is not None:
-                raise ServerError(f"exited with {process.returncode}: {_last_words(log)}")
+                raise ServerError(f"exited with {process.returncode}: {last_words(log)}")
             with contextlib.suppress(aiohttp.ClientError, OSError):
                 async with session.get(f"{base_url}/health") as response:
                     if response.status == 200:
                         return
             await asyncio.sleep(0.3)
-    raise ServerError(f"not healthy within {start_s:.0f} s: {_last_words(log)}")
+    raise ServerError(f"not healthy within {start_s:.0f} s: {last_words(log)}")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """A server has a session of its own: without this it would outlive a killed script, and keep the GPU."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -84,5 +84,6 @@ async def _end(process: Process) -> None:
     await process.wait()
 
 
-def _last_words(log: Path) -> str:
+def last_words(log: Path) -> str:
+    """The end of a log, on one line."""
     return " | ".join(log.read_text(errors="replace").splitlines()[-6:])[-1500:]

@@ -1,0 +1,293 @@
+"""How long an SLO change through REST takes to be in force under load, and whether a request is lost.
+
+    PYTHONPATH=SITE python3 tests/bench/gpu/slo_change.py --model llama-8b --results RESULTS.jsonl
+    python tests/bench/gpu/slo_change.py --engine emulator --duration-s 15
+
+The daemon is the real one. Requests come through its gateway while the tenant's TBT target is edited to and
+fro. Two times are counted from the moment an edit is sent: until the daemon tells that the engine has
+confirmed the settings version that holds it, and until it tells of a decision whose slack only the new
+target can explain. Telling is part of both, and takes up to 0.1 s. A request is lost when it does not end
+with all of its tokens. The exit code is 1 if an edit took more than a second or a request was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
+
+from arms import CPU_FLAGS, GPU_FLAGS, Arm
+from client import Seen, send_all
+from model_folder import SHAPES, write_model_folder
+from options import add_common, numbers
+from score import quantile
+from server import ServerError
+from serving import Daemon, serving
+from workload import BLOCK_TOKENS, Request
+
+LIMIT_S = 1.0
+_TENANT = "/api/v1/tenants/default/slo"
+_WAIT_S = 30.0
+
+
+@dataclass(slots=True)
+class Edit:
+    """One change of the target."""
+
+    tbt_ms: float
+    sent_s: float
+    version: int | None = None
+    """Settings version; None until the daemon has answered."""
+    in_force_s: float | None = None
+    decided_s: float | None = None
+    """Both since it was sent."""
+
+
+class Watcher:
+    """Follows the events; at most one edit is open at a time."""
+
+    def __init__(self, low_ms: float) -> None:
+        self._low_ms = low_ms
+        self._confirmed = 0
+        self._edit: Edit | None = None
+        self.done = asyncio.Event()
+
+    def watch(self, edit: Edit) -> None:
+        """Wait for the consequences of this one from now on."""
+        self.done.clear()
+        self._edit = edit
+
+    def answered(self, edit: Edit, version: int) -> None:
+        """The daemon has stored it; the engine may have confirmed it before."""
+        edit.version = version
+        self._check(time.monotonic())
+
+    async def follow(self, daemon: Daemon) -> None:
+        """Read until cancelled."""
+        async for told_s, kind, data in daemon.events("settings", "decision"):
+            if kind == "settings" and data["kind"] == "in_force":
+                self._confirmed = max(self._confirmed, data["version"])
+            elif kind == "decision":
+                self._decided(told_s, data["slack_ms"])
+            self._check(told_s)
+
+    def _decided(self, told_s: float, slack_ms: float | None) -> None:
+        """The slack is the target less a bound of at least 0: above the low target it is the high one's."""
+        edit = self._edit
+        if edit is None or edit.decided_s is not None or slack_ms is None:
+            return
+        if (slack_ms > self._low_ms) == (edit.tbt_ms > self._low_ms):
+            edit.decided_s = told_s - edit.sent_s
+
+    def _check(self, told_s: float) -> None:
+        edit = self._edit
+        if edit is None or edit.version is None:
+            return
+        if edit.in_force_s is None and self._confirmed >= edit.version:
+            edit.in_force_s = told_s - edit.sent_s
+        if edit.in_force_s is not None and edit.decided_s is not None:
+            self.done.set()
+
+
+async def edit_to_and_fro(
+    daemon: Daemon, targets_ms: Sequence[float], edits: int, every_s: float
+) -> list[Edit]:
+    """Make the edits; what became of each."""
+    low_ms, high_ms = sorted(targets_ms)
+    watcher = Watcher(low_ms)
+    following = asyncio.create_task(watcher.follow(daemon))
+    made: list[Edit] = []
+    slo = await daemon.get(_TENANT)
+    fields = {name: slo[name] for name in ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "attainment_ratio")}
+    try:
+        for number in range(edits):
+            await asyncio.sleep(every_s)
+            edit = Edit(tbt_ms=(high_ms, low_ms)[number % 2], sent_s=time.monotonic())
+            made.append(edit)
+            watcher.watch(edit)
+            answer = await daemon.put(_TENANT, fields | {"tbt_ms": edit.tbt_ms})
+            watcher.answered(edit, answer["settings_version"])
+            await asyncio.wait(
+                {following, asyncio.create_task(watcher.done.wait())},
+                timeout=_WAIT_S,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if following.done():
+                raise ServerError(f"the daemon stopped telling what happens: {following.exception()}")
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    return made
+
+
+def load(rate: float, duration_s: float, *, input_tokens: int, output_tokens: int) -> list[Request]:
+    """Poisson arrivals; enough tokens each that some request decodes at any moment."""
+    rng = random.Random("slo change")
+    requests, at_s = [], 0.0
+    while at_s < duration_s:
+        size = rng.randint(input_tokens // 2, input_tokens * 3 // 2)
+        blocks = tuple(f"slo/{len(requests)}/{i}" for i in range(-(-size // BLOCK_TOKENS)))
+        requests.append(
+            Request(at_s=at_s, input_tokens=size, new_tokens=size, output_tokens=output_tokens, blocks=blocks)
+        )
+        at_s += rng.expovariate(rate)
+    return requests
+
+
+async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Start the daemon, load it, edit, count."""
+    requests = load(
+        options.rate,
+        options.duration_s,
+        input_tokens=options.input_tokens,
+        output_tokens=options.output_tokens,
+    )
+    every_s = options.duration_s / (options.edits + 1)
+    environment = Arm(name="ours:auto").environment(cpu=options.cpu)
+    async with serving(
+        settings(options), environment=environment, folder=folder, start_s=options.start_s
+    ) as daemon:
+        await daemon.put(_TENANT, _first_slo(min(options.targets_ms)))
+        seen, edits = await asyncio.gather(
+            send_all(
+                daemon.data_url,
+                requests,
+                vocab=int(SHAPES[options.model]["vocab_size"]),
+                tenants=False,
+                drain_s=options.drain_s,
+                name="slo",
+                key=daemon.key,
+            ),
+            edit_to_and_fro(daemon, options.targets_ms, options.edits, every_s),
+        )
+        engine = await daemon.get("/api/v1/engine")
+    return result(options, seen, edits, engine)
+
+
+def _first_slo(tbt_ms: float) -> dict[str, float]:
+    return {
+        "ttft_fixed_ms": 1000,
+        "ttft_per_1k_new_tokens_ms": 1000,
+        "tbt_ms": tbt_ms,
+        "attainment_ratio": 0.99,
+    }
+
+
+def settings(options: argparse.Namespace) -> list[str]:
+    """The daemon's."""
+    if options.engine == "emulator":
+        return ["engine.kind=emulator", f"engine.policy={options.policy}"]
+    model = write_model_folder(options.model, options.work / options.model, **options.config).absolute()
+    flags = [*(CPU_FLAGS if options.cpu else GPU_FLAGS), *options.extra]
+    return [
+        "engine.kind=sglang",
+        f"engine.policy={options.policy}",
+        f"engine.sglang.model={model}",
+        f"engine.sglang.python={options.python or sys.executable}",
+        f"engine.sglang.extra_args={' '.join(flags)}",
+        f"engine.start_timeout_s={options.start_s:g}",
+    ]
+
+
+def result(
+    options: argparse.Namespace, seen: Sequence[Seen], edits: Sequence[Edit], engine: dict[str, Any]
+) -> dict[str, Any]:
+    """What was measured, as it is kept."""
+    lost = [one.error or one.outcome for one in seen if one.outcome != "done"]
+    return {
+        "what": "slo_change",
+        "engine": options.engine,
+        "model": options.model,
+        "policy": options.policy,
+        "edits": [
+            {"tbt_ms": edit.tbt_ms, "in_force_s": edit.in_force_s, "decided_s": edit.decided_s}
+            for edit in edits
+        ],
+        "requests": len(seen),
+        "lost": len(lost),
+        "lost_why": sorted(set(lost))[:5],
+        "restarts": engine["restarts"],
+    }
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """For people."""
+    said = []
+    for name, what in (("in_force_s", "confirmed by the engine"), ("decided_s", "seen in a decision")):
+        times = [edit[name] for edit in found["edits"] if edit[name] is not None]
+        missing = len(found["edits"]) - len(times)
+        said.append(
+            f"{what}: {len(times)} of {len(times) + missing} edits, "
+            f"median {1e3 * quantile(times, 0.5):.0f} ms, "
+            f"longest {1e3 * max(times, default=float('nan')):.0f} ms"
+            + (f"; {missing} never" if missing else "")
+        )
+    why = f" ({'; '.join(found['lost_why'])})" if found["lost"] else ""
+    said.append(f"requests: {found['requests']}, lost {found['lost']}{why}; restarts {found['restarts']}")
+    return said
+
+
+def is_met(found: dict[str, Any]) -> bool:
+    """Whether each edit was in force within a second, and nothing was lost."""
+    times = [edit[name] for edit in found["edits"] for name in ("in_force_s", "decided_s")]
+    in_time = all(seconds is not None and seconds <= LIMIT_S for seconds in times)
+    return bool(times) and in_time and not found["lost"] and not found["restarts"]
+
+
+def options_of(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--engine", choices=("sglang", "emulator"), default="sglang")
+    parser.add_argument("--model", choices=sorted(SHAPES), default="llama-8b")
+    parser.add_argument("--policy", default="auto")
+    parser.add_argument("--python", type=Path, help="SGLang's, if it is not this one")
+    parser.add_argument("--edits", type=int, default=10)
+    parser.add_argument("--targets-ms", type=numbers, default=[50.0, 500.0], help="two TBT targets far apart")
+    parser.add_argument("--rate", type=float, default=8.0, help="requests per second")
+    parser.add_argument("--input-tokens", type=int, default=1000)
+    parser.add_argument("--output-tokens", type=int, default=200)
+    options = add_common(parser, argv)
+    if len(options.targets_ms) != 2 or len(set(options.targets_ms)) != 2:
+        parser.error("--targets-ms: two different targets, such as 50,500")
+    if options.edits < 1 or options.rate <= 0:
+        parser.error("--edits and --rate: at least 1 edit, a rate above 0")
+    return options
+
+
+def main() -> int:
+    """Measure, keep, print."""
+    options = options_of()
+    with tempfile.TemporaryDirectory(prefix="pdm") as folder:
+        try:
+            found = asyncio.run(measure(options, Path(folder)))
+        except ServerError as error:
+            print(f"FAILED: {error}")
+            return 1
+        finally:
+            _keep_logs(Path(folder), options.log_dir)
+    with options.results.open("a") as file:
+        file.write(json.dumps(found, separators=(",", ":")) + "\n")
+    print("\n".join(lines(found)))
+    return 0 if is_met(found) else 1
+
+
+def _keep_logs(folder: Path, log_dir: Path) -> None:
+    for path in (folder / "daemon.log", folder / "state" / "engine.log"):
+        if path.is_file():
+            (log_dir / f"slo-{path.name}").write_bytes(path.read_bytes())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
