@@ -214,6 +214,10 @@ def _stats_families(stats: EngineStats) -> Iterator[Metric]:
     busy.add_metric(("prefill",), stats.sm_busy_prefill_ratio)
     busy.add_metric(("decode",), stats.sm_busy_decode_ratio)
     yield busy
+    if stats.gpu_clock_mhz is not None:
+        yield _gauge("gpu_clock_hertz", "Clock of the first GPU's SMs.", stats.gpu_clock_mhz * 1e6)
+    if stats.gpu_power_w is not None:
+        yield _gauge("gpu_power_watts", "What the first GPU draws.", stats.gpu_power_w)
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -70,6 +70,8 @@ class EngineStatsOut(BaseModel):
     sm_busy_decode_ratio: float
     dropped_records: int
     profile_id: int
+    gpu_clock_mhz: int | None = Field(description="Of the first GPU's SMs; null if the driver does not say.")
+    gpu_power_w: float | None
 
 
 class TbtOut(BaseModel):

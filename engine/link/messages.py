@@ -174,6 +174,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     dropped_records: int
     profile_id: int = 0
     """Of the predictors in force; 0 if they are the engine's own."""
+    gpu_clock_mhz: int | None = None
+    """Of the first GPU's SMs, within the last second; None if the driver does not say. It falls under load."""
+    gpu_power_w: float | None = None
 
 
 ToDaemon = Hello | Ack | Measured | RequestRecord | IterationRecord | EngineStats

@@ -1,5 +1,6 @@
 """What Prometheus sees of requests, tenants and the engine."""
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -112,6 +113,18 @@ def test_the_engine_is_shown_as_it_is_when_scraped(metrics):
     status = EngineStatus(state="serving", since_s=0.0, stats=STATS)
     assert value(metrics, "pdmuxd_engine_up") == 1
     assert value(metrics, "pdmuxd_engine_steps_total") == 7
+
+
+def test_the_clock_of_the_gpu_is_shown_when_the_driver_says_it(metrics):
+    silent = msgspec.structs.replace(STATS, gpu_clock_mhz=None, gpu_power_w=None)
+    status = EngineStatus(state="serving", since_s=0.0, stats=silent)
+    metrics.collect_engine(lambda: status)
+    assert not [name for name, _ in samples(metrics) if "gpu" in name]
+
+    throttled = msgspec.structs.replace(STATS, gpu_clock_mhz=1395, gpu_power_w=698.5)
+    status = EngineStatus(state="serving", since_s=0.0, stats=throttled)
+    assert value(metrics, "pdmuxd_engine_gpu_clock_hertz") == 1_395_000_000
+    assert value(metrics, "pdmuxd_engine_gpu_power_watts") == 698.5
 
 
 def test_unknown_tenants_share_one_series_of_requests_in_flight(metrics):
