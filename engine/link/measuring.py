@@ -29,6 +29,9 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True, tag="measure"):
     """Context tokens per decoding request."""
     repeats: int
     """0: run it once and do not measure it, to warm up."""
+    warm_s: float = 0.0
+    """Device time for which the same work runs first, unmeasured and without a pause before what is measured:
+    a GPU that is kept at work lowers its clocks to hold its power limit, as it does while it serves."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
@@ -40,4 +43,6 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     decode_s: tuple[float, ...] = ()
     """Decode steps, host work included. `beside`: only those with the prefill running from their start to
     their end. `fused`: the mixed batches."""
+    gpu_clock_mhz: int | None = None
+    """Of the SMs right after the last repeat; None if the driver does not say."""
     error: str | None = None

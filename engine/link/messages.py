@@ -175,7 +175,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     profile_id: int = 0
     """Of the predictors in force; 0 if they are the engine's own."""
     gpu_clock_mhz: int | None = None
-    """Of the first GPU's SMs, within the last second; None if the driver does not say. It falls under load."""
+    """Of the first GPU's SMs, within the last second; None if the driver does not say."""
     gpu_power_w: float | None = None
 
 

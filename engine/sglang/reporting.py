@@ -20,6 +20,7 @@ from pdmuxd.engine.link.messages import (
     ToEngine,
 )
 from pdmuxd.engine.link.socket import EngineEnd
+from pdmuxd.engine.sglang.gauges import GpuGauges
 
 if TYPE_CHECKING:
     from pdmuxd.engine.sglang.loop.loop import EngineLoop
@@ -43,9 +44,12 @@ class _Totals:
 class Reporter:
     """Talks to the daemon from inside the loop; without a link it does nothing."""
 
-    def __init__(self, link: EngineEnd | None, measure: Measurer | None = None) -> None:
+    def __init__(
+        self, link: EngineEnd | None, measure: Measurer | None = None, gauges: GpuGauges | None = None
+    ) -> None:
         self._link = link
         self._measure = measure
+        self._gauges = gauges or GpuGauges(None)
         self._listened_s = 0.0
         self._reported = _Totals()
 
@@ -129,4 +133,6 @@ class Reporter:
             sm_busy_decode_ratio=ratio(counters.busy_decode_sm_s - last.decode_sm_s),
             dropped_records=link.dropped,
             profile_id=loop.steering.profile_id,
+            gpu_clock_mhz=self._gauges.newest.clock_mhz,
+            gpu_power_w=self._gauges.newest.power_w,
         )

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import httpx
 
+from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.messages import Ack, EngineSettings, EngineStats, Hello, RequestRecord, TenantSlo
 from pdmuxd.engine.link.socket import DaemonEnd
 
@@ -142,6 +143,7 @@ class Link:
         self._end = DaemonEnd(address)
         self._version = 0
         self._acks: dict[int, asyncio.Future[Ack]] = {}
+        self._measured: asyncio.Queue[Measured] = asyncio.Queue()
         self._greeted = asyncio.Event()
         self.hello: Hello | None = None
         self.stats: EngineStats | None = None
@@ -166,6 +168,8 @@ class Link:
                     self._greeted.set()
                 case Ack():
                     self._acks[message.version].set_result(message)
+                case Measured():
+                    self._measured.put_nowait(message)
                 case EngineStats():
                     self.stats = message
                 case RequestRecord():
@@ -188,6 +192,11 @@ class Link:
         await self._end.send(EngineSettings(version=self._version, policy=policy, tenants=(slo,)))
         ack = await asyncio.wait_for(acked, 30)
         return ack, time.monotonic() - sent_s
+
+    async def measure(self, point: Measure) -> Measured:
+        """Ask an idle engine for one point."""
+        await self._end.send(point)
+        return await asyncio.wait_for(self._measured.get(), 60)
 
     async def keep_changing(self, policies: Sequence[str], *, every_s: float) -> None:
         """Another policy and another target, until it is cancelled; each must be acknowledged."""

@@ -14,6 +14,7 @@ from pdmuxd.engine.core.partitions import PartitionTable, SmRules
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.sglang.facts import EngineFacts
+from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
 from pdmuxd.engine.sglang.internals.contract import check_version
 from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
 from pdmuxd.engine.sglang.tables import sm_rules_of
@@ -117,3 +118,25 @@ def _driver() -> str:
         return Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").partition("\n")[0].strip()
     except OSError:
         return ""
+
+
+def gpu_reader(scheduler: Any) -> ReadGpu | None:
+    """Reads the clock and power of the process's GPU; None where there is no GPU, or no way to ask it."""
+    if not torch.cuda.is_available():
+        return None
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    gpu = scheduler.tp_worker.model_runner.gpu_id
+
+    def read() -> GpuReading:
+        try:
+            return GpuReading(
+                clock_mhz=int(torch.cuda.clock_rate(gpu)),
+                power_w=torch.cuda.power_draw(gpu) / 1000.0,
+            )
+        except pynvml.NVMLError as error:
+            raise RuntimeError(f"the driver says: {error}") from None
+
+    return read

@@ -19,6 +19,7 @@ from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.sglang.environment import PluginEnvironment
+from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import describe
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
@@ -115,14 +116,16 @@ def _build(
     if environment.link is not None and port.state.is_first_rank:
         link = EngineEnd(environment.link)
         link.send(facts.hello(version=metadata.version("pdmuxd"), settings_version=0))
+    read_gpu = describe.gpu_reader(scheduler) if link is not None else None
+    gauges = GpuGauges(read_gpu)
+    gauges.start()
+    measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if facts.can_measure else None
     return EngineLoop(
         port=port,
         streams=streams,
         facts=facts,
         steering=Steering(facts, environment.policy),
-        reporter=Reporter(
-            link, EngineMeasurer(scheduler, port, streams, table) if facts.can_measure else None
-        ),
+        reporter=Reporter(link, measurer, gauges),
     )
 
 

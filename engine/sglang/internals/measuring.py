@@ -13,6 +13,7 @@ from sglang.srt.distributed.parallel_state import pdmux_prefill_tp_group
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.measuring import Measure, Measured
+from pdmuxd.engine.sglang.gauges import ReadGpu
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
@@ -32,12 +33,18 @@ class EngineMeasurer:
     """Carries out Measure messages on an idle scheduler."""
 
     def __init__(
-        self, scheduler: Any, port: SchedulerPort, streams: DeviceStreams, table: PartitionTable
+        self,
+        scheduler: Any,
+        port: SchedulerPort,
+        streams: DeviceStreams,
+        table: PartitionTable,
+        read_gpu: ReadGpu | None,
     ) -> None:
         self._s = scheduler
         self._port = port
         self._streams = streams
         self._table = table
+        self._read_gpu = read_gpu
         self._batches = ProbeBatches(scheduler)
 
     def __call__(self, message: Measure) -> Measured:
@@ -63,10 +70,12 @@ class EngineMeasurer:
 
     def _prefill(self, message: Measure) -> Measured:
         stream = self._use(lambda g: g.prefill_sms == message.prefill_sms).prefill
-        runs = _WARM_UP + message.repeats
-        batches = [self._batches.split_prefill(message.prefill) for _ in range(runs)]
-        spans = [self._layers(batch, self._port.state.layers, stream) for batch in batches]
-        return Measured(point_id=message.point_id, prefill_s=self._seconds(spans)[_WARM_UP:])
+        seconds, clock_mhz = self._repeat(
+            message,
+            lambda: self._batches.split_prefill(message.prefill),
+            lambda batch: self._layers(batch, self._port.state.layers, stream),
+        )
+        return Measured(point_id=message.point_id, prefill_s=seconds, gpu_clock_mhz=clock_mhz)
 
     def _decode(self, message: Measure) -> Measured:
         stream = self._use(lambda g: g.decode_sms == message.decode_sms).decode
@@ -76,10 +85,12 @@ class EngineMeasurer:
 
     def _fused(self, message: Measure) -> Measured:
         stream = self._use(lambda g: g.decode_sms == self._table.rules.total_sms).decode
-        runs = _WARM_UP + message.repeats
-        batches = [self._batches.mixed(message.prefill, message.decode) for _ in range(runs)]
-        spans = [self._step(batch, stream) for batch in batches]
-        return Measured(point_id=message.point_id, decode_s=self._seconds(spans)[_WARM_UP:])
+        seconds, clock_mhz = self._repeat(
+            message,
+            lambda: self._batches.mixed(message.prefill, message.decode),
+            lambda batch: self._step(batch, stream),
+        )
+        return Measured(point_id=message.point_id, decode_s=seconds, gpu_clock_mhz=clock_mhz)
 
     def _beside(self, message: Measure) -> Measured:
         """Decode steps while prefills run one after the other; only those wholly beside one count."""
@@ -126,6 +137,30 @@ class EngineMeasurer:
                 steps_last = False
 
     # --- launching
+
+    def _repeat(
+        self, message: Measure, make: Callable[[], Any], launch: Callable[[Any], Span]
+    ) -> tuple[tuple[float, ...], int | None]:
+        """Seconds of each repeat, which follow the warm-up and each other without a pause, and the clock."""
+        counted = [make() for _ in range(message.repeats)]
+        kept = [make()]
+        warm = [launch(kept[0])]
+        while message.warm_s:
+            kept.append(make())
+            warm.append(launch(kept[-1]))
+            self._streams.wait(warm[-2][1])
+            if self._streams.elapsed_s(warm[0][0], warm[-2][1]) >= message.warm_s:
+                break
+        spans = [*warm, *(launch(batch) for batch in counted)]
+        clock_mhz = self._clock_mhz()
+        return self._seconds(spans)[len(warm) :], clock_mhz
+
+    def _clock_mhz(self) -> int | None:
+        """While the device is at work."""
+        try:
+            return self._read_gpu().clock_mhz if self._read_gpu is not None else None
+        except RuntimeError:
+            return None
 
     def _use(self, fits: Callable[[Any], bool]) -> Any:
         for index, group in enumerate(self._streams.groups):
