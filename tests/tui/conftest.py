@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import scenes
 from console_daemon import ConsoleDaemon
+from textual import events
 
 from pdmuxd.tui.app import ConsoleApp
 
@@ -57,6 +58,12 @@ class Terminal:
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
+        await self.settle()
+
+    async def press_at_once(self, *keys: str) -> None:
+        """Keys that the terminal hands over together, as a slow line does."""
+        for key in keys:
+            self.app.post_message(events.Key(key, key if len(key) == 1 else None))
         await self.settle()
 
     async def type(self, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import scenes
 from console_daemon import problem
+from textual.widgets import Input
 
 
 @pytest.fixture
@@ -73,6 +74,41 @@ async def test_the_edit_is_applied_with_its_version_when_it_is_confirmed(console
         {"ttft_fixed_ms": 500, "ttft_per_1k_new_tokens_ms": 800, "tbt_ms": 25, "attainment_ratio": 0.99}
     ]
     assert served.matched == ['"3"']
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (["ctrl+a", "ctrl+k", "2", "5"], "25"),
+        (["end", "backspace", "backspace", "2", "5"], "25"),
+        (["2", "5", "home", "1"], "125"),
+        (["home", "delete", "3"], "30"),
+    ],
+)
+async def test_keys_are_taken_in_order_when_they_come_faster_than_they_are_handled(
+    console, served, keys, value
+):
+    async with console(served) as terminal:
+        await open_edit(terminal)
+        await terminal.press_at_once(*keys)
+        await terminal.until_shown(f"of {value} ms")
+        typed = [field.value for field in terminal.app.screen.query(Input)]
+    assert typed == ["500", "800", value, "0.99"]
+
+
+async def test_nothing_but_the_tbt_target_takes_keys_when_they_are_typed_while_the_edit_opens(
+    console, served
+):
+    async with console(served) as terminal:
+        for key in ("2", "enter"):
+            await terminal.press(key)
+            await terminal.answered()
+        await terminal.press_at_once("e", "2", "5")
+        await terminal.until_shown("Targets of chat, version 3")
+        await terminal.press_at_once("home", "ctrl+k", "3", "3")
+        await terminal.until_shown("of 33 ms")
+        typed = [field.value for field in terminal.app.screen.query(Input)]
+    assert typed == ["500", "800", "33", "0.99"]
 
 
 async def test_an_infeasible_target_is_said_before_it_is_applied_when_no_split_meets_it(console, served):

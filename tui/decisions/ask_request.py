@@ -8,6 +8,7 @@ from textual.containers import Vertical
 from textual.widgets import Input
 
 from pdmuxd.tui.shell.dialog import Dialog
+from pdmuxd.tui.shell.field import Field
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show.lines import line
 from pdmuxd.tui.show.roles import Role
@@ -22,7 +23,7 @@ class AskRequest(Dialog[str]):
             yield Sheet(
                 [line(("A request's id", Role.TITLE), " (x-request-id of its answer, rid in the logs)")]
             )
-            yield Input(placeholder="32 hexadecimal digits")
+            yield Field(placeholder="32 hexadecimal digits")
 
     @on(Input.Submitted)
     def _done(self, event: Input.Submitted) -> None:

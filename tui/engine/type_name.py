@@ -8,6 +8,7 @@ from textual.containers import Vertical
 from textual.widgets import Input
 
 from pdmuxd.tui.shell.dialog import Dialog
+from pdmuxd.tui.shell.field import Field
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show.actions import Action
 from pdmuxd.tui.show.lines import line, wrap
@@ -32,7 +33,7 @@ class TypeName(Dialog[bool]):
             yield Sheet(
                 [line("Type ", (self._name_wanted, Role.STRONG), " and Enter to do it, Escape to leave it.")]
             )
-            yield Input()
+            yield Field()
             yield Sheet(id="said")
 
     @on(Input.Submitted)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from textual import on
 from textual.widgets import Input
 
+from pdmuxd.tui.shell.field import Field
 
-class FilterBox(Input):
+
+class FilterBox(Field):
     """Enter and Escape give the focus back to `table`."""
 
     DEFAULT_CSS = """
@@ -18,7 +20,7 @@ class FilterBox(Input):
     def open(self) -> None:
         """Begin to type."""
         self.add_class("open")
-        self.focus()
+        self.screen.set_focus(self)
 
     def key_escape(self) -> None:
         """No filter."""

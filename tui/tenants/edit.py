@@ -15,6 +15,7 @@ from textual.widgets import Input, Label
 from pdmuxd.tui.client.answers import Slo, WhatIf
 from pdmuxd.tui.client.rest import Refusal, RestClient
 from pdmuxd.tui.shell.dialog import Dialog
+from pdmuxd.tui.shell.field import Field
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Line, line, wrap
@@ -31,6 +32,7 @@ TYPING_S = 0.3
 class EditSlo(Dialog[Slo]):
     """Answers the targets as they were set, or None."""
 
+    AUTO_FOCUS = "#tbt_ms"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "review", "Review")]
 
     def __init__(self, tenant: str, before: Slo, rest: RestClient) -> None:
@@ -49,13 +51,12 @@ class EditSlo(Dialog[Slo]):
             for field in FIELDS:
                 with Horizontal(classes="row"):
                     yield Label(field.label, classes="label")
-                    yield Input(formats.plain(getattr(self._before, field.name)), id=field.name)
+                    yield Field(formats.plain(getattr(self._before, field.name)), id=field.name)
             yield Sheet(id="said")
             yield Sheet([line(("Enter", Role.KEY), " reviews   ", ("Escape", Role.KEY), " gives it up")])
 
     async def on_mount(self) -> None:
         """Ask about the target that holds, to compare with."""
-        self.query_one("#tbt_ms", Input).focus()
         self._now = known(await self._what_if(self._before.tbt_ms))
         self._ask()
 
