@@ -175,8 +175,9 @@ class Bench:
         result |= record(seen)
         if link is not None:
             result["engine"] = link.report()
-        with options.results.open("a") as file:
-            file.write(json.dumps(result, separators=(",", ":")) + "\n")
+        # In one piece: several processes may append to one file.
+        with options.results.open("ab", buffering=0) as file:
+            file.write(json.dumps(result, separators=(",", ":")).encode() + b"\n")
         for tbt_ms in run.judged_ms:
             self._say("  " + line(run.key, tbt_ms, summary(result, tbt_ms=tbt_ms)))
         for error in result["errors"][:2]:

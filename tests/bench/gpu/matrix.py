@@ -6,6 +6,7 @@ A sitting is one call. It goes on where the last one with the same --results end
 budget does not hold, and appends each result at once, so that a sitting that is cut off loses one run. With
 `--plan` it prints what it would do, with the seconds, and does nothing. `table.py` prints the results, and
 whether the anchor, which every sitting measures again for each of its models, agrees between sittings.
+`--gpus 4` works on four GPUs of the machine at a time; all arms of a model and a seed stay on one of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import arms as arms_module
+import spread
 from arms import Arm
 from bench import FIRST_START_S, MARGIN_S, START_S, Bench, run_until_told
 from options import add_common, cells
@@ -158,12 +160,16 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=len(ROUNDS), help="only the first so many")
     parser.add_argument("--no-anchor", action="store_true", help="do not compare with earlier sittings")
     parser.add_argument("--tp-size", type=int, default=1)
+    parser.add_argument("--gpus", type=int, default=1, help="of this machine, to work on at a time")
+    parser.add_argument("--shares", type=spread.shares, help="only these: MODEL:SEED,MODEL:SEED")
     parser.add_argument("--leave-ratio", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument(
         "--as-model", choices=sorted(START_S), help="in place of each model, to try the script"
     )
     parser.add_argument("--only-arms", help="in place of each round's arms, to try the script")
     options = add_common(parser, argv)
+    if options.gpus < 1 or (options.gpus > 1 and options.tp_size > 1):
+        parser.error(f"--gpus {options.gpus}: 1 or more, and 1 with --tp-size above 1")
     unknown = {name for name in options.models.split(",") if name} - {one.model for one in ROUNDS}
     if unknown:
         known = ", ".join(dict.fromkeys(one.model for one in ROUNDS))
@@ -191,6 +197,10 @@ def main() -> int:
     results: Path = options.results
     measured = set() if options.no_anchor else {one["key"][0] for one in read_results(results)}
     ordered = in_order(rounds_of(options), done_in(results), measured, tp_size=options.tp_size)
+    if options.shares is not None:
+        ordered = [run for run in ordered if spread.share_of(run) in options.shares]
+    if options.gpus > 1:
+        return _on_all(ordered, options)
     if options.plan:
         show(ordered, options)
         return 0
@@ -198,6 +208,19 @@ def main() -> int:
     run_until_told(bench.work(ordered))
     print(f"left: {bench.left} runs", flush=True)
     return 1 if bench.failed else 0
+
+
+def _on_all(ordered: Sequence[Run], options: argparse.Namespace) -> int:
+    """Divide the work; a process of its own does, or shows, the share of each GPU."""
+    divided = spread.divide(ordered, options.gpus, lambda share: _total_s(share, options))
+    words = [*sys.argv[1:], "--gpus", "1"]
+    codes: list[int] = []
+
+    async def work() -> None:
+        codes.append(await spread.run_all(Path(__file__), words, divided, options.log_dir))
+
+    run_until_told(work())
+    return max(codes, default=1)
 
 
 if __name__ == "__main__":
