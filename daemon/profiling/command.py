@@ -114,9 +114,10 @@ def _journal(folder: Path, hello: Hello, wanted: Wanted) -> Journal:
     path = journal_path(folder, hello)
     earlier = NOTHING if wanted.fresh else read_journal(path)
     if earlier.samples:
+        points = len({sample.point for sample in earlier.samples})
         began = earlier.began_at.replace("T", " ").removesuffix("Z")
         typer.echo(
-            f"going on from {len(earlier.samples)} points of {began} UTC, {earlier.spent_s:.0f} s of "
+            f"going on from {points} points of {began} UTC, {earlier.spent_s:.0f} s of "
             "the budget; --fresh measures anew",
             err=True,
         )

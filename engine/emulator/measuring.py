@@ -13,13 +13,30 @@ from pdmuxd.engine.emulator.graphs import padded
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.link.measuring import Measure, Measured
 
+LAUNCH_STRETCH_S = 0.1
+STALLED_SHARE = 0.1
+STALLED_RATIO = (1.3, 2.1)
+"""Launching on one H200's host (SGLang 0.5.23, 32 layers, 2026-11-21): for stretches of a tenth of a second
+it takes up to twice as long, in about a tenth of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
     """Log-normal scatter of `ratio` around the truth; the same for the same seed and point."""
 
     ratio: float = 0.0
+    launch_ratio: float = 0.0
+    """Scatter of launching layers, which lasts for a stretch of time and stalls in some; 0: none of both."""
     seed: int = 0
+
+    def launching(self, at_s: float) -> float:
+        """What launching takes at an instant, over what it takes on the whole."""
+        if not self.launch_ratio:
+            return 1.0
+        source = random.Random(f"{self.seed} launch {int(at_s / LAUNCH_STRETCH_S)}")  # noqa: S311 - scatter
+        if source.random() < STALLED_SHARE:
+            return source.uniform(*STALLED_RATIO)
+        return math.exp(source.gauss(0.0, self.launch_ratio))
 
     def on(self, seconds: tuple[float, ...], point_id: int, kind: str) -> tuple[float, ...]:
         """What a clock would have shown."""
@@ -32,8 +49,10 @@ class Noise:
 NO_NOISE = Noise()
 
 
-def measure(profile: Profile, table: PartitionTable, asked: Measure, noise: Noise = NO_NOISE) -> Measured:
-    """Answer a Measure; what the device cannot run is an error in the answer."""
+def measure(
+    profile: Profile, table: PartitionTable, asked: Measure, noise: Noise = NO_NOISE, at_s: float = 0.0
+) -> Measured:
+    """Answer a Measure that comes at an instant; what the device cannot run is an error in the answer."""
     prefill, decode = PrefillShape.of(asked.prefill), decode_shape(asked.decode)
     refusal = _refusal(profile, table, asked, prefill, decode)
     if refusal is not None:
@@ -42,11 +61,15 @@ def measure(profile: Profile, table: PartitionTable, asked: Measure, noise: Nois
     decode_s: tuple[float, ...] = ()
     match asked.mode:
         case "prefill":
-            prefill_s = (profile.truth.prefill_s(prefill, asked.prefill_sms),) * asked.repeats
+            prefill_s = _launched(
+                profile, asked, profile.truth.prefill_s(prefill, asked.prefill_sms), noise, at_s
+            )
         case "decode":
             decode_s = (_decode_s(profile, decode, asked.decode_sms),) * asked.repeats
         case "fused":
-            decode_s = (profile.truth.fused_s(prefill, decode, asked.prefill_sms),) * asked.repeats
+            decode_s = _launched(
+                profile, asked, profile.truth.fused_s(prefill, decode, asked.prefill_sms), noise, at_s
+            )
         case "beside":
             each_prefill_s, steps = _beside(profile, asked, prefill, decode)
             prefill_s, decode_s = (each_prefill_s,) * asked.repeats, steps * asked.repeats
@@ -55,6 +78,17 @@ def measure(profile: Profile, table: PartitionTable, asked: Measure, noise: Nois
         prefill_s=noise.on(prefill_s, asked.point_id, "prefill"),
         decode_s=noise.on(decode_s, asked.point_id, "decode"),
     )
+
+
+def _launched(
+    profile: Profile, asked: Measure, seconds: float, noise: Noise, at_s: float
+) -> tuple[float, ...]:
+    """One run after the other, each at least as long as launching its layers takes at its instant."""
+    launch_s = profile.overheads.layer_launch_s * profile.model.layers
+    runs: list[float] = []
+    for _ in range(asked.repeats):
+        runs.append(max(seconds, launch_s * noise.launching(at_s + sum(runs))))
+    return tuple(runs)
 
 
 def decode_shape(contexts: tuple[int, ...]) -> DecodeShape:

@@ -20,6 +20,7 @@ from pdmuxd.engine.profiling.document import (
 )
 from pdmuxd.engine.profiling.hardware import fit_hardware
 from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.stretches import settled
 from pdmuxd.engine.profiling.target import Target
 
 UNKNOWN_GUARD_RATIO = 1.3
@@ -43,6 +44,7 @@ def assemble(
 
     Raises: ProfileError if they do not even allow a roofline.
     """
+    samples = settled(samples)
     captured = target.hello.captured_decode_bs
     hardware = fit_hardware(
         samples,

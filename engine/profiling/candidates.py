@@ -12,7 +12,7 @@ from pdmuxd.engine.profiling.points import Point
 from pdmuxd.engine.profiling.target import Target
 
 NEW_TOKENS = (
-    16, 32, 64, 96, 128, 150, 192, 256, 300, 384, 512, 600, 768, 1024,
+    16, 32, 64, 96, 128, 150, 192, 256, 300, 384, 440, 512, 600, 700, 768, 900, 1024,
     1200, 1536, 2048, 2500, 3072, 4096, 5000, 6144, 8192, 10000, 12288, 16384,
 )  # fmt: skip
 REUSED_TOKENS = (0, 512, 2048, 8192, 32768)

@@ -66,6 +66,8 @@ class Sample:
     """A decode step, or in mode `fused` the mixed batch."""
     decode_high_s: float | None = None
     """95th percentile of the decode steps."""
+    confirmed: bool = False
+    """Another measurement of the same point, later, took as long."""
 
     @classmethod
     def of(cls, point: Point, measured: Measured) -> Sample:

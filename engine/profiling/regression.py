@@ -87,7 +87,7 @@ def fit_above_floor(
         coefficients=found.coefficients,
         floor_s=floor_s,
         residuals=residuals,
-        is_inlier=_inliers(residuals, confirmed),
+        is_inlier=inliers_of(residuals, confirmed),
         left_out_residuals=left_out,
     )
 
@@ -108,7 +108,7 @@ def fit(
     rows, believed = measured / scale, believed / scale
     solution = _least_absolute(rows, believed)
     for _ in range(_ROUNDS):
-        is_inlier = _inliers(1.0 - rows @ solution, confirmed)
+        is_inlier = inliers_of(1.0 - rows @ solution, confirmed)
         weight = np.sqrt(_belief_weight(believed))
         system = np.vstack([rows[is_inlier], weight * believed])
         wanted = np.concatenate([np.ones(int(is_inlier.sum())), np.full(len(believed), weight)])
@@ -128,7 +128,8 @@ def _belief_weight(believed: Floats) -> float:
     return BELIEF_SAMPLES / max(1, len(believed))
 
 
-def _inliers(residuals: Floats, confirmed: Bools | None) -> Bools:
+def inliers_of(residuals: Floats, confirmed: Bools | None = None) -> Bools:
+    """Which residuals are no further off than the others let expect, or of what is confirmed."""
     sigma = _MAD_TO_SIGMA * float(np.median(np.abs(residuals)))
     kept: Bools = np.abs(residuals) <= max(CUT_SCALES * sigma, CUT_FLOOR)
     return kept if confirmed is None else kept | confirmed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,7 +12,15 @@ from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.profiling import designs
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.regression import Belief, Bools, Floats, Regression, fit, fit_above_floor
+from pdmuxd.engine.profiling.regression import (
+    Belief,
+    Bools,
+    Floats,
+    Regression,
+    fit,
+    fit_above_floor,
+    inliers_of,
+)
 
 MIN_SAMPLES = 8
 """Twice the terms of eq. 1."""
@@ -20,8 +28,8 @@ SAMPLES_PER_TERM = 2.0
 FOLDS = 5
 OUTLIER_COST = 0.05
 """In error, of a sample that a design cannot explain: often it is the design that is too simple."""
-AGREEING = 0.05
-"""Two samples of one point that differ by less confirm each other."""
+PROMISING = 2.0
+"""Times the best score, what a design may have to be tried on held-out samples."""
 WORTHWHILE = 0.9
 """A more complicated design is taken only if its error is at most this share of the simpler one's."""
 
@@ -53,11 +61,14 @@ class SoloFit(Generic[_CoefficientsT]):
 
     coefficients: _CoefficientsT
     design: Design
+    terms: Floats
+    """Per column of the design."""
+    floor_s: float
     errors: Errors
     samples: int
     outliers: int
-    is_inlier: tuple[bool, ...]
-    """Per sample."""
+    is_odd: tuple[bool, ...]
+    """Per sample: whether it is far off, confirmed or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +112,16 @@ FUSED = Family(
 )
 
 
+class _Tried(NamedTuple):
+    """A design, fitted to all samples."""
+
+    design: Design
+    rows: Floats
+    belief: Belief | None
+    regression: Regression
+    score: float
+
+
 def fit_solo(
     family: Family[_CoefficientsT],
     samples: Sequence[Sample],
@@ -116,29 +137,48 @@ def fit_solo(
     _check(family, samples)
     points = [sample.point for sample in samples]
     seconds = np.array([sample.seconds for sample in samples])
-    confirmed = _confirmed(samples)
-    best: tuple[float, Design, Regression] | None = None
-    best_belief: Belief | None = None
+    confirmed = np.array([sample.confirmed for sample in samples])
+    tried: list[_Tried] = []
     for design in _designs(family, points, captured_bs):
-        belief = _belief(family, design, samples, expected)
-        regression = _fit(family.rows(points, design), seconds, design, belief, confirmed)
-        if regression is None:
-            continue
-        score = _score(regression)
-        if best is None or score < best[0] * WORTHWHILE:
-            best = (score, design, regression)
-            best_belief = belief
-    if best is None:
+        rows, belief = family.rows(points, design), _belief(family, design, samples, expected)
+        regression = _fit(rows, seconds, design, belief, confirmed)
+        if regression is not None:
+            tried.append(_Tried(design, rows, belief, regression, _score(regression)))
+    if not tried:
         raise ProfileError(f"{_title(family, samples)}: no design fits {len(samples)} samples")
-    _, design, regression = best
+    best, held_out = _best(tried, seconds, confirmed)
+    regression = best.regression
     return SoloFit(
-        coefficients=family.coefficients(regression.coefficients, regression.floor_s, design),
-        design=design,
-        errors=Errors.of(_held_out(family.rows(points, design), seconds, design, best_belief, confirmed)),
+        coefficients=family.coefficients(regression.coefficients, regression.floor_s, best.design),
+        design=best.design,
+        terms=regression.coefficients,
+        floor_s=regression.floor_s,
+        errors=Errors.of(held_out),
         samples=len(samples),
         outliers=int((~regression.is_inlier).sum()),
-        is_inlier=tuple(bool(one) for one in regression.is_inlier),
+        is_odd=tuple(bool(one) for one in ~inliers_of(regression.residuals)),
     )
+
+
+def _best(tried: Sequence[_Tried], seconds: Floats, confirmed: Bools) -> tuple[_Tried, Floats]:
+    """The simplest of those that predict held-out samples as well as any, and its errors there.
+
+    What a fit says of samples that it was fitted to flatters designs with many terms; but fitting all designs
+    to all folds takes too long, so only those go on that it speaks well of, one for each number of terms.
+    """
+    good = PROMISING * min(one.score for one in tried)
+    promising: dict[tuple[int, bool], _Tried] = {}
+    for one in tried:
+        terms = (len(one.design.knots), one.design.has_floor)
+        if one.score <= good and (terms not in promising or one.score < WORTHWHILE * promising[terms].score):
+            promising[terms] = one
+    best, lowest, of_best = tried[0], np.inf, np.empty(0)
+    for one in promising.values():
+        errors = _held_out(one.rows, seconds, one.design, one.belief, confirmed)
+        error = float(np.percentile(errors, 90.0))
+        if error < lowest * WORTHWHILE:
+            best, lowest, of_best = one, error, errors
+    return best, of_best
 
 
 def _check(family: Family[_CoefficientsT], samples: Sequence[Sample]) -> None:
@@ -172,19 +212,6 @@ def _designs(
         for tile in family.tiles
         if (4 + len(knots)) * SAMPLES_PER_TERM <= len(points)
     ]
-
-
-def _confirmed(samples: Sequence[Sample]) -> Bools:
-    """Which samples another one of the same point agrees with."""
-    by_point: dict[Point, list[float]] = {}
-    for sample in samples:
-        by_point.setdefault(sample.point, []).append(sample.seconds)
-    return np.array(
-        [
-            sum(abs(other / sample.seconds - 1.0) <= AGREEING for other in by_point[sample.point]) > 1
-            for sample in samples
-        ]
-    )
 
 
 def _fit(

@@ -72,7 +72,7 @@ async def profile_it(engine: MeasuringEngine, target: Target, options: argparse.
 
     path = journal_path(options.out, target.hello)
     earlier = NOTHING if options.fresh else read_journal(path)
-    print(f"going on from {len(earlier.samples)} points", flush=True)
+    print(f"going on from {len(earlier.samples)} measurements", flush=True)
     with Journal(path=path, earlier=earlier, now=now_text()) as journal:
         outcome = await run_campaign(
             engine,
