@@ -1,5 +1,7 @@
 """The next step is launched before the last one's result is read, and at most one stays unread."""
 
+import gc
+
 from engine_rig import IDLE, Rig, fused, split
 
 
@@ -100,3 +102,19 @@ def test_the_loop_ends_when_sglang_stops():
     rig.port.inbox.append(lambda: setattr(rig.port, "is_stopping", True))
     rig.loop.run()
     assert len(rig.port.turns) == 1
+
+
+def test_no_collection_looks_through_what_was_there_before_the_first_turn():
+    rig = Rig()
+    frozen = []
+
+    def stop():
+        frozen.append(gc.get_freeze_count())
+        rig.port.is_stopping = True
+
+    rig.port.inbox.append(stop)
+    try:
+        rig.loop.run()
+    finally:
+        gc.unfreeze()
+    assert frozen[0] > 10_000
