@@ -41,8 +41,8 @@ async def start(command: Sequence[str], *, environment: Mapping[str, str], log: 
     )
 
 
-async def end(process: Process, *, grace_s: float) -> None:
-    """Ask the process to end, and kill it with all its children after `grace_s`."""
+async def end(process: Process, *, grace_s: float) -> bool:
+    """Ask the process to end, and kill it with all its children after `grace_s`; whether it came to that."""
     try:
         if process.returncode is None and grace_s > 0:
             with contextlib.suppress(ProcessLookupError):
@@ -51,10 +51,12 @@ async def end(process: Process, *, grace_s: float) -> None:
                 async with asyncio.timeout(grace_s):
                     await process.wait()
     finally:
+        outlived_it = process.returncode is None
         # Also what the engine itself started, and also if this is cancelled because time is up.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
+    return outlived_it
 
 
 def describe_exit(returncode: int) -> str:

@@ -86,7 +86,8 @@ class EngineRun:
             finally:
                 self._sync.forget_engine()
                 try:
-                    await child.end(process, grace_s=self.stop_grace_s)
+                    if await child.end(process, grace_s=self.stop_grace_s) and self.stop_grace_s:
+                        log.warning("engine did not end in time and was killed", grace_s=self.stop_grace_s)
                 finally:
                     orphan.forget(self._plan.record_path)
         finally:

@@ -10,23 +10,13 @@ from pathlib import Path
 import pytest
 from daemon_process import Daemon, is_running, wait_until
 from model_folder import write_model_folder
-from sglang_processes import CPU_FLAGS, TEXTS, complete, environment
-
-
-def settings(python, model):
-    return [
-        "engine.kind=sglang",
-        f"engine.sglang.model={model}",
-        f"engine.sglang.python={python}",
-        f"engine.sglang.extra_args={' '.join(CPU_FLAGS)}",
-        "engine.start_timeout_s=300",
-    ]
+from sglang_processes import TEXTS, complete, daemon_settings, environment
 
 
 @pytest.fixture(scope="module")
 def daemon(python, model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("a daemon")
-    made = Daemon(folder, settings=settings(python, model), environ=environment())
+    made = Daemon(folder, settings=daemon_settings(python, model), environ=environment())
     yield made
     if made.process.poll() is None:
         assert made.stop() == 0
@@ -69,7 +59,13 @@ def test_the_engine_ends_when_the_daemon_is_killed(daemon):
 
 def test_one_line_and_a_long_wait_follow_when_sglang_cannot_load_the_model(python, tmp_path):
     model = write_model_folder("tiny", tmp_path / "odd", architectures=["FooForCausalLM"])
-    given = [*settings(python, model), "state_dir=state", "data.port=0", "admin.port=0", "log.format=json"]
+    given = [
+        *daemon_settings(python, model),
+        "state_dir=state",
+        "data.port=0",
+        "admin.port=0",
+        "log.format=json",
+    ]
     flags = [word for setting in given for word in ("--set", setting)]
     command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *flags, "serve", "--first-run"]
     daemon = subprocess.Popen(
@@ -96,7 +92,7 @@ def test_one_line_and_a_long_wait_follow_when_sglang_cannot_load_the_model(pytho
     ],
 )
 def test_the_start_is_refused_in_one_line_when_a_setting_cannot_work(python, model, tmp_path, setting, says):
-    given = [*settings(python, model), setting, "data.port=0", "admin.port=0"]
+    given = [*daemon_settings(python, model), setting, "data.port=0", "admin.port=0"]
     flags = [word for one in given for word in ("--set", one)]
     command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *flags, "serve"]
     done = subprocess.run(

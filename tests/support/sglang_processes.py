@@ -44,6 +44,17 @@ def environment(**own: str) -> dict[str, str]:
     return kept | {"PYTHONPATH": str(STUB)} | checks | own
 
 
+def daemon_settings(python: Path, model: Path) -> list[str]:
+    """For `pdmuxd serve` with SGLang on the CPU."""
+    return [
+        "engine.kind=sglang",
+        f"engine.sglang.model={model}",
+        f"engine.sglang.python={python}",
+        f"engine.sglang.extra_args={' '.join(CPU_FLAGS)}",
+        "engine.start_timeout_s=300",
+    ]
+
+
 def ranks(tp_size: int) -> dict[str, str]:
     """SGLang wants to know each rank's core where there are more ranks than NUMA nodes.
 

@@ -47,6 +47,7 @@ NEEDED = (
     Needed(f"{_PDMUX}:initialize_stream_groups", ("gpu_id", "config")),
     Needed(f"{_PDMUX}:set_current_stream_idx", ("idx",)),
     Needed("sglang.srt.multiplex.multiplexing_mixin:SchedulerMultiplexMixin.event_loop_pdmux"),
+    Needed("sglang.srt.managers.tokenizer_manager:TokenizerManager.sigterm_watchdog"),
     Needed("sglang.srt.distributed.parallel_state:pdmux_prefill_tp_group"),
     Needed("sglang.srt.mem_cache.common:release_kv_cache", ("req", "tree_cache", "checkpoint")),
     Needed("sglang.srt.managers.schedule_batch:Req.init_next_round_input", ("tree_cache",)),

@@ -1,4 +1,5 @@
-"""The hooks: SGLang makes our streams, runs our loop, and knows of the prefill that the loop has in flight.
+"""The hooks: SGLang makes our streams, runs our loop, knows of the prefill that the loop has in flight, and
+ends without delay.
 
 A hook that SGLang fails to apply is only logged there; `_verify` stops the server instead.
 """
@@ -20,7 +21,7 @@ from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
-from pdmuxd.engine.sglang.internals import describe
+from pdmuxd.engine.sglang.internals import describe, stopping
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.loop.loop import EngineLoop
@@ -72,6 +73,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
             lambda original, *a, **k: _drained(process, original, *a, **k),
             HookType.AROUND,
         ),
+        stopping.WATCHDOG: (stopping.end_without_delay, HookType.AROUND),
     }
     for target, (hook, kind) in hooks.items():
         HookRegistry.register(target, hook, kind)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdmuxd.daemon.background import first_to_end
-from pdmuxd.daemon.supervisor import orphan, procfs
+from pdmuxd.daemon.supervisor import child, orphan, procfs
 from pdmuxd.daemon.supervisor.backoff import HEALTHY_S, Backoff
 from pdmuxd.daemon.supervisor.child import describe_exit, engine_environment
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
@@ -181,3 +181,27 @@ async def test_the_others_are_cancelled_when_one_fails():
     with pytest.raises(ValueError, match="first"):
         await first_to_end(forever(), fail())
     assert cancelled.is_set()
+
+
+@pytest.mark.parametrize(
+    ("program", "grace_s", "is_killed"),
+    [
+        (
+            "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); print('up'); input()",
+            60.0,
+            False,
+        ),
+        ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); input()", 0.05, True),
+        ("print('up'); input()", 0.0, True),
+    ],
+)
+async def test_a_process_is_killed_only_when_it_outlives_its_grace(program, grace_s, is_killed):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-u", "-c", program),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert await process.stdout.readline() == b"up\n"
+    assert await child.end(process, grace_s=grace_s) is is_killed
+    assert (process.returncode == -signal.SIGKILL) is is_killed
