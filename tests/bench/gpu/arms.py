@@ -111,13 +111,18 @@ def _cpu_ranks(tp_size: int) -> dict[str, str]:
     return {"SGLANG_CPU_OMP_THREADS_BIND": binding, "SGLANG_NCCL_SO_PATH": "/there/is/none"}
 
 
-def parse(names: str) -> list[Arm]:
-    """Read a comma-separated list of arms, or `rivals`, `statics`, `all`; static splits keep their comma."""
-    groups = {"all": ALL, "rivals": RIVALS, "statics": STATICS}
-    chosen: list[str] = []
+def split_names(names: str) -> list[str]:
+    """A comma-separated list; static splits keep their comma."""
+    found: list[str] = []
     for word in names.split(","):
-        if word.isdigit() and chosen:
-            chosen[-1] += f",{word}"
+        if word.isdigit() and found:
+            found[-1] += f",{word}"
         else:
-            chosen.extend(groups.get(word, (word,)))
-    return [Arm(name=name) for name in chosen]
+            found.append(word)
+    return found
+
+
+def parse(names: str) -> list[Arm]:
+    """Read a comma-separated list of arms, or `rivals`, `statics`, `all`."""
+    groups = {"all": ALL, "rivals": RIVALS, "statics": STATICS}
+    return [Arm(name=name) for word in split_names(names) for name in groups.get(word, (word,))]

@@ -17,7 +17,7 @@ from pdmuxd.engine.link.messages import Ack, EngineSettings, EngineStats, Hello,
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.socket import DaemonEnd
 
-_ACK_S = 5.0
+_ACK_S = 20.0
 _KEPT = 50_000
 
 

@@ -23,7 +23,7 @@ import spread
 from arms import Arm
 from bench import FIRST_START_S, MARGIN_S, START_S, Bench, run_until_told
 from options import add_common, cells
-from runs import Run, done_in, read_results
+from runs import Run, done_in, read_runs
 
 OURS = "ours:auto,ours:static:96,36"
 """One server: the best fixed split of the baselines beside ours costs no start."""
@@ -195,7 +195,7 @@ def main() -> int:
     """Measure; the exit code is 1 if an arm failed."""
     options = options_of()
     results: Path = options.results
-    measured = set() if options.no_anchor else {one["key"][0] for one in read_results(results)}
+    measured = set() if options.no_anchor else {one["key"][0] for one in read_runs(results)}
     ordered = in_order(rounds_of(options), done_in(results), measured, tp_size=options.tp_size)
     if options.shares is not None:
         ordered = [run for run in ordered if spread.share_of(run) in options.shares]

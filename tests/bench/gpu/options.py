@@ -51,11 +51,19 @@ def predictor_file(text: str) -> tuple[str, Path]:
     return model, Path(name)
 
 
-def add_common(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+def add_common(
+    parser: argparse.ArgumentParser,
+    argv: list[str] | None,
+    *,
+    duration_s: float = 30.0,
+    drain_s: float = 8.0,
+) -> argparse.Namespace:
     """Add what every script that starts servers takes, parse, and make the folders."""
     parser.add_argument("--config", type=json.loads, default={}, help="JSON object over the shape's config")
-    parser.add_argument("--duration-s", type=float, default=30.0, help="of arrivals")
-    parser.add_argument("--drain-s", type=float, default=8.0, help="after the last arrival; then all is cut")
+    parser.add_argument("--duration-s", type=float, default=duration_s, help="of arrivals")
+    parser.add_argument(
+        "--drain-s", type=float, default=drain_s, help="after the last arrival; then all is cut"
+    )
     parser.add_argument("--budget-s", type=float, default=math.inf, help="start nothing that would end later")
     parser.add_argument("--start-s", type=float, default=240.0, help="what a server's start may take")
     parser.add_argument(

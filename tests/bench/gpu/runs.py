@@ -91,6 +91,11 @@ def read_results(path: Path) -> Iterator[dict[str, Any]]:
                     yield json.loads(text)
 
 
+def read_runs(path: Path) -> Iterator[dict[str, Any]]:
+    """Results of runs; other scripts write theirs to the same file."""
+    return (result for result in read_results(path) if "key" in result)
+
+
 def done_in(path: Path) -> set[str]:
     """Names of the runs whose results a file holds."""
-    return {name_of(result["key"], result.get("build")) for result in read_results(path)}
+    return {name_of(result["key"], result.get("build")) for result in read_runs(path)}

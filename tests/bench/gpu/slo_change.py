@@ -258,7 +258,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=8.0, help="requests per second")
     parser.add_argument("--input-tokens", type=int, default=1000)
     parser.add_argument("--output-tokens", type=int, default=200)
-    options = add_common(parser, argv)
+    options = add_common(parser, argv, duration_s=40.0, drain_s=30.0)
     if len(options.targets_ms) != 2 or len(set(options.targets_ms)) != 2:
         parser.error("--targets-ms: two different targets, such as 50,500")
     if options.edits < 1 or options.rate <= 0:

@@ -18,7 +18,7 @@ from typing import Any
 
 from anchors import agreement
 from options import numbers
-from runs import read_results
+from runs import read_runs
 from score import summary
 
 _HEAD = (
@@ -137,7 +137,7 @@ def main() -> None:
     missing = [str(path) for path in options.results if not path.is_file()]
     if missing:
         parser.error(f"{missing[0]}: there is no such file")
-    results = [result for path in options.results for result in read_results(path)]
+    results = [result for path in options.results for result in read_runs(path)]
     shown = counted(results)
     cells: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for run in shown:

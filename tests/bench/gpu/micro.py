@@ -1,0 +1,187 @@
+"""What multiplexing itself costs, on one server of ours: switches, our share of a turn, layers, memory.
+
+    PYTHONPATH=SITE python3 tests/bench/gpu/micro.py --model llama-8b --results RESULTS.jsonl
+    python tests/bench/gpu/micro.py --show RESULTS.jsonl
+
+The server is the one that serves, with `probe_plugin.py` beside pdmuxd's own plugin. It measures switches,
+layer-wise prefill and memory before it serves (about 20 s with Llama-8B's shape), and the host's time per
+turn under the load of `--cell`, once for each of `--policies`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
+
+import micro_table
+import probe_plugin
+from arms import Arm
+from bench import gpu_name, predictors
+from client import send_all
+from model_folder import SHAPES, write_model_folder
+from options import add_common
+from runs import build, read_results
+from server import ArmError, ServerError, free_port, running
+from workload import Cell
+from workload import build as build_requests
+
+_SERVED = re.compile(r"Capture target decode CUDA graph end.*mem usage=([\d.]+) GB")
+_MEMORY = re.compile(r"Load weight begin\. avail mem=([\d.]+) GB")
+_TURNS_S = 20.0
+"""For the turns to be told: the loop does it when it was idle for a second."""
+
+
+class Probes:
+    """The lines that the plugin writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def all(self) -> list[dict[str, Any]]:
+        """So far."""
+        return list(read_results(self._path))
+
+    async def turns(self, count: int) -> dict[str, Any] | None:
+        """The `count`th report of turns, waited for; None if it does not come."""
+        end_s = time.monotonic() + _TURNS_S
+        while time.monotonic() < end_s:
+            told = [one for one in self.all() if one["what"] == "turns"]
+            if len(told) >= count:
+                return told[count - 1]
+            await asyncio.sleep(0.3)
+        return None
+
+
+async def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Start the server, load it under each policy; everything that was found."""
+    from link import listening
+
+    arm, port, probes = Arm(name=f"ours:{options.policies[0]}"), free_port(), Probes(folder / "probes.jsonl")
+    model = write_model_folder(options.model, options.work / options.model, **options.config)
+    log = options.log_dir / f"{options.model}-micro.log"
+    log.unlink(missing_ok=True)
+    address = f"ipc://{folder}/engine"
+    async with contextlib.AsyncExitStack() as stack:
+        link = await stack.enter_async_context(listening(address))
+        base_url = await stack.enter_async_context(
+            running(
+                arm,
+                command=arm.command(
+                    model=model, port=port, link=address, tp_size=1, cpu=options.cpu, extra=options.extra
+                ),
+                environment=environment(arm, folder, cpu=options.cpu),
+                port=port,
+                log=log,
+                start_s=options.start_s,
+            )
+        )
+        told = len([one for one in probes.all() if one["what"] == "turns"])
+        found: list[dict[str, Any]] = []
+        for policy in options.policies:
+            believed = predictors(options.predictors, options.model)
+            await link.set(policy=policy, tbt_ms=options.tbt_ms, predictors=believed)
+            await load(options, base_url, policy)
+            turns = await probes.turns(told + 1)
+            told += 1
+            if turns is None:
+                found.append(
+                    {"what": "failed", "probe": "turns", "error": f"nothing was told under {policy}"}
+                )
+                break
+            found.append(turns | {"policy": policy, "cell": str(options.cell)})
+    # SGLang's own warm-up is the first that turns are told of; it is nobody's load.
+    return [one for one in probes.all() if one["what"] not in {"turns", "ready"}] + found + from_log(log)
+
+
+def environment(arm: Arm, folder: Path, *, cpu: bool) -> dict[str, str]:
+    """The arm's, with the plugin."""
+    found = arm.environment(cpu=cpu)
+    own = probe_plugin.install(folder)
+    paths = [own["PYTHONPATH"], *filter(None, [found.get("PYTHONPATH")])]
+    return (
+        found | own | {"PYTHONPATH": os.pathsep.join(paths), probe_plugin.OUT: str(folder / "probes.jsonl")}
+    )
+
+
+async def load(options: argparse.Namespace, base_url: str, policy: str) -> None:
+    """One run of the cell. Raises: ServerError if nothing was served."""
+    traces = json.loads(options.traces.read_text()) if options.traces.exists() else {}
+    requests = build_requests(options.cell, traces, seed=1, duration_s=options.duration_s)
+    seen = await send_all(
+        base_url,
+        requests,
+        vocab=int(SHAPES[options.model]["vocab_size"]),
+        tenants=True,
+        drain_s=options.drain_s,
+        name=f"micro-{policy}",
+    )
+    if not any(one.tokens for one in seen):
+        raise ServerError(f"no request had a token under {policy}, the first: {seen[0].error or 'cut'}")
+
+
+def from_log(log: Path) -> list[dict[str, Any]]:
+    """What SGLang itself says of memory."""
+    text = log.read_text(errors="replace")
+    said = {"graphs of all groups": _SERVED, "free before the weights": _MEMORY}
+    return [
+        {"what": "memory", "of": of, "bytes": round(float(found[1]) * 2**30)}
+        for of, pattern in said.items()
+        if (found := pattern.search(text))
+    ]
+
+
+def options_of(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--model", choices=sorted(SHAPES), default="llama-8b")
+    parser.add_argument("--policies", type=lambda text: text.split(","), default=["auto", "muxwise"])
+    parser.add_argument("--cell", type=Cell.parse, default=Cell(workload="conv", rate=16.0))
+    parser.add_argument("--tbt-ms", type=float, default=50.0)
+    parser.add_argument("--show", type=Path, help="print the last results in this file, and measure nothing")
+    return add_common(parser, argv)
+
+
+def main() -> int:
+    """Measure, keep, print."""
+    options = options_of()
+    if options.show is not None:
+        kept = [one for one in read_results(options.show) if one.get("what") == "micro"]
+        shown = micro_table.lines(kept[-1]["found"]) if kept else [f"{options.show}: nothing of micro.py"]
+        print("\n".join(shown))
+        return 0 if kept else 1
+    with tempfile.TemporaryDirectory(prefix="pdm") as folder:
+        try:
+            found = asyncio.run(measure(options, Path(folder)))
+        except (ServerError, ArmError) as error:
+            print(f"FAILED: {error}")
+            return 1
+    kept_result = {
+        "what": "micro",
+        "model": options.model,
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "gpu": gpu_name(),
+        "build": build(),
+        "found": found,
+    }
+    with options.results.open("a") as file:
+        file.write(json.dumps(kept_result, separators=(",", ":")) + "\n")
+    print("\n".join(micro_table.lines(found)))
+    return 1 if any(one["what"] == "failed" for one in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""The host's time in a turn of the loop that is ours: what SGLang's own calls and waiting take is left out.
+
+Left out are the calls through the port that do what SGLang's own loop does (input, forming batches,
+launching, reading results), waiting for the device, and sleeping. Looks into the prefix cache, observing,
+deciding, measuring, telemetry and changing groups count. Only turns that launched something are timed.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from statistics import quantiles
+from typing import Any
+
+SGLANGS = {
+    "": ("take_input", "idle", "agree"),
+    "decode": ("settle", "launch_decode", "launch_fused", "read", "nothing_launched"),
+    "prefill": ("form_prefill", "launch_layers", "finish_prefill", "drop_prefill"),
+}
+"""Calls by the part of the port that has them."""
+LAUNCHES = {"launch_decode", "launch_fused", "launch_layers"}
+IDLE_S = 1.0
+
+
+class TurnTimes:
+    """Of one loop. The timers themselves take about 2 microseconds a turn, which count as ours."""
+
+    def __init__(self, port: Any, streams: Any, write: Callable[[dict[str, Any]], None]) -> None:
+        self._write = write
+        self._depth = 0
+        self._others_s = 0.0
+        self._launched = False
+        self._last_s = 0.0
+        self._ours: list[float] = []
+        for part, names in SGLANGS.items():
+            owner = getattr(port, part) if part else port
+            # A class of its own, so that properties cost what they cost without the timers.
+            owner.__class__ = self._timed(type(owner), names)
+        streams.__class__ = self._timed(type(streams), ("wait",))
+        self.sleep = self._excluded("sleep", time.sleep)
+
+    def attach(self, loop: Any) -> None:
+        """Time the turns of this class of loops from now on."""
+        turn = loop.turn
+
+        @functools.wraps(turn)
+        def timed(one: Any) -> None:
+            self._others_s, self._launched = 0.0, False
+            began_s = time.perf_counter()
+            turn(one)
+            self._ended(began_s, time.perf_counter())
+
+        loop.turn = timed
+
+    def _ended(self, began_s: float, now_s: float) -> None:
+        if self._launched:
+            self._ours.append(now_s - began_s - self._others_s)
+            self._last_s = now_s
+        elif self._ours and now_s - self._last_s > IDLE_S:
+            self._tell()
+
+    def _tell(self) -> None:
+        """The load is over: what it took."""
+        if len(self._ours) > 1:
+            cuts = quantiles(self._ours, n=100, method="inclusive")
+            self._write(
+                {
+                    "what": "turns",
+                    "turns": len(self._ours),
+                    "median_s": cuts[49],
+                    "p90_s": cuts[89],
+                    "p99_s": cuts[98],
+                    "worst_s": max(self._ours),
+                }
+            )
+        self._ours = []
+
+    def _timed(self, of: Any, names: tuple[str, ...]) -> Any:
+        missing = [name for name in names if not hasattr(of, name)]
+        if missing:
+            raise AttributeError(f"{of.__name__} has no {missing[0]}: probe_turns.SGLANGS is out of date")
+        return type(of.__name__, (of,), {name: self._excluded(name, getattr(of, name)) for name in names})
+
+    def _excluded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The outermost call of those that are left out counts."""
+        launches = name in LAUNCHES
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            self._launched = self._launched or launches
+            self._depth += 1
+            began_s = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._others_s += time.perf_counter() - began_s
+
+        return timed
