@@ -16,7 +16,7 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
@@ -28,6 +28,8 @@ from server import ArmError, ServerError, free_port, running
 from table import line
 from workload import Cell
 from workload import build as build_requests
+
+T = TypeVar("T")
 
 FIRST_START_S = 100.0
 """What a server's start takes at most on a machine that has started none, Python's caches being cold (one
@@ -209,14 +211,16 @@ def gpu_name() -> str:
     return said.partition("\n")[0].strip() or "none"
 
 
-def run_until_told(work: Coroutine[Any, Any, None]) -> None:
-    """Run it; a SIGTERM ends it with the servers that it started."""
+def run_until_told(work: Coroutine[Any, Any, T]) -> T | None:
+    """Run it; a SIGTERM ends it with the servers that it started, and there is no result."""
 
-    async def told() -> None:
+    async def told() -> T | None:
         task = asyncio.ensure_future(work)
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, task.cancel)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            print("told to stop", flush=True)
+            return None
 
-    asyncio.run(told())
+    return asyncio.run(told())

@@ -28,10 +28,10 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 import micro_table
 import probe_plugin
 from arms import Arm
-from bench import gpu_name, predictors
+from bench import gpu_name, predictors, run_until_told
 from client import send_all
 from model_folder import SHAPES, write_model_folder
-from options import add_common
+from options import add_common, whole_numbers
 from runs import build, read_results
 from server import ArmError, ServerError, free_port, running
 from workload import Cell
@@ -81,7 +81,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, A
                 command=arm.command(
                     model=model, port=port, link=address, tp_size=1, cpu=options.cpu, extra=options.extra
                 ),
-                environment=environment(arm, folder, cpu=options.cpu),
+                environment=environment(arm, folder, options),
                 port=port,
                 log=log,
                 start_s=options.start_s,
@@ -105,14 +105,14 @@ async def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, A
     return [one for one in probes.all() if one["what"] not in {"turns", "ready"}] + found + from_log(log)
 
 
-def environment(arm: Arm, folder: Path, *, cpu: bool) -> dict[str, str]:
+def environment(arm: Arm, folder: Path, options: argparse.Namespace) -> dict[str, str]:
     """The arm's, with the plugin."""
-    found = arm.environment(cpu=cpu)
+    found = arm.environment(cpu=options.cpu)
     own = probe_plugin.install(folder)
-    paths = [own["PYTHONPATH"], *filter(None, [found.get("PYTHONPATH")])]
-    return (
-        found | own | {"PYTHONPATH": os.pathsep.join(paths), probe_plugin.OUT: str(folder / "probes.jsonl")}
-    )
+    own[probe_plugin.OUT] = str(folder / "probes.jsonl")
+    own[probe_plugin.SIZES] = ",".join(map(str, options.prefill_tokens))
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, (own["PYTHONPATH"], found.get("PYTHONPATH"))))
+    return found | own
 
 
 async def load(options: argparse.Namespace, base_url: str, policy: str) -> None:
@@ -151,6 +151,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--policies", type=lambda text: text.split(","), default=["auto", "muxwise"])
     parser.add_argument("--cell", type=Cell.parse, default=Cell(workload="conv", rate=16.0))
     parser.add_argument("--tbt-ms", type=float, default=50.0)
+    parser.add_argument("--prefill-tokens", type=whole_numbers, default=[1024, 4096, 16384])
     parser.add_argument("--show", type=Path, help="print the last results in this file, and measure nothing")
     return add_common(parser, argv)
 
@@ -165,10 +166,12 @@ def main() -> int:
         return 0 if kept else 1
     with tempfile.TemporaryDirectory(prefix="pdm") as folder:
         try:
-            found = asyncio.run(measure(options, Path(folder)))
+            found = run_until_told(measure(options, Path(folder)))
         except (ServerError, ArmError) as error:
             print(f"FAILED: {error}")
             return 1
+    if found is None:
+        return 1
     kept_result = {
         "what": "micro",
         "model": options.model,

@@ -48,7 +48,10 @@ def activations(measurer: Any, sizes: Sequence[int]) -> Iterator[dict[str, Any]]
 
 
 def switches(measurer: Any, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Device time lost per switch: steps that alternate between two groups against steps that stay."""
+    """Device time lost per switch: steps that alternate between two groups against steps that stay.
+
+    `sizes` bounds the contexts, for a small model on a CPU.
+    """
     groups, contexts = measurer._streams.groups, min(CONTEXT_TOKENS, max(sizes))
     middle = len(groups) // 2
     pairs = ((middle - 1, middle), (middle, len(groups) - 1))

@@ -27,6 +27,7 @@ from typing import Any
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 from arms import CPU_FLAGS, GPU_FLAGS, Arm
+from bench import run_until_told
 from client import Seen, send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
@@ -271,12 +272,14 @@ def main() -> int:
     options = options_of()
     with tempfile.TemporaryDirectory(prefix="pdm") as folder:
         try:
-            found = asyncio.run(measure(options, Path(folder)))
+            found = run_until_told(measure(options, Path(folder)))
         except ServerError as error:
             print(f"FAILED: {error}")
             return 1
         finally:
             _keep_logs(Path(folder), options.log_dir)
+    if found is None:
+        return 1
     with options.results.open("a") as file:
         file.write(json.dumps(found, separators=(",", ":")) + "\n")
     print("\n".join(lines(found)))

@@ -29,7 +29,7 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 import arms as arms_module
 from arms import Arm
-from bench import gpu_name, predictors
+from bench import gpu_name, predictors, run_until_told
 from client import Seen, send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
@@ -192,10 +192,12 @@ def main() -> int:
     options = options_of()
     with tempfile.TemporaryDirectory(prefix="pdm") as folder:
         try:
-            found = asyncio.run(measure(options, Path(folder)))
+            found = run_until_told(measure(options, Path(folder)))
         except (ServerError, ArmError) as error:
             print(f"FAILED: {error}")
             return 1
+    if found is None:
+        return 1
     with options.results.open("a") as file:
         file.write(json.dumps(found, separators=(",", ":")) + "\n")
     print("\n".join(lines(found)))
