@@ -44,6 +44,7 @@ def _merged(measured: Predictors, learned: Learned, *, is_frozen: bool) -> Predi
                 sms=sms,
                 prefill_ratio=ratios.get(("prefill", sms), 1.0),
                 decode_ratio=ratios.get(("decode", sms), 1.0),
+                fused_ratio=ratios.get(("fused", sms), 1.0),
             )
             for sms in sizes
         ),

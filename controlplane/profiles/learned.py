@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import cast, get_args
 
 from sqlalchemy import delete
 from sqlmodel import Session, col, select
@@ -11,7 +12,7 @@ from pdmuxd.controlplane.profiles.rows import LearnedCellRow, LearnedCorrectionR
 from pdmuxd.controlplane.profiles.values import Learned, RecordedChange, cell_of, cell_text, subject_of
 from pdmuxd.engine.core.errors import StoreError
 from pdmuxd.engine.core.guard import GuardCell
-from pdmuxd.engine.profiling.changes import Change
+from pdmuxd.engine.profiling.changes import Change, Predictor
 
 
 class LearnedRepository:
@@ -31,10 +32,7 @@ class LearnedRepository:
         )
         return Learned(
             cells={_cell(row.cell): row.ratio for row in cells},
-            corrections={
-                ("prefill" if row.predictor == "prefill" else "decode", row.sms): row.ratio
-                for row in corrections
-            },
+            corrections={(_predictor(row.predictor), row.sms): row.ratio for row in corrections},
         )
 
     def learn(self, change: Change, *, now: datetime) -> None:
@@ -110,6 +108,13 @@ class LearnedRepository:
             )
             for row in self._session.exec(statement)
         ]
+
+
+def _predictor(text: str) -> Predictor:
+    for predictor in get_args(Predictor):
+        if predictor == text:
+            return cast("Predictor", predictor)
+    raise StoreError(f"the predictor {text!r} in the database is none; restore a backup")
 
 
 def _cell(text: str) -> GuardCell:

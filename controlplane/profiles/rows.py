@@ -68,7 +68,7 @@ class LearnedCorrectionRow(Row, table=True):
 
     profile_id: int = Field(primary_key=True, foreign_key="profiles.id", ondelete="CASCADE")
     predictor: str = Field(primary_key=True, max_length=20)
-    """`prefill` or `decode`."""
+    """`prefill`, `decode` or `fused`."""
     sms: int = Field(primary_key=True)
     ratio: float
     changed_at: datetime = Field(sa_type=UtcDateTime)

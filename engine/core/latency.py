@@ -144,6 +144,10 @@ class FusedCoefficients:
         )
         return max(sum_s, p.floor_s)
 
+    def scaled(self, ratio: float) -> FusedCoefficients:
+        """The same predictor, `ratio` times slower."""
+        return FusedCoefficients(prefill=self.prefill.scaled(ratio), per_reused_s=self.per_reused_s * ratio)
+
 
 def padded_bs(bs: int, captured: Sequence[int]) -> int:
     """The captured batch size that a batch of `bs` replays; its own if none is large enough."""

@@ -35,6 +35,7 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     sms: int
     prefill_ratio: float = 1.0
     decode_ratio: float = 1.0
+    fused_ratio: float = 1.0
 
 
 class Predictors(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +99,7 @@ def latency_model(
         if fit.decode is not None:
             decode[fit.sms] = fit.decode.scaled(correction.decode_ratio)
         if fit.fused is not None:
-            fused[fit.sms] = fit.fused
+            fused[fit.sms] = fit.fused.scaled(correction.fused_ratio)
     return SoloRunModel(
         prefill=prefill,
         decode=decode,

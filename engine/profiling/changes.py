@@ -7,7 +7,7 @@ from typing import Literal
 
 from pdmuxd.engine.core.guard import GuardCell
 
-Predictor = Literal["prefill", "decode"]
+Predictor = Literal["prefill", "decode", "fused"]
 ChangeKind = Literal["raised", "lowered", "corrected", "reset", "frozen", "thawed"]
 
 

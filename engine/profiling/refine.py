@@ -18,7 +18,8 @@ from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.types import DecodeShape, Mode, PrefillShape
 from pdmuxd.engine.link.messages import IterationRecord
 from pdmuxd.engine.link.predictors import Predictors
-from pdmuxd.engine.profiling.changes import Change, Predictor
+from pdmuxd.engine.profiling.changes import Change
+from pdmuxd.engine.profiling.corrections import Corrections
 
 LOWER_AFTER = 300
 """Steps in a cell, all within its bound, before the bound may come down."""
@@ -30,18 +31,6 @@ QUANTILE, MARGIN = 0.995, 1.02
 WORTH_IT = 0.01
 """Changes smaller than this are not made."""
 
-CORRECT_AFTER = 60
-"""Steps on a number of SMs before its predictor is corrected."""
-DRIFT = 0.03
-"""A median within this of 1 is no drift: fits are good to 5%."""
-STEP = 0.05
-"""The most that one correction moves."""
-BOUNDS = (0.8, 1.25)
-"""What corrections stay within: beyond, the profile is of another device, and must be measured again."""
-SETTLE_S = 2.0
-"""For so long after a correction, records may still be of the predictor before it."""
-FASTEST = 10.0
-"""Percentile of the steps beside a prefill that are taken for undisturbed."""
 _KEPT = 1024
 _SHOWN_MS = 1000.0
 
@@ -58,15 +47,6 @@ class _Cell:
     evidence: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Correction:
-    ratio: float
-    alone: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    beside: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    ignore_until_s: float = 0.0
-    at_bound: bool = False
-
-
 class Refiner:
     """What is known of one profile in force, and what serving adds to it."""
 
@@ -76,17 +56,13 @@ class Refiner:
         self._model = model
         self._cells: dict[GuardCell, _Cell] = {}
         self._bounds = dict(predictors.guard_cells)
-        self._corrections: dict[tuple[Predictor, int], _Correction] = {}
-        self._adopt_corrections(now_s)
+        self._corrections = Corrections()
+        self._corrections.adopt(predictors.corrections, now_s)
 
     @property
     def at_bound(self) -> tuple[str, ...]:
         """The predictors whose corrections would have to go further than is allowed."""
-        return tuple(
-            f"{predictor} on {sms} SMs"
-            for (predictor, sms), one in sorted(self._corrections.items())
-            if one.at_bound
-        )
+        return self._corrections.at_bound
 
     def adopt(self, predictors: Predictors, model: SoloRunModel, now_s: float) -> None:
         """The same profile with other values: this refiner's own changes, an operator's reset or freeze."""
@@ -98,44 +74,54 @@ class Refiner:
                 if known.raised_from is None:
                     known.ratio = after.get(cell, predictors.guard_default_ratio)
         self.predictors, self._model, self._bounds = predictors, model, after
-        self._adopt_corrections(now_s)
+        self._corrections.adopt(predictors.corrections, now_s)
 
     def observe(self, record: IterationRecord, now_s: float) -> None:
         """Learn from one step. A frozen profile learns nothing."""
-        if self.predictors.guard_frozen or record.mode != Mode.SPLIT:
+        if self.predictors.guard_frozen:
             return
-        if record.measured_decode_s is not None and record.decode_bs:
-            self._observe_decode(record, record.measured_decode_s, now_s)
-        if record.measured_prefill_s is not None and record.prefill_layers and self._layers:
-            shape = _prefill_of(record)
-            share = record.prefill_layers / self._layers
-            predicted_s = self._model.prefill_s(shape, record.prefill_sms) * share
-            known = self._correction("prefill", record.prefill_sms)
-            if predicted_s > 0.0 and now_s >= known.ignore_until_s:
-                known.alone.append(record.measured_prefill_s / predicted_s)
+        if record.mode == Mode.FUSED:
+            self._observe_fused(record, now_s)
+        elif record.mode == Mode.SPLIT:
+            if record.measured_decode_s is not None and record.decode_bs:
+                self._observe_decode(record, record.measured_decode_s, now_s)
+            if record.measured_prefill_s is not None and record.prefill_layers and self._layers:
+                self._observe_prefill(record, record.measured_prefill_s, now_s)
 
     def changes(self, now_s: float) -> tuple[Change, ...]:
         """What has changed since the last time, in force here from now on."""
         if self.predictors.guard_frozen:
             return ()
-        return (*self._raised(), *self._lowered(now_s), *self._corrected(now_s))
+        return (*self._raised(), *self._lowered(now_s), *self._corrections.changes(now_s))
 
     # --- observing
 
+    def _observe_prefill(self, record: IterationRecord, measured_s: float, now_s: float) -> None:
+        share = record.prefill_layers / self._layers
+        predicted_s = self._model.prefill_s(_prefill_of(record), record.prefill_sms) * share
+        if predicted_s > 0.0:
+            self._corrections.alone("prefill", record.prefill_sms, measured_s / predicted_s, now_s)
+
+    def _observe_fused(self, record: IterationRecord, now_s: float) -> None:
+        """A step without prompt tokens is a decode step, however it was decided."""
+        # A fused batch has all SMs, on whichever side of the group the engine counts them.
+        sms = max(record.prefill_sms, record.decode_sms)
+        if not record.prefill_new_tokens or sms not in self._model.fused:
+            return
+        predicted_s = self._model.fused_s(_prefill_of(record), _decode_of(record), sms)
+        if predicted_s > 0.0:
+            self._corrections.alone("fused", sms, record.measured_step_s / predicted_s, now_s)
+
     def _observe_decode(self, record: IterationRecord, measured_s: float, now_s: float) -> None:
-        shape = DecodeShape(bs=record.decode_bs, reused_tokens=record.decode_reused_tokens)
+        shape = _decode_of(record)
         predicted_s = self._model.decode_s(shape, record.decode_sms)
         if predicted_s <= 0.0:
             return
         ratio = measured_s / predicted_s
-        known = self._correction("decode", record.decode_sms)
-        settled = now_s >= known.ignore_until_s
         if not record.prefill_new_tokens:
-            if settled:
-                known.alone.append(ratio)
+            self._corrections.alone("decode", record.decode_sms, ratio, now_s)
             return
-        if settled:
-            known.beside.append(ratio)
+        self._corrections.beside("decode", record.decode_sms, ratio, now_s)
         self._observe_cell(record, shape, ratio, measured_s, predicted_s)
 
     def _observe_cell(
@@ -180,69 +166,6 @@ class Refiner:
             known.ratio, known.lowered_s = after, now_s
             yield change
 
-    def _corrected(self, now_s: float) -> Iterator[Change]:
-        for (predictor, sms), known in self._corrections.items():
-            found = _drift_of(known)
-            if found is None:
-                continue
-            drift, evidence = found
-            if abs(drift - 1.0) <= DRIFT:
-                known.at_bound = known.at_bound and not BOUNDS[0] < known.ratio < BOUNDS[1]
-                continue
-            wanted = known.ratio * drift
-            step = min(max(drift, 1.0 - STEP), 1.0 + STEP)
-            after = min(max(known.ratio * step, BOUNDS[0]), BOUNDS[1])
-            is_cut = after in BOUNDS and not BOUNDS[0] <= wanted <= BOUNDS[1]
-            newly_at_bound = is_cut and not known.at_bound
-            known.at_bound = is_cut
-            known.alone.clear()
-            known.beside.clear()
-            if after == known.ratio and not newly_at_bound:
-                continue
-            change = Change(
-                kind="corrected",
-                predictor=predictor,
-                sms=sms,
-                before=known.ratio,
-                after=after,
-                evidence=evidence,
-                at_bound=known.at_bound,
-            )
-            known.ratio, known.ignore_until_s = after, now_s + SETTLE_S
-            yield change
-
-    def _correction(self, predictor: Predictor, sms: int) -> _Correction:
-        return self._corrections.setdefault((predictor, sms), _Correction(ratio=1.0))
-
-    def _adopt_corrections(self, now_s: float) -> None:
-        stored = {one.sms: one for one in self.predictors.corrections}
-        for (_, sms), known in self._corrections.items():
-            if sms not in stored and known.ratio != 1.0:
-                known.ratio, known.ignore_until_s, known.at_bound = 1.0, now_s + SETTLE_S, False
-        for sms, one in stored.items():
-            self._correction("prefill", sms).ratio = one.prefill_ratio
-            self._correction("decode", sms).ratio = one.decode_ratio
-
-
-def _drift_of(known: _Correction) -> tuple[float, str] | None:
-    """How far a predictor is off, and by which evidence.
-
-    Steps alone say so directly. A step beside a prefill is at least as slow as alone, so the fastest of
-    them bound the drift from above: the predictor is too low only if even those are slower.
-    """
-    if len(known.alone) >= CORRECT_AFTER:
-        drift = float(np.median(known.alone))
-        return drift, f"median of {len(known.alone)} steps alone is {drift:.3f} of the prediction"
-    if len(known.beside) >= CORRECT_AFTER:
-        fastest = float(np.percentile(known.beside, FASTEST))
-        typical = float(np.median(known.beside))
-        if fastest > 1.0 + DRIFT:
-            return fastest, f"the fastest tenth of {len(known.beside)} steps took {fastest:.3f} or more"
-        if typical < 1.0 - DRIFT:
-            return typical, f"half of {len(known.beside)} steps beside prefill took {typical:.3f} or less"
-        return 1.0, ""
-    return None
-
 
 def _prefill_of(record: IterationRecord) -> PrefillShape:
     return PrefillShape(
@@ -252,3 +175,7 @@ def _prefill_of(record: IterationRecord) -> PrefillShape:
         sum_new_squared=record.prefill_sum_new_squared,
         sum_new_times_reused=record.prefill_sum_new_times_reused,
     )
+
+
+def _decode_of(record: IterationRecord) -> DecodeShape:
+    return DecodeShape(bs=record.decode_bs, reused_tokens=record.decode_reused_tokens)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from profiling import greeting_of, measured_profile
@@ -11,8 +13,8 @@ from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
 from pdmuxd.engine.core.guard import GuardCell
-from pdmuxd.engine.link.predictors import Predictors
-from pdmuxd.engine.profiling.changes import Change
+from pdmuxd.engine.link.predictors import Correction, Predictors
+from pdmuxd.engine.profiling.changes import Change, Predictor
 
 CELL: GuardCell = (36, 2, 0, 5, 3)
 RAISED = Change(kind="raised", cell=CELL, before=1.2, after=1.35, evidence="a step of 20 ms, 15 ms predicted")
@@ -107,15 +109,24 @@ def test_what_was_learned_is_told_and_survives_when_the_store_is_opened_again(
     with opened(url, FakeClock()) as again:
         told = in_force(again)
         assert dict(told.guard_cells)[CELL] == 1.35
-        assert [(one.sms, one.decode_ratio, one.prefill_ratio) for one in told.corrections] == [
-            (36, 1.04, 1.0)
-        ]
+        assert told.corrections == (Correction(sms=36, decode_ratio=1.04),)
         kept = again.profiles.changes(profile_id)
         assert [(one.kind, one.subject, one.before, one.after) for one in kept] == [
             ("corrected", "decode 36", 1.0, 1.04),
             ("raised", "36-2-0-5-3", 1.2, 1.35),
         ]
         assert kept[1].evidence == RAISED.evidence
+
+
+@pytest.mark.parametrize("predictor", ["prefill", "decode", "fused"])
+def test_the_engine_is_told_the_correction_when_a_predictor_was_corrected(
+    control_plane: ControlPlane, predictor: Predictor
+) -> None:
+    profile_id = stored(control_plane)
+    control_plane.profiles.activate(profile_id, None)
+    control_plane.profiles.learn(profile_id, [replace(SLOWER, predictor=predictor, sms=132)])
+    (told,) = in_force(control_plane).corrections
+    assert told == msgspec.structs.replace(Correction(sms=132), **{f"{predictor}_ratio": SLOWER.after})
 
 
 def test_nothing_is_learned_when_the_profile_is_frozen_or_replaced(control_plane: ControlPlane) -> None:

@@ -70,7 +70,7 @@ def test_unseen_shapes_are_predicted_within_the_targets_when_profiled(
         assert within_targets(errors), what
 
 
-@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("seed", [1, 4])
 def test_predictors_meet_the_target_when_launching_outlasts_computing_and_stalls(seed: int) -> None:
     campaign = run_campaign(budget_s=LAUNCH_BUDGET_S, noise=replace(STALLING, seed=seed), hidden=LAUNCH_BOUND)
     profile = assembled(campaign)

@@ -6,16 +6,18 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from engines import engine, request, run_until_idle
 from hypothesis import given
 from hypothesis import strategies as st
 from profiling import greeting_of, measured_profile
 
 from pdmuxd.engine.core.guard import MAX_RATIO, GuardCell
-from pdmuxd.engine.core.latency import SoloRunModel
+from pdmuxd.engine.core.latency import FusedCoefficients, PrefillCoefficients, SoloRunModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.messages import IterationRecord
-from pdmuxd.engine.link.predictors import Correction, Predictors, latency_model
-from pdmuxd.engine.profiling.refine import BOUNDS, CORRECT_AFTER, LOWER_AFTER, LOWER_EVERY_S, Refiner
+from pdmuxd.engine.link.predictors import Correction, Predictors, SoloRun, latency_model
+from pdmuxd.engine.profiling.corrections import BOUNDS, CORRECT_AFTER
+from pdmuxd.engine.profiling.refine import LOWER_AFTER, LOWER_EVERY_S, Refiner
 
 PREDICTORS = measured_profile().predictors(7)
 LAYERS = 32
@@ -164,6 +166,71 @@ def test_a_predictor_is_raised_when_even_the_fastest_step_beside_a_prefill_is_sl
         refiner.observe(step(1.2), 0.0)
     changes = {change.kind: change for change in refiner.changes(0.0)}
     assert changes["corrected"].after == pytest.approx(1.05)
+
+
+FUSED = FusedCoefficients(
+    prefill=PrefillCoefficients(
+        per_new_squared_s=1e-9, per_new_times_reused_s=0.0, per_new_s=1e-5, fixed_s=0.01
+    ),
+    per_reused_s=1e-8,
+)
+WITH_FUSED = msgspec.structs.replace(PREDICTORS, solo_run=(SoloRun(sms=132, fused=FUSED),))
+CHUNK = PrefillShape.of([(512, 0)])
+
+
+def fused_step(ratio: float, *, chunk: PrefillShape = CHUNK) -> IterationRecord:
+    """A fused step on all SMs that took `ratio` times what the profile says."""
+    return msgspec.structs.replace(
+        step(1.0),
+        mode="fused",
+        prefill_sms=132,
+        decode_sms=132,
+        prefill_new_tokens=chunk.new_tokens,
+        prefill_sum_new_squared=chunk.sum_new_squared,
+        measured_decode_s=None,
+        measured_step_s=FUSED.predict_s(chunk, BATCH) * ratio,
+    )
+
+
+@pytest.mark.parametrize(("ratio", "settles_at"), [(1.2, 1.2), (0.9, 0.9), (1.6, BOUNDS[1])])
+def test_the_fused_predictor_follows_within_its_bounds_when_fused_steps_drift(
+    ratio: float, settles_at: float
+) -> None:
+    predictors, now_s = WITH_FUSED, 0.0
+    refiner = Refiner(predictors, model_of(predictors), layers=LAYERS, now_s=0.0)
+    for _ in range(12):
+        now_s += 5.0
+        for _ in range(CORRECT_AFTER):
+            refiner.observe(fused_step(ratio), now_s)
+        for change in refiner.changes(now_s):
+            assert (change.kind, change.predictor, change.sms) == ("corrected", "fused", 132)
+            assert change.after / change.before <= 1.05 + 1e-9
+            predictors = msgspec.structs.replace(
+                predictors, corrections=(Correction(sms=132, fused_ratio=change.after),)
+            )
+            refiner.adopt(predictors, model_of(predictors), now_s)
+    expected_s = FUSED.predict_s(CHUNK, BATCH) * settles_at
+    assert model_of(predictors).fused_s(CHUNK, BATCH, 132) == pytest.approx(expected_s, rel=0.04)
+    assert refiner.at_bound == (("fused on 132 SMs",) if ratio > BOUNDS[1] else ())
+
+
+def test_nothing_is_learned_of_fused_batches_when_a_step_has_no_prompt_tokens() -> None:
+    refiner = Refiner(WITH_FUSED, model_of(WITH_FUSED), layers=LAYERS, now_s=0.0)
+    for _ in range(CORRECT_AFTER):
+        refiner.observe(msgspec.structs.replace(fused_step(2.0), prefill_new_tokens=0), 0.0)
+    assert refiner.changes(0.0) == ()
+
+
+def test_the_fused_predictor_is_corrected_when_the_emulated_device_reports_other_times() -> None:
+    emulated = engine("chunked:64", step_records=True)
+    emulated.submit(request("a", 64 * CORRECT_AFTER, 3), 0.0)
+    run_until_idle(emulated)
+    refiner = Refiner(WITH_FUSED, model_of(WITH_FUSED), layers=LAYERS, now_s=0.0)
+    records = emulated.drain_records()
+    for record in records:
+        refiner.observe(record, 0.0)
+    (change,) = refiner.changes(0.0)
+    assert (change.predictor, change.sms) == ("fused", 132)
 
 
 def test_nothing_is_learned_when_the_profile_is_frozen() -> None:

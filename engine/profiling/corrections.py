@@ -1,0 +1,134 @@
+"""How far serving is from the predictors, by median, in small steps and within bounds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pdmuxd.engine.link.predictors import Correction
+from pdmuxd.engine.profiling.changes import Change, Predictor
+
+CORRECT_AFTER = 60
+"""Steps on a number of SMs before its predictor is corrected."""
+DRIFT = 0.03
+"""A median within this of 1 is no drift: fits are good to 5%."""
+STEP = 0.05
+"""The most that one correction moves."""
+BOUNDS = (0.8, 1.25)
+"""What corrections stay within: beyond, the profile is of another device, and must be measured again."""
+SETTLE_S = 2.0
+"""For so long after a correction, records may still be of the predictor before it."""
+FASTEST = 10.0
+"""Percentile of the steps beside a prefill that are taken for undisturbed."""
+_KEPT = 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class _Seen:
+    """Measured over predicted, of one predictor on a number of SMs."""
+
+    ratio: float = 1.0
+    """The correction in force."""
+    alone: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    beside: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    ignore_until_s: float = 0.0
+    at_bound: bool = False
+
+
+class Corrections:
+    """Of all predictors of a profile in force."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[Predictor, int], _Seen] = {}
+
+    @property
+    def at_bound(self) -> tuple[str, ...]:
+        """The predictors whose corrections would have to go further than is allowed."""
+        return tuple(
+            f"{predictor} on {sms} SMs"
+            for (predictor, sms), one in sorted(self._seen.items())
+            if one.at_bound
+        )
+
+    def adopt(self, corrections: Sequence[Correction], now_s: float) -> None:
+        """These are in force; those that are not among them were reset."""
+        stored: dict[tuple[Predictor, int], float] = {}
+        for one in corrections:
+            stored["prefill", one.sms] = one.prefill_ratio
+            stored["decode", one.sms] = one.decode_ratio
+            stored["fused", one.sms] = one.fused_ratio
+        for key, known in self._seen.items():
+            if key not in stored and known.ratio != 1.0:
+                known.ratio, known.ignore_until_s, known.at_bound = 1.0, now_s + SETTLE_S, False
+        for key, ratio in stored.items():
+            self._of(*key).ratio = ratio
+
+    def alone(self, predictor: Predictor, sms: int, ratio: float, now_s: float) -> None:
+        """A step that nothing else slowed took so many times what was predicted."""
+        known = self._of(predictor, sms)
+        if now_s >= known.ignore_until_s:
+            known.alone.append(ratio)
+
+    def beside(self, predictor: Predictor, sms: int, ratio: float, now_s: float) -> None:
+        """As `alone`, of a step beside a prefill."""
+        known = self._of(predictor, sms)
+        if now_s >= known.ignore_until_s:
+            known.beside.append(ratio)
+
+    def changes(self, now_s: float) -> Iterator[Change]:
+        """What must be corrected, in force here from now on."""
+        for (predictor, sms), known in self._seen.items():
+            found = _drift_of(known)
+            if found is None:
+                continue
+            drift, evidence = found
+            if abs(drift - 1.0) <= DRIFT:
+                known.at_bound = known.at_bound and not BOUNDS[0] < known.ratio < BOUNDS[1]
+                continue
+            wanted = known.ratio * drift
+            step = min(max(drift, 1.0 - STEP), 1.0 + STEP)
+            after = min(max(known.ratio * step, BOUNDS[0]), BOUNDS[1])
+            is_cut = after in BOUNDS and not BOUNDS[0] <= wanted <= BOUNDS[1]
+            newly_at_bound = is_cut and not known.at_bound
+            known.at_bound = is_cut
+            known.alone.clear()
+            known.beside.clear()
+            if after == known.ratio and not newly_at_bound:
+                continue
+            change = Change(
+                kind="corrected",
+                predictor=predictor,
+                sms=sms,
+                before=known.ratio,
+                after=after,
+                evidence=evidence,
+                at_bound=known.at_bound,
+            )
+            known.ratio, known.ignore_until_s = after, now_s + SETTLE_S
+            yield change
+
+    def _of(self, predictor: Predictor, sms: int) -> _Seen:
+        return self._seen.setdefault((predictor, sms), _Seen())
+
+
+def _drift_of(known: _Seen) -> tuple[float, str] | None:
+    """How far a predictor is off, and by which evidence.
+
+    Steps alone say so directly. A step beside a prefill is at least as slow as alone, so the fastest of
+    them bound the drift from above: the predictor is too low only if even those are slower.
+    """
+    if len(known.alone) >= CORRECT_AFTER:
+        drift = float(np.median(known.alone))
+        return drift, f"median of {len(known.alone)} steps alone is {drift:.3f} of the prediction"
+    if len(known.beside) >= CORRECT_AFTER:
+        fastest = float(np.percentile(known.beside, FASTEST))
+        typical = float(np.median(known.beside))
+        if fastest > 1.0 + DRIFT:
+            return fastest, f"the fastest tenth of {len(known.beside)} steps took {fastest:.3f} or more"
+        if typical < 1.0 - DRIFT:
+            return typical, f"half of {len(known.beside)} steps beside prefill took {typical:.3f} or less"
+        return 1.0, ""
+    return None
