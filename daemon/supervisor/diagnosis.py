@@ -42,9 +42,10 @@ KNOWN = (
     _known(r"^error: (.+)$", "{0}", permanent=True),
     _known(r"^pdmuxd plugin: (.+)$", "the plugin stopped the engine: {0}", permanent=True),
     _known(
-        r"(?:OutOfMemoryError: |RuntimeError: )((?:CUDA out of memory|Not enough memory)[^\n]*)",
-        "the GPU has too little free memory: {0} (--mem-fraction-static in engine.sglang.extra_args, "
-        "or engine.sglang.tp_size, or a smaller model)",
+        r"Error: ((?:CUDA out of memory|CUDA error: out of memory|Not enough memory|"
+        r"The memory capacity is unbalanced|cu\w+(?:\(\d+\))? failed: CUDA_ERROR_OUT_OF_MEMORY)[^\n]*)",
+        "the GPU has too little free memory (--mem-fraction-static in engine.sglang.extra_args, "
+        "engine.sglang.tp_size, a smaller model, or who else uses the GPU): {0}",
         permanent=False,
     ),
     _known(r"(address already in use)", "a port of the engine is in use: {0}", permanent=False),
@@ -59,10 +60,27 @@ KNOWN = (
         permanent=True,
     ),
     _known(
-        r"((?:CUDA driver version is insufficient|cuGreenCtx\w+|no kernel image is available)[^\n]*)",
-        "the GPU or its driver cannot do this: {0}",
+        # What SGLang's models check has no message; Python prints the line.
+        r"^ +(assert [^\n]*tp_size[^\n]*)\n[ ^~]*\n?AssertionError$",
+        "engine.sglang.tp_size does not fit the model: {0}",
         permanent=True,
     ),
+    _known(
+        r"((?:CUDA driver version is insufficient|no kernel image is available|Found no NVIDIA driver|"
+        r"The NVIDIA driver on your system is too old|system has unsupported display driver|"
+        r"forward compatibility was attempted on non supported HW)[^\n]*)",
+        "the GPU's driver does not fit this SGLang: {0}",
+        permanent=True,
+    ),
+    _known(
+        r"EngineError: ((?:cu[A-Z]\w+(?:\(\d+\))? failed|the driver |partition |cuda-python )[^\n]*)",
+        "the GPU or its driver cannot make the partitions: {0}",
+        permanent=True,
+    ),
+    _known(
+        r"^pdmuxd\.engine\.core\.errors\.\w+: (.+)$", "the plugin stopped the engine: {0}", permanent=True
+    ),
+    _known(r"Class validation error for validator [^\n]*\n\s*\w+: ([^\n]+)", _MODEL, permanent=True),
     _known(r"Error: (Cannot find model module[^\n]*)", _MODEL, permanent=True),
     _known(r"Error: (Model architectures [^\n]* not supported[^\n]*)", _MODEL, permanent=True),
     _known(r"Error: (The checkpoint you are trying to load[^\n]*)", _MODEL, permanent=True),

@@ -55,15 +55,24 @@ def check_tp_size(model: str, tp_size: int, *, gpus: int | None) -> None:
         raise SettingsError(f"a tensor-parallel size of {tp_size} needs as many GPUs; here are {gpus}")
     try:
         config = json.loads((Path(model).expanduser() / "config.json").read_text())
-        heads = (config.get("text_config") or config)["num_attention_heads"]
-    except (OSError, ValueError, LookupError, AttributeError):
+        text = config.get("text_config") or config
+        heads = int(text["num_attention_heads"])
+        kv_heads = int(text.get("num_key_value_heads") or heads)
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return  # on a hub, or of a kind that SGLang has to read itself
-    if isinstance(heads, int) and heads % tp_size:
-        allowed = ", ".join(str(size) for size in range(1, heads + 1) if heads % size == 0)
+    if not _divides(tp_size, heads, kv_heads):
+        fits = (size for size in range(1, heads + 1) if _divides(size, heads, kv_heads))
         raise SettingsError(
-            f"a tensor-parallel size of {tp_size} does not divide the model's {heads} attention heads; "
-            f"allowed are {allowed}"
+            f"a tensor-parallel size of {tp_size} does not divide the model's {heads} attention heads and "
+            f"{kv_heads} KV heads; allowed are {', '.join(map(str, fits))}"
         )
+
+
+def _divides(tp_size: int, heads: int, kv_heads: int) -> bool:
+    """Each GPU has as many heads, and as many KV heads or a copy of one that it shares with others."""
+    if kv_heads <= 0 or heads % tp_size:
+        return False
+    return kv_heads % tp_size == 0 if kv_heads >= tp_size else tp_size % kv_heads == 0
 
 
 def check_listening(host: str, port: int, *, key: str | None) -> None:

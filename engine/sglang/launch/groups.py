@@ -14,6 +14,8 @@ from pdmuxd.engine.sglang.tables import sm_rules_of
 # Values of CUdevice_attribute in cuda.h.
 _MULTIPROCESSOR_COUNT = 16
 _CAPABILITY_MAJOR = 75
+# Values of CUresult: CUDA_ERROR_NO_DEVICE, CUDA_ERROR_INVALID_DEVICE.
+_NONE_FOUND = (100, 101)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +36,24 @@ def find_device(*, on_cpu: bool) -> Device:
     except OSError:
         raise EngineError("there is no GPU here: its driver (libcuda.so.1) is not installed") from None
     device, sms, major, gpus = (ctypes.c_int(0) for _ in range(4))
-    if library.cuInit(0) or library.cuDeviceGet(ctypes.byref(device), 0):
+    status = library.cuInit(0) or library.cuDeviceGet(ctypes.byref(device), 0)
+    if status in _NONE_FOUND:
         raise EngineError("there is no GPU here: its driver finds none")
+    if status:
+        raise EngineError(f"the GPU's driver cannot be used: {_error_name(library, status)}")
     if not hasattr(library, "cuGreenCtxCreate"):
         raise EngineError("the GPU's driver has no green contexts; multiplexing needs a driver for CUDA 12.4")
     library.cuDeviceGetAttribute(ctypes.byref(sms), _MULTIPROCESSOR_COUNT, device)
     library.cuDeviceGetAttribute(ctypes.byref(major), _CAPABILITY_MAJOR, device)
     library.cuDeviceGetCount(ctypes.byref(gpus))
     return Device(rules=sm_rules_of(sms.value, capability=major.value), gpus=gpus.value)
+
+
+def _error_name(library: ctypes.CDLL, status: int) -> str:
+    name = ctypes.c_char_p()
+    if library.cuGetErrorName(status, ctypes.byref(name)) or name.value is None:
+        return f"error {status}"
+    return name.value.decode()
 
 
 def write_groups_file(path: Path, table: PartitionTable) -> int:

@@ -1,5 +1,6 @@
 """The engine's own command line, and what is checked before SGLang is imported."""
 
+import ctypes
 import json
 import os
 import socket
@@ -12,7 +13,7 @@ from pdmuxd.engine.core.partitions import SmRules, even_steps
 from pdmuxd.engine.sglang.launch import parent
 from pdmuxd.engine.sglang.launch.arguments import parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
-from pdmuxd.engine.sglang.launch.groups import write_groups_file
+from pdmuxd.engine.sglang.launch.groups import find_device, write_groups_file
 from pdmuxd.engine.sglang.tables import write_splits
 
 
@@ -85,8 +86,16 @@ def test_a_tensor_parallel_size_is_refused_when_it_does_not_fit(tmp_path):
     (tmp_path / "config.json").write_text('{"num_attention_heads": 12}')
     check_tp_size(str(tmp_path), 4, gpus=4)
     check_tp_size("org/name", 5, gpus=None)
-    with pytest.raises(SettingsError, match=r"12 attention heads; allowed are 1, 2, 3, 4, 6, 12$"):
+    with pytest.raises(
+        SettingsError, match=r"12 attention heads and 12 KV heads; allowed are 1, 2, 3, 4, 6, 12$"
+    ):
         check_tp_size(str(tmp_path), 5, gpus=None)
+    (tmp_path / "config.json").write_text('{"num_attention_heads": 12, "num_key_value_heads": 4}')
+    check_tp_size(str(tmp_path), 12, gpus=None)
+    with pytest.raises(SettingsError, match=r"12 attention heads and 4 KV heads; allowed are 1, 2, 4, 12$"):
+        check_tp_size(str(tmp_path), 3, gpus=None)
+    (tmp_path / "config.json").write_text('{"num_attention_heads": "many"}')
+    check_tp_size(str(tmp_path), 3, gpus=None)
     with pytest.raises(SettingsError, match="of 4 needs as many GPUs; here are 2"):
         check_tp_size(str(tmp_path), 4, gpus=2)
 
@@ -99,3 +108,62 @@ def test_an_environment_is_refused_when_sglang_is_not_there_or_not_tested():
 def test_a_process_is_not_watched_when_it_is_not_the_parent():
     with pytest.raises(EngineError, match=f"--parent-pid is 1, but the parent process is {os.getppid()}"):
         parent.watch(1)
+
+
+class FakeDriver:
+    """libcuda as far as `find_device` asks it."""
+
+    def __init__(self, *, init=0, names=(), green=True):
+        self._init, self._names = init, dict(names)
+        if green:
+            self.cuGreenCtxCreate = None
+
+    def cuInit(self, flags):  # noqa: N802 - CUDA's name
+        return self._init
+
+    def cuDeviceGet(self, device, ordinal):  # noqa: N802
+        return 0
+
+    def cuGetErrorName(self, status, name):  # noqa: N802
+        if status not in self._names:
+            return 1
+        name._obj.value = self._names[status]
+        return 0
+
+    def cuDeviceGetAttribute(self, value, attribute, device):  # noqa: N802
+        value._obj.value = {16: 132, 75: 9}[attribute]
+        return 0
+
+    def cuDeviceGetCount(self, count):  # noqa: N802
+        count._obj.value = 2
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("driver", "says"),
+    [
+        (None, r"there is no GPU here: its driver \(libcuda.so.1\) is not installed$"),
+        (FakeDriver(init=100), "there is no GPU here: its driver finds none$"),
+        (
+            FakeDriver(init=803, names={803: b"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"}),
+            "the GPU's driver cannot be used: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH$",
+        ),
+        (FakeDriver(init=999), "the GPU's driver cannot be used: error 999$"),
+        (FakeDriver(green=False), "the GPU's driver has no green contexts; .* needs a driver for CUDA 12.4$"),
+    ],
+)
+def test_one_line_says_why_there_is_no_gpu_to_serve_on(monkeypatch, driver, says):
+    def load(name):
+        if driver is None:
+            raise OSError(name)
+        return driver
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    with pytest.raises(EngineError, match=says):
+        find_device(on_cpu=False)
+
+
+def test_the_device_is_described_when_the_driver_has_green_contexts(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
+    device = find_device(on_cpu=False)
+    assert (device.rules, device.gpus) == (SmRules(total_sms=132), 2)
