@@ -40,7 +40,7 @@ class Point:
         prefill, decode = self.prefill_shape, self.decode_shape
         return prefill.new_tokens + prefill.reused_tokens + decode.reused_tokens + decode.bs
 
-    def to_measure(self, point_id: int, repeats: int) -> Measure:
+    def to_measure(self, point_id: int, repeats: int, *, warm_s: float = 0.0) -> Measure:
         """The question to the engine."""
         return Measure(
             point_id=point_id,
@@ -50,6 +50,7 @@ class Point:
             prefill=self.prefill,
             decode=self.decode,
             repeats=repeats,
+            warm_s=warm_s,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from statistics import quantiles
 from typing import Any
 
@@ -33,7 +33,10 @@ class Link:
         self.stats: EngineStats | None = None
         self._before: EngineStats | None = None
         self._modes: Counter[str] = Counter()
-        self._ratios: list[float] = []
+        self._ratios: dict[str, list[float]] = {}
+        """Measured over predicted by what was predicted: decode alone in `split`, the batch in `fused`."""
+        self._clocks_mhz: list[float] = []
+        self._power_w: list[float] = []
 
     async def read(self) -> None:
         """Take messages until cancelled."""
@@ -51,12 +54,23 @@ class Link:
                     self._acks.put_nowait(message)
                 case EngineStats():
                     self.stats = message
+                    self._keep_gauges(message)
                 case IterationRecord():
                     self._modes[
                         f"{message.mode}/{message.reason}/{message.prefill_sms},{message.decode_sms}"
                     ] += 1
-                    if message.predicted_decode_s and len(self._ratios) < _KEPT:
-                        self._ratios.append(message.measured_step_s / message.predicted_decode_s)
+                    self._keep_ratio(message)
+
+    def _keep_ratio(self, record: IterationRecord) -> None:
+        predicted_s = record.predicted_fused_s if record.mode == "fused" else record.predicted_decode_s
+        kept = self._ratios.setdefault(record.mode, [])
+        if predicted_s and len(kept) < _KEPT:
+            kept.append(record.measured_step_s / predicted_s)
+
+    def _keep_gauges(self, stats: EngineStats) -> None:
+        if stats.running and len(self._clocks_mhz) < _KEPT:
+            self._clocks_mhz += [] if stats.gpu_clock_mhz is None else [stats.gpu_clock_mhz]
+            self._power_w += [] if stats.gpu_power_w is None else [stats.gpu_power_w]
 
     async def set(self, *, policy: str, tbt_ms: float, predictors: Predictors | None = None) -> None:
         """Bring a policy, targets and predictors into force.
@@ -93,18 +107,26 @@ class Link:
         self._before = self.stats
         self._modes.clear()
         self._ratios.clear()
+        self._clocks_mhz.clear()
+        self._power_w.clear()
 
     def report(self) -> dict[str, Any]:
         """What was counted since `reset`."""
         report: dict[str, Any] = {"steps": dict(self._modes.most_common(40))}
-        if len(self._ratios) > 1:
-            cuts = quantiles(self._ratios, n=100, method="inclusive")
-            report["step_over_predicted"] = {q: round(cuts[q - 1], 3) for q in (1, 10, 50, 90, 99)}
+        kept = {f"{mode}_over_predicted": ratios for mode, ratios in self._ratios.items()}
+        kept |= {"gpu_clock_mhz": self._clocks_mhz, "gpu_power_w": self._power_w}
+        report |= {name: _cuts(values) for name, values in kept.items() if len(values) > 1}
         if self.stats is not None:
             for name in ("steps", "switches", "preemptions", "retractions", "dropped_records"):
                 before = getattr(self._before, name) if self._before is not None else 0
                 report[f"{name}_total"] = getattr(self.stats, name) - before
         return report
+
+
+def _cuts(values: Sequence[float]) -> dict[int, float]:
+    """By percentile."""
+    cuts = quantiles(values, n=100, method="inclusive")
+    return {q: round(cuts[q - 1], 3) for q in (1, 10, 50, 90, 99)}
 
 
 @contextlib.asynccontextmanager
