@@ -11,31 +11,33 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 from client import send_all
-from model_folder import SHAPES, write_model_folder
+from model_folder import SHAPES
+from one_server import OneServer, one_server
 from runs import Run, done_in
 from score import record, summary
-from server import ArmError, ServerError, free_port, running
+from server import ArmError, ServerError
 from table import line
 from workload import Cell
 from workload import build as build_requests
 
 T = TypeVar("T")
 
-FIRST_START_S = 100.0
-"""What a server's start takes at most on a machine that has started none, Python's caches being cold (one
-H200, Llama-8B, SGLang 0.5.23, 2026-11-21)."""
+COLD_S = 36.0
+"""By which the first start on a machine takes longer, Python's caches being cold (one H200, Llama-8B, SGLang
+0.5.23, 2026-11-21)."""
 START_S = {"llama-8b": 72.0, "codellama-34b": 100.0, "tiny": 40.0}
 """A later start with its warm-up, by model; Llama-8B as measured (61 to 66 s, 8 s), the others estimated."""
+AHEAD_START_S = 40.0
+"""What is left of a start after its imports, with the warm-up; an estimate."""
 MARGIN_S = 4.0
 """Of a run, beside its arrivals and its drain: prompts are written, the cache is emptied."""
 
@@ -50,7 +52,10 @@ class Bench:
         self._traces = json.loads(options.traces.read_text()) if options.traces.exists() else {}
         self._sitting = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._gpu = gpu_name()
-        self._started = 0
+        self._took_s: dict[str, float] = {}
+        """Of the last start with its warm-up, by model."""
+        self._broken: set[tuple[str, int, str]] = set()
+        self._ahead: tuple[tuple[str, int, str], contextlib.AsyncExitStack, OneServer] | None = None
         self.left = 0
         self.failed: list[str] = []
 
@@ -58,72 +63,95 @@ class Bench:
         """Do in this order what is not done."""
         done = done_in(self._options.results)
         wanted = [run for run in runs if run.is_anchor or not run.is_in(done)]
-        broken: set[tuple[str, int, str]] = set()
-        for server, group in groupby(wanted, key=lambda run: run.server):
-            of_server = list(group)
-            if server in broken or not self._has_time(self._start_s(server[0]) + self._run_s):
-                self.left += len(of_server)
-                continue
-            try:
-                await self._serve(of_server)
-            except (ServerError, TimeoutError) as error:
-                broken.add(server)
-                self._fail(server[2], error)
-                self.left += len(of_server)
+        groups = [list(group) for _, group in groupby(wanted, key=lambda run: run.server)]
+        try:
+            for runs_of_server, following in zip_longest(groups, groups[1:]):
+                await self._group(runs_of_server, following)
+        finally:
+            await self._forget_ahead()
+
+    async def _group(self, runs: list[Run], following: list[Run] | None) -> None:
+        """The runs of one server, if it can be started and there is time for one of them."""
+        if not runs:
+            return
+        server = runs[0].server
+        if server in self._broken or not self._has_time(self._start_s(runs[0]) + self._run_s):
+            self.left += len(runs)
+            return
+        was_ahead = self._ahead is not None
+        try:
+            await self._serve(runs, following)
+        except (ServerError, TimeoutError) as error:
+            if was_ahead:
+                self._say(f"  started ahead, {server[2]} failed; once more, and no more ahead: {error}")
+                self._options.no_ahead = True
+                done = done_in(self._options.results)
+                await self._group([run for run in runs if not run.is_in(done)], following)
+                return
+            self._broken.add(server)
+            self._fail(server[2], error)
+            self.left += len(runs)
 
     @property
     def _run_s(self) -> float:
         return float(self._options.duration_s + self._options.drain_s + MARGIN_S)
 
-    def _start_s(self, model: str) -> float:
-        return START_S[model] + (0.0 if self._started or self._options.cpu else FIRST_START_S - 66.0)
+    def _start_s(self, run: Run) -> float:
+        """As the last start of this model took, if there was one."""
+        if run.model in self._took_s:
+            return self._took_s[run.model]
+        return START_S[run.model] + (0.0 if self._took_s or self._options.cpu else COLD_S)
 
     def _has_time(self, seconds: float) -> bool:
         return time.monotonic() + seconds < self._end_s
 
-    async def _serve(self, runs: list[Run]) -> None:
-        options, first, port = self._options, runs[0], free_port()
-        model = write_model_folder(first.model, options.work / first.model, **options.config)
-        async with contextlib.AsyncExitStack() as stack:
-            link, address = None, None
-            if first.arm.policy is not None:
-                from link import listening  # stock arms run where pdmuxd is not installed
-
-                # A socket's path has at most 107 bytes.
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pdm"))
-                address = f"ipc://{folder}/engine"
-                link = await stack.enter_async_context(listening(address))
-            command = first.arm.command(
-                model=model,
-                port=port,
-                link=address,
-                tp_size=first.tp_size,
-                cpu=options.cpu,
-                extra=options.extra,
-            )
-            self._say(f"{first.model} {first.arm.server}: {' '.join(command)}")
-            limit_s = min(options.start_s, max(10.0, self._end_s - time.monotonic() - self._run_s))
-            base_url = await stack.enter_async_context(
-                running(
-                    first.arm,
-                    command=command,
-                    environment=first.arm.environment(cpu=options.cpu, tp_size=first.tp_size),
-                    port=port,
-                    log=options.log_dir / f"{first.model}-{first.arm.server}.log",
-                    start_s=limit_s,
-                )
-            )
-            self._started += 1
-            await self._warm_up(first, base_url, link)
+    async def _serve(self, runs: list[Run], following: list[Run] | None) -> None:
+        began_s = time.monotonic()
+        stack, server = await self._take(runs[0])
+        async with stack:
+            self._say(f"{runs[0].model} {runs[0].arm.server}{' (started ahead)' if server.gate else ''}")
+            limit_s = max(10.0, self._end_s - time.monotonic() - self._run_s)
+            took_s = await server.serve(within_s=min(self._options.start_s, limit_s))
+            self._say(f"  serves after {took_s:.0f} s")
+            await self._warm_up(runs[0], server.base_url, server.link)
+            self._took_s[runs[0].model] = time.monotonic() - began_s
             for number, run in enumerate(runs):
                 if not self._has_time(self._run_s):
                     self.left += len(runs) - number
                     return
+                if run is runs[-1] and following is not None:
+                    await self._start_ahead(following[0])
                 try:
-                    await self._measure(run, base_url, link)
+                    await self._measure(run, server.base_url, server.link)
                 except ArmError as error:
                     self._fail(run.arm.name, error)
                     self.left += 1
+
+    async def _start_ahead(self, run: Run) -> None:
+        """Beside the run that begins now, if the server will have time to serve afterwards."""
+        if self._options.no_ahead or run.server in self._broken or run.arm.server == "emulator":
+            return
+        if self._has_time(2 * self._run_s + AHEAD_START_S):
+            stack = contextlib.AsyncExitStack()
+            server = await stack.enter_async_context(one_server(run, self._options, is_ahead=True))
+            self._ahead = run.server, stack, server
+
+    async def _take(self, run: Run) -> tuple[contextlib.AsyncExitStack, OneServer]:
+        """The server that was started ahead, if it is this run's; else a new one."""
+        if self._ahead is not None and self._ahead[0] == run.server:
+            _, stack, server = self._ahead
+            self._ahead = None
+            if server.process.returncode is None:
+                return stack, server
+            await stack.aclose()
+        await self._forget_ahead()
+        stack = contextlib.AsyncExitStack()
+        return stack, await stack.enter_async_context(one_server(run, self._options, is_ahead=False))
+
+    async def _forget_ahead(self) -> None:
+        if self._ahead is not None:
+            await self._ahead[1].aclose()
+            self._ahead = None
 
     def _fail(self, what: str, error: Exception) -> None:
         self.failed.append(what)

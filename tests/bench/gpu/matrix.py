@@ -21,7 +21,7 @@ from typing import Any
 import arms as arms_module
 import spread
 from arms import Arm
-from bench import FIRST_START_S, MARGIN_S, START_S, Bench, run_until_told
+from bench import AHEAD_START_S, COLD_S, MARGIN_S, START_S, Bench, run_until_told
 from options import add_common, cells
 from runs import Run, done_in, read_runs
 
@@ -127,8 +127,10 @@ def within(ordered: Sequence[Run], options: argparse.Namespace) -> Iterator[tupl
     run_s = options.duration_s + options.drain_s + MARGIN_S
     for run in ordered:
         start_s = 0.0
-        if run.server != up:
-            start_s = START_S[run.model] + (FIRST_START_S - START_S["llama-8b"] if up is None else 0.0)
+        if up is None:
+            start_s = START_S[run.model] + COLD_S
+        elif run.server != up:
+            start_s = START_S[run.model] if options.no_ahead else AHEAD_START_S
         if now_s + start_s + run_s > options.budget_s:
             return
         now_s, up = now_s + start_s + run_s, run.server

@@ -20,7 +20,7 @@ def lines(found: Iterable[Mapping[str, Any]]) -> list[str]:
             case "switch":
                 rows += _switch(one)
             case "turns":
-                rows.append(_turns(one))
+                rows += _turns(one)
             case "layerwise":
                 rows.append(_layerwise(one))
             case "memory":
@@ -40,11 +40,16 @@ def _switch(one: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _turns(one: Mapping[str, Any]) -> str:
+def _turns(one: Mapping[str, Any]) -> list[str]:
     what = f"our host time in a turn, {one['policy']}, {one['cell']}, {one['turns']} turns"
     times = " / ".join(_us(one[name]) for name in ("median_s", "p90_s", "p99_s"))
     aims = f"{_us(TURN_MEDIAN_S)} / - / {_us(TURN_P99_S)} us"
-    return f"| {what}: median / p90 / p99 | {times} us | {aims} |"
+    largest = sorted(one["shares_s"].items(), key=lambda share: -share[1])
+    shares = ", ".join(f"{name} {_us(seconds)}" for name, seconds in largest)
+    return [
+        f"| {what}: median / p90 / p99 | {times} us | {aims} |",
+        f"| of it per turn, mean | {shares} us | |",
+    ]
 
 
 def _layerwise(one: Mapping[str, Any]) -> str:

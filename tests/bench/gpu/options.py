@@ -74,6 +74,7 @@ def add_common(
         metavar="MODEL=FILE",
         help="a profile for arms with a policy; without one, that of docs/measurements if there is one",
     )
+    parser.add_argument("--no-ahead", action="store_true", help="start no server beside another's last run")
     parser.add_argument("--cpu", action="store_true", help="SGLang's CPU path, to try the scripts")
     parser.add_argument("--extra", type=str.split, default=[], help="more flags for every SGLang server")
     parser.add_argument("--traces", type=Path, default=Path(".gpu/traces.json"))

@@ -72,7 +72,8 @@ def _measure_ahead(loop: Any) -> None:
     make, run = loop.__init__, loop.run
 
     def made(self: Any, **kwargs: Any) -> None:
-        self.probe_times = TurnTimes(kwargs["port"], kwargs["streams"], _write)
+        timed = {name: kwargs[name] for name in ("port", "streams", "reporter", "steering")}
+        self.probe_times = TurnTimes(**timed, write=_write)
         make(self, **kwargs, sleep=self.probe_times.sleep)
 
     def measured(self: Any) -> None:

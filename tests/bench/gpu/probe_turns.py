@@ -19,6 +19,12 @@ SGLANGS = {
     "prefill": ("form_prefill", "launch_layers", "finish_prefill", "drop_prefill"),
 }
 """Calls by the part of the port that has them."""
+OURS = {
+    "port": ("use_group", "reused_tokens"),
+    "reporter": ("exchange", "send_step", "send_request"),
+    "steering": ("decide", "learn"),
+}
+"""Calls whose share of our time is told."""
 LAUNCHES = {"launch_decode", "launch_fused", "launch_layers"}
 IDLE_S = 1.0
 
@@ -26,13 +32,30 @@ IDLE_S = 1.0
 class TurnTimes:
     """Of one loop. The timers themselves take about 2 microseconds a turn, which count as ours."""
 
-    def __init__(self, port: Any, streams: Any, write: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        *,
+        port: Any,
+        streams: Any,
+        reporter: Any,
+        steering: Any,
+        write: Callable[[dict[str, Any]], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock = clock
         self._write = write
         self._depth = 0
         self._others_s = 0.0
         self._launched = False
         self._last_s = 0.0
         self._ours: list[float] = []
+        self._parts: dict[str, float] = {}
+        """Of this turn."""
+        self._shares: dict[str, float] = {}
+        """Of the turns in `_ours`."""
+        for owner, (part, names) in zip((port, reporter, steering), OURS.items(), strict=True):
+            calls = {name: self._shared(f"{part}.{name}", getattr(type(owner), name)) for name in names}
+            owner.__class__ = type(type(owner).__name__, (type(owner),), calls)
         for part, names in SGLANGS.items():
             owner = getattr(port, part) if part else port
             # A class of its own, so that properties cost what they cost without the timers.
@@ -46,16 +69,18 @@ class TurnTimes:
 
         @functools.wraps(turn)
         def timed(one: Any) -> None:
-            self._others_s, self._launched = 0.0, False
-            began_s = time.perf_counter()
+            self._others_s, self._launched, self._parts = 0.0, False, {}
+            began_s = self._clock()
             turn(one)
-            self._ended(began_s, time.perf_counter())
+            self._ended(began_s, self._clock())
 
         loop.turn = timed
 
     def _ended(self, began_s: float, now_s: float) -> None:
         if self._launched:
             self._ours.append(now_s - began_s - self._others_s)
+            for name, seconds in self._parts.items():
+                self._shares[name] = self._shares.get(name, 0.0) + seconds
             self._last_s = now_s
         elif self._ours and now_s - self._last_s > IDLE_S:
             self._tell()
@@ -72,15 +97,26 @@ class TurnTimes:
                     "p90_s": cuts[89],
                     "p99_s": cuts[98],
                     "worst_s": max(self._ours),
+                    "shares_s": {name: s / len(self._ours) for name, s in self._shares.items()},
                 }
             )
-        self._ours = []
+        self._ours, self._shares = [], {}
 
     def _timed(self, of: Any, names: tuple[str, ...]) -> Any:
         missing = [name for name in names if not hasattr(of, name)]
         if missing:
             raise AttributeError(f"{of.__name__} has no {missing[0]}: probe_turns.SGLANGS is out of date")
         return type(of.__name__, (of,), {name: self._excluded(name, getattr(of, name)) for name in names})
+
+    def _shared(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began_s = self._clock()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._parts[name] = self._parts.get(name, 0.0) + self._clock() - began_s
+
+        return timed
 
     def _excluded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """The outermost call of those that are left out counts."""
@@ -89,12 +125,12 @@ class TurnTimes:
         def timed(*args: Any, **kwargs: Any) -> Any:
             self._launched = self._launched or launches
             self._depth += 1
-            began_s = time.perf_counter()
+            began_s = self._clock()
             try:
                 return call(*args, **kwargs)
             finally:
                 self._depth -= 1
                 if not self._depth:
-                    self._others_s += time.perf_counter() - began_s
+                    self._others_s += self._clock() - began_s
 
         return timed

@@ -39,6 +39,16 @@ async def running(
 ) -> AsyncIterator[str]:
     """Run a server; yields its address once /health answers 200. Raises: ServerError."""
     began_s = time.monotonic()
+    async with started(command, environment=environment, log=log) as process:
+        base_url = f"http://{HOST}:{port}"
+        await healthy(base_url, process, log, start_s)
+        print(f"  {arm.name} serves after {time.monotonic() - began_s:.0f} s", flush=True)
+        yield base_url
+
+
+@contextlib.asynccontextmanager
+async def started(command: list[str], *, environment: dict[str, str], log: Path) -> AsyncIterator[Process]:
+    """A process with a session of its own, all of which ends with the block."""
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -49,15 +59,13 @@ async def running(
             preexec_fn=die_with_parent,
         )
     try:
-        base_url = f"http://{HOST}:{port}"
-        await _healthy(base_url, process, log, start_s)
-        print(f"  {arm.name} serves after {time.monotonic() - began_s:.0f} s", flush=True)
-        yield base_url
+        yield process
     finally:
         await _end(process)
 
 
-async def _healthy(base_url: str, process: Process, log: Path, start_s: float) -> None:
+async def healthy(base_url: str, process: Process, log: Path, start_s: float) -> None:
+    """Wait until a server answers 200 on /health. Raises: ServerError."""
     end_s = time.monotonic() + start_s
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
         while time.monotonic() < end_s:

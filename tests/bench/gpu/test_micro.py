@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 
@@ -12,80 +11,105 @@ import micro
 import micro_table
 import probe_plugin
 import pytest
-from probe_turns import SGLANGS, TurnTimes
+from probe_turns import OURS, SGLANGS, TurnTimes
 
 HERE = Path(__file__).parent
 
 
-class Part:
-    """A part of a port: each call takes a little while."""
+class Clock:
+    """Goes on by a second with each call of a part."""
 
-    def __getattr__(self, name):
-        raise AttributeError(name)
+    now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
 
 
-def part(*names):
+def part(clock, *names):
     def call(self, *_):
-        time.sleep(0.02)
+        clock.now_s += 1.0
 
-    return type("Part", (Part,), dict.fromkeys(names, call))()
+    return type("Part", (), dict.fromkeys(names, call))()
 
 
-def port():
-    made = part(*SGLANGS[""])
-    made.decode, made.prefill = part(*SGLANGS["decode"]), part(*SGLANGS["prefill"])
+def port(clock):
+    made = part(clock, *SGLANGS[""], *OURS["port"])
+    made.decode, made.prefill = part(clock, *SGLANGS["decode"]), part(clock, *SGLANGS["prefill"])
     return made
 
 
-class Loop:
-    """A turn that launches, or does not."""
-
-    def __init__(self, told):
-        self.port, self.launches = port(), True
-        self.times = TurnTimes(self.port, part("wait"), told.append)
-
-    def turn(self):
-        self.port.take_input()
-        if self.launches:
-            self.port.decode.launch_decode()
-            self.port.decode.read()
+def times(of, clock, write):
+    reporter, steering = part(clock, *OURS["reporter"]), part(clock, *OURS["steering"])
+    return TurnTimes(
+        port=of, streams=part(clock, "wait"), reporter=reporter, steering=steering, write=write, clock=clock
+    )
 
 
-def test_sglangs_own_calls_are_left_out_when_a_turn_is_timed():
-    told = []
-    loop = Loop(told)
-    loop.times.attach(Loop)
-    try:
-        for _ in range(3):
-            loop.turn()
-    finally:
-        Loop.turn = Loop.turn.__wrapped__
-    assert len(loop.times._ours) == 3
-    assert max(loop.times._ours) < 0.02
-    assert not told
+def loop(told):
+    """A turn of two seconds of SGLang's own, and one of ours."""
+    clock = Clock()
+
+    class Loop:
+        port = None
+        launches = True
+
+        def turn(self):
+            self.port.take_input()
+            self.port.use_group()
+            if self.launches:
+                self.port.decode.launch_decode()
+
+    made = Loop()
+    made.port = port(clock)
+    made.clock, made.times = clock, times(made.port, clock, told.append)
+    made.times.attach(Loop)
+    return made
+
+
+def test_only_our_own_calls_count_when_a_turn_is_timed():
+    made = loop([])
+    made.turn()
+    made.turn()
+    assert made.times._ours == [1.0, 1.0]
+    assert made.times._shares == {"port.use_group": 2.0}
+
+
+def test_a_turn_that_launches_nothing_does_not_count():
+    made = loop([])
+    made.launches = False
+    made.turn()
+    assert made.times._ours == []
 
 
 def test_turns_are_told_when_the_loop_was_idle_for_a_while():
     told = []
-    loop = Loop(told)
-    loop.times._ours, loop.times._last_s = [1e-5] * 99 + [1e-3], -10.0
-    loop.times._ended(0.0, 0.0)
+    made = loop(told)
+    for _ in range(4):
+        made.turn()
+    made.launches = False
+    assert told == []
+    made.turn()
     (report,) = told
-    assert report["turns"] == 100
-    assert report["median_s"] == pytest.approx(1e-5)
-    assert report["worst_s"] == 1e-3
+    assert (report["turns"], report["median_s"], report["worst_s"]) == (4, 1.0, 1.0)
+    assert report["shares_s"] == {"port.use_group": 1.0}
 
 
 def test_the_timers_refuse_a_port_when_a_call_is_missing():
-    broken = port()
-    broken.decode = part("settle")
+    clock = Clock()
+    broken = port(clock)
+    broken.decode = part(clock, "settle")
     with pytest.raises(AttributeError, match="launch_decode"):
-        TurnTimes(broken, part("wait"), print)
+        times(broken, clock, print)
 
 
 def test_the_real_port_has_the_calls_that_are_left_out():
     from pdmuxd.engine.sglang.port import DecodeStream, EnginePort, PrefillStream
+    from pdmuxd.engine.sglang.reporting import Reporter
+    from pdmuxd.engine.sglang.steering import Steering
 
+    assert set(OURS["port"]) <= set(vars(EnginePort))
+    assert set(OURS["reporter"]) <= set(vars(Reporter))
+    assert set(OURS["steering"]) <= set(vars(Steering))
     for part_name, protocol in (("", EnginePort), ("decode", DecodeStream), ("prefill", PrefillStream)):
         assert set(SGLANGS[part_name]) <= set(vars(protocol))
 
@@ -118,6 +142,7 @@ FOUND = [
         "median_s": 8e-5,
         "p90_s": 1e-4,
         "p99_s": 2e-4,
+        "shares_s": {"steering.learn": 1e-6, "steering.decide": 5e-5},
     },
     {"what": "layerwise", "tokens": 4096, "layers_at_once": 8, "took_s": 0.101, "whole_s": 0.1},
     {"what": "memory", "of": "free before the weights", "bytes": 100 * 2**30},
@@ -132,6 +157,7 @@ def test_what_was_found_is_shown_beside_the_aim():
     shown = "\n".join(micro_table.lines(FOUND))
     assert "device time lost, median (worst) | 40 (90) us | 200 us |" in shown
     assert "| 80 / 100 / 200 us | 100 / - / 300 us |" in shown
+    assert "| steering.decide 50, steering.learn 1 us |" in shown
     assert "| +1.0% | +1.5% |" in shown
     assert "| memory of contexts, graphs and further streams | 2.0% | 7% |" in shown
     assert "FAILED: nothing" in shown
