@@ -19,7 +19,6 @@ import os
 import re
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,9 @@ from workload import build as build_requests
 
 _SERVED = re.compile(r"Capture target decode CUDA graph end.*mem usage=([\d.]+) GB")
 _MEMORY = re.compile(r"Load weight begin\. avail mem=([\d.]+) GB")
-_TURNS_S = 20.0
-"""For the turns to be told: the loop does it when it was idle for a second."""
+_LOOK_S, _LOOKS = 0.3, 60
+_SETTLED_S = 2.5
+"""The loop tells of its turns when it was idle for a second."""
 
 
 class Probes:
@@ -53,14 +53,21 @@ class Probes:
         """So far."""
         return list(read_results(self._path))
 
-    async def turns(self, count: int) -> dict[str, Any] | None:
-        """The `count`th report of turns, waited for; None if it does not come."""
-        end_s = time.monotonic() + _TURNS_S
-        while time.monotonic() < end_s:
-            told = [one for one in self.all() if one["what"] == "turns"]
-            if len(told) >= count:
-                return told[count - 1]
-            await asyncio.sleep(0.3)
+    def turns(self) -> list[dict[str, Any]]:
+        """Reports of turns so far, one per load."""
+        return [one for one in self.all() if one["what"] == "turns"]
+
+    async def longest_turns(self, since: int) -> dict[str, Any] | None:
+        """Of the reports behind the first `since`, that of the most turns; None if none comes.
+
+        SGLang's own warm-up and whoever asks for its health are loads as well, though short ones.
+        """
+        for _ in range(_LOOKS):
+            await asyncio.sleep(_LOOK_S)
+            new = self.turns()[since:]
+            if new:
+                await asyncio.sleep(_SETTLED_S)
+                return max(self.turns()[since:], key=lambda one: int(one["turns"]))
         return None
 
 
@@ -87,21 +94,19 @@ async def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, A
                 start_s=options.start_s,
             )
         )
-        told = len([one for one in probes.all() if one["what"] == "turns"])
         found: list[dict[str, Any]] = []
         for policy in options.policies:
             believed = predictors(options.predictors, options.model)
             await link.set(policy=policy, tbt_ms=options.tbt_ms, predictors=believed)
+            before = len(probes.turns())
             await load(options, base_url, policy)
-            turns = await probes.turns(told + 1)
-            told += 1
+            turns = await probes.longest_turns(before)
             if turns is None:
                 found.append(
                     {"what": "failed", "probe": "turns", "error": f"nothing was told under {policy}"}
                 )
                 break
             found.append(turns | {"policy": policy, "cell": str(options.cell)})
-    # SGLang's own warm-up is the first that turns are told of; it is nobody's load.
     return [one for one in probes.all() if one["what"] not in {"turns", "ready"}] + found + from_log(log)
 
 

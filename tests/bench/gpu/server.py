@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import time
@@ -16,6 +17,8 @@ from pathlib import Path
 import aiohttp
 from arms import HOST, Arm
 
+PORTS = range(20_000, 30_000)
+"""Below those that Linux gives to clients."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -28,9 +31,11 @@ class ArmError(Exception):
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port that nobody listens on now, and that no client is given later: a server may start ahead."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with contextlib.suppress(OSError), socket.create_server((HOST, port)):
+            return port
+    raise ServerError(f"no port of {PORTS.start} to {PORTS.stop - 1} is free")
 
 
 @contextlib.asynccontextmanager

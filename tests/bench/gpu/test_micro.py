@@ -185,3 +185,13 @@ def test_memory_is_read_from_sglangs_log(tmp_path):
         "graphs of all groups": 1.58,
         "free before the weights": 139.06,
     }
+
+
+async def test_the_report_of_the_most_turns_counts_when_there_are_several(tmp_path, monkeypatch):
+    monkeypatch.setattr(micro, "_LOOK_S", 0.0)
+    monkeypatch.setattr(micro, "_SETTLED_S", 0.0)
+    probes = micro.Probes(tmp_path / "probes.jsonl")
+    assert await probes.longest_turns(0) is None
+    told = [{"what": "turns", "turns": turns} for turns in (9000, 10, 400, 3)]
+    (tmp_path / "probes.jsonl").write_text("\n".join(map(json.dumps, [{"what": "ready"}, *told])) + "\n")
+    assert (await probes.longest_turns(1))["turns"] == 400

@@ -1,0 +1,123 @@
+"""Servers that start ahead: who waits at the gate, when it opens, and what follows when one fails."""
+
+import os
+import subprocess
+import sys
+
+import ahead
+import bench
+import matrix
+import pytest
+from arms import Arm
+from runs import Run
+from server import ServerError
+from workload import Cell
+
+CHILDREN = """
+import multiprocessing, pathlib, sys, time
+
+def child(name):
+    pathlib.Path(name).touch()
+
+if __name__ == "__main__":
+    spawn = multiprocessing.get_context("spawn")
+    first, second = (spawn.Process(target=child, args=(name,)) for name in ("first", "second"))
+    first.start()
+    while not pathlib.Path("gate.0").exists():
+        time.sleep(0.01)
+    second.start()
+    second.join()
+    waited = not pathlib.Path("first").exists() and first.is_alive()
+    pathlib.Path("gate").touch()
+    first.join()
+    print("waited", waited, "ran", pathlib.Path("first").exists())
+"""
+
+
+@pytest.fixture
+def sglang(tmp_path):
+    """As much of SGLang as is imported ahead."""
+    folder = tmp_path / "site" / "sglang" / "srt" / "managers"
+    folder.mkdir(parents=True)
+    (folder / "scheduler.py").write_text("")
+    return tmp_path / "site"
+
+
+def test_a_scheduler_waits_until_the_gate_opens_and_other_children_do_not(tmp_path, sglang):
+    (tmp_path / "main.py").write_text(CHILDREN)
+    gate = ahead.Gate(path=tmp_path / "gate")
+    environment = gate.environment(os.environ | {"PYTHONPATH": str(sglang)}, tp_size=1)
+    done = subprocess.run(
+        [sys.executable, "main.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "waited True ran True\n"
+
+
+def test_a_server_is_not_held_back_when_it_has_no_gate(tmp_path):
+    code = "import sys; print('sitecustomize' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(ahead.GATE)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
+
+
+async def test_the_gate_opens_when_the_gpus_memory_is_free(tmp_path, monkeypatch):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\ncat {tmp_path}/used\necho 500 >{tmp_path}/used\necho x >>{tmp_path}/asked\n")
+    smi.chmod(0o700)
+    (tmp_path / "used").write_text("120000\n")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    gate = ahead.Gate(path=tmp_path / "gate")
+    await gate.open()
+    assert gate.path.exists()
+    assert (tmp_path / "asked").read_text() == "x\nx\n"
+
+
+def test_of_several_gpus_the_fullest_counts(tmp_path, monkeypatch):
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 7\necho 1024\n")
+    (tmp_path / "nvidia-smi").chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert ahead.used_bytes() == 2**30
+
+
+class Failing(bench.Bench):
+    """Its servers fail, and it notes how each was started."""
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.served = []
+
+    async def _serve(self, runs, following):
+        self.served.append("ahead" if self._ahead is not None else "anew")
+        self._ahead = None
+        raise ServerError("no")
+
+
+@pytest.fixture
+def failing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Failing(matrix.options_of(["--cpu"]))
+
+
+RUN = Run(
+    model="llama-8b",
+    arm=Arm(name="stock"),
+    cell=Cell(workload="conv", rate=1.0),
+    seed=1,
+    tbt_ms=None,
+    judged_ms=(50.0,),
+)
+
+
+async def test_a_server_is_started_anew_when_it_failed_ahead(failing):
+    failing._ahead = (RUN.server, None, None)
+    await failing._group([RUN], None)
+    assert failing.served == ["ahead", "anew"]
+    assert failing.failed == ["stock"]
+
+
+async def test_a_server_is_not_tried_again_when_it_failed(failing):
+    await failing._group([RUN], None)
+    await failing._group([RUN], None)
+    assert failing.served == ["anew"]
+    assert failing.left == 2
