@@ -20,8 +20,9 @@ class WindowOut(BaseModel):
     """One target over one window."""
 
     window_ms: float = Field(examples=[300000.0])
-    requests: int
-    missed: int
+    requests: int = Field(description="With a first token, or with a gap.")
+    judged: int = Field(description="For TTFT these requests, for TBT the gaps between their tokens.")
+    missed: int = Field(description="Of what was judged.")
     attainment_ratio: float | None = Field(description="Null without requests.")
     burn: float | None = Field(
         description="How many times too fast the error budget is used; null without requests."
@@ -64,7 +65,7 @@ def attainment_routes(telemetry: Telemetry) -> APIRouter:
     # Asynchronous: reading a window moves it on, which only the loop that writes it may do.
     @router.get("/attainment", responses=documented(404))
     async def get_attainment(tenant: Annotated[str | None, Query()] = None) -> AttainmentOut:
-        """Show per tenant which share of requests met its targets, and how fast the error budget is used."""
+        """Show per tenant which share of requests and gaps was in time, and how fast the budget is used."""
         known = telemetry.directory.tenants
         if tenant is not None and tenant not in known:
             raise NotFoundError(f"there is no tenant {tenant[:64]!r}")
@@ -108,6 +109,7 @@ def _window(misses: Misses, window_s: float, target_ratio: float) -> WindowOut:
     return WindowOut(
         window_ms=to_ms(window_s),
         requests=misses.requests,
+        judged=misses.judged,
         missed=misses.missed,
         attainment_ratio=rounded(misses.attainment_ratio),
         burn=rounded(misses.burn(target_ratio)),

@@ -106,7 +106,9 @@ class StatsEvent(EngineLoad):
     goodput_per_s: float
     ttft_ms: Spread
     tbt_gap_ms: Spread
+    """Of the batch's steps, as they come, each as often as it decoded a request."""
     tbt_worst_ms: Spread
+    """Of the longest gap of each request that ended."""
     strictest_tbt: TbtTarget | None
 
 
@@ -122,9 +124,14 @@ class TenantLoad(EventMessage):
     output_tokens_per_s: float
     refused_per_s: float
     ttft_ms: Spread
+    tbt_gap_ms: Spread
+    """Of every gap between the tokens of its requests that ended."""
     tbt_worst_ms: Spread
+    """Of the longest gap of each."""
     ttft_attainment_ratio: float | None
+    """Requests in time, of all with a first token."""
     tbt_attainment_ratio: float | None
+    """Gaps in time, of all."""
     ttft_burn: float | None
     tbt_burn: float | None
     budget_left_ratio: float | None

@@ -1,8 +1,8 @@
 """How well targets are met, for one tenant or for all: latencies, attainment, error budget and its burn.
 
-The budget is the share of requests that may miss, 1 minus the attainment that was promised. Burn is the
-share that did miss over the budget: at 1 the budget is just used up, at 2 twice as fast. An idle hour
-leaves the whole budget.
+TTFT is judged by request, TBT by gap: both shares must reach the attainment that was promised. The budget is
+the share that may miss, 1 minus that attainment. Burn is the share that did miss over the budget: at 1 the
+budget is just used up, at 2 twice as fast. An idle hour leaves the whole budget.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MINUTE_S, FIVE_MINUTES_S, HOUR_S = WINDOWS_S
 _MET_TOLERANCE_S = 1e-9
 """Sums of step times may exceed a target by rounding alone."""
 
-_ENDED, _GOOD, _TTFT, _TTFT_MISSED, _TBT, _TBT_MISSED, _OUTPUT, _REFUSED = range(8)
+_ENDED, _GOOD, _TTFT, _TTFT_MISSED, _TBT, _GAPS, _GAPS_MISSED, _OUTPUT, _REFUSED = range(9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +28,20 @@ class Misses:
     """One target over one window."""
 
     requests: int
+    """Those with a first token, or with a gap."""
+    judged: int
+    """These requests, or their gaps."""
     missed: int
+    """Of what was judged."""
 
     @property
     def attainment_ratio(self) -> float | None:
-        """The share that met it; None without requests."""
-        return None if not self.requests else 1.0 - self.missed / self.requests
+        """The share that met it; None if there was nothing to judge."""
+        return None if not self.judged else 1.0 - self.missed / self.judged
 
     def burn(self, target_ratio: float) -> float | None:
-        """How many times too fast the error budget is used; None without requests."""
-        return None if not self.requests else self.missed / self.requests / (1.0 - target_ratio)
+        """How many times too fast the error budget is used; None if there was nothing to judge."""
+        return None if not self.judged else self.missed / self.judged / (1.0 - target_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,16 @@ def tbt_missed(record: RequestRecord) -> bool | None:
     return None if record.tbt_max_s is None else record.tbt_gaps_met < record.tbt_gaps
 
 
+def is_good(record: RequestRecord) -> bool:
+    """Whether it finished with its TTFT and the p99 of its gaps in time: what a replay calls good, too."""
+    tbt_p99_s = record.tbt_p99_s or 0.0
+    return (
+        record.outcome == "finished"
+        and ttft_missed(record) is False
+        and tbt_p99_s <= record.tbt_target_s + _MET_TOLERANCE_S
+    )
+
+
 class Attainment:
     """What is counted of one tenant's requests, or of everyone's. `now_s` must not go back."""
 
@@ -69,9 +83,10 @@ class Attainment:
         """Since the daemon started, as `requests`."""
         self.last_s = 0.0
         self._ttft = SlidingHistogram()
+        self._tbt_gaps = SlidingHistogram()
         self._tbt_worst = SlidingHistogram()
-        self._minute = CountWindow(8, slots=12, slot_s=5.0)
-        self._hour = CountWindow(8, slots=120, slot_s=30.0)
+        self._minute = CountWindow(9, slots=12, slot_s=5.0)
+        self._hour = CountWindow(9, slots=120, slot_s=30.0)
 
     def on_request(self, record: RequestRecord, now_s: float) -> None:
         """A request ended."""
@@ -79,16 +94,17 @@ class Attainment:
         self.last_s = now_s
         self._count(_ENDED, 1, now_s)
         self._count(_OUTPUT, record.output_tokens, now_s)
-        ttft, tbt = ttft_missed(record), tbt_missed(record)
         if record.ttft_s is not None:
             self._ttft.add(record.ttft_s, now_s)
             self._count(_TTFT, 1, now_s)
-            self._count(_TTFT_MISSED, int(bool(ttft)), now_s)
+            self._count(_TTFT_MISSED, int(bool(ttft_missed(record))), now_s)
         if record.tbt_max_s is not None:
+            self._tbt_gaps.add_counts(record.tbt_counts, now_s)
             self._tbt_worst.add(record.tbt_max_s, now_s)
             self._count(_TBT, 1, now_s)
-            self._count(_TBT_MISSED, int(bool(tbt)), now_s)
-        if record.outcome == "finished" and ttft is False and not tbt:
+            self._count(_GAPS, record.tbt_gaps, now_s)
+            self._count(_GAPS_MISSED, record.tbt_gaps - record.tbt_gaps_met, now_s)
+        if is_good(record):
             self._count(_GOOD, 1, now_s)
 
     def on_refused(self, now_s: float) -> None:
@@ -100,6 +116,10 @@ class Attainment:
     def ttft(self, now_s: float) -> Spread:
         """Times to first token, of the last minute."""
         return self._ttft.spread(now_s)
+
+    def tbt_gaps(self, now_s: float) -> Spread:
+        """Gaps between the tokens of the requests that ended in the last minute."""
+        return self._tbt_gaps.spread(now_s)
 
     def tbt_worst(self, now_s: float) -> Spread:
         """Each request's longest gap, of the last minute."""
@@ -119,8 +139,8 @@ class Attainment:
         """(TTFT, TBT) over one of WINDOWS_S."""
         counts = self._minute.sums(now_s) if window_s <= WINDOW_S else self._hour.sums(now_s, window_s)
         return (
-            Misses(requests=counts[_TTFT], missed=counts[_TTFT_MISSED]),
-            Misses(requests=counts[_TBT], missed=counts[_TBT_MISSED]),
+            Misses(requests=counts[_TTFT], judged=counts[_TTFT], missed=counts[_TTFT_MISSED]),
+            Misses(requests=counts[_TBT], judged=counts[_GAPS], missed=counts[_GAPS_MISSED]),
         )
 
     def budget_left_ratio(self, now_s: float, target_ratio: float) -> float:

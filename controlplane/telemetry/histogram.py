@@ -9,25 +9,7 @@ from itertools import accumulate
 
 from pdmuxd.controlplane.events.messages import Spread
 from pdmuxd.controlplane.milliseconds import to_ms
-
-_LOWEST_S = 1e-4
-_GROWTH = 1.08
-"""From one bucket to the next; a percentile is a bucket's middle, so it is off by at most 4%."""
-_BUCKETS = 210
-"""Up to 1e-4 * 1.08**208 s, which is a quarter of an hour; what is longer counts as that."""
-_PER_LOG = 1.0 / math.log(_GROWTH)
-
-
-def bucket_of(seconds: float) -> int:
-    """The bucket that a duration falls into."""
-    if seconds <= _LOWEST_S:
-        return 0
-    return min(_BUCKETS - 1, 1 + int(math.log(seconds / _LOWEST_S) * _PER_LOG))
-
-
-def middle_s(bucket: int) -> float:
-    """The duration that stands for a bucket."""
-    return _LOWEST_S if bucket == 0 else float(_LOWEST_S * _GROWTH ** (bucket - 0.5))
+from pdmuxd.engine.link.durations import BUCKETS, Counts, bucket_of, middle_s
 
 
 class SlidingHistogram:
@@ -38,16 +20,22 @@ class SlidingHistogram:
 
     def __init__(self, *, slots: int = 6, slot_s: float = 10.0) -> None:
         self._slot_s = slot_s
-        self._slots = [array("L", bytes(8 * _BUCKETS)) for _ in range(slots)]
-        self._total = array("L", bytes(8 * _BUCKETS))
+        self._slots = [array("L", bytes(8 * BUCKETS)) for _ in range(slots)]
+        self._total = array("L", bytes(8 * BUCKETS))
         self._now_slot = 0
 
     def add(self, seconds: float, now_s: float, weight: int = 1) -> None:
         """Count a duration `weight` times."""
+        self.add_counts(((bucket_of(seconds), weight),), now_s)
+
+    def add_counts(self, counts: Counts, now_s: float) -> None:
+        """Count many durations at once; of a bucket that there is not, as the longest."""
         self._roll(now_s)
-        bucket = bucket_of(seconds)
-        self._slots[self._now_slot % len(self._slots)][bucket] += weight
-        self._total[bucket] += weight
+        slot = self._slots[self._now_slot % len(self._slots)]
+        for bucket, count in counts:
+            known = min(max(bucket, 0), BUCKETS - 1)
+            slot[known] += count
+            self._total[known] += count
 
     def spread(self, now_s: float) -> Spread:
         """What is in the window."""
@@ -65,7 +53,7 @@ class SlidingHistogram:
             old = self._slots[(slot - back) % len(self._slots)]
             if any(old):
                 self._total = array("L", map(int.__sub__, self._total, old))
-                old[:] = array("L", bytes(8 * _BUCKETS))
+                old[:] = array("L", bytes(8 * BUCKETS))
         if gone > 0:
             self._now_slot = slot
 

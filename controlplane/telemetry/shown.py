@@ -94,6 +94,7 @@ def _tenant(name: str, telemetry: Telemetry, now_here: tuple[int, int], now_s: f
         output_tokens_per_s=rates.output_tokens_per_s,
         refused_per_s=rates.refused_per_s,
         ttft_ms=attainment.ttft(now_s),
+        tbt_gap_ms=attainment.tbt_gaps(now_s),
         tbt_worst_ms=attainment.tbt_worst(now_s),
         ttft_attainment_ratio=rounded(ttft_hour.attainment_ratio),
         tbt_attainment_ratio=rounded(tbt_hour.attainment_ratio),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
@@ -109,6 +110,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
     tbt_gaps_met: int
     retractions: int
     slo_version: int
+    tbt_counts: Counts = ()
+    """All gaps between its tokens, for percentiles over many requests."""
 
 
 class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"):

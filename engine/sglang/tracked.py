@@ -11,6 +11,7 @@ from typing import Any
 
 from pdmuxd.engine.core.slo import DEFAULT_SLO, Slo
 from pdmuxd.engine.core.types import WaitingRequest
+from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import RequestRecord
 
 TENANT_KEY = "pdmuxd_tenant"
@@ -86,6 +87,7 @@ class Tracked:
             tbt_gaps_met=sum(gap <= self.tbt_target_s + _ROUNDING_S for gap in gaps_s),
             retractions=self.retractions,
             slo_version=self.slo_version,
+            tbt_counts=counted(gaps_s),
         )
 
 

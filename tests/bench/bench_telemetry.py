@@ -25,6 +25,8 @@ from pdmuxd.controlplane.telemetry.telemetry import RESUMED_WITHIN_S, TICK_S, TI
 STEPS_PER_S = 100
 REQUESTS_PER_S = 5
 TENANTS = 20
+COUNTS = tuple((bucket, 10) for bucket in range(65, 85))
+"""A request's gaps: 200 over 20 buckets."""
 GROUPS_FOR = 7
 """Steps in a row that use the same group: what is folded into one event."""
 
@@ -45,7 +47,8 @@ def second(telemetry: Telemetry, clock: HandClock, number: int) -> None:
         tenant = f"tenant-{(number * REQUESTS_PER_S + index) % TENANTS}"
         rid = f"{number}-{index}"
         telemetry.on_begin(rid, tenant=tenant, path="/v1/completions")
-        telemetry.on_request(request_record(request_id=rid, tenant=tenant, tbt_gaps_met=9, tbt_max_s=0.05))
+        gaps = {"tbt_gaps": 200, "tbt_gaps_met": 199, "tbt_max_s": 0.05, "tbt_counts": COUNTS}
+        telemetry.on_request(request_record(request_id=rid, tenant=tenant, **gaps))
         telemetry.on_answered(rid, status=200)
 
 

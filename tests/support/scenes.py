@@ -127,6 +127,7 @@ def tenant_load(tenant: str, **changes: Any) -> Json:
         "output_tokens_per_s": 300.0,
         "refused_per_s": 0.0,
         "ttft_ms": {"count": 72, "p50": 310.0, "p99": 901.0},
+        "tbt_gap_ms": {"count": 18_100, "p50": 21.0, "p99": 37.0},
         "tbt_worst_ms": {"count": 70, "p50": 33.0, "p99": 41.0},
         "ttft_attainment_ratio": 0.993,
         "tbt_attainment_ratio": 1.0,
@@ -242,13 +243,14 @@ def tenant_list() -> list[Json]:
     ]
 
 
-def window(window_ms: int, missed: int = 0) -> Json:
+def window(window_ms: int, missed: int = 0, *, judged: int = 100) -> Json:
     return {
         "window_ms": window_ms,
         "requests": 100,
+        "judged": judged,
         "missed": missed,
-        "attainment_ratio": (100 - missed) / 100,
-        "burn": float(missed),
+        "attainment_ratio": (judged - missed) / judged,
+        "burn": 100.0 * missed / judged,
     }
 
 
@@ -262,7 +264,7 @@ def attainment() -> Json:
                 "target_ratio": 0.99,
                 "budget_left_ratio": 0.5,
                 "ttft": [window(ms, missed) for ms in windows],
-                "tbt": [window(ms) for ms in windows],
+                "tbt": [window(ms, 40 * missed, judged=25_500) for ms in windows],
                 "requests": 812,
                 "refused": refused,
                 "in_flight": 5,

@@ -12,6 +12,7 @@ from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Predicting
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.link.durations import bucket_of
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineStats, Hello, IterationRecord, RequestRecord
 
 START_S = 1_769_860_800.0
@@ -122,6 +123,7 @@ def request_record(**changes: Any) -> RequestRecord:
         "tbt_gaps_met": 10,
         "retractions": 0,
         "slo_version": 1,
+        "tbt_counts": ((bucket_of(0.03), 10),),
     }
     return RequestRecord(**(fields | changes))
 

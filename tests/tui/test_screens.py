@@ -92,7 +92,7 @@ async def test_the_overview_has_every_panel_when_it_says_that_it_has(console, wh
             "Load",
             "Alarms",
             "Engine ─",
-            "Tenants,",
+            "Tenants ─",
             "─ Decisions ─",
         ):
             assert panel in terminal.text

@@ -50,6 +50,22 @@ async def test_only_its_rows_are_left_when_a_name_is_typed(console, served):
         assert "search" in terminal.text
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ([], "there is no tenant: pdmuxd tenant create NAME"),
+        (problem(500, "database", "the disk is full"), "the disk is full"),
+    ],
+)
+async def test_it_is_said_why_there_is_no_tenant_when_there_is_none(console, daemon, answer, said):
+    daemon.answer("GET", "/tenants", answer)
+    async with console(daemon) as terminal:
+        await terminal.press("2")
+        await terminal.until_shown(said)
+        await terminal.press("slash", "x", "enter")
+        await terminal.until_shown("no tenant of that name")
+
+
 async def test_the_edit_is_applied_with_its_version_when_it_is_confirmed(console, served):
     puts = []
 

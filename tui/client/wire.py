@@ -146,6 +146,7 @@ class TenantLoad(_Wire, frozen=True, kw_only=True):
     output_tokens_per_s: float = 0.0
     refused_per_s: float = 0.0
     ttft_ms: Percentiles = Percentiles()
+    tbt_gap_ms: Percentiles = Percentiles()
     tbt_worst_ms: Percentiles = Percentiles()
     ttft_attainment_ratio: float | None = None
     tbt_attainment_ratio: float | None = None

@@ -11,7 +11,7 @@ from pdmuxd.tui.show.decision_filter import DecisionFilter
 from pdmuxd.tui.show.decision_rows import COLUMNS, cells
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Line
-from pdmuxd.tui.state.answers import known
+from pdmuxd.tui.state.answers import known, why_unknown
 from pdmuxd.tui.state.view import View
 
 
@@ -20,7 +20,6 @@ class DecisionLog(RowTable[Decision]):
 
     IS_SLOW = True
     COLUMNS = COLUMNS
-    EMPTY = "no decision fits"
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,6 +52,11 @@ class DecisionLog(RowTable[Decision]):
     def key_of(self, item: Decision) -> str:
         """Its number."""
         return str(item.seq)
+
+    def empty(self, view: View) -> str:
+        """None fits the filter, or there was none."""
+        asked = why_unknown(view.state.answers.decisions) if self.wanted.tenant else None
+        return asked or ("no decision fits" if str(self.wanted) else "no decision yet")
 
     def title(self, view: View, width: int) -> Line:
         """How many came, and what is filtered."""

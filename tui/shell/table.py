@@ -31,7 +31,6 @@ class RowTable(Painting, Generic[T], can_focus=True):
         Binding("enter", "open", "Open"),
     ]
     COLUMNS: ClassVar[Sequence[Column]] = ()
-    EMPTY: ClassVar[str] = "none"
 
     @dataclass
     class Opened(Message):
@@ -64,6 +63,10 @@ class RowTable(Painting, Generic[T], can_focus=True):
         """What the cursor holds on to."""
         raise NotImplementedError
 
+    def empty(self, view: View) -> str:
+        """Why there is no row."""
+        raise NotImplementedError
+
     def title(self, view: View, width: int) -> Line:
         """The line above the headings."""
         raise NotImplementedError
@@ -76,7 +79,7 @@ class RowTable(Painting, Generic[T], can_focus=True):
         self._top = scrolled(self._top, cursor, len(self._items), room)
         lines = [self.title(view, width), head(self.COLUMNS, width, self.order)]
         if not self._items:
-            return [*lines, row([Cell(self.EMPTY)], [Column("", 0)], width)]
+            return [*lines, row([Cell(self.empty(view))], [Column("", 0)], width)]
         for number, item in enumerate(self._items[self._top : self._top + room], self._top):
             one = row(self.cells(item, view), self.COLUMNS, width)
             lines.append(marked(one) if number == cursor and self.has_focus else one)

@@ -11,7 +11,7 @@ from pdmuxd.tui.state.view import View
 class TenantFacts(Painting):
     """See `facts`."""
 
-    DEFAULT_CSS = "TenantFacts { height: 7; }"
+    DEFAULT_CSS = "TenantFacts { height: 8; }"
 
     def __init__(self, name: str) -> None:
         super().__init__()

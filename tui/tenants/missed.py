@@ -9,7 +9,7 @@ from pdmuxd.tui.shell.table import RowTable
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Line
 from pdmuxd.tui.show.requests import COLUMNS, cells
-from pdmuxd.tui.state.answers import known
+from pdmuxd.tui.state.answers import known, why_unknown
 from pdmuxd.tui.state.view import View
 
 
@@ -18,7 +18,6 @@ class MissedRequests(RowTable[RequestLife]):
 
     IS_SLOW = True
     COLUMNS = COLUMNS
-    EMPTY = "no request missed a target of late"
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -40,6 +39,11 @@ class MissedRequests(RowTable[RequestLife]):
     def key_of(self, item: RequestLife) -> str:
         """Its id."""
         return item.request_id
+
+    def empty(self, view: View) -> str:
+        """None missed, or nobody knows."""
+        answer = view.state.answers.missed.get(self._name_of_tenant)
+        return why_unknown(answer) or "no request missed a target of late"
 
     def title(self, view: View, width: int) -> Line:
         """What a row is."""

@@ -24,9 +24,10 @@ class TenantsScreen(ConsoleScreen):
 
     NAME = "tenants"
     HELP_TEXT = """\
-Met: the share of the last hour that met its target, the worse of TTFT and TBT. Budget: what is left of the
-misses that the target allows in an hour; negative when more were missed. Burn: how fast it goes, over 5
-minutes; above 1 it does not last. TBT: the 99th percentile of each request's longest gap, ! above the target.
+Met: the share of the last hour that met its target, the worse of TTFT (requests) and TBT (gaps between
+tokens). Budget: what is left of the misses that the target allows in an hour; negative when more were missed.
+Burn: how fast it goes, over 5 minutes; above 1 it does not last. TTFT and TBT: 99th percentiles of the
+requests that ended in the last minute, TBT of all their gaps; ! above the target.
 In fl.: in flight. Wait: those without a first token. Refused: since the daemon's start. The strictest tenant
 that decodes sets the split for all: decode is one batch on one partition."""
     BINDINGS: ClassVar[list[BindingType]] = [

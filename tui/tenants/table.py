@@ -8,7 +8,10 @@ from pdmuxd.tui.shell.table import RowTable
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Line
 from pdmuxd.tui.show.tenants.rows import COLUMNS, TenantRow, cells, tenant_rows
+from pdmuxd.tui.state.answers import why_unknown
 from pdmuxd.tui.state.view import View
+
+WINDOWS = "p99 over 1 min, burn over 5 min, met and budget over 1 h"
 
 
 class TenantTable(RowTable[TenantRow]):
@@ -16,7 +19,6 @@ class TenantTable(RowTable[TenantRow]):
 
     IS_SLOW = True
     COLUMNS = COLUMNS
-    EMPTY = "no tenant of that name"
     wanted = ""
 
     def items(self, view: View) -> Sequence[TenantRow]:
@@ -31,7 +33,13 @@ class TenantTable(RowTable[TenantRow]):
         """Its name."""
         return item.name
 
+    def empty(self, view: View) -> str:
+        """Nothing of that name, nothing at all, or nothing known."""
+        if self.wanted:
+            return "no tenant of that name"
+        return why_unknown(view.state.answers.tenants) or "there is no tenant: pdmuxd tenant create NAME"
+
     def title(self, view: View, width: int) -> Line:
         """The filter, while there is one."""
-        note = f"names with {self.wanted!r}" if self.wanted else "last hour; burn over 5 min"
+        note = f"names with {self.wanted!r}" if self.wanted else WINDOWS
         return heading(view, "Tenants", width, note)

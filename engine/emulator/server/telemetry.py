@@ -13,6 +13,7 @@ import numpy as np
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.graphs import captured_sizes
 from pdmuxd.engine.emulator.requests import EmulatedRequest
+from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineStats, Hello, RequestRecord
 from pdmuxd.engine.link.socket import EngineEnd
 
@@ -151,6 +152,7 @@ def request_record(engine: EmulatedEngine, request: EmulatedRequest) -> RequestR
         tbt_gaps_met=int(np.count_nonzero(gaps_s <= request.tbt_target_s + _ROUNDING_S)),
         retractions=request.retractions,
         slo_version=request.slo_version,
+        tbt_counts=counted(np.sort(gaps_s).tolist()),
     )
 
 

@@ -128,8 +128,10 @@ async def test_attainment_is_shown_by_tenant_and_window(call: AdminCalls, known:
     assert (chat["requests"], chat["refused"], chat["budget_left_ratio"]) == (10, 1, -9)
     assert [one["window_ms"] for one in chat["ttft"]] == body["windows_ms"] == [60000, 300000, 3600000]
     for window in chat["ttft"]:
-        assert (window["requests"], window["missed"]) == (10, 1)
+        assert (window["requests"], window["judged"], window["missed"]) == (10, 10, 1)
         assert (window["attainment_ratio"], window["burn"]) == (0.9, 10)
+    for window in chat["tbt"]:
+        assert (window["requests"], window["judged"], window["missed"]) == (10, 100, 0), "by gap"
     assert body["tenants"][0]["ttft"][0]["attainment_ratio"] is None
     assert len((await call("GET", "/api/v1/attainment?tenant=chat")).json()["tenants"]) == 1
 

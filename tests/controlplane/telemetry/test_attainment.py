@@ -6,9 +6,15 @@ import pytest
 from telling import START_S, request_record
 
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
+from pdmuxd.engine.link.durations import Counts
+from pdmuxd.engine.link.durations import counted as counts_of
 
 LATE = {"ttft_s": 2.0}
-SLOW = {"tbt_max_s": 0.05, "tbt_gaps_met": 9}
+SLOW = {"tbt_max_s": 0.05, "tbt_p99_s": 0.05, "tbt_gaps_met": 9}
+
+
+def counts(*gaps_s: float) -> Counts:
+    return counts_of(sorted(gaps_s))
 
 
 def counted(*requests: dict[str, object], at_s: float = START_S) -> Attainment:
@@ -20,15 +26,33 @@ def counted(*requests: dict[str, object], at_s: float = START_S) -> Attainment:
 
 def test_each_target_is_judged_by_itself_when_requests_end() -> None:
     ttft, tbt = counted({}, LATE, SLOW, SLOW).misses(START_S, MINUTE_S)
-    assert (ttft.requests, ttft.missed, ttft.attainment_ratio) == (4, 1, 0.75)
-    assert (tbt.requests, tbt.missed, tbt.attainment_ratio) == (4, 2, 0.5)
+    assert (ttft.requests, ttft.judged, ttft.missed, ttft.attainment_ratio) == (4, 4, 1, 0.75)
+    assert (tbt.requests, tbt.judged, tbt.missed, tbt.attainment_ratio) == (4, 40, 2, 0.95)
 
 
 def test_a_request_without_a_token_or_a_gap_is_not_judged_when_it_ends() -> None:
     none = {"ttft_s": None, "tbt_max_s": None, "tbt_p99_s": None, "tbt_gaps": 0, "tbt_gaps_met": 0}
     ttft, tbt = counted(none).misses(START_S, MINUTE_S)
     assert (ttft.requests, ttft.attainment_ratio, ttft.burn(0.99)) == (0, None, None)
-    assert tbt.requests == 0
+    assert (tbt.requests, tbt.judged, tbt.attainment_ratio) == (0, 0, None)
+
+
+def test_percentiles_are_of_all_gaps_when_requests_differ_in_length() -> None:
+    # 990 gaps of 20 ms in one request; ten with one gap of 30 ms each: 99 of 100 gaps take 20 ms.
+    long = {"tbt_max_s": 0.02, "tbt_gaps": 990, "tbt_gaps_met": 990, "tbt_counts": counts(*[0.02] * 990)}
+    short = {"tbt_max_s": 0.03, "tbt_gaps": 1, "tbt_gaps_met": 1, "tbt_counts": counts(0.03)}
+    attainment = counted(long, *[short] * 10)
+    gaps, worst = attainment.tbt_gaps(START_S), attainment.tbt_worst(START_S)
+    assert (gaps.count, worst.count) == (1000, 11)
+    assert (gaps.p50, gaps.p99) == (pytest.approx(20, rel=0.04), pytest.approx(20, rel=0.04))
+    assert worst.p50 == pytest.approx(30, rel=0.04)
+
+
+def test_a_late_gap_is_no_bad_request_when_99_percent_of_its_gaps_are_in_time() -> None:
+    one_late = {"tbt_max_s": 0.05, "tbt_p99_s": 0.03, "tbt_gaps": 200, "tbt_gaps_met": 199}
+    attainment = counted(one_late)
+    assert attainment.rates(START_S).goodput_per_s == pytest.approx(1 / 60, abs=1e-4)
+    assert attainment.misses(START_S, MINUTE_S)[1].missed == 1
 
 
 def test_only_what_finished_with_both_targets_met_is_goodput() -> None:
@@ -44,8 +68,8 @@ def test_burn_is_one_when_the_budget_is_just_used_up() -> None:
 
 
 def test_the_budget_left_is_that_of_the_worse_target_when_both_are_missed() -> None:
-    attainment = counted(LATE, *[SLOW] * 3, *[{}] * 96)
-    assert attainment.budget_left_ratio(START_S, 0.95) == pytest.approx(1 - 0.03 / 0.05)
+    attainment = counted(LATE, *[SLOW] * 30, *[{}] * 69)
+    assert attainment.budget_left_ratio(START_S, 0.95) == pytest.approx(1 - 0.03 / 0.05), "of 1,000 gaps"
     assert attainment.budget_left_ratio(START_S, 0.99) == pytest.approx(-2.0)
 
 

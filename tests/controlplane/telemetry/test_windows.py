@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdmuxd.controlplane.telemetry.counts import CountWindow
-from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram, bucket_of, middle_s
+from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram
+from pdmuxd.engine.link.durations import bucket_of, middle_s
 
 NOW_S = 1_769_860_800.0
 durations = st.floats(2e-4, 800.0)

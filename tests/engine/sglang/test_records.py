@@ -3,6 +3,8 @@
 import pytest
 from engine_rig import IDLE, Rig, fused, split
 
+from pdmuxd.engine.link.durations import bucket_of
+
 
 def test_a_record_has_the_life_of_a_request_when_it_finishes():
     rig = Rig()
@@ -22,6 +24,7 @@ def test_a_record_has_the_life_of_a_request_when_it_finishes():
     assert record.ttft_s == pytest.approx(0.09)
     assert record.tbt_max_s == record.tbt_p99_s == pytest.approx(0.06)
     assert (record.tbt_gaps, record.tbt_gaps_met) == (2, 1), "one gap of 40 ms, one of 60 ms"
+    assert record.tbt_counts == ((bucket_of(0.04), 1), (bucket_of(0.06), 1))
     assert record.retractions == 0
     assert len(rig.loop.ledger) == 0
 

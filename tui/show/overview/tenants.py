@@ -23,7 +23,7 @@ COLUMNS = (
 def tenants(view: View, width: int, height: int) -> list[Line]:
     """As many as fit; the Tenants screen has all."""
     event = view.state.tenants
-    head = heading(view, "Tenants, last hour", width, "2: all of them")
+    head = heading(view, "Tenants", width, "p99 over 1 min, met and budget over 1 h")
     if event is None or not event.tenants:
         return [head, line(("no requests in the last hour", Role.DIM))]
     names = row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, width)
@@ -38,7 +38,7 @@ def _cells(one: TenantLoad) -> list[Cell]:
         Cell(formats.count(one.in_flight)),
         Cell(formats.ms(one.ttft_ms.p99)),
         Cell(formats.percent(one.ttft_attainment_ratio, 1)),
-        Cell(formats.ms(one.tbt_worst_ms.p99)),
+        Cell(formats.ms(one.tbt_gap_ms.p99)),
         Cell(formats.percent(one.tbt_attainment_ratio, 1)),
         Cell(formats.percent(left), role),
     ]

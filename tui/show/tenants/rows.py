@@ -65,7 +65,7 @@ SORTS: dict[str, Callable[[TenantRow], float | int | str | None]] = {
     "budget": lambda one: None if one.load.budget_left_ratio is None else -one.load.budget_left_ratio,
     "burn": lambda one: one.burn,
     "ttft": lambda one: one.load.ttft_ms.p99,
-    "tbt": lambda one: one.load.tbt_worst_ms.p99,
+    "tbt": lambda one: one.load.tbt_gap_ms.p99,
     "in_flight": lambda one: one.load.in_flight,
     "waiting": lambda one: one.load.waiting,
     "refused": lambda one: one.refused,
@@ -110,7 +110,7 @@ def cells(one: TenantRow) -> list[Cell]:
     """A row of COLUMNS."""
     left, burn = one.load.budget_left_ratio, one.burn
     target = one.slo.tbt_ms if one.slo else None
-    tbt = one.load.tbt_worst_ms.p99
+    tbt = one.load.tbt_gap_ms.p99
     is_over = tbt is not None and target is not None and tbt > target
     name = one.name if one.enabled else f"{one.name} off"
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pdmuxd.tui.client.answers import Slo, Window
+from pdmuxd.tui.client.wire import TenantLoad
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
@@ -14,10 +15,10 @@ from pdmuxd.tui.state.view import View, why_no_change
 WINDOWS = (
     Column("last", 7),
     Column("TTFT met", 9, "right"),
-    Column("missed", 6, "right"),
+    Column("requests late", 13, "right"),
     Column("burn", 6, "right"),
     Column("TBT met", 9, "right"),
-    Column("missed", 6, "right"),
+    Column("gaps late", 9, "right"),
     Column("burn", 6, "right"),
     Column("", 0),
 )
@@ -38,16 +39,7 @@ def facts(name: str, view: View, width: int, height: int) -> list[Line]:
     head = heading(view, f"Tenant {name}", width, _hint(view))
     if found is None:
         return [head, line((why_unknown(view.state.answers.tenants) or "there is no such tenant", Role.DIM))]
-    lines = [head, _targets(found.slo, view)]
-    left = found.load.budget_left_ratio
-    now = line(
-        ("now ", Role.DIM),
-        f"{found.load.in_flight} in flight, {formats.rate(found.load.requests_per_s)} requests/s, "
-        f"TTFT p50 {formats.ms(found.load.ttft_ms.p50)} p99 {formats.ms(found.load.ttft_ms.p99)} ms, "
-        f"longest TBT p99 {formats.ms(found.load.tbt_worst_ms.p99)} ms, budget left ",
-        (formats.percent(left), budget_role(left)),
-    )
-    lines.append(now)
+    lines = [head, _targets(found.slo, view), _load(found.load), _latency(found.load)]
     attainment = found.attainment
     if attainment is None:
         return [*lines, line((why_unknown(view.state.answers.attainment) or "no requests yet", Role.DIM))]
@@ -83,6 +75,27 @@ def history(name: str, view: View, width: int, height: int) -> list[Line]:
 def _hint(view: View) -> str:
     why = why_no_change(view.state)
     return "no edit: read-only" if why and view.state.role == "reader" else "e edits the targets"
+
+
+def _load(load: TenantLoad) -> Line:
+    left = load.budget_left_ratio
+    return line(
+        ("now     ", Role.DIM),
+        f"{load.in_flight} in flight, {formats.rate(load.requests_per_s)} requests/s, "
+        f"{formats.rate(load.goodput_per_s)} good, the hour's error budget ",
+        (formats.percent(left), budget_role(left)),
+        " left",
+    )
+
+
+def _latency(load: TenantLoad) -> Line:
+    ttft, tbt, worst = load.ttft_ms, load.tbt_gap_ms, load.tbt_worst_ms
+    return line(
+        ("minute  ", Role.DIM),
+        f"TTFT p50 {formats.ms(ttft.p50)} p99 {formats.ms(ttft.p99)}, "
+        f"TBT p50 {formats.ms(tbt.p50)} p99 {formats.ms(tbt.p99)}, "
+        f"longest of a request p99 {formats.ms(worst.p99)} ms",
+    )
 
 
 def _targets(slo: Slo | None, view: View) -> Line:

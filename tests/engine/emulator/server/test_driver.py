@@ -19,6 +19,7 @@ from pdmuxd.engine.emulator.server.driver import WallClockDriver
 from pdmuxd.engine.emulator.server.planning import plan
 from pdmuxd.engine.emulator.server.settings import apply_settings
 from pdmuxd.engine.emulator.server.telemetry import request_record
+from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import Ack, EngineSettings, RequestRecord, TenantSlo
 
 
@@ -127,6 +128,8 @@ async def test_a_record_tells_the_gaps_when_a_request_has_several_tokens() -> No
     assert record.tbt_max_s == pytest.approx(gaps.max())
     assert record.tbt_p99_s == pytest.approx(np.percentile(gaps, 99))
     assert record.tbt_gaps_met == np.count_nonzero(gaps <= record.tbt_target_s)
+    assert record.tbt_counts == counted(sorted(gaps))
+    assert sum(count for _, count in record.tbt_counts) == 39
     assert record.queue_s is not None
     assert record.ttft_s is not None
     assert 0 <= record.queue_s < record.ttft_s
