@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +22,17 @@ from pathlib import Path
 import httpx
 
 from pdmuxd.engine.link.measuring import Measure, Measured
-from pdmuxd.engine.link.messages import Ack, EngineSettings, EngineStats, Hello, RequestRecord, TenantSlo
+from pdmuxd.engine.link.messages import (
+    Ack,
+    EngineSettings,
+    EngineStats,
+    Hello,
+    IterationRecord,
+    RequestRecord,
+    TenantSlo,
+)
 from pdmuxd.engine.link.socket import DaemonEnd
+from pdmuxd.engine.sglang.tracked import TENANT_KEY
 
 STUB = Path(__file__).parents[1] / "sglang" / "stub"
 """What SGLang's CPU path needs of vLLM."""
@@ -31,6 +41,7 @@ CPU_FLAGS = (
     *("--mem-fraction-static", "0.1", "--max-total-tokens", "16384"),
 )
 KEY = "test-key"
+TENANT = "default"
 START_S = 300.0
 
 
@@ -159,6 +170,8 @@ class Link:
         self.hello: Hello | None = None
         self.stats: EngineStats | None = None
         self.records: list[RequestRecord] = []
+        self.reasons: Counter[str] = Counter()
+        """Of the steps."""
 
     async def __aenter__(self):
         self._task = asyncio.create_task(self._read())
@@ -185,13 +198,15 @@ class Link:
                     self.stats = message
                 case RequestRecord():
                     self.records.append(message)
+                case IterationRecord():
+                    self.reasons[message.reason] += 1
 
     async def set(self, policy: str, *, tbt_s: float = 0.05) -> tuple[Ack, float]:
         """Send settings; the acknowledgement, and the seconds until it came."""
         await asyncio.wait_for(self._greeted.wait(), 30)
         self._version += 1
         slo = TenantSlo(
-            tenant="default",
+            tenant=TENANT,
             ttft_fixed_s=1.0,
             ttft_per_1k_new_tokens_s=1.0,
             tbt_s=tbt_s,
@@ -313,7 +328,12 @@ async def _ask(client: httpx.AsyncClient, prompt: Prompt, speed: float) -> list[
         "rid": rid,
         "input_ids": list(prompt.tokens),
         "stream": True,
-        "sampling_params": {"max_new_tokens": prompt.output_tokens, "temperature": 0, "ignore_eos": True},
+        "sampling_params": {
+            "max_new_tokens": prompt.output_tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "custom_params": {TENANT_KEY: TENANT},
+        },
     }
     tokens: list[int] = []
     aborting = None
