@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import datetime
 import json
 import shutil
@@ -21,7 +20,7 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 from client import send_all
 from model_folder import SHAPES
-from one_server import OneServer, one_server
+from one_server import Servers
 from runs import Run, done_in
 from score import record, summary
 from server import ArmError, ServerError
@@ -55,7 +54,7 @@ class Bench:
         self._took_s: dict[str, float] = {}
         """Of the last start with its warm-up, by model."""
         self._broken: set[tuple[str, int, str]] = set()
-        self._ahead: tuple[tuple[str, int, str], contextlib.AsyncExitStack, OneServer] | None = None
+        self._servers = Servers(options)
         self.left = 0
         self.failed: list[str] = []
 
@@ -68,7 +67,7 @@ class Bench:
             for runs_of_server, following in zip_longest(groups, groups[1:]):
                 await self._group(runs_of_server, following)
         finally:
-            await self._forget_ahead()
+            await self._servers.forget()
 
     async def _group(self, runs: list[Run], following: list[Run] | None) -> None:
         """The runs of one server, if it can be started and there is time for one of them."""
@@ -78,13 +77,13 @@ class Bench:
         if server in self._broken or not self._has_time(self._start_s(runs[0]) + self._run_s):
             self.left += len(runs)
             return
-        was_ahead = self._ahead is not None
+        was_ahead = self._servers.is_ahead
         try:
             await self._serve(runs, following)
         except (ServerError, TimeoutError) as error:
             if was_ahead:
                 self._say(f"  started ahead, {server[2]} failed; once more, and no more ahead: {error}")
-                self._options.no_ahead = True
+                self._servers.no_more_ahead()
                 done = done_in(self._options.results)
                 await self._group([run for run in runs if not run.is_in(done)], following)
                 return
@@ -107,7 +106,7 @@ class Bench:
 
     async def _serve(self, runs: list[Run], following: list[Run] | None) -> None:
         began_s = time.monotonic()
-        stack, server = await self._take(runs[0])
+        stack, server = await self._servers.take(runs[0])
         async with stack:
             self._say(f"{runs[0].model} {runs[0].arm.server}{' (started ahead)' if server.gate else ''}")
             limit_s = max(10.0, self._end_s - time.monotonic() - self._run_s)
@@ -119,39 +118,17 @@ class Bench:
                 if not self._has_time(self._run_s):
                     self.left += len(runs) - number
                     return
-                if run is runs[-1] and following is not None:
-                    await self._start_ahead(following[0])
+                if run is runs[-1] and following is not None and self._is_worth_it(following[0]):
+                    await self._servers.start_ahead(following[0])
                 try:
                     await self._measure(run, server.base_url, server.link)
                 except ArmError as error:
                     self._fail(run.arm.name, error)
                     self.left += 1
 
-    async def _start_ahead(self, run: Run) -> None:
-        """Beside the run that begins now, if the server will have time to serve afterwards."""
-        if self._options.no_ahead or run.server in self._broken or run.arm.server == "emulator":
-            return
-        if self._has_time(2 * self._run_s + AHEAD_START_S):
-            stack = contextlib.AsyncExitStack()
-            server = await stack.enter_async_context(one_server(run, self._options, is_ahead=True))
-            self._ahead = run.server, stack, server
-
-    async def _take(self, run: Run) -> tuple[contextlib.AsyncExitStack, OneServer]:
-        """The server that was started ahead, if it is this run's; else a new one."""
-        if self._ahead is not None and self._ahead[0] == run.server:
-            _, stack, server = self._ahead
-            self._ahead = None
-            if server.process.returncode is None:
-                return stack, server
-            await stack.aclose()
-        await self._forget_ahead()
-        stack = contextlib.AsyncExitStack()
-        return stack, await stack.enter_async_context(one_server(run, self._options, is_ahead=False))
-
-    async def _forget_ahead(self) -> None:
-        if self._ahead is not None:
-            await self._ahead[1].aclose()
-            self._ahead = None
+    def _is_worth_it(self, run: Run) -> bool:
+        """To start its server beside the run that begins now."""
+        return run.server not in self._broken and self._has_time(2 * self._run_s + AHEAD_START_S)
 
     def _fail(self, what: str, error: Exception) -> None:
         self.failed.append(what)

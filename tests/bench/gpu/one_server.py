@@ -1,4 +1,4 @@
-"""One arm's server with its link: started, perhaps ahead of its time, and served from."""
+"""One arm's server with its link: started, perhaps ahead of its time, and served from; one at a time."""
 
 from __future__ import annotations
 
@@ -63,3 +63,46 @@ async def one_server(run: Run, options: Namespace, *, is_ahead: bool) -> AsyncIt
         log = options.log_dir / f"{run.model}-{run.arm.server}.log"
         process = await stack.enter_async_context(started(command, environment=environment, log=log))
         yield OneServer(base_url=f"http://{HOST}:{port}", process=process, log=log, link=link, gate=gate)
+
+
+class Servers:
+    """The server that is served from, and the next one where that was started ahead."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._options = options
+        self._may_be_ahead = not options.no_ahead
+        self._next: tuple[tuple[str, int, str], contextlib.AsyncExitStack, OneServer] | None = None
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a server was started ahead and not taken."""
+        return self._next is not None
+
+    def no_more_ahead(self) -> None:
+        """It went wrong once."""
+        self._may_be_ahead = False
+
+    async def start_ahead(self, run: Run) -> None:
+        """Start the server of a run that comes later."""
+        if self._may_be_ahead and run.arm.server != "emulator":
+            stack = contextlib.AsyncExitStack()
+            server = await stack.enter_async_context(one_server(run, self._options, is_ahead=True))
+            self._next = run.server, stack, server
+
+    async def take(self, run: Run) -> tuple[contextlib.AsyncExitStack, OneServer]:
+        """The server that was started ahead, if it is this run's; else a new one. The caller closes it."""
+        if self._next is not None and self._next[0] == run.server:
+            _, stack, server = self._next
+            self._next = None
+            if server.process.returncode is None:
+                return stack, server
+            await stack.aclose()
+        await self.forget()
+        stack = contextlib.AsyncExitStack()
+        return stack, await stack.enter_async_context(one_server(run, self._options, is_ahead=False))
+
+    async def forget(self) -> None:
+        """End a server that was started ahead and not taken."""
+        if self._next is not None:
+            await self._next[1].aclose()
+            self._next = None

@@ -88,8 +88,8 @@ class Failing(bench.Bench):
         self.served = []
 
     async def _serve(self, runs, following):
-        self.served.append("ahead" if self._ahead is not None else "anew")
-        self._ahead = None
+        self.served.append("ahead" if self._servers.is_ahead else "anew")
+        self._servers._next = None
         raise ServerError("no")
 
 
@@ -110,7 +110,7 @@ RUN = Run(
 
 
 async def test_a_server_is_started_anew_when_it_failed_ahead(failing):
-    failing._ahead = (RUN.server, None, None)
+    failing._servers._next = (RUN.server, None, None)
     await failing._group([RUN], None)
     assert failing.served == ["ahead", "anew"]
     assert failing.failed == ["stock"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import slo_change
 from client import Seen
+from slo_edits import Edit, Watcher
 from workload import Request
 
 HERE = Path(__file__).parent
@@ -51,7 +52,7 @@ def test_equal_targets_are_refused_when_they_are_given(tmp_path):
 
 def found(*, decided_s=0.2, outcome="done", restarts=0):
     request = Request(at_s=0.0, input_tokens=9, new_tokens=9, output_tokens=9, blocks=("a",))
-    edit = slo_change.Edit(tbt_ms=50.0, sent_s=0.0, version=2, in_force_s=0.1, decided_s=decided_s)
+    edit = Edit(tbt_ms=50.0, sent_s=0.0, version=2, in_force_s=0.1, decided_s=decided_s)
     return slo_change.result(
         slo_change.options_of([]), [Seen(request, outcome=outcome)], [edit], {"restarts": restarts}
     )
@@ -70,8 +71,8 @@ def test_the_aim_is_missed_when_one_thing_is_wrong(what):
 
 
 def watcher_and_edit(tbt_ms):
-    watcher = slo_change.Watcher(50.0)
-    edit = slo_change.Edit(tbt_ms=tbt_ms, sent_s=0.0)
+    watcher = Watcher(50.0)
+    edit = Edit(tbt_ms=tbt_ms, sent_s=0.0)
     watcher.watch(edit)
     return watcher, edit
 
