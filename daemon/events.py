@@ -43,7 +43,12 @@ class EngineEvents:
 
     def on_serving(self, address: EngineAddress) -> None:
         """Requests may be sent to `address`."""
-        log.info("engine serves", address=address.base_url, models=sorted(address.models))
+        log.info(
+            "engine serves",
+            address=address.base_url,
+            models=sorted(address.models),
+            partition_groups=address.partition_groups,
+        )
         self._gateway.use_engine(address)
         self._tell(f"Serving {', '.join(sorted(address.models))}")
 

@@ -18,6 +18,8 @@ class EngineAddress:
     """Without a slash at the end."""
     api_key: str = field(repr=False)
     models: frozenset[str]
+    partition_groups: int = 0
+    """How many groups of SMs it can use."""
 
 
 class EngineListener(Protocol):

@@ -163,10 +163,16 @@ class EngineRun:
             ) from None
         if self._sync.refusal is not None:
             raise EngineError(self._sync.refusal)
-        models = frozenset({self.hello.model}) if self.hello is not None else frozenset[str]()
+        hello = self.hello
+        address = EngineAddress(
+            base_url=base_url,
+            api_key=key,
+            models=frozenset({hello.model}) if hello is not None else frozenset[str](),
+            partition_groups=len(hello.partitions) if hello is not None else 0,
+        )
         self._serving = True
         self._on_serving()
-        self._listener.on_serving(EngineAddress(base_url=base_url, api_key=key, models=models))
+        self._listener.on_serving(address)
         await self._keep_watch()
 
     async def _tell_progress(self) -> None:

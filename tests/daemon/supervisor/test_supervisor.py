@@ -30,6 +30,7 @@ async def test_an_engine_serves_with_the_wanted_settings(make_world):
     assert (status.state, status.acked_version, status.wanted_version) == ("serving", 7, 7)
     assert world.supervisor.not_ready_because() is None
     assert address.models == {"fake-model"}
+    assert address.partition_groups == 2
     assert status.pid == status.hello.pid
     assert address.api_key not in repr(address)
 
