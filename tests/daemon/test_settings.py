@@ -18,6 +18,7 @@ from pdmuxd.daemon.settings.places import SOCKET_NAME_BYTES, SOCKET_PATH_BYTES, 
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE
+from pdmuxd.engine.sglang.tables import MAX_SPLITS
 
 
 def load(
@@ -121,6 +122,13 @@ def test_the_start_is_refused_with_key_value_origin_and_allowed_when_a_value_is_
     assert text.startswith(f"{key} is ")
     assert "(flag): " in text
     assert allowed in text
+
+
+def test_as_many_splits_are_allowed_as_an_engine_makes() -> None:
+    splits = [f"{8 * n},{8 * n}" for n in range(1, MAX_SPLITS + 1)]
+    load({"engine.sglang.partitions": ";".join(splits)})
+    text = error_of({"engine.sglang.partitions": ";".join([*splits, "500,500"])})
+    assert f"allowed is up to {MAX_SPLITS} splits" in text
 
 
 def test_a_model_is_asked_for_when_sglang_is_to_serve() -> None:
