@@ -9,6 +9,9 @@ import msgspec
 from pdmuxd.engine.emulator.profile import FORMAT, Profile, SoloRunFit
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json
 
+FUSED_TILE_ROWS = 128
+"""Of FlashAttention-3's kernel for mixed batches, with which SGLang runs."""
+
 
 def emulator_profile(measured: MeasuredProfile) -> Profile:
     """The fitted roofline and contention as the truth, the fitted predictors as what policies believe."""
@@ -22,6 +25,9 @@ def emulator_profile(measured: MeasuredProfile) -> Profile:
         kv_capacity_tokens=measured.kv_capacity_tokens,
         guard_default_ratio=measured.guard_default_ratio,
         contention_ratio=measured.contention_ratio,
+        decode_beside_ratio=measured.decode_beside_ratio,
+        prefill_contention_ratio=measured.prefill_contention_ratio,
+        fused_tile_rows=FUSED_TILE_ROWS if measured.provenance.engine == "sglang" else 0,
         solo_run=tuple(
             SoloRunFit(sms=fit.sms, prefill=fit.prefill, decode=fit.decode) for fit in measured.solo_run
         ),

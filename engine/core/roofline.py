@@ -37,6 +37,9 @@ class RooflineModel:
     device: DeviceShape
     overheads: Overheads
     tensor_parallel: TensorParallel = SINGLE_GPU
+    fused_tile_rows: int = 0
+    """Rows of a tile of attention. In a mixed batch a decoding request is one tile for each KV head, however
+    long its context, and one SM works on it alone. 0: contexts are split over SMs, as in decode steps."""
 
     @cached_property
     def _linear(self) -> tuple[tuple[float, float, float], ...]:
@@ -66,9 +69,11 @@ class RooflineModel:
         """One decode step on the device, without the host's part."""
         return self._cost(NO_PREFILL, shape, sms)
 
-    def fused_cost(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> Cost:
-        """One mixed batch on the device, without the host's part."""
-        return self._cost(prefill, decode, sms)
+    def fused_cost(
+        self, prefill: PrefillShape, decode: DecodeShape, sms: int, longest_tokens: int = 0
+    ) -> Cost:
+        """One mixed batch on the device, without the host's part; `longest_tokens`: a decode's context."""
+        return self._cost(prefill, decode, sms, longest_tokens)
 
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         """Never faster than the CPU launches its layers."""
@@ -99,12 +104,13 @@ class RooflineModel:
         o = self.overheads
         return self._cost(NO_PREFILL, shape, sms).seconds + o.graph_launch_s + o.host_step_s
 
-    def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
+    def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int, longest_tokens: int = 0) -> float:
         """One mixed batch; stock SGLang overlaps the host's part with the previous step."""
         launch_s = self.overheads.layer_launch_s * self.model.layers if prefill.new_tokens else 0.0
-        return max(self._cost(prefill, decode, sms).seconds, launch_s) + self.overheads.graph_launch_s
+        cost = self._cost(prefill, decode, sms, longest_tokens)
+        return max(cost.seconds, launch_s) + self.overheads.graph_launch_s
 
-    def _cost(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> Cost:
+    def _cost(self, prefill: PrefillShape, decode: DecodeShape, sms: int, longest_tokens: int = 0) -> Cost:
         """Sum over operators of max(FLOPs / compute, bytes / bandwidth), as DuetServe's t_total.
 
         Attention is summed per phase: q(q+c) over the batch is `sum_new_squared + sum_new_times_reused`
@@ -128,16 +134,21 @@ class RooflineModel:
         if gpus > 1:
             message_bytes = float(tokens * m.hidden * m.bytes_per_value)
             layer_s += 2.0 * self.tensor_parallel.all_reduce_s(message_bytes, flops)
+        attention_s = 0.0
         if prefill.new_tokens:
             pairs = 0.5 * prefill.sum_new_squared + prefill.sum_new_times_reused
             moved = q_bytes * prefill.new_tokens + kv_bytes * (prefill.new_tokens + prefill.reused_tokens)
-            layer_s += max(pair_flops * pairs / flops, moved / bandwidth)
+            attention_s += max(pair_flops * pairs / flops, moved / bandwidth)
             layer_bytes += moved
         if decode.bs:
             pairs = float(decode.reused_tokens + decode.bs)
             moved = q_bytes * decode.bs + kv_bytes * pairs
-            layer_s += max(pair_flops * pairs / flops, moved / bandwidth)
+            attention_s += max(pair_flops * pairs / flops, moved / bandwidth)
             layer_bytes += moved
+        if prefill.new_tokens and decode.bs:
+            tile_flops = 4.0 * self.fused_tile_rows * m.head_dim
+            attention_s = max(attention_s, longest_tokens * tile_flops * sms / flops)
+        layer_s += attention_s
         rows = prefill.bs + decode.bs
         head_bytes = m.hidden * m.vocab * m.bytes_per_value / gpus
         head_s = max(2.0 * rows * m.hidden * m.vocab / gpus / flops, head_bytes / bandwidth)

@@ -87,6 +87,11 @@ class DecodeBatch:
         return DecodeShape(bs=bs, reused_tokens=self.reused_tokens) if bs else NO_DECODE
 
     @property
+    def longest_tokens(self) -> int:
+        """The longest context of a member."""
+        return max((self._context_tokens(member.request) for member in self.members.values()), default=0)
+
+    @property
     def tbt_target_s(self) -> float | None:
         """The strictest target in the batch."""
         return min(self._targets) if self._targets else None
@@ -150,6 +155,9 @@ class DecodeBatch:
     def retarget(self) -> None:
         """Count the targets again after the requests' targets changed."""
         self._targets = Counter(member.request.tbt_target_s for member in self.members.values())
+
+    def _context_tokens(self, request: EmulatedRequest) -> int:
+        return request.input_tokens + request.produced_tokens + self.steps - request.segments[-1][1]
 
     def _last_step(self, request: EmulatedRequest) -> int:
         return request.segments[-1][1] + request.output_tokens - request.produced_tokens

@@ -1,9 +1,10 @@
 """The emulated device: two streams on disjoint SMs that share HBM bandwidth, as a fluid model.
 
 Work is measured in seconds that it would take alone on its SMs. While both streams are busy each runs
-slower: decode by the bandwidth that the two ask for beyond what there is, and by interference in proportion
-to prefill's traffic; prefill, which is bound by compute (DRIFT principle 1), by interference only.
-MuxWise figure 11 gives the range: up to 30% on H100.
+slower: decode by the bandwidth that the two ask for beyond what there is, and by interference, a part of it
+fixed and a part in proportion to prefill's traffic; prefill, which is bound by compute (DRIFT principle 1),
+by interference in proportion to decode's traffic only. MuxWise figure 11 gives the range of decode: up to 30%
+on H100. One H200 (Llama-8B, 2026-11-21): decode 10 to 30%, prefill 13 to 47%.
 """
 
 from __future__ import annotations
@@ -34,11 +35,23 @@ class Stream:
 class Device:
     """Advances both streams through time. Decode, or a fused batch, runs on `decode`; layers on `prefill`."""
 
-    def __init__(self, *, bytes_per_s: float, contention_ratio: float) -> None:
+    def __init__(
+        self,
+        *,
+        bytes_per_s: float,
+        contention_ratio: float,
+        decode_beside_ratio: float = 0.0,
+        prefill_contention_ratio: float | None = None,
+    ) -> None:
+        """The ratios are the Profile's."""
         self.prefill = Stream()
         self.decode = Stream()
         self._bytes_per_s = bytes_per_s
-        self._contention_ratio = contention_ratio
+        self._decode_ratios = (decode_beside_ratio, contention_ratio)
+        """Fixed, and per share of the bandwidth."""
+        self._prefill_ratio = (
+            contention_ratio if prefill_contention_ratio is None else prefill_contention_ratio
+        )
         self._decode_slowdown = 1.0
         self._prefill_slowdown = 1.0
         self._throttle_ratio = 1.0
@@ -115,8 +128,9 @@ class Device:
         prefill_share = min(1.0, self.prefill.bytes_per_s / self._bytes_per_s)
         decode_share = min(1.0, self.decode.bytes_per_s / self._bytes_per_s)
         overcommit = max(1.0, prefill_share + decode_share)
-        self._decode_slowdown *= overcommit * (1.0 + self._contention_ratio * prefill_share)
-        self._prefill_slowdown *= 1.0 + self._contention_ratio * decode_share
+        fixed, per_share = self._decode_ratios
+        self._decode_slowdown *= overcommit * (1.0 + fixed + per_share * prefill_share)
+        self._prefill_slowdown *= 1.0 + self._prefill_ratio * decode_share
 
 
 def layers_left(remaining_s: float, layer_s: float) -> int:

@@ -13,7 +13,6 @@ from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.core.types import EngineLimits, Observation, WaitingRequest
 from pdmuxd.engine.emulator.batches import Admitted, DecodeBatch
-from pdmuxd.engine.emulator.device import Device
 from pdmuxd.engine.emulator.kv import KvPool
 from pdmuxd.engine.emulator.observer import EngineObserver
 from pdmuxd.engine.emulator.prefill import PrefillStage
@@ -46,9 +45,7 @@ class Machine:
         self.limits = limits
         self.now_s = 0.0
         self.totals = Totals()
-        self.device = Device(
-            bytes_per_s=profile.device.bytes_per_s, contention_ratio=profile.contention_ratio
-        )
+        self.device = profile.new_device()
         self.kv = KvPool(profile.kv_capacity_tokens, block_tokens)
         self.queue = WaitingQueue()
         self.decode = DecodeBatch()

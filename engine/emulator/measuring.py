@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
-from pdmuxd.engine.emulator.device import Device
 from pdmuxd.engine.emulator.graphs import padded
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.link.measuring import Measure, Measured
@@ -67,9 +66,8 @@ def measure(
         case "decode":
             decode_s = (_decode_s(profile, decode, asked.decode_sms),) * asked.repeats
         case "fused":
-            decode_s = _launched(
-                profile, asked, profile.truth.fused_s(prefill, decode, asked.prefill_sms), noise, at_s
-            )
+            solo_s = profile.truth.fused_s(prefill, decode, asked.prefill_sms, max(asked.decode))
+            decode_s = _launched(profile, asked, solo_s, noise, at_s)
         case "beside":
             each_prefill_s, steps = _beside(profile, asked, prefill, decode)
             prefill_s, decode_s = (each_prefill_s,) * asked.repeats, steps * asked.repeats
@@ -104,7 +102,7 @@ def _beside(
     profile: Profile, asked: Measure, prefill: PrefillShape, decode: DecodeShape
 ) -> tuple[float, tuple[float, ...]]:
     """One prefill, and the decode steps that began and ended while it ran."""
-    device = Device(bytes_per_s=profile.device.bytes_per_s, contention_ratio=profile.contention_ratio)
+    device = profile.new_device()
     overheads = profile.overheads
     prefill_cost = profile.truth.prefill_cost(prefill, asked.prefill_sms)
     decode_cost = profile.truth.decode_cost(padded(decode), asked.decode_sms)

@@ -21,6 +21,7 @@ from pdmuxd.engine.core.partitions import Partition, SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.emulator.device import Device
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
 DEFAULT_PROFILE = "h200-llama-8b"
@@ -52,6 +53,12 @@ class Profile:
     guard_default_ratio: float
     contention_ratio: float
     """Slowdown of decode beside a prefill that moves the whole bandwidth, on top of sharing it."""
+    decode_beside_ratio: float = 0.0
+    """Slowdown of decode beside any prefill, whatever that moves."""
+    prefill_contention_ratio: float | None = None
+    """Slowdown of prefill beside a decode step that moves the whole bandwidth; None: `contention_ratio`."""
+    fused_tile_rows: int = 0
+    """As the roofline's."""
     solo_run: tuple[SoloRunFit, ...]
     captured_decode_bs: tuple[int, ...] = ()
     """Batch sizes that the predictors count decode in; empty if they count requests."""
@@ -63,8 +70,19 @@ class Profile:
             raise ProfileError(f"profile {self.name}: provenance must start with 'derived: ' or 'measured: '")
         if self.kv_capacity_tokens <= 0:
             raise ProfileError(f"profile {self.name}: kv_capacity_tokens must be positive")
-        if not 0.0 <= self.contention_ratio <= 1.0:
-            raise ProfileError(f"profile {self.name}: contention_ratio must be within 0 and 1")
+        for field in ("contention_ratio", "decode_beside_ratio", "prefill_contention_ratio"):
+            ratio = getattr(self, field)
+            if ratio is not None and not 0.0 <= ratio <= 1.0:
+                raise ProfileError(f"profile {self.name}: {field} must be within 0 and 1")
+
+    def new_device(self) -> Device:
+        """The emulated device, idle."""
+        return Device(
+            bytes_per_s=self.device.bytes_per_s,
+            contention_ratio=self.contention_ratio,
+            decode_beside_ratio=self.decode_beside_ratio,
+            prefill_contention_ratio=self.prefill_contention_ratio,
+        )
 
     @cached_property
     def truth(self) -> RooflineModel:
@@ -74,6 +92,7 @@ class Profile:
             device=self.device,
             overheads=self.overheads,
             tensor_parallel=self.tensor_parallel,
+            fused_tile_rows=self.fused_tile_rows,
         )
 
     @cached_property

@@ -19,6 +19,7 @@ from pdmuxd.engine.profiling.document import (
     Provenance,
 )
 from pdmuxd.engine.profiling.hardware import fit_hardware
+from pdmuxd.engine.profiling.interference import Interference
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.stretches import settled
 from pdmuxd.engine.profiling.target import Target
@@ -57,6 +58,7 @@ def assemble(
     measured = replace(target, device=hardware.device, overheads=hardware.overheads)
     solo_run, fits = _solo(samples, measured, left_out)
     guard = _guard(measured, solo_run, samples, left_out)
+    interference = guard.interference if guard is not None else Interference()
     roofline = FitErrors(
         predictor="roofline", sms=0, samples=len(samples), outliers=0, errors=hardware.errors
     )
@@ -96,7 +98,9 @@ def assemble(
             exceeded_ratio=guard.exceeded_ratio,
             overestimate_ratio=guard.overestimate_ratio,
         ),
-        contention_ratio=guard.contention_ratio if guard is not None else 0.0,
+        contention_ratio=interference.contention_ratio,
+        decode_beside_ratio=interference.decode_ratio,
+        prefill_contention_ratio=interference.prefill_contention_ratio,
         left_out=tuple(left_out),
         samples=tuple(samples),
     )

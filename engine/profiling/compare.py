@@ -37,6 +37,7 @@ def _quantities(profile: MeasuredProfile) -> Iterator[tuple[tuple[str, str], flo
     yield ("compute", "TFLOP/s"), device.flops / 1e12
     yield ("bandwidth", "TB/s"), device.bytes_per_s / 1e12
     yield ("bandwidth curvature", ""), device.bandwidth_curvature
+    yield ("compute curvature", ""), device.compute_curvature
     yield ("launching a layer", "ms"), overheads.layer_launch_s * 1000.0
     yield ("launching a graph", "ms"), overheads.graph_launch_s * 1000.0
     yield ("host work of a step", "ms"), overheads.host_step_s * 1000.0

@@ -7,6 +7,7 @@ held-out pairs were slower than it. Source of the grid: MuxWise section 3.3.2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -18,6 +19,7 @@ from pdmuxd.engine.core.guard import MAX_RATIO, GuardCell, guard_cell
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.profiling.interference import Interference, fit_interference
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import Floats, fit
 
@@ -42,6 +44,8 @@ class Pair:
     """Of its slower steps: what the guard must cover."""
     typical: float
     """Of its median step."""
+    prefill: float
+    """How much slower than predicted alone the prefill was; NaN if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +54,7 @@ class GuardFit:
 
     default_ratio: float
     cells: dict[GuardCell, float]
-    contention_ratio: float
-    """Slowdown of decode per share of the bandwidth that prefill moves, beyond sharing it: what the
-    emulator is told."""
+    interference: Interference
     exceeded_ratio: float
     """Share of held-out pairs that were slower than their bound."""
     overestimate_ratio: float
@@ -68,8 +70,21 @@ def pairs_of(samples: Sequence[Sample], latency: LatencyModel) -> list[Pair]:
         if sample.point.mode == "beside" and high_s is not None and typical_s is not None:
             solo_s = latency.decode_s(sample.point.decode_shape, sample.point.decode_sms)
             slower_s = high_s if high_s <= STALL_RATIO * typical_s else typical_s
-            pairs.append(Pair(point=sample.point, slowdown=slower_s / solo_s, typical=typical_s / solo_s))
+            pairs.append(
+                Pair(
+                    point=sample.point,
+                    slowdown=slower_s / solo_s,
+                    typical=typical_s / solo_s,
+                    prefill=_prefill_slowdown(sample, latency),
+                )
+            )
     return pairs
+
+
+def _prefill_slowdown(sample: Sample, latency: LatencyModel) -> float:
+    if sample.prefill_s is None:
+        return math.nan
+    return sample.prefill_s / latency.prefill_s(sample.point.prefill_shape, sample.point.prefill_sms)
 
 
 def fit_guard(
@@ -108,19 +123,16 @@ def fit_guard(
     return GuardFit(
         default_ratio=_bound(worst),
         cells=cells,
-        contention_ratio=_contention_ratio(rows, np.array([pair.typical for pair in kept])),
+        interference=fit_interference(
+            rows[:, 1:3],
+            np.array([_busy_share(roofline, pair.point) for pair in kept]),
+            np.array([pair.typical for pair in kept]),
+            np.array([pair.prefill for pair in kept]),
+        ),
         exceeded_ratio=float((slowdowns > bounds).mean()),
         overestimate_ratio=float((bounds / slowdowns - 1.0).mean()),
         pairs=len(kept),
     )
-
-
-def _contention_ratio(rows: Floats, typical: Floats) -> float:
-    """Least squares of the slowdown that the sharing of bandwidth does not explain."""
-    prefill_share, beyond = rows[:, 1], 1.0 + rows[:, 3]
-    excess = typical / beyond - 1.0
-    ratio = float(prefill_share @ excess / max(1e-9, float(prefill_share @ prefill_share)))
-    return min(1.0, max(0.0, ratio))
 
 
 def _shares(roofline: RooflineModel, point: Point) -> tuple[float, float]:
@@ -139,6 +151,12 @@ def _prefill_share(roofline: RooflineModel, shape: PrefillShape, sms: int) -> fl
 def _decode_share(roofline: RooflineModel, shape: DecodeShape, sms: int) -> float:
     cost = roofline.decode_cost(shape, sms)
     return min(1.0, cost.hbm_bytes / cost.seconds / roofline.device.bytes_per_s)
+
+
+def _busy_share(roofline: RooflineModel, point: Point) -> float:
+    """Of a decode step's time, what it is on the device; the rest is the host's."""
+    shape, sms = point.decode_shape, point.decode_sms
+    return roofline.decode_cost(shape, sms).seconds / roofline.decode_s(shape, sms)
 
 
 def _rows(shares: Sequence[tuple[float, float]] | Floats) -> Floats:

@@ -26,6 +26,8 @@ MIN_SAMPLES = 16
 _OUTLIER_SCALE = 0.1
 """Relative residuals beyond this count less and less."""
 _SMALLEST_S = 1e-7
+_FIRST_CURVATURE = 0.3
+"""Of compute, if it is believed to be straight: from 0 a fit of logarithms finds no way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,7 @@ def _start(device: DeviceShape, overheads: Overheads) -> Floats:
         device.flops,
         device.bytes_per_s,
         device.bandwidth_curvature,
+        max(device.compute_curvature, _FIRST_CURVATURE),
         overheads.layer_fixed_s,
         overheads.layer_launch_s,
         overheads.graph_launch_s,
@@ -105,12 +108,18 @@ def _start(device: DeviceShape, overheads: Overheads) -> Floats:
 
 
 def _device(device: DeviceShape, parameters: Floats) -> DeviceShape:
-    flops, bytes_per_s, curvature = (float(x) for x in np.exp(parameters[:3]))
-    return replace(device, flops=flops, bytes_per_s=bytes_per_s, bandwidth_curvature=curvature)
+    flops, bytes_per_s, bandwidth, compute = (float(x) for x in np.exp(parameters[:4]))
+    return replace(
+        device,
+        flops=flops,
+        bytes_per_s=bytes_per_s,
+        bandwidth_curvature=bandwidth,
+        compute_curvature=compute,
+    )
 
 
 def _overheads(overheads: Overheads, parameters: Floats) -> Overheads:
-    fixed, launch, graph, host = (float(x) for x in np.exp(parameters[3:]))
+    fixed, launch, graph, host = (float(x) for x in np.exp(parameters[4:]))
     return replace(
         overheads, layer_fixed_s=fixed, layer_launch_s=launch, graph_launch_s=graph, host_step_s=host
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pdmuxd.engine.core.errors import ProfileError
@@ -83,6 +85,28 @@ def test_a_fifth_of_the_sms_reaches_three_fifths_of_the_bandwidth_when_curvature
     assert shape.flops_on(2) == pytest.approx(20.0)
 
 
+def test_an_sm_computes_less_when_all_do_and_compute_is_curved() -> None:
+    straight = device(flops=100.0, bytes_per_s=1000.0)
+    curved = replace(straight, compute_curvature=0.8)
+    # By hand: (1 - e^-0.16) / (1 - e^-0.8) = 0.2685.
+    assert curved.flops_on(2) == pytest.approx(26.85, abs=0.01)
+    assert curved.flops_on(10) == pytest.approx(100.0)
+    assert replace(straight, compute_curvature=1e-9).flops_on(3) == pytest.approx(30.0)
+
+
+def test_a_long_context_holds_up_a_fused_batch_when_its_attention_is_not_split() -> None:
+    split = RooflineModel(model=TOY, device=device(flops=1.0, bytes_per_s=1e30), overheads=NO_OVERHEADS)
+    tiled = replace(split, fused_tile_rows=3)
+    prefill, decode = PrefillShape.of([(4, 0)]), DecodeShape(bs=2, reused_tokens=9)
+    # Per context token 4 * 3 rows * 2 of head_dim = 24 FLOPs on a tenth of the device; attention of all is
+    # (4*1*2 + 2*1) * (4*4/2) = 80 for prefill and 10 * 11 = 110 for decode.
+    assert tiled.fused_s(prefill, decode, 10, 8) - split.fused_s(prefill, decode, 10, 8) == pytest.approx(
+        8 * 24 * 10 - 190.0
+    )
+    assert tiled.fused_s(prefill, decode, 10) == split.fused_s(prefill, decode, 10)
+    assert tiled.decode_s(decode, 10) == split.decode_s(decode, 10)
+
+
 def test_the_roofline_answers_when_an_sm_count_has_no_fit() -> None:
     roofline = RooflineModel(model=TOY, device=device(flops=1.0, bytes_per_s=1.0), overheads=NO_OVERHEADS)
     fit = DecodeCoefficients(per_reused_s=0.0, per_request_s=0.0, fixed_s=42.0)
@@ -97,6 +121,8 @@ def test_the_roofline_answers_when_an_sm_count_has_no_fit() -> None:
 def test_the_field_is_named_when_a_device_is_impossible() -> None:
     with pytest.raises(ProfileError, match=r"device\.flops is 0"):
         device(flops=0, bytes_per_s=1.0)
+    with pytest.raises(ProfileError, match=r"device\.compute_curvature is -1; it must not be negative"):
+        replace(device(flops=1.0, bytes_per_s=1.0), compute_curvature=-1)
 
 
 def test_duetserve_all_reduce_when_four_gpus_share_a_layer() -> None:
