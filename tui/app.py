@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any, ClassVar
 
 from textual.app import App
@@ -14,12 +17,7 @@ from pdmuxd.tui.client.rest import RestClient
 from pdmuxd.tui.client.stream import EventStream
 from pdmuxd.tui.client.target import Target
 from pdmuxd.tui.client.wire import Event
-from pdmuxd.tui.decisions.screen import DecisionsScreen
-from pdmuxd.tui.engine.screen import EngineScreen
-from pdmuxd.tui.guard.screen import GuardScreen
 from pdmuxd.tui.overview.screen import OverviewScreen
-from pdmuxd.tui.partitions.screen import PartitionsScreen
-from pdmuxd.tui.shell.help import Help
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.shell.styles import theme_of
 from pdmuxd.tui.show.palette import DARK, LIGHT, MONO, PALETTES
@@ -27,10 +25,19 @@ from pdmuxd.tui.show.status import TABS
 from pdmuxd.tui.state.console import ConsoleState
 from pdmuxd.tui.state.lag import INTERVAL_S, FramePacer
 from pdmuxd.tui.state.view import View
-from pdmuxd.tui.tenants.screen import TenantsScreen
 
 WHOLE_EVERY = 5
 """Frames from one whole one to the next: twice a second."""
+
+
+def later(module: str, name: str) -> Callable[[], Screen[Any]]:
+    """A screen that is imported when it is opened: the first one is not to wait for it."""
+
+    def made() -> Screen[Any]:
+        screen: Screen[Any] = getattr(import_module(module), name)()
+        return screen
+
+    return made
 
 
 class ConsoleApp(App[None]):
@@ -41,11 +48,11 @@ class ConsoleApp(App[None]):
     DEFAULT_MODE = "overview"
     MODES: ClassVar[dict[str, Any]] = {
         "overview": OverviewScreen,
-        "tenants": TenantsScreen,
-        "partitions": PartitionsScreen,
-        "guard": GuardScreen,
-        "decisions": DecisionsScreen,
-        "engine": EngineScreen,
+        "tenants": later("pdmuxd.tui.tenants.screen", "TenantsScreen"),
+        "partitions": later("pdmuxd.tui.partitions.screen", "PartitionsScreen"),
+        "guard": later("pdmuxd.tui.guard.screen", "GuardScreen"),
+        "decisions": later("pdmuxd.tui.decisions.screen", "DecisionsScreen"),
+        "engine": later("pdmuxd.tui.engine.screen", "EngineScreen"),
     }
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(tab.key, f"open('{tab.name}')", tab.label, show=False) for tab in TABS),
@@ -78,6 +85,10 @@ class ConsoleApp(App[None]):
         """Start to listen and to paint."""
         self.run_worker(self.stream.run(), group="stream", exclusive=True)
         self.set_interval(INTERVAL_S, self._tick)
+
+    def on_ready(self) -> None:
+        """The first screen is there: look for garbage again, if whoever started this has put it off."""
+        gc.enable()
 
     async def on_unmount(self) -> None:
         """Leave nothing open."""
@@ -121,6 +132,8 @@ class ConsoleApp(App[None]):
 
     def action_help(self) -> None:
         """Explain the screen in front."""
+        from pdmuxd.tui.shell.help import Help
+
         if isinstance(self.screen, ConsoleScreen):
             self.push_screen(Help(self.screen.NAME, self.screen.HELP_TEXT, self.screen.keys()))
 

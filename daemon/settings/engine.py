@@ -10,10 +10,18 @@ from pydantic.config import JsonDict
 
 from pdmuxd.daemon.settings.values import Number, WholeNumber, check_path, not_allowed
 from pdmuxd.engine.core.errors import PolicyError, SettingsError
-from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, known_policies, parse_policy
 from pdmuxd.engine.sglang.launch.flags import split_extra
 
-_ALLOWED_POLICY: JsonDict = {"allowed": "one of " + ", ".join(info.syntax for info in known_policies())}
+_DEFAULT_POLICY = "auto"
+"""That of the registry, which takes long to import: most commands read the settings, few ask for a policy."""
+
+
+def _allowed_policy(extra: JsonDict) -> None:
+    from pdmuxd.engine.core.policies.registry import known_policies
+
+    extra["allowed"] = "one of " + ", ".join(info.syntax for info in known_policies())
+
+
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 _Path = Annotated[Path, AfterValidator(check_path)]
 _SHIPPED_PROFILE = "h200-llama-8b"
@@ -80,9 +88,9 @@ class EngineSection(_Section):
         json_schema_extra={"allowed": "the name of a shipped profile, or the path of a .json file"},
     )
     policy: str = Field(
-        DEFAULT_POLICY,
+        _DEFAULT_POLICY,
         description="How SMs are split between prefill and decode.",
-        json_schema_extra=_ALLOWED_POLICY,
+        json_schema_extra=_allowed_policy,
     )
     model_name: _Name | None = Field(
         None,
@@ -104,6 +112,10 @@ class EngineSection(_Section):
     @field_validator("policy")
     @classmethod
     def _known_policy(cls, spec: str) -> str:
+        if spec == _DEFAULT_POLICY:
+            return spec
+        from pdmuxd.engine.core.policies.registry import parse_policy
+
         try:
             parse_policy(spec)
         except PolicyError as error:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from pdmuxd.daemon.settings.model import Settings
@@ -26,11 +27,20 @@ class Key:
 
     name: str
     """Dotted, as in `data.port`."""
-    summary: str
-    allowed: str
+    field: FieldInfo
     unit: str | None
     default: object
     """None if it depends on the machine or on other settings; `summary` says how."""
+
+    @property
+    def summary(self) -> str:
+        """What it is."""
+        return self.field.description or ""
+
+    @property
+    def allowed(self) -> str:
+        """What values it may have."""
+        return _allowed(self.field)
 
 
 @cache
@@ -60,16 +70,20 @@ def _keys_of(model: type[BaseModel], prefix: str) -> Iterator[Key]:
             continue
         yield Key(
             name=prefix + name,
-            summary=field.description or "",
-            allowed=_allowed(field),
+            field=field,
             unit=next((unit for ending, unit in UNITS.items() if name.endswith(ending)), None),
             default=field.default,
         )
 
 
 def _allowed(field: FieldInfo) -> str:
-    if isinstance(field.json_schema_extra, dict) and "allowed" in field.json_schema_extra:
-        return str(field.json_schema_extra["allowed"])
+    extra: JsonDict = {}
+    if callable(field.json_schema_extra):
+        field.json_schema_extra(extra)
+    else:
+        extra.update(field.json_schema_extra or {})
+    if "allowed" in extra:
+        return str(extra["allowed"])
     annotation, metadata = _bare(field.annotation, list(field.metadata))
     if get_origin(annotation) is Literal:
         return "one of " + ", ".join(map(str, get_args(annotation)))
