@@ -23,7 +23,7 @@ import spread
 from arms import Arm
 from bench import AHEAD_START_S, COLD_S, MARGIN_S, START_S, Bench, run_until_told
 from options import add_common, cells
-from runs import Run, done_in, read_runs
+from runs import Run, done_in
 
 OURS = "ours:auto,ours:static:96,36"
 """One server: the best fixed split of the baselines beside ours costs no start."""
@@ -92,17 +92,19 @@ def anchor(rounds: Sequence[Round], model: str, tp_size: int) -> Run:
     )
 
 
-def in_order(rounds: Sequence[Round], done: set[str], measured: set[str], *, tp_size: int = 1) -> list[Run]:
+def in_order(
+    rounds: Sequence[Round], done: set[str], *, tp_size: int = 1, anchored: bool = True
+) -> list[Run]:
     """What is left, in the order in which a sitting does it.
 
-    Rounds keep their order; within one, the server that is up goes on first. A model that earlier sittings
-    have `measured` is anchored: once, with the first runs of the anchor's server, or before its own runs.
+    Rounds keep their order; within one, the server that is up goes on first. A model whose anchor an earlier
+    sitting has measured is anchored: with the first runs of the anchor's server, or before its own runs.
     """
     ordered: list[Run] = []
-    done = set(done)
+    planned = set(done)
     for one in rounds:
-        left = [run for run in one.runs(tp_size) if not run.is_in(done)]
-        done |= {run.name for run in left}
+        left = [run for run in one.runs(tp_size) if not run.is_in(planned)]
+        planned |= {run.name for run in left}
         servers = list(dict.fromkeys(run.server for run in left))
         if ordered and ordered[-1].server in servers:
             servers.remove(ordered[-1].server)
@@ -110,7 +112,7 @@ def in_order(rounds: Sequence[Round], done: set[str], measured: set[str], *, tp_
         ordered += [run for server in servers for run in left if run.server == server]
     for model in dict.fromkeys(run.model for run in ordered):
         again = anchor(rounds, model, tp_size)
-        if again.key[0] in measured:
+        if anchored and again.is_in(done):
             servers = [run.server for run in ordered]
             place = servers.index(again.server) if again.server in servers else _first(ordered, model)
             ordered.insert(place, again)
@@ -196,9 +198,12 @@ def rounds_of(options: argparse.Namespace) -> list[Round]:
 def main() -> int:
     """Measure; the exit code is 1 if an arm failed."""
     options = options_of()
-    results: Path = options.results
-    measured = set() if options.no_anchor else {one["key"][0] for one in read_runs(results)}
-    ordered = in_order(rounds_of(options), done_in(results), measured, tp_size=options.tp_size)
+    ordered = in_order(
+        rounds_of(options),
+        done_in(options.results),
+        tp_size=options.tp_size,
+        anchored=not options.no_anchor,
+    )
     if options.shares is not None:
         ordered = [run for run in ordered if spread.share_of(run) in options.shares]
     if options.gpus > 1:

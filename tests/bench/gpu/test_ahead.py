@@ -74,10 +74,20 @@ async def test_the_gate_opens_when_the_gpus_memory_is_free(tmp_path, monkeypatch
 
 
 def test_of_several_gpus_the_fullest_counts(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 7\necho 1024\n")
     (tmp_path / "nvidia-smi").chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert ahead.used_bytes() == 2**30
+
+
+def test_only_the_gpus_count_that_the_process_may_use(tmp_path, monkeypatch):
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho $@ >{tmp_path}/asked\necho 7\n")
+    (tmp_path / "nvidia-smi").chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert ahead.used_bytes() == 7 * 2**20
+    assert (tmp_path / "asked").read_text().endswith("-i 3\n")
 
 
 class Failing(bench.Bench):

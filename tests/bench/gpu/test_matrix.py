@@ -29,45 +29,51 @@ def servers(ordered):
 
 
 def test_the_server_that_is_up_goes_on_when_the_next_round_begins():
-    ordered = matrix.in_order(ROUNDS, set(), set())
+    ordered = matrix.in_order(ROUNDS, set())
     assert servers(ordered) == ["ours", "stock", "ours"]
     assert [run.seed for run in ordered] == [1, 1, 1, 2, 2, 2]
 
 
 def test_a_run_is_left_out_when_its_result_is_there():
-    first = matrix.in_order(ROUNDS, set(), set())
-    left = matrix.in_order(ROUNDS, {first[0].name}, set())
+    first = matrix.in_order(ROUNDS, set())
+    left = matrix.in_order(ROUNDS, {first[0].name})
     assert left == first[1:]
 
 
 def test_a_run_is_measured_once_when_two_rounds_want_it():
-    once = matrix.in_order(ROUNDS, set(), set())
-    assert matrix.in_order([*ROUNDS, *ROUNDS], set(), set()) == once
+    once = matrix.in_order(ROUNDS, set())
+    assert matrix.in_order([*ROUNDS, *ROUNDS], set()) == once
 
 
 def test_each_model_is_anchored_when_an_earlier_sitting_measured_it():
-    ordered = matrix.in_order(ROUNDS, set(), {"llama-8b"})
+    done = {matrix.anchor(ROUNDS, "llama-8b", 1).name}
+    ordered = matrix.in_order(ROUNDS, done)
     assert [run.arm.name for run in ordered if run.is_anchor] == ["chunk-512"]
     assert ordered[0].is_anchor
-    assert not any(run.is_anchor for run in matrix.in_order(ROUNDS, set(), {"codellama-34b"}))
+    assert not any(run.is_anchor for run in matrix.in_order(ROUNDS, done, anchored=False))
+
+
+def test_nothing_is_anchored_when_the_anchor_was_never_measured():
+    assert not any(run.is_anchor for run in matrix.in_order(ROUNDS, set()))
 
 
 def test_the_anchor_costs_no_start_when_its_server_is_wanted_anyway():
-    ordered = matrix.in_order(matrix.ROUNDS[:1], set(), {"llama-8b"})
+    done = {matrix.anchor(matrix.ROUNDS, "llama-8b", 1).name}
+    ordered = matrix.in_order(matrix.ROUNDS[:1], done)
     number = next(i for i, run in enumerate(ordered) if run.is_anchor)
     assert ordered[number].server == ordered[number + 1].server
     assert servers(ordered).count("chunk-512") == 1
 
 
 def test_nothing_is_left_when_all_is_done():
-    done = {run.name for run in matrix.in_order(matrix.ROUNDS, set(), set())}
-    assert matrix.in_order(matrix.ROUNDS, done, {"llama-8b"}) == []
+    done = {run.name for run in matrix.in_order(matrix.ROUNDS, set())}
+    assert matrix.in_order(matrix.ROUNDS, done) == []
 
 
 @pytest.mark.parametrize(("budget_s", "runs"), [(149.0, 0), (151.0, 1), (193.0, 2), (1e9, 6)])
 def test_only_what_fits_is_planned_when_the_budget_is_short(budget_s, runs):
     options = argparse.Namespace(duration_s=30.0, drain_s=8.0, budget_s=budget_s, no_ahead=False)
-    ordered = matrix.in_order(ROUNDS, set(), set())
+    ordered = matrix.in_order(ROUNDS, set())
     assert len(list(matrix.within(ordered, options))) == runs
 
 
@@ -144,3 +150,18 @@ def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path):
     )
     assert said.returncode == 0, said.stderr
     assert "| emulator:auto |" in said.stdout
+
+
+def decoding(arm, gap_ms):
+    row = [64, 64, 0, 101, 20.0, 1000.0, gap_ms, 20.0 + 100 * gap_ms, "done"]
+    return result(arm) | {"key": ["llama-8b", arm, "decode:1", 1, None], "rows": [row]}
+
+
+def test_a_decode_step_is_compared_with_stocks():
+    runs = [decoding("stock", 5.0), decoding("ours:auto", 5.1), decoding("chunk-512", 6.0)]
+    (said,) = table.steps(runs, "llama-8b", "decode:1")
+    assert said.startswith("llama-8b decode:1 ours:auto: a step of 5.100 ms against stock's 5.000: 1.020")
+
+
+def test_no_step_is_compared_when_stock_was_not_measured():
+    assert table.steps([decoding("ours:auto", 5.1)], "llama-8b", "decode:1") == []

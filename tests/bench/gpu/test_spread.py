@@ -8,7 +8,7 @@ import spread
 from runs import done_in
 from test_matrix import sit
 
-ORDERED = matrix.in_order(matrix.ROUNDS, set(), set())
+ORDERED = matrix.in_order(matrix.ROUNDS, set())
 
 
 def test_all_arms_of_a_model_and_a_seed_are_on_one_gpu():
