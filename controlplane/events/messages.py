@@ -49,7 +49,7 @@ class Spread(EventMessage):
 
 
 class TbtTarget(EventMessage):
-    """The strictest TBT target of the enabled tenants."""
+    """The strictest TBT target of the tenants with requests in flight, or of all if there are none."""
 
     tenant: str = Field(examples=["chat"])
     tbt_ms: float = Field(examples=[40.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
@@ -36,26 +37,27 @@ def stats(telemetry: Telemetry, now_s: float) -> StatsEvent:
     """The event `stats`."""
     status, everyone = telemetry.status(), telemetry.everyone
     load = telemetry.counters.load(status, telemetry.decisions.latest, now_s)
-    rates = everyone.rates(now_s)
+    rates, in_flight = everyone.rates(now_s), telemetry.in_flight()
     return StatsEvent(
         **{name: getattr(load, name) for name in type(load).model_fields},
         at=instant(now_s),
         state=status.state,
-        in_flight=sum(telemetry.in_flight().values()),
+        in_flight=sum(in_flight.values()),
         window_ms=to_ms(WINDOW_S),
         requests_per_s=rates.requests_per_s,
         goodput_per_s=rates.goodput_per_s,
         ttft_ms=everyone.ttft(now_s),
         tbt_gap_ms=telemetry.gaps.spread(now_s),
         tbt_worst_ms=everyone.tbt_worst(now_s),
-        strictest_tbt=strictest(telemetry.directory),
+        strictest_tbt=strictest(telemetry.directory, in_flight),
     )
 
 
-def strictest(directory: DirectorySnapshot) -> TbtTarget | None:
-    """The strictest TBT target of the enabled tenants."""
-    enabled = (tenant for tenant in directory.tenants.values() if tenant.enabled)
-    found = min(enabled, key=lambda tenant: (tenant.slo.tbt_s, tenant.name), default=None)
+def strictest(directory: DirectorySnapshot, in_flight: Mapping[str, int]) -> TbtTarget | None:
+    """The strictest TBT target of the tenants with requests in flight, or of all if there are none."""
+    enabled = [tenant for tenant in directory.tenants.values() if tenant.enabled]
+    active = [tenant for tenant in directory.tenants.values() if in_flight.get(tenant.name)]
+    found = min(active or enabled, key=lambda tenant: (tenant.slo.tbt_s, tenant.name), default=None)
     return None if found is None else TbtTarget(tenant=found.name, tbt_ms=to_ms(found.slo.tbt_s))
 
 

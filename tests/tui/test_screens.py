@@ -96,3 +96,13 @@ async def test_the_overview_has_every_panel_when_it_says_that_it_has(console, wh
             "─ Decisions ─",
         ):
             assert panel in terminal.text
+
+
+async def test_first_tokens_are_judged_by_their_own_targets_when_prompts_differ(console, daemon):
+    daemon.send("stats", scenes.stats())
+    daemon.send("request", scenes.request_life(1))
+    daemon.send("request", scenes.request_life(2, ttft_ms=20_000.0, ttft_target_ms=25_000.0))
+    async with console(daemon) as terminal:
+        await terminal.until_shown("+ 100.0% in ~13.1s")
+        daemon.send("request", scenes.request_life(3, ttft_ms=1500.0, ttft_target_ms=1150.0))
+        await terminal.until_shown("! 66.7% in ~1150")

@@ -28,9 +28,9 @@ class OverviewScreen(ConsoleScreen):
 The bar is the GPU: orange (P) is prefill, blue (D) decode, grey (·) idle. In a split, │ is the boundary
 between the two partitions: each fills its own from its end. In a fused batch all SMs do both.
 The strip below is the same over time. TTFT: time to first token. TBT: each gap between two tokens.
-Its target is the strictest of the tenants that decode, since decode is one batch. A TTFT target depends on
-the prompt, so ~ marks the median of the last requests' targets. + within target, ! above it.
-Goodput: requests per second that met both targets."""
+Its target is the strictest of the tenants with requests in flight, since decode is one batch. A TTFT target
+depends on the prompt: shown are how many of the last 200 requests were in time, and ~ the median of their
+targets. + within target (TTFT: 99% in time), ! not. Goodput: requests per second that met both targets."""
     DEFAULT_CSS = """
     OverviewScreen #body { layout: vertical; }
     OverviewScreen #now, OverviewScreen #who { height: auto; }

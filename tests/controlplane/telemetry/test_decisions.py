@@ -16,6 +16,7 @@ from pdmuxd.controlplane.telemetry.decisions import FOLDED_PER_TICK, Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
+from pdmuxd.controlplane.telemetry.shown import strictest
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND
 
 
@@ -146,3 +147,18 @@ async def test_everything_is_told_when_an_engine_works() -> None:
     assert [(one["tenant"], one["tbt_ms"]) for one in changed.data["changed"]] == [("chat", 30.0)]
     numbers = [event.number for event in events if event.id is not None]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "named_one"),
+    [
+        ({}, "strict"),
+        ({"loose": 2}, "loose"),
+        ({"loose": 2, "strict": 0}, "loose"),
+        ({"strict": 1}, "strict"),
+    ],
+)
+def test_the_target_is_of_those_with_requests_when_a_stricter_tenant_is_idle(in_flight, named_one):
+    found = strictest(directory(strict=0.02, loose=0.1), in_flight)
+    assert found is not None
+    assert found.tenant == named_one

@@ -46,11 +46,11 @@ def guard_map(view: View, decode_sms: int | None, width: int, height: int) -> li
         return [head, line(("no cell has been measured or raised; the default holds everywhere", Role.DIM))]
     prefills = range(max(prefill for prefill, _ in cells) + 1)
     batches = sorted({batch for _, batch in cells})
-    across = "".join(_prefill_label(prefill).rjust(CELL_WIDTH) for prefill in prefills)
+    across = "".join(tokens_below(prefill).rjust(CELL_WIDTH) for prefill in prefills)
     lines = [head, line(("decode, new".ljust(LABEL_WIDTH) + across, Role.DIM))]
     for batch in batches:
         runs = [_cell(cells.get((prefill, batch)), guard.default_ratio) for prefill in prefills]
-        lines.append(((_batch_label(batch).ljust(LABEL_WIDTH), Role.DIM), *runs))
+        lines.append(((batch_range(batch).ljust(LABEL_WIDTH), Role.DIM), *runs))
     return lines[:height]
 
 
@@ -71,11 +71,13 @@ def _cell(cell: GuardCell | None, default_ratio: float | None) -> Run:
     return f"{cell.ratio:.2f}{mark}".rjust(CELL_WIDTH), heat(cell.ratio)
 
 
-def _prefill_label(index: int) -> str:
+def tokens_below(index: int) -> str:
+    """What an index of tokens stands for."""
     return f"<{formats.count(FIRST_PREFILL_TOKENS * 4**index)}"
 
 
-def _batch_label(bits: int) -> str:
+def batch_range(bits: int) -> str:
+    """What an index of decode batches stands for."""
     if bits <= 1:
         return f"bs {bits}"
     return f"bs {2 ** (bits - 1)}-{2**bits - 1}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pdmuxd.tui.client.answers import GuardCell
 from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.guard.heat import batch_range, tokens_below
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
 from pdmuxd.tui.show.roles import Role
@@ -14,7 +15,7 @@ CHANGES = (
     Column("at", 8),
     Column("", 1),
     Column("decode", 6, "right"),
-    Column("new/reused/bs/context", 0),
+    Column("new / reused / bs / context", 0),
     Column("guard", 6, "right"),
     Column("seen p50", 8, "right"),
     Column("max", 6, "right"),
@@ -80,7 +81,8 @@ def drift(view: View, width: int, height: int) -> list[Line]:
 
 
 def _change(cell: GuardCell, view: View) -> list[Cell]:
-    place = "/".join(map(str, (cell.prefill_new, cell.prefill_reused, cell.decode_bs, cell.decode_reused)))
+    prefill = f"{tokens_below(cell.prefill_new)} / {tokens_below(cell.prefill_reused)}"
+    place = f"{prefill} / {batch_range(cell.decode_bs)} / {tokens_below(cell.decode_reused)}"
     return [
         Cell(formats.clock(cell.changed_at, view.zone), Role.DIM),
         Cell("↑" if cell.raised else "↓", Role.WARN if cell.raised else Role.GOOD),

@@ -125,7 +125,7 @@ def cells(one: TenantRow) -> list[Cell]:
         ),
         Cell(formats.count(one.load.in_flight)),
         Cell(formats.count(one.load.waiting)),
-        Cell(formats.count(one.refused), Role.WARN if one.refused else Role.PLAIN),
+        Cell(formats.count(one.refused), Role.WARN if one.load.refused_per_s else Role.PLAIN),
     ]
 
 
