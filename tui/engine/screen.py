@@ -50,7 +50,9 @@ log is what the engine process prints."""
         if self.why_no_change() is not None:
             return
         if action.is_dangerous:
-            dialog = TypeName(action, name_to_type(self.console.engine))
+            stats = self.console.stats
+            in_flight = stats.in_flight if stats is not None else None
+            dialog = TypeName(action, name_to_type(self.console.engine), in_flight)
             self.app.push_screen(dialog, lambda typed: self._begin(action) if typed else None)
         else:
             self._begin(action)

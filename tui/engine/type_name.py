@@ -20,8 +20,9 @@ WIDTH = 70
 class TypeName(Dialog[bool]):
     """Answers True when the name was typed as it is."""
 
-    def __init__(self, action: Action, name: str) -> None:
+    def __init__(self, action: Action, name: str, in_flight: int | None) -> None:
         super().__init__()
+        self._in_flight = in_flight
         self._action = action
         self._name_wanted = name
 
@@ -29,12 +30,18 @@ class TypeName(Dialog[bool]):
         """What will happen, and the field."""
         with Vertical(classes="box"):
             title = line((f"{self._action.name.capitalize()} the engine?", Role.TITLE))
-            yield Sheet([title, *wrap(f"This will {self._action.does}.", WIDTH)])
+            yield Sheet([title, *wrap(f"This will {self._action.does}.{self._concerned()}", WIDTH)])
             yield Sheet(
                 [line("Type ", (self._name_wanted, Role.STRONG), " and Enter to do it, Escape to leave it.")]
             )
             yield Field()
             yield Sheet(id="said")
+
+    def _concerned(self) -> str:
+        if self._in_flight is None:
+            return ""
+        requests = "1 request is" if self._in_flight == 1 else f"{self._in_flight} requests are"
+        return f" {requests} in flight."
 
     @on(Input.Submitted)
     def _done(self, event: Input.Submitted) -> None:

@@ -26,7 +26,7 @@ def facts(view: View, width: int, height: int) -> list[Line]:
         head,
         line(
             (f"{engine.state}{held}", role),
-            (f" since {formats.clock(engine.since, view.zone)}", Role.DIM),
+            (f" since {formats.moment(engine.since, view.daemon_now, view.zone)}", Role.DIM),
             (reason, role),
         ),
         line(

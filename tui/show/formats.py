@@ -72,6 +72,21 @@ def clock(at: datetime | None, zone: tzinfo | None = None) -> str:
     return NONE if at is None else f"{at.astimezone(zone):%H:%M:%S}"
 
 
+def moment(at: datetime | None, now: datetime | None, zone: tzinfo | None = None) -> str:
+    """The time of day if it is of the same day as `now`, else the day, else the month."""
+    if at is None:
+        return NONE
+    local, today = at.astimezone(zone), (now or at).astimezone(zone)
+    if local.date() == today.date():
+        return clock(at, zone)
+    return f"{local.day} {local:%b}" if local.year == today.year else f"{local:%b %Y}"
+
+
+def instant(at: datetime | None, zone: tzinfo | None = None) -> str:
+    """Day and time."""
+    return NONE if at is None else f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+
+
 def printable(text: str) -> str:
     """Text from a log or a problem without anything that a terminal would act upon."""
     expanded = text.expandtabs(4)

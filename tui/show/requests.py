@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 
 from pdmuxd.tui.client.wire import RequestLife
 from pdmuxd.tui.show import formats
@@ -25,11 +25,11 @@ WORDS = {
 TRACK_WIDTH = 30
 
 
-def cells(one: RequestLife, zone: tzinfo | None) -> list[Cell]:
+def cells(one: RequestLife, now: datetime | None, zone: tzinfo | None) -> list[Cell]:
     """A row of COLUMNS."""
     missed = {miss.target for miss in one.missed}
     return [
-        Cell(formats.clock(one.ended_at, zone), Role.DIM),
+        Cell(formats.moment(one.ended_at, now, zone), Role.DIM),
         Cell(f"{formats.count(one.new_tokens)}→{formats.count(one.output_tokens)}"),
         Cell(_against(one.ttft_ms, one.ttft_target_ms), Role.BAD if "ttft" in missed else Role.PLAIN),
         Cell(_against(one.tbt_max_ms, one.tbt_target_ms), Role.BAD if "tbt" in missed else Role.PLAIN),
@@ -45,7 +45,7 @@ def outcome(one: RequestLife) -> str:
 def timeline(one: RequestLife, width: int, zone: tzinfo | None) -> list[Line]:
     """The life of a request: who and what, each instant on a track, targets, what was missed and why."""
     end_ms = max([moment.at_ms for moment in one.timeline] or [0.0])
-    head = f"{one.tenant}, {outcome(one)}, arrived {formats.clock(one.arrived_at, zone)}"
+    head = f"{one.tenant}, {outcome(one)}, arrived {formats.instant(one.arrived_at, zone)}"
     status = f", HTTP {one.status}" if one.status is not None else ""
     lines = [
         line((one.request_id, Role.TITLE)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 
 from pdmuxd.tui.state.console import ConsoleState
 
@@ -32,6 +32,12 @@ class View:
     def stale_s(self) -> float | None:
         """The age of the figures where they are too old to be believed."""
         return self.state.stale_s(self.now_s)
+
+    @property
+    def daemon_now(self) -> datetime | None:
+        """The daemon's time, as far as it has told."""
+        stats, hello = self.state.stats, self.state.hello
+        return stats.at if stats is not None else hello.at if hello is not None else None
 
 
 def why_no_change(state: ConsoleState) -> str | None:

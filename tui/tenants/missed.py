@@ -34,7 +34,7 @@ class MissedRequests(RowTable[RequestLife]):
 
     def cells(self, item: RequestLife, view: View) -> Sequence[Cell]:
         """A request."""
-        return cells(item, view.zone)
+        return cells(item, view.daemon_now, view.zone)
 
     def key_of(self, item: RequestLife) -> str:
         """Its id."""

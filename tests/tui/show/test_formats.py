@@ -77,3 +77,16 @@ def test_only_numbers_are_taken_when_people_type(text, value):
 def test_the_zone_is_the_readers_when_a_time_is_shown():
     assert formats.clock(datetime(2026, 1, 31, 12, tzinfo=UTC), UTC) == "12:00:00"
     assert formats.clock(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (datetime(2026, 1, 31, 0, 0, 1, tzinfo=UTC), "00:00:01"),
+        (datetime(2026, 1, 30, 23, 59, 59, tzinfo=UTC), "30 Jan"),
+        (datetime(2025, 11, 3, tzinfo=UTC), "Nov 2025"),
+        (None, "-"),
+    ],
+)
+def test_an_instant_has_its_day_when_it_is_not_of_today(at, said):
+    assert formats.moment(at, datetime(2026, 1, 31, 12, tzinfo=UTC), UTC) == said

@@ -84,7 +84,7 @@ def _change(cell: GuardCell, view: View) -> list[Cell]:
     prefill = f"{tokens_below(cell.prefill_new)} / {tokens_below(cell.prefill_reused)}"
     place = f"{prefill} / {batch_range(cell.decode_bs)} / {tokens_below(cell.decode_reused)}"
     return [
-        Cell(formats.clock(cell.changed_at, view.zone), Role.DIM),
+        Cell(formats.moment(cell.changed_at, view.daemon_now, view.zone), Role.DIM),
         Cell("↑" if cell.raised else "↓", Role.WARN if cell.raised else Role.GOOD),
         Cell(str(cell.decode_sms)),
         Cell(place),

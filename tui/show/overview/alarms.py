@@ -27,5 +27,5 @@ def alarms(view: View, width: int, height: int) -> list[Line]:
 
 def _alarm(alarm: Alarm, view: View) -> Line:
     mark, role = MARKS.get(alarm.severity, ("! ", Role.WARN))
-    since = formats.clock(alarm.since or alarm.at, view.zone)
+    since = formats.moment(alarm.since or alarm.at, view.daemon_now, view.zone)
     return line((mark, role), (f"{since} ", Role.DIM), (formats.printable(alarm.text or alarm.id), role))

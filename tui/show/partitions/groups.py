@@ -31,7 +31,8 @@ def groups(view: View, width: int, height: int) -> list[Line]:
     found = known(answer)
     if why is not None or found is None:
         return [heading(view, "Partition groups", width), line((why or "", Role.DIM))]
-    note = f"{formats.count(found.switches)} switches since {formats.clock(found.since, view.zone)}"
+    since = formats.moment(found.since, view.daemon_now, view.zone)
+    note = f"{formats.count(found.switches)} switches since {since}"
     head = heading(view, "Partition groups", width, note)
     names = row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, TABLE_WIDTH)
     lines = [head, names, *(_group(one, view, width) for one in found.groups), *_others(found, width)]

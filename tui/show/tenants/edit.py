@@ -31,7 +31,7 @@ FIELDS = (
     Field(name="ttft_fixed_ms", label="TTFT, fixed part, ms", least=1, most=600_000),
     Field(name="ttft_per_1k_new_tokens_ms", label="TTFT, per 1,000 new tokens, ms", least=0, most=600_000),
     Field(name="tbt_ms", label="TBT, ms", least=1, most=10_000),
-    Field(name="attainment_ratio", label="share that must meet it", least=0.5, most=0.9999),
+    Field(name="attainment_ratio", label="share that must be in time", least=0.5, most=0.9999),
 )
 
 

@@ -61,7 +61,7 @@ def history(name: str, view: View, width: int, height: int) -> list[Line]:
     for one in known(answer) or ():
         cells = [
             Cell(str(one.version)),
-            Cell(formats.clock(one.created_at, view.zone)),
+            Cell(formats.moment(one.created_at, view.daemon_now, view.zone)),
             Cell(formats.plain(one.ttft_fixed_ms)),
             Cell(formats.plain(one.ttft_per_1k_new_tokens_ms)),
             Cell(formats.plain(one.tbt_ms)),
