@@ -1,0 +1,51 @@
+"""Command lines: what is refused, and where profiles come from."""
+
+import argparse
+import json
+
+import matrix
+import msgspec
+import options
+import pytest
+from bench import predictors
+
+
+def test_the_repositorys_own_profile_serves_when_none_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = predictors(matrix.options_of([]).predictors, "llama-8b")
+    assert any(solo.decode is not None for solo in found.solo_run)
+
+
+def test_predictors_are_read_when_measure_py_wrote_them(tmp_path):
+    profile = json.loads((options.MEASURED / "llama-8b.profile.json").read_text())
+    made = predictors({"llama-8b": options.MEASURED / "llama-8b.profile.json"}, "llama-8b")
+    (tmp_path / "p.json").write_bytes(msgspec.json.encode(made))
+    assert predictors({"llama-8b": tmp_path / "p.json"}, "llama-8b") == made
+    assert len(made.solo_run) == len(profile["solo_run"])
+
+
+def test_a_model_without_a_profile_has_no_predictors():
+    assert predictors({}, "codellama-34b") is None
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (options.numbers, "20,0"),
+        (options.numbers, "20,inf"),
+        (options.numbers, "x"),
+        (options.whole_numbers, "1,-2"),
+        (options.whole_numbers, "1.5"),
+        (options.predictor_file, "llama-8b"),
+        (options.predictor_file, "unknown=file"),
+        (options.predictor_file, "llama-8b=/none"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(read, text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        read(text)
+
+
+def test_lists_are_read():
+    assert options.numbers("20,50.5") == [20.0, 50.5]
+    assert options.whole_numbers("1,2") == [1, 2]
