@@ -20,8 +20,18 @@ from zmq.utils.monitor import recv_monitor_message
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link import frames
 from pdmuxd.engine.link.measuring import Measured
-from pdmuxd.engine.link.messages import Ack, Hello, ToDaemon, ToEngine
+from pdmuxd.engine.link.messages import (
+    Ack,
+    EngineStats,
+    Hello,
+    IterationRecord,
+    RequestRecord,
+    ToDaemon,
+    ToEngine,
+)
 
+Telemetry = RequestRecord | IterationRecord | EngineStats
+"""What may be dropped."""
 _WINDOW = 64
 """Messages inside ZeroMQ at a time: small, so that an Ack does not stand behind much telemetry."""
 _RECONNECT_MS = 20
@@ -81,13 +91,22 @@ class EngineEnd:
             if self._hello is not None and isinstance(message, Ack) and message.error is None:
                 self._hello = msgspec.structs.replace(self._hello, settings_version=message.version)
             self._urgent.append(frames.encode(message))
-        elif len(self._telemetry) < self._max_queued:
-            self._telemetry.append(frames.encode(message))
         else:
-            self.dropped += 1
-            accepted = False
+            accepted = self.post(message)
         self._pump()
         return accepted
+
+    def post(self, message: Telemetry) -> bool:
+        """Queue telemetry without a look at the socket; the next other call hands it over.
+
+        For who calls `receive` all the time: what `send` costs beyond this is paid once for many messages.
+        False if the queue is full (then it is counted).
+        """
+        if len(self._telemetry) >= self._max_queued:
+            self.dropped += 1
+            return False
+        self._telemetry.append(frames.encode(message))
+        return True
 
     def receive(self) -> ToEngine | None:
         """Take one message, or None if there is none now. Raises: LinkError; the end stays usable."""

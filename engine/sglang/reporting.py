@@ -56,12 +56,12 @@ class Reporter:
     def send_request(self, record: RequestRecord) -> None:
         """Report a request that has ended."""
         if self._link is not None:
-            self._link.send(record)
+            self._link.post(record)
 
     def send_step(self, record: IterationRecord) -> None:
         """Report a step that was read."""
         if self._link is not None:
-            self._link.send(record)
+            self._link.post(record)
 
     def exchange(self, loop: EngineLoop) -> None:
         """Take what the daemon sent and send a heartbeat, each when it is due."""

@@ -104,6 +104,8 @@ class FakeLink:
         self.sent.append(message)
         return True
 
+    post = send
+
     def receive(self) -> Any:
         message = self.inbox.popleft() if self.inbox else None
         if isinstance(message, Exception):

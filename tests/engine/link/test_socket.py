@@ -171,6 +171,27 @@ async def test_all_loss_is_counted_when_the_queue_is_full(address: str) -> None:
         assert engine.queued == 0
 
 
+async def test_posted_telemetry_goes_in_its_order_with_the_next_call(address: str) -> None:
+    async with daemon_end(address) as daemon:
+        with engine_end(address) as engine:
+            engine.send(HELLO)
+            assert await receive(daemon, engine) == HELLO
+            assert [engine.post(record(step)) for step in range(3)] == [True] * 3
+            assert (engine.sent, engine.queued) == (1, 3)
+            engine.send(record(3))
+            assert [await receive(daemon, engine) for _ in range(4)] == [record(step) for step in range(4)]
+            engine.post(record(4))
+            assert engine.receive() is None
+            assert engine.queued == 0
+            assert await daemon.receive() == record(4)
+
+
+def test_all_loss_is_counted_when_too_much_is_posted(address: str) -> None:
+    with engine_end(address, max_queued=2) as engine:
+        assert [engine.post(record(step)) for step in range(3)] == [True, True, False]
+        assert (engine.dropped, engine.queued) == (1, 2)
+
+
 async def test_all_loss_is_counted_when_the_daemon_reads_slower_than_the_engine_sends(address: str) -> None:
     async with daemon_end(address) as daemon:
         with engine_end(address, max_queued=50) as engine:
