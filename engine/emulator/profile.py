@@ -1,7 +1,8 @@
 """Profiles: everything the emulator knows of a model on a GPU, read from JSON.
 
-`truth` is the roofline that the emulated device runs by; `predictor` is what policies predict with: the
-fitted solo-run coefficients of the profile. The two differ, as they do on a real device.
+`truth` is what the emulated device runs by: a roofline, with decode as measured if it was. `predictor` is
+what policies predict with: the fitted solo-run coefficients of the profile. The two differ, as they do on a
+real device.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
 from pdmuxd.engine.core.partitions import Partition, SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
-from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
+from pdmuxd.engine.core.roofline import SINGLE_GPU
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.emulator.device import Device
+from pdmuxd.engine.emulator.truth import Truth
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
-DEFAULT_PROFILE = "h200-llama-8b"
+DEFAULT_PROFILE = "h200-llama-8b-measured"
 FORMAT = 1
+_MEASURED = "measured: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,7 @@ class Profile:
     def __post_init__(self) -> None:
         if self.format != FORMAT:
             raise ProfileError(f"profile {self.name}: format is {self.format}; this version reads {FORMAT}")
-        if not self.provenance.startswith(("derived: ", "measured: ")):
+        if not self.provenance.startswith(("derived: ", _MEASURED)):
             raise ProfileError(f"profile {self.name}: provenance must start with 'derived: ' or 'measured: '")
         if self.kv_capacity_tokens <= 0:
             raise ProfileError(f"profile {self.name}: kv_capacity_tokens must be positive")
@@ -85,14 +88,16 @@ class Profile:
         )
 
     @cached_property
-    def truth(self) -> RooflineModel:
+    def truth(self) -> Truth:
         """The latencies that the emulated device really has."""
-        return RooflineModel(
+        is_measured = self.provenance.startswith(_MEASURED)
+        return Truth(
             model=self.model,
             device=self.device,
             overheads=self.overheads,
             tensor_parallel=self.tensor_parallel,
             fused_tile_rows=self.fused_tile_rows,
+            decode={fit.sms: fit.decode for fit in self.solo_run if is_measured and fit.decode is not None},
         )
 
     @cached_property

@@ -64,7 +64,7 @@ def test_the_default_policy_is_replayed_when_none_is_given(invoke: Invoke, trace
     result = invoke(trace)
     assert result.exit_code == 0
     assert DEFAULT_POLICY in result.output
-    assert "derived: " in result.output
+    assert "measured: " in result.output
 
 
 def test_the_same_numbers_come_out_when_the_printed_command_is_run_again(

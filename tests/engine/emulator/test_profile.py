@@ -4,15 +4,22 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator import fit
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, available_profiles, load_profile
+from pdmuxd.engine.emulator.shapes import DEPLOYMENTS
+from pdmuxd.engine.profiling.document import read_file
+from pdmuxd.engine.profiling.hardware import predict_s
+from pdmuxd.engine.profiling.stretches import settled
+
+MEASURED = Path(__file__).parents[3] / "docs/measurements/h200/llama-8b.profile.json"
 
 
-@pytest.mark.parametrize("name", available_profiles())
+@pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_the_shipped_profile_is_the_derived_one_when_it_is_made_again(name: str) -> None:
     out = io.StringIO()
     fit.main([name], out.write)
@@ -26,7 +33,7 @@ def test_the_shipped_profile_is_the_derived_one_when_it_is_made_again(name: str)
 
 
 def test_predictions_are_near_the_truth_when_batches_are_common() -> None:
-    profile = load_profile(DEFAULT_PROFILE)
+    profile = load_profile("h200-llama-8b")
     for sms in (20, 36, 52, 68, 100, 132):
         for shape in (DecodeShape(bs=16, reused_tokens=20_000), DecodeShape(bs=64, reused_tokens=100_000)):
             truth = profile.truth.decode_s(shape, sms)
@@ -37,8 +44,20 @@ def test_predictions_are_near_the_truth_when_batches_are_common() -> None:
             assert profile.predictor.prefill_s(batch, sms) == pytest.approx(truth, rel=0.1)
 
 
+def test_what_was_measured_on_the_device_is_the_truth_when_a_profile_is_a_measured_one() -> None:
+    measured = read_file(MEASURED)
+    truth = load_profile("h200-llama-8b-measured").truth
+    errors: dict[str, list[float]] = {}
+    for sample in settled(measured.samples):
+        if sample.point.mode != "beside":
+            took_s = predict_s(truth, sample.point, measured.captured_decode_bs)
+            errors.setdefault(sample.point.mode, []).append(abs(took_s / sample.seconds - 1.0))
+    for mode, median in (("prefill", 0.05), ("decode", 0.05), ("fused", 0.05)):
+        assert float(np.median(errors[mode])) <= median, mode
+
+
 def test_latency_falls_with_sms_when_the_partition_grows() -> None:
-    truth = load_profile(DEFAULT_PROFILE).truth
+    truth = load_profile("h200-llama-8b").truth
     decode = [truth.decode_s(DecodeShape(bs=64, reused_tokens=100_000), sms) for sms in range(8, 133, 4)]
     prefill = [truth.prefill_s(PrefillShape.of([(8000, 0)]), sms) for sms in range(8, 133, 4)]
     assert decode == sorted(decode, reverse=True)
@@ -67,7 +86,7 @@ def test_the_field_is_named_when_a_profile_is_wrong(
     tmp_path: Path, change: dict[str, object], told: str
 ) -> None:
     out = io.StringIO()
-    fit.main([DEFAULT_PROFILE], out.write)
+    fit.main(["h200-llama-8b"], out.write)
     path = tmp_path / "wrong.json"
     path.write_text(json.dumps(json.loads(out.getvalue()) | change))
     with pytest.raises(ProfileError, match=told):

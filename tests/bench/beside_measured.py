@@ -1,0 +1,139 @@
+"""The emulated engine on the very requests of runs that were measured on a GPU, in virtual time.
+
+    python tests/bench/beside_measured.py --traces traces.json [--profile h200-llama-8b-measured]
+
+`traces.json` is as `gpu/prepare_traces.py` makes it. Rows are those of docs/measurements/h200/runs.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).parent / "gpu"))
+
+import score
+from client import Seen
+from workload import TTFT_FLOOR_S, TTFT_PER_1K_S, Cell, Request, build
+
+from pdmuxd.engine.core.overrun import Overrun
+from pdmuxd.engine.core.slo import Slo
+from pdmuxd.engine.core.types import EngineLimits
+from pdmuxd.engine.emulator.engine import EmulatedEngine
+from pdmuxd.engine.emulator.profile import Profile, load_profile
+from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
+from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.profiling.document import read_file
+
+MEASURED = Path(__file__).parents[2] / "docs/measurements/h200"
+POLICIES = {"ours:auto": "auto", "chunk-1024": "chunked:1024"}
+MAX_DECODE_BS = {"auto": 128, "chunked:1024": 256}
+"""The engine's graphs of then; stock SGLang decoded larger batches without one."""
+DURATION_S, DRAIN_S = 30.0, 8.0
+BLOCK_TOKENS = 512
+FIGURES = ("ttft_p50_ms", "ttft_p99_ms", "tbt_p50_ms", "tbt_p99_ms", "input_tps", "within_ratio")
+
+
+@contextlib.contextmanager
+def no_learned_bound() -> Iterator[None]:
+    """`auto` as it was when it was measured: a fused step was planned to end at the target."""
+    after = Overrun.after
+    Overrun.after = lambda self, **_: Overrun(ratio=1.0)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Overrun.after = after  # type: ignore[method-assign]
+
+
+def emulated(
+    profile: Profile,
+    policy: str,
+    requests: Sequence[Request],
+    *,
+    tbt_ms: float,
+    predictors: Predictors | None,
+) -> dict[str, Any]:
+    """One run, recorded as a measured one is."""
+    limits = EngineLimits(max_decode_bs=MAX_DECODE_BS[policy])
+    engine = EmulatedEngine(profile=profile, policy=policy, limits=limits, block_tokens=BLOCK_TOKENS)
+    common = {"tbt_s": tbt_ms / 1e3, "attainment_ratio": 0.99}
+    slos = {
+        "floor": Slo(ttft_fixed_s=TTFT_FLOOR_S, ttft_per_1k_new_tokens_s=0.0, **common),
+        "slope": Slo(ttft_fixed_s=0.001, ttft_per_1k_new_tokens_s=TTFT_PER_1K_S, **common),
+    }
+    targets = {name: TenantTarget(slo=slo, version=1) for name, slo in slos.items()}
+    engine.apply_settings(version=1, policy=policy, slos=targets, predictors=predictors)
+    sent: list[EmulatedRequest] = []
+    for number, request in enumerate(requests):
+        sent.append(
+            EmulatedRequest(
+                request_id=str(number),
+                tenant=request.tenant,
+                arrival_s=request.at_s,
+                input_tokens=request.input_tokens,
+                output_tokens=request.output_tokens,
+                block_keys=tuple(hash(block) for block in request.blocks),
+            )
+        )
+        engine.submit(sent[-1], request.at_s)
+    end_s = DURATION_S + DRAIN_S
+    while math.isfinite(at_s := engine.next_event_s()) and at_s <= end_s:
+        engine.advance(at_s)
+    return score.record([_seen(engine, *pair, end_s) for pair in zip(requests, sent, strict=True)])
+
+
+def _seen(engine: EmulatedEngine, request: Request, sent: EmulatedRequest, end_s: float) -> Seen:
+    times_s = [float(at_s) for at_s in engine.token_times(sent) if at_s <= end_s]
+    return Seen(
+        request,
+        ttft_s=None if sent.first_token_s is None else sent.first_token_s - request.at_s,
+        gaps_s=[late - early for early, late in pairwise(times_s)],
+        tokens=len(times_s),
+        cached_tokens=sent.reused_tokens,
+        outcome="done" if sent.phase is Phase.FINISHED else "cut",
+        waited_s=(sent.end_s or end_s) - request.at_s,
+    )
+
+
+def line(arm: str, cell: str, ours: Mapping[str, float], theirs: Mapping[str, float]) -> str:
+    """A row of the table: emulated / measured (ratio)."""
+    cells = [f"{ours[name]:,.4g} / {theirs[name]:,.4g} ({ours[name] / theirs[name]:.2f})" for name in FIGURES]
+    return " | ".join((f"| {cell}, {arm}", *cells)) + " |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--traces", type=Path, required=True)
+    parser.add_argument("--profile", default="h200-llama-8b-measured")
+    options = parser.parse_args()
+    profile, traces = load_profile(options.profile), json.loads(options.traces.read_text())
+    predictors = read_file(MEASURED / "llama-8b.profile.json").predictors(1)
+    print("| run |", " | ".join(FIGURES), "|")
+    for run in map(json.loads, (MEASURED / "runs.jsonl").read_text().splitlines()):
+        _, arm, cell, seed, _ = run["key"]
+        policy = POLICIES.get(arm)
+        if policy is None:
+            continue
+        requests = build(Cell.parse(cell), traces, seed=seed, duration_s=DURATION_S)
+        with no_learned_bound():
+            record = emulated(
+                profile,
+                policy,
+                requests,
+                tbt_ms=50.0,
+                predictors=predictors if policy == "auto" else None,
+            )
+        figures = [score.summary(one, tbt_ms=50.0) for one in (record, run)]
+        print(line(arm, cell, *figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Make a profile of the emulator from a measured one: today's fits to the samples of then.
+
+    python tests/bench/ship_profile.py docs/measurements/h200/llama-8b.profile.json h200-llama-8b-measured \\
+        > engine/emulator/profiles/h200-llama-8b-measured.json
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pdmuxd.daemon.profiling.emulated import emulator_profile
+from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, OVERHEADS
+from pdmuxd.engine.link.messages import Hello
+from pdmuxd.engine.profiling.assemble import assemble
+from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
+from pdmuxd.engine.profiling.target import Target
+
+BELIEVED = DEPLOYMENTS["h200-llama-8b"].device
+DIGITS = 6
+
+
+def refitted(old: MeasuredProfile) -> MeasuredProfile:
+    """The same samples, fitted again; the driver's version without what its vendor says around it."""
+    told = old.provenance
+    hello = Hello(
+        protocol=0,
+        engine=told.engine,
+        engine_version=told.engine_version,
+        pid=0,
+        model=told.model,
+        device=told.device,
+        total_sms=old.total_sms,
+        partitions=old.partitions,
+        profile="",
+        profile_provenance="",
+        settings_version=0,
+        model_shape=old.model,
+        model_hash=told.model_hash,
+        device_shape=replace(BELIEVED, name=told.device),
+        overheads=OVERHEADS,
+        driver=next(
+            (word for word in told.driver.split() if word[:1].isdigit() and "." in word), told.driver
+        ),
+        sglang_version=told.sglang_version,
+        kv_capacity_tokens=old.kv_capacity_tokens,
+        max_decode_bs=old.max_decode_bs,
+        captured_decode_bs=old.captured_decode_bs,
+        can_measure=True,
+    )
+    return assemble(
+        old.name,
+        Target.of(hello),
+        old.samples,
+        measured_at=told.measured_at,
+        took_s=told.took_s,
+        interrupted=told.interrupted,
+    )
+
+
+def rounded(value: Any) -> Any:
+    """Floats to DIGITS digits: more says nothing, and takes room."""
+    match value:
+        case float():
+            return float(f"{value:.{DIGITS}g}")
+        case dict():
+            return {name: rounded(one) for name, one in value.items()}
+        case list() | tuple():
+            return [rounded(one) for one in value]
+    return value
+
+
+if __name__ == "__main__":
+    source, name = sys.argv[1:]
+    profile = replace(emulator_profile(refitted(read_file(Path(source)))), name=name)
+    sys.stdout.write(msgspec.json.encode(rounded(msgspec.to_builtins(profile))).decode() + "\n")
