@@ -26,6 +26,10 @@ MIN_SAMPLES = 16
 _OUTLIER_SCALE = 0.1
 """Relative residuals beyond this count less and less."""
 _SMALLEST_S = 1e-7
+_HIGHEST = 50.0
+"""Logarithm of any rate."""
+_LONGEST = 0.0
+"""Logarithm of the seconds of any fixed cost: the fit strides far along one that samples do not show."""
 _FIRST_CURVATURE = 0.3
 """Of compute, if it is believed to be straight: from 0 a fit of logarithms finds no way."""
 
@@ -108,7 +112,7 @@ def _start(device: DeviceShape, overheads: Overheads) -> Floats:
 
 
 def _device(device: DeviceShape, parameters: Floats) -> DeviceShape:
-    flops, bytes_per_s, bandwidth, compute = (float(x) for x in np.exp(parameters[:4]))
+    flops, bytes_per_s, bandwidth, compute = (float(x) for x in np.exp(np.minimum(parameters[:4], _HIGHEST)))
     return replace(
         device,
         flops=flops,
@@ -119,7 +123,7 @@ def _device(device: DeviceShape, parameters: Floats) -> DeviceShape:
 
 
 def _overheads(overheads: Overheads, parameters: Floats) -> Overheads:
-    fixed, launch, graph, host = (float(x) for x in np.exp(parameters[4:]))
+    fixed, launch, graph, host = (float(x) for x in np.exp(np.minimum(parameters[4:], _LONGEST)))
     return replace(
         overheads, layer_fixed_s=fixed, layer_launch_s=launch, graph_launch_s=graph, host_step_s=host
     )
