@@ -4,34 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.profiling import designs
+from pdmuxd.engine.profiling.choice import Tried, best_of, fit_design
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import (
     Belief,
-    Bools,
     Floats,
     Regression,
-    fit,
-    fit_above_floor,
     inliers_of,
 )
 
 MIN_SAMPLES = 8
 """Twice the terms of eq. 1."""
 SAMPLES_PER_TERM = 2.0
-FOLDS = 5
 OUTLIER_COST = 0.05
 """In error, of a sample that a design cannot explain: often it is the design that is too simple."""
-PROMISING = 2.0
-"""Times the best score, what a design may have to be tried on held-out samples."""
-WORTHWHILE = 0.9
-"""A more complicated design is taken only if its error is at most this share of the simpler one's."""
 
 Expected = Sequence[tuple[Point, float]]
 """Seconds that points are believed to take; those of the samples among them."""
@@ -112,16 +105,6 @@ FUSED = Family(
 )
 
 
-class _Tried(NamedTuple):
-    """A design, fitted to all samples."""
-
-    design: Design
-    rows: Floats
-    belief: Belief | None
-    regression: Regression
-    score: float
-
-
 def fit_solo(
     family: Family[_CoefficientsT],
     samples: Sequence[Sample],
@@ -138,15 +121,15 @@ def fit_solo(
     points = [sample.point for sample in samples]
     seconds = np.array([sample.seconds for sample in samples])
     confirmed = np.array([sample.confirmed for sample in samples])
-    tried: list[_Tried] = []
+    tried: list[Tried] = []
     for design in _designs(family, points, captured_bs):
         rows, belief = family.rows(points, design), _belief(family, design, samples, expected)
-        regression = _fit(rows, seconds, design, belief, confirmed)
+        regression = fit_design(rows, seconds, design, belief, confirmed)
         if regression is not None:
-            tried.append(_Tried(design, rows, belief, regression, _score(regression)))
+            tried.append(Tried(design, rows, belief, regression, _score(regression)))
     if not tried:
         raise ProfileError(f"{_title(family, samples)}: no design fits {len(samples)} samples")
-    best, held_out = _best(tried, seconds, confirmed)
+    best, held_out = best_of(tried, seconds, confirmed)
     regression = best.regression
     return SoloFit(
         coefficients=family.coefficients(regression.coefficients, regression.floor_s, best.design),
@@ -158,27 +141,6 @@ def fit_solo(
         outliers=int((~regression.is_inlier).sum()),
         is_odd=tuple(bool(one) for one in ~inliers_of(regression.residuals)),
     )
-
-
-def _best(tried: Sequence[_Tried], seconds: Floats, confirmed: Bools) -> tuple[_Tried, Floats]:
-    """The simplest of those that predict held-out samples as well as any, and its errors there.
-
-    What a fit says of samples that it was fitted to flatters designs with many terms; but fitting all designs
-    to all folds takes too long, so only those go on that it speaks well of, one for each number of terms.
-    """
-    good = PROMISING * min(one.score for one in tried)
-    promising: dict[tuple[int, bool], _Tried] = {}
-    for one in tried:
-        terms = (len(one.design.knots), one.design.has_floor)
-        if one.score <= good and (terms not in promising or one.score < WORTHWHILE * promising[terms].score):
-            promising[terms] = one
-    best, lowest, of_best = tried[0], np.inf, np.empty(0)
-    for one in promising.values():
-        errors = _held_out(one.rows, seconds, one.design, one.belief, confirmed)
-        error = float(np.percentile(errors, 90.0))
-        if error < lowest * WORTHWHILE:
-            best, lowest, of_best = one, error, errors
-    return best, of_best
 
 
 def _check(family: Family[_CoefficientsT], samples: Sequence[Sample]) -> None:
@@ -214,13 +176,6 @@ def _designs(
     ]
 
 
-def _fit(
-    rows: Floats, seconds: Floats, design: Design, belief: Belief | None, confirmed: Bools
-) -> Regression | None:
-    fitted = fit_above_floor if design.has_floor else fit
-    return fitted(rows, seconds, belief, confirmed)
-
-
 def _belief(
     family: Family[_CoefficientsT], design: Design, samples: Sequence[Sample], expected: Expected
 ) -> Belief | None:
@@ -243,20 +198,3 @@ def _score(regression: Regression) -> float:
     errors = np.abs(regression.left_out_residuals[regression.is_inlier])
     outliers = int((~regression.is_inlier).sum())
     return float(np.percentile(errors, 90.0)) + OUTLIER_COST * outliers + 1e-4
-
-
-def _held_out(
-    rows: Floats, seconds: Floats, design: Design, belief: Belief | None, confirmed: Bools
-) -> Floats:
-    """The relative error of each sample, predicted by a fit to the other folds."""
-    errors = np.empty_like(seconds)
-    fold_of = np.arange(len(seconds)) % FOLDS
-    for fold in range(FOLDS):
-        is_out = fold_of == fold
-        if is_out.any():
-            kept, kept_s = rows[~is_out], seconds[~is_out]
-            sure = confirmed[~is_out]
-            found = _fit(kept, kept_s, design, belief, sure) or fit(kept, kept_s, belief, sure)
-            predicted = np.maximum(found.floor_s, rows[is_out] @ found.coefficients)
-            errors[is_out] = np.abs(predicted / seconds[is_out] - 1.0)
-    return errors

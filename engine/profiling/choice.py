@@ -1,0 +1,73 @@
+"""Which design of a predictor: the simplest that predicts held-out samples as well as any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pdmuxd.engine.profiling.designs import Design
+from pdmuxd.engine.profiling.regression import Belief, Bools, Floats, Regression, fit, fit_above_floor
+
+FOLDS = 5
+PROMISING = 2.0
+"""Times the best score, what a design may have to be tried on held-out samples."""
+WORTHWHILE = 0.9
+"""A more complicated design is taken only if its error is at most this share of the simpler one's."""
+
+
+class Tried(NamedTuple):
+    """A design, fitted to all samples."""
+
+    design: Design
+    rows: Floats
+    belief: Belief | None
+    regression: Regression
+    score: float
+
+
+def best_of(tried: Sequence[Tried], seconds: Floats, confirmed: Bools) -> tuple[Tried, Floats]:
+    """The simplest of those that predict held-out samples as well as any, and its errors there.
+
+    What a fit says of samples that it was fitted to flatters designs with many terms; but fitting all designs
+    to all folds takes too long, so only those go on that it speaks well of, one for each number of terms.
+    """
+    good = PROMISING * min(one.score for one in tried)
+    promising: dict[tuple[int, bool], Tried] = {}
+    for one in tried:
+        terms = (len(one.design.knots), one.design.has_floor)
+        if one.score <= good and (terms not in promising or one.score < WORTHWHILE * promising[terms].score):
+            promising[terms] = one
+    best, lowest, of_best = tried[0], np.inf, np.empty(0)
+    for one in promising.values():
+        errors = _held_out(one.rows, seconds, one.design, one.belief, confirmed)
+        error = float(np.percentile(errors, 90.0))
+        if error < lowest * WORTHWHILE:
+            best, lowest, of_best = one, error, errors
+    return best, of_best
+
+
+def fit_design(
+    rows: Floats, seconds: Floats, design: Design, belief: Belief | None, confirmed: Bools
+) -> Regression | None:
+    """None if the samples do not show the floor that the design has."""
+    fitted = fit_above_floor if design.has_floor else fit
+    return fitted(rows, seconds, belief, confirmed)
+
+
+def _held_out(
+    rows: Floats, seconds: Floats, design: Design, belief: Belief | None, confirmed: Bools
+) -> Floats:
+    """The relative error of each sample, predicted by a fit to the other folds."""
+    errors = np.empty_like(seconds)
+    fold_of = np.arange(len(seconds)) % FOLDS
+    for fold in range(FOLDS):
+        is_out = fold_of == fold
+        if is_out.any():
+            kept, kept_s = rows[~is_out], seconds[~is_out]
+            sure = confirmed[~is_out]
+            found = fit_design(kept, kept_s, design, belief, sure) or fit(kept, kept_s, belief, sure)
+            predicted = np.maximum(found.floor_s, rows[is_out] @ found.coefficients)
+            errors[is_out] = np.abs(predicted / seconds[is_out] - 1.0)
+    return errors
