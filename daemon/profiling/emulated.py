@@ -6,11 +6,9 @@ from typing import Any
 
 import msgspec
 
+from pdmuxd.engine.core.roofline import FLASH_ATTENTION_TILE_ROWS
 from pdmuxd.engine.emulator.profile import FORMAT, Profile, SoloRunFit
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json
-
-FUSED_TILE_ROWS = 128
-"""Of FlashAttention-3's kernel for mixed batches, with which SGLang runs."""
 
 
 def emulator_profile(measured: MeasuredProfile) -> Profile:
@@ -27,7 +25,7 @@ def emulator_profile(measured: MeasuredProfile) -> Profile:
         contention_ratio=measured.contention_ratio,
         decode_beside_ratio=measured.decode_beside_ratio,
         prefill_contention_ratio=measured.prefill_contention_ratio,
-        fused_tile_rows=FUSED_TILE_ROWS if measured.provenance.engine == "sglang" else 0,
+        fused_tile_rows=FLASH_ATTENTION_TILE_ROWS if measured.provenance.engine == "sglang" else 0,
         solo_run=tuple(
             SoloRunFit(sms=fit.sms, prefill=fit.prefill, decode=fit.decode) for fit in measured.solo_run
         ),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+
+FITTED_CONTEXT_TOKENS = 8192
+"""Of a decoding request in the batches that fused predictors are fitted to, at most."""
 
 
 class LatencyModel(Protocol):
@@ -201,11 +204,19 @@ class SoloRunModel:
         return fitted.predict_s(shape, self.captured_bs)
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
-        """Source: MuxWise eq. 1 and 2 joined. A batch without prompt tokens has no fit."""
+        """Source: MuxWise eq. 1 and 2 joined. A batch without prompt tokens has no fit.
+
+        What a context longer than any that was fitted adds is the fallback's to say.
+        """
         fitted = self.fused.get(sms) if prefill.new_tokens else None
         if fitted is None:
             return self.fallback.fused_s(prefill, decode, sms)
-        return fitted.predict_s(prefill, decode)
+        fitted_s = fitted.predict_s(prefill, decode)
+        if decode.longest_tokens <= FITTED_CONTEXT_TOKENS:
+            return fitted_s
+        usual = replace(decode, longest_tokens=FITTED_CONTEXT_TOKENS)
+        fallback_s = self.fallback.fused_s(prefill, decode, sms)
+        return fitted_s + fallback_s - self.fallback.fused_s(prefill, usual, sms)
 
 
 def _positive(sms: int) -> int:

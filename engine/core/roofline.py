@@ -25,6 +25,10 @@ class Cost:
     hbm_bytes: float
 
 
+FLASH_ATTENTION_TILE_ROWS = 128
+"""Of FlashAttention-3's kernel for mixed batches, with which SGLang runs: see `fused_tile_rows`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RooflineModel:
     """A LatencyModel from a model's and a device's shape alone.
@@ -69,11 +73,9 @@ class RooflineModel:
         """One decode step on the device, without the host's part."""
         return self._cost(NO_PREFILL, shape, sms)
 
-    def fused_cost(
-        self, prefill: PrefillShape, decode: DecodeShape, sms: int, longest_tokens: int = 0
-    ) -> Cost:
-        """One mixed batch on the device, without the host's part; `longest_tokens`: a decode's context."""
-        return self._cost(prefill, decode, sms, longest_tokens)
+    def fused_cost(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> Cost:
+        """One mixed batch on the device, without the host's part."""
+        return self._cost(prefill, decode, sms)
 
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         """Never faster than the CPU launches its layers."""
@@ -104,13 +106,13 @@ class RooflineModel:
         o = self.overheads
         return self._cost(NO_PREFILL, shape, sms).seconds + o.graph_launch_s + o.host_step_s
 
-    def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int, longest_tokens: int = 0) -> float:
+    def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         """One mixed batch; stock SGLang overlaps the host's part with the previous step."""
         launch_s = self.overheads.layer_launch_s * self.model.layers if prefill.new_tokens else 0.0
-        cost = self._cost(prefill, decode, sms, longest_tokens)
+        cost = self._cost(prefill, decode, sms)
         return max(cost.seconds, launch_s) + self.overheads.graph_launch_s
 
-    def _cost(self, prefill: PrefillShape, decode: DecodeShape, sms: int, longest_tokens: int = 0) -> Cost:
+    def _cost(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> Cost:
         """Sum over operators of max(FLOPs / compute, bytes / bandwidth), as DuetServe's t_total.
 
         Attention is summed per phase: q(q+c) over the batch is `sum_new_squared + sum_new_times_reused`
@@ -147,7 +149,7 @@ class RooflineModel:
             layer_bytes += moved
         if prefill.new_tokens and decode.bs:
             tile_flops = 4.0 * self.fused_tile_rows * m.head_dim
-            attention_s = max(attention_s, longest_tokens * tile_flops * sms / flops)
+            attention_s = max(attention_s, decode.longest_tokens * tile_flops * sms / flops)
         layer_s += attention_s
         rows = prefill.bs + decode.bs
         head_bytes = m.hidden * m.vocab * m.bytes_per_value / gpus

@@ -102,6 +102,8 @@ class DecodeShape:
 
     bs: int
     reused_tokens: int
+    longest_tokens: int = 0
+    """The longest context of a request in it; 0 where nobody looked."""
 
 
 NO_DECODE = DecodeShape(bs=0, reused_tokens=0)

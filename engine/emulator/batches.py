@@ -79,17 +79,16 @@ class DecodeBatch:
     _ends: list[tuple[int, int, str]] = field(default_factory=list)
     _targets: Counter[float] = field(default_factory=Counter)
     _joined: int = 0
+    _longest: Admitted | None = None
+    """The member with the longest context, if somebody has looked since the last change."""
 
     @property
     def shape(self) -> DecodeShape:
         """Batch size and the KV tokens that the next step reads."""
         bs = len(self.members)
-        return DecodeShape(bs=bs, reused_tokens=self.reused_tokens) if bs else NO_DECODE
-
-    @property
-    def longest_tokens(self) -> int:
-        """The longest context of a member."""
-        return max((self._context_tokens(member.request) for member in self.members.values()), default=0)
+        if not bs:
+            return NO_DECODE
+        return DecodeShape(bs=bs, reused_tokens=self.reused_tokens, longest_tokens=self._longest_tokens())
 
     @property
     def tbt_target_s(self) -> float | None:
@@ -110,6 +109,7 @@ class DecodeBatch:
         self.members[request.request_id] = member
         self.reused_tokens += request.input_tokens + request.produced_tokens - 1
         self._targets[request.tbt_target_s] += 1
+        self._longest = None
         request.segments.append((now_s, self.steps, -1))
         last_step = self.steps + request.output_tokens - request.produced_tokens
         heapq.heappush(self._ends, (last_step, self._joined, request.request_id))
@@ -139,6 +139,7 @@ class DecodeBatch:
         member.holding.private_tokens += self.steps - first + self.in_flight
         self.reused_tokens -= request.input_tokens + request.produced_tokens - 1
         del self.members[request.request_id]
+        self._longest = None
         self._targets[request.tbt_target_s] -= 1
         if not self._targets[request.tbt_target_s]:
             del self._targets[request.tbt_target_s]
@@ -155,6 +156,13 @@ class DecodeBatch:
     def retarget(self) -> None:
         """Count the targets again after the requests' targets changed."""
         self._targets = Counter(member.request.tbt_target_s for member in self.members.values())
+
+    def _longest_tokens(self) -> int:
+        """All contexts grow alike, so the longest stays so until someone joins or leaves."""
+        if self._longest is None:
+            members = self.members.values()
+            self._longest = max(members, key=lambda member: self._context_tokens(member.request))
+        return self._context_tokens(self._longest.request)
 
     def _context_tokens(self, request: EmulatedRequest) -> int:
         return request.input_tokens + request.produced_tokens + self.steps - request.segments[-1][1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pdmuxd.engine.core.awd import GRAPH_BATCHES, GRAPH_LENGTHS
 from pdmuxd.engine.core.errors import EngineInvariantError
@@ -26,7 +27,7 @@ def captured_sizes(max_bs: int) -> tuple[int, ...]:
 
 def padded(shape: DecodeShape) -> DecodeShape:
     """The work that the graph really does: padding adds rows to the linear operators, but reads no KV."""
-    return DecodeShape(bs=captured_bs(shape.bs), reused_tokens=shape.reused_tokens)
+    return replace(shape, bs=captured_bs(shape.bs))
 
 
 def padded_prefill(lengths: Sequence[tuple[int, int]], graph: PrefillGraph) -> PrefillShape | None:

@@ -238,9 +238,8 @@ class Host:
         total_sms, truth, overheads = m.profile.device.total_sms, m.profile.truth, m.profile.overheads
         graph = padded(decode) if not prefill.new_tokens else decode
         captured = stage.chunk_graph_shape
-        longest_tokens = m.decode.longest_tokens if prefill.new_tokens else 0
-        cost = truth.fused_cost(captured or prefill, graph, total_sms, longest_tokens)
-        solo_s = truth.fused_s(prefill, graph, total_sms, longest_tokens) + switch_s
+        cost = truth.fused_cost(captured or prefill, graph, total_sms)
+        solo_s = truth.fused_s(prefill, graph, total_sms) + switch_s
         if captured is not None:
             solo_s = cost.seconds + overheads.graph_launch_s + switch_s
         if prefill.new_tokens:

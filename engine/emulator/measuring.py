@@ -66,7 +66,7 @@ def measure(
         case "decode":
             decode_s = (_decode_s(profile, decode, asked.decode_sms),) * asked.repeats
         case "fused":
-            solo_s = profile.truth.fused_s(prefill, decode, asked.prefill_sms, max(asked.decode))
+            solo_s = profile.truth.fused_s(prefill, decode, asked.prefill_sms)
             decode_s = _launched(profile, asked, solo_s, noise, at_s)
         case "beside":
             each_prefill_s, steps = _beside(profile, asked, prefill, decode)
@@ -91,7 +91,7 @@ def _launched(
 
 def decode_shape(contexts: tuple[int, ...]) -> DecodeShape:
     """A batch from the context of each of its requests."""
-    return DecodeShape(bs=len(contexts), reused_tokens=sum(contexts))
+    return DecodeShape(bs=len(contexts), reused_tokens=sum(contexts), longest_tokens=max(contexts, default=0))
 
 
 def _decode_s(profile: Profile, decode: DecodeShape, sms: int) -> float:

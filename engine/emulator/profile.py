@@ -131,6 +131,7 @@ class Profile:
                 device=d,
                 overheads=self.overheads,
                 tensor_parallel=self.tensor_parallel,
+                fused_tile_rows=self.fused_tile_rows,
             )
             guard = contention_guard(predictors)
         return PolicyContext(

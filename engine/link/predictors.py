@@ -78,6 +78,7 @@ def latency_model(
     device: DeviceShape,
     overheads: Overheads,
     tensor_parallel: TensorParallel = SINGLE_GPU,
+    fused_tile_rows: int = 0,
 ) -> SoloRunModel:
     """What policies predict with: the fits as corrected, and behind them a roofline.
 
@@ -88,6 +89,7 @@ def latency_model(
         device=predictors.device or device,
         overheads=predictors.overheads or overheads,
         tensor_parallel=tensor_parallel,
+        fused_tile_rows=fused_tile_rows,
     )
     by_sms = {each.sms: each for each in predictors.corrections}
     none = Correction(sms=0)

@@ -39,6 +39,8 @@ class EngineFacts:
     can_measure: bool
     can_split: bool = True
     """Whether the model can be prefilled layer by layer."""
+    fused_tile_rows: int = 0
+    """Of the attention kernel: see RooflineModel."""
 
     @cached_property
     def roofline(self) -> RooflineModel:
@@ -48,6 +50,7 @@ class EngineFacts:
             device=self.device,
             overheads=self.overheads,
             tensor_parallel=self.tensor_parallel,
+            fused_tile_rows=self.fused_tile_rows,
         )
 
     def prefill_sample(self, new_tokens: int, reused_tokens: int, measured_s: float) -> PrefillSample:
@@ -83,6 +86,7 @@ class EngineFacts:
                 device=self.device,
                 overheads=self.overheads,
                 tensor_parallel=self.tensor_parallel,
+                fused_tile_rows=self.fused_tile_rows,
             ),
             guard=contention_guard(predictors),
             captures_prefill=False,

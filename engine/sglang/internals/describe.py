@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.core.roofline import FLASH_ATTENTION_TILE_ROWS
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.sglang.facts import EngineFacts
@@ -23,6 +24,8 @@ _DATA_SHEET = {"H200": (989e12, 4.8e12), "H100": (989e12, 3.35e12), "A100": (312
 """Dense bf16 FLOP/s and HBM bytes/s (NVIDIA's data sheets)."""
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.70, 0.85
 """Of the data sheet's peak, what large matrix products and streaming reads achieve."""
+_TILE_ROWS = {"fa3": FLASH_ATTENTION_TILE_ROWS}
+"""By attention backend; of others nothing is known."""
 _OVERHEADS = Overheads(
     graph_launch_s=0.0001,
     layer_launch_s=0.0004,
@@ -70,6 +73,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         # A measurement is of one rank alone, and of layer-wise prefill too.
         can_measure=scheduler.tp_size == 1 and can_split,
         can_split=can_split,
+        fused_tile_rows=_TILE_ROWS.get(str(scheduler.server_args.attention_backend), 0),
     )
 
 

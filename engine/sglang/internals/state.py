@@ -83,4 +83,7 @@ class SchedulerState:
         batch = self._s.running_batch
         if batch.is_empty():
             return NO_DECODE
-        return DecodeShape(bs=len(batch.reqs), reused_tokens=int(batch.seq_lens_cpu.sum()))
+        lengths = batch.seq_lens_cpu
+        return DecodeShape(
+            bs=len(batch.reqs), reused_tokens=int(lengths.sum()), longest_tokens=int(lengths.max())
+        )

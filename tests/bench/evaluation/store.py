@@ -24,7 +24,7 @@ _IMPORT = re.compile(r"^from pdmuxd\.engine\.core\.policies\.(\w+) import", re.M
 
 
 class Store:
-    """Entries by key, each with the fingerprint of what it was made with."""
+    """Entries by key, each with the fingerprint of what it was made with: one a line, six digits."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -37,15 +37,29 @@ class Store:
 
     def put(self, key: str, made_with: str, value: object) -> None:
         """Keep a value, at once."""
-        self._entries[key] = {"made_with": made_with, "value": msgspec.to_builtins(value)}
-        ordered = dict(sorted(self._entries.items()))
-        write_file(self._path, msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n")
+        self._entries[key] = {"made_with": made_with, "value": _rounded(msgspec.to_builtins(value))}
+        lines = (
+            msgspec.json.encode(key) + b":" + msgspec.json.encode(entry)
+            for key, entry in sorted(self._entries.items())
+        )
+        write_file(self._path, b"{\n" + b",\n".join(lines) + b"\n}\n")
 
     def once(self, key: str, made_with: str, make: Callable[[], object]) -> Any:
         """The value as it is kept, made now if it is not there."""
         if self.get(key, made_with) is None:
             self.put(key, made_with, make())
         return self.get(key, made_with)
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.6g}")
+        case dict():
+            return {name: _rounded(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_rounded(one) for one in value]
+    return value
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from pdmuxd.engine.core.errors import ProfileError
-from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel, on_curve
+from pdmuxd.engine.core.latency import (
+    FITTED_CONTEXT_TOKENS,
+    DecodeCoefficients,
+    FusedCoefficients,
+    PrefillCoefficients,
+    SoloRunModel,
+    on_curve,
+)
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
@@ -100,11 +107,33 @@ def test_a_long_context_holds_up_a_fused_batch_when_its_attention_is_not_split()
     prefill, decode = PrefillShape.of([(4, 0)]), DecodeShape(bs=2, reused_tokens=9)
     # Per context token 4 * 3 rows * 2 of head_dim = 24 FLOPs on a tenth of the device; attention of all is
     # (4*1*2 + 2*1) * (4*4/2) = 80 for prefill and 10 * 11 = 110 for decode.
-    assert tiled.fused_s(prefill, decode, 10, 8) - split.fused_s(prefill, decode, 10, 8) == pytest.approx(
+    long = replace(decode, longest_tokens=8)
+    assert tiled.fused_s(prefill, long, 10) - split.fused_s(prefill, long, 10) == pytest.approx(
         8 * 24 * 10 - 190.0
     )
     assert tiled.fused_s(prefill, decode, 10) == split.fused_s(prefill, decode, 10)
     assert tiled.decode_s(decode, 10) == split.decode_s(decode, 10)
+
+
+def test_a_fused_fit_is_late_by_what_a_longer_context_than_fitted_adds() -> None:
+    roofline = RooflineModel(
+        model=TOY, device=device(flops=1.0, bytes_per_s=1e30), overheads=NO_OVERHEADS, fused_tile_rows=3
+    )
+    fit = FusedCoefficients(
+        prefill=PrefillCoefficients(
+            per_new_squared_s=0.0, per_new_times_reused_s=0.0, per_new_s=0.0, fixed_s=7.0
+        ),
+        per_reused_s=0.0,
+    )
+    model = SoloRunModel(prefill={}, decode={}, fallback=roofline, fused={10: fit})
+    prefill = PrefillShape.of([(4, 0)])
+
+    def fused_s(longest_tokens: int) -> float:
+        decode = DecodeShape(bs=2, reused_tokens=9, longest_tokens=longest_tokens)
+        return model.fused_s(prefill, decode, 10)
+
+    assert fused_s(0) == fused_s(FITTED_CONTEXT_TOKENS) == 7.0
+    assert fused_s(FITTED_CONTEXT_TOKENS + 100) == pytest.approx(7.0 + 100 * 24 * 10)
 
 
 def test_the_roofline_answers_when_an_sm_count_has_no_fit() -> None:
