@@ -13,6 +13,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ import score
 from client import Seen
 from workload import TTFT_FLOOR_S, TTFT_PER_1K_S, Cell, Request, build
 
+from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.overrun import Overrun
 from pdmuxd.engine.core.slo import Slo
-from pdmuxd.engine.core.types import EngineLimits
+from pdmuxd.engine.core.types import DecodeShape, EngineLimits, PrefillShape
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
@@ -42,14 +44,21 @@ FIGURES = ("ttft_p50_ms", "ttft_p99_ms", "tbt_p50_ms", "tbt_p99_ms", "input_tps"
 
 
 @contextlib.contextmanager
-def no_learned_bound() -> Iterator[None]:
-    """`auto` as it was when it was measured: a fused step was planned to end at the target."""
-    after = Overrun.after
+def as_it_was() -> Iterator[None]:
+    """`auto` as it was when it was measured: a fused step was planned to end at the target, however long the
+    longest context in it."""
+    after, fused_s = Overrun.after, SoloRunModel.fused_s
+
+    def blind_s(self: SoloRunModel, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
+        return fused_s(self, prefill, replace(decode, longest_tokens=0), sms)
+
     Overrun.after = lambda self, **_: Overrun(ratio=1.0)  # type: ignore[method-assign]
+    SoloRunModel.fused_s = blind_s  # type: ignore[method-assign]
     try:
         yield
     finally:
         Overrun.after = after  # type: ignore[method-assign]
+        SoloRunModel.fused_s = fused_s  # type: ignore[method-assign]
 
 
 def emulated(
@@ -123,7 +132,7 @@ def main() -> None:
         if policy is None:
             continue
         requests = build(Cell.parse(cell), traces, seed=seed, duration_s=DURATION_S)
-        with no_learned_bound():
+        with as_it_was():
             record = emulated(
                 profile,
                 policy,
