@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,11 @@ def rounded(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    source, name = sys.argv[1:]
-    profile = replace(emulator_profile(refitted(read_file(Path(source)))), name=name)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path, help="a profile of docs/measurements, or an exported one")
+    parser.add_argument("name")
+    options = parser.parse_args()
+    profile = replace(emulator_profile(refitted(read_file(options.source))), name=options.name)
     sys.stdout.write(msgspec.json.encode(rounded(msgspec.to_builtins(profile))).decode() + "\n")
