@@ -9,7 +9,7 @@ def paste(daemon, *, key=None):
     """Run the printed line in a shell, as somebody who has the key would."""
     environ = os.environ | ({"PDMUXD_API_KEY": key} if key else {})
     ended = subprocess.run(
-        ["sh", "-c", daemon.curl], env=environ, capture_output=True, text=True, timeout=30, check=True
+        ["sh", "-c", daemon.curl], env=environ, capture_output=True, text=True, timeout=60, check=True
     )
     return ended.stdout
 

@@ -11,7 +11,7 @@ HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 
 def flush(server):
-    return httpx.post(f"{server.base_url}/flush_cache", headers=HEADERS, timeout=30).status_code
+    return httpx.post(f"{server.base_url}/flush_cache", headers=HEADERS, timeout=120).status_code
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def test_greedy_tokens_are_stock_sglangs_when_requests_overlap_abort_and_p
 async def test_requests_go_on_when_generation_is_paused(ours, link, prompts, stock):
     asking = asyncio.create_task(ask_all(ours.base_url, prompts.first(40).without_aborts(), speed=4.0))
     paused = 0
-    async with httpx.AsyncClient(base_url=ours.base_url, headers=HEADERS, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=ours.base_url, headers=HEADERS, timeout=120) as client:
         while not asking.done():
             mode = ("retract", "in_place")[paused % 2]
             answer = await client.post("/pause_generation", json={"mode": mode})
@@ -109,7 +109,7 @@ async def test_settings_are_refused_and_change_nothing_when_the_policy_cannot_be
 
 def test_a_request_without_the_key_is_refused_when_the_engine_has_one(ours):
     body = {"input_ids": [5], "sampling_params": {"max_new_tokens": 1}}
-    assert httpx.post(f"{ours.base_url}/generate", json=body, timeout=30).status_code == 401
+    assert httpx.post(f"{ours.base_url}/generate", json=body, timeout=120).status_code == 401
     assert KEY not in ours.log
 
 

@@ -133,7 +133,7 @@ def sit(folder, *words):
     command = [sys.executable, str(HERE / "matrix.py"), "--as-model", "llama-8b", "--rounds", "1", "--cpu"]
     command += ["--duration-s", "1", "--drain-s", "2", "--traces", "traces.json", "--results", "r.jsonl"]
     command += ["--work", "m", "--log-dir", "l", "--no-anchor", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=250)
 
 
 def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path):

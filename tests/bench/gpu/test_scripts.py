@@ -103,7 +103,7 @@ def test_the_other_arms_are_measured_when_one_is_refused(tmp_path):
     command = [sys.executable, str(HERE / "run.py"), *words.split()]
     command += ["--arms", "emulator:static:1,2,emulator:muxwise"]
     command += ["--traces", "traces.json", "--results", "r.jsonl", "--work", "m", "--log-dir", "l"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert done.returncode == 1
     assert "FAILED emulator:static:1,2: the engine refused static:1,2" in done.stdout
     (result,) = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
@@ -113,12 +113,12 @@ def test_the_other_arms_are_measured_when_one_is_refused(tmp_path):
 def test_a_run_goes_on_where_it_was_when_time_was_up(tmp_path):
     (tmp_path / "traces.json").write_text(json.dumps(TRACES))
     words = "--model llama-8b --arms emulator:muxwise --cells conv:8 --tbt-ms 50 --seeds 1,2 --duration-s 1"
-    command = [sys.executable, str(HERE / "run.py"), *words.split(), "--drain-s", "2", "--cpu"]
+    command = [sys.executable, str(HERE / "run.py"), *words.split(), "--drain-s", "20", "--cpu"]
     command += ["--traces", "traces.json", "--results", "r.jsonl", "--work", "m", "--log-dir", "l"]
 
     def go(budget_s):
         finished = subprocess.run(
-            [*command, "--budget-s", str(budget_s)], cwd=tmp_path, capture_output=True, text=True, timeout=100
+            [*command, "--budget-s", str(budget_s)], cwd=tmp_path, capture_output=True, text=True, timeout=250
         )
         assert finished.returncode == 0, finished.stdout + finished.stderr
         return finished.stdout.splitlines()[-1]

@@ -12,7 +12,7 @@ from sustained import Row, table
 def test_every_shape_is_measured_after_every_time_at_work(tmp_path):
     words = "--model llama-8b --arm emulator:auto --warm-s 1 0 --out o --work m"
     command = [sys.executable, str(Path(__file__).parent / "sustained.py"), *words.split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "o" / "llama-8b.sustained.json").read_text())
     assert len({(row["what"], row["sms"]) for row in rows}) == 5

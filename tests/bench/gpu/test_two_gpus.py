@@ -16,7 +16,7 @@ def test_an_engine_stays_up_under_aborts_and_policy_changes(tmp_path):
     words = "--engine emulator --cell conv:10 --duration-s 4 --drain-s 20 --change-s 0.5 --leave-ratio 0.4"
     command = [sys.executable, str(HERE / "two_gpus.py"), *words.split(), "--policies", "auto,static:96,36"]
     command += ["--traces", "traces.json", "--results", "r.jsonl", "--work", "m", "--log-dir", "l"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "r.jsonl").read_text())
     assert found["changes"] > 2
@@ -29,7 +29,7 @@ def test_a_refused_policy_is_told_when_the_engine_says_no(tmp_path):
     words = "--engine emulator --cell conv:10 --duration-s 1 --drain-s 10"
     command = [sys.executable, str(HERE / "two_gpus.py"), *words.split(), "--policies", "static:1,2"]
     command += ["--traces", "traces.json", "--results", "r.jsonl", "--work", "m", "--log-dir", "l"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert done.returncode == 1
     assert "REFUSED: the engine refused static:1,2" in done.stdout
 

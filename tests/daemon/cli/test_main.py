@@ -109,7 +109,7 @@ def test_nothing_heavy_is_imported_when_a_quick_answer_is_asked_for(words: list[
         "heavy = {'fastapi', 'httpx', 'numpy', 'pydantic_settings', 'rich', 'sqlalchemy', 'structlog'}; "
         "sys.exit(code or ' '.join(sorted(heavy & set(sys.modules))) or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=250)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -214,7 +214,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def crash(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", CRASH, *words], capture_output=True, text=True, timeout=100)
+    return subprocess.run([sys.executable, "-c", CRASH, *words], capture_output=True, text=True, timeout=250)
 
 
 def test_one_line_with_the_kind_answers_when_an_error_is_unexpected() -> None:
@@ -244,5 +244,5 @@ def test_help_and_version_work_when_the_configuration_is_broken(
 
 def test_nothing_is_said_when_the_reader_of_the_output_leaves() -> None:
     pipeline = f"{shlex.quote(sys.executable)} -m pdmuxd.daemon.cli.main config example | true"
-    done = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, timeout=250)
     assert done.stderr == ""

@@ -34,7 +34,7 @@ def test_nothing_of_the_console_is_imported_when_help_is_asked_for():
         "import sys; from pdmuxd.daemon.cli.main import main; main(['top', '--help']); "
         "sys.exit('textual' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert "--token-file" in done.stdout
     assert "--token " not in done.stdout
@@ -49,5 +49,5 @@ def test_only_what_the_first_screen_needs_is_imported_when_the_console_starts():
         "import sys, pdmuxd.daemon.cli.main, pdmuxd.daemon.cli.admin_client, pdmuxd.daemon.settings; "
         f"import pdmuxd.tui.run; print(*sorted({unneeded} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
     assert (done.stdout, done.stderr) == ("\n", "")
