@@ -57,7 +57,12 @@ class Terminal:
         return [segment.style.bgcolor.name for segment in strip if segment.style and segment.style.bgcolor]
 
     async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
+        first, *more = keys
+        await self.pilot.press(first)
+        if more:
+            # What a screen asks for when it opens is there before the next key means anything.
+            await self.answered()
+            await self.pilot.press(*more)
         await self.settle()
 
     async def press_at_once(self, *keys: str) -> None:
