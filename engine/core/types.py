@@ -105,6 +105,11 @@ class DecodeShape:
     longest_tokens: int = 0
     """The longest context of a request in it; 0 where nobody looked."""
 
+    @classmethod
+    def of(cls, contexts: Sequence[int]) -> DecodeShape:
+        """Sum a batch up from the context tokens of its requests."""
+        return cls(bs=len(contexts), reused_tokens=sum(contexts), longest_tokens=max(contexts, default=0))
+
 
 NO_DECODE = DecodeShape(bs=0, reused_tokens=0)
 

@@ -52,7 +52,7 @@ def measure(
     profile: Profile, table: PartitionTable, asked: Measure, noise: Noise = NO_NOISE, at_s: float = 0.0
 ) -> Measured:
     """Answer a Measure that comes at an instant; what the device cannot run is an error in the answer."""
-    prefill, decode = PrefillShape.of(asked.prefill), decode_shape(asked.decode)
+    prefill, decode = PrefillShape.of(asked.prefill), DecodeShape.of(asked.decode)
     refusal = _refusal(profile, table, asked, prefill, decode)
     if refusal is not None:
         return Measured(point_id=asked.point_id, error=refusal)
@@ -87,11 +87,6 @@ def _launched(
     for _ in range(asked.repeats):
         runs.append(max(seconds, launch_s * noise.launching(at_s + sum(runs))))
     return tuple(runs)
-
-
-def decode_shape(contexts: tuple[int, ...]) -> DecodeShape:
-    """A batch from the context of each of its requests."""
-    return DecodeShape(bs=len(contexts), reused_tokens=sum(contexts), longest_tokens=max(contexts, default=0))
 
 
 def _decode_s(profile: Profile, decode: DecodeShape, sms: int) -> float:

@@ -32,7 +32,7 @@ class Point:
     @property
     def decode_shape(self) -> DecodeShape:
         """The decode batch, possibly empty."""
-        return DecodeShape(bs=len(self.decode), reused_tokens=sum(self.decode))
+        return DecodeShape.of(self.decode)
 
     @property
     def kv_tokens(self) -> int:

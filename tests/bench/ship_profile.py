@@ -10,9 +10,9 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
+from digits import rounded
 
 from pdmuxd.daemon.profiling.emulated import emulator_profile
 from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, OVERHEADS
@@ -22,7 +22,6 @@ from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
 from pdmuxd.engine.profiling.target import Target
 
 BELIEVED = DEPLOYMENTS["h200-llama-8b"].device
-DIGITS = 6
 
 
 def refitted(old: MeasuredProfile) -> MeasuredProfile:
@@ -61,18 +60,6 @@ def refitted(old: MeasuredProfile) -> MeasuredProfile:
         took_s=told.took_s,
         interrupted=told.interrupted,
     )
-
-
-def rounded(value: Any) -> Any:
-    """Floats to DIGITS digits: more says nothing, and takes room."""
-    match value:
-        case float():
-            return float(f"{value:.{DIGITS}g}")
-        case dict():
-            return {name: rounded(one) for name, one in value.items()}
-        case list() | tuple():
-            return [rounded(one) for one in value]
-    return value
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from digits import rounded
 
 from pdmuxd.daemon.compare.plan import ComparePlan
 from pdmuxd.daemon.replay.document import write_file
@@ -37,7 +38,7 @@ class Store:
 
     def put(self, key: str, made_with: str, value: object) -> None:
         """Keep a value, at once."""
-        self._entries[key] = {"made_with": made_with, "value": _rounded(msgspec.to_builtins(value))}
+        self._entries[key] = {"made_with": made_with, "value": rounded(msgspec.to_builtins(value))}
         lines = (
             msgspec.json.encode(key) + b":" + msgspec.json.encode(entry)
             for key, entry in sorted(self._entries.items())
@@ -49,17 +50,6 @@ class Store:
         if self.get(key, made_with) is None:
             self.put(key, made_with, make())
         return self.get(key, made_with)
-
-
-def _rounded(value: Any) -> Any:
-    match value:
-        case float():
-            return float(f"{value:.6g}")
-        case dict():
-            return {name: _rounded(one) for name, one in value.items()}
-        case list() | tuple():
-            return [_rounded(one) for one in value]
-    return value
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 from client import send_all
 from model_folder import SHAPES
 from one_server import Servers
-from runs import Run, done_in
+from runs import Run, append_result, done_in
 from score import record, summary
 from server import ArmError, ServerError
 from table import line
@@ -182,9 +182,7 @@ class Bench:
         result |= record(seen)
         if link is not None:
             result["engine"] = link.report()
-        # In one piece: several processes may append to one file.
-        with options.results.open("ab", buffering=0) as file:
-            file.write(json.dumps(result, separators=(",", ":")).encode() + b"\n")
+        append_result(options.results, result)
         for tbt_ms in run.judged_ms:
             self._say("  " + line(run.key, tbt_ms, summary(result, tbt_ms=tbt_ms)))
         for error in result["errors"][:2]:

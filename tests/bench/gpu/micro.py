@@ -31,7 +31,7 @@ from bench import gpu_name, predictors, run_until_told
 from client import send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, whole_numbers
-from runs import build, read_results
+from runs import append_result, build, read_results
 from server import ArmError, ServerError, free_port, running
 from workload import Cell
 from workload import build as build_requests
@@ -185,8 +185,7 @@ def main() -> int:
         "build": build(),
         "found": found,
     }
-    with options.results.open("a") as file:
-        file.write(json.dumps(kept_result, separators=(",", ":")) + "\n")
+    append_result(options.results, kept_result)
     print("\n".join(micro_table.lines(found)))
     return 1 if any(one["what"] == "failed" for one in found) else 0
 

@@ -82,6 +82,12 @@ def name_of(key: list[Any], of_build: str | None) -> str:
     return json.dumps([key, of_build])
 
 
+def append_result(path: Path, result: dict[str, Any]) -> None:
+    """Keep a result, in one piece: several processes may append to one file."""
+    with path.open("ab", buffering=0) as file:
+        file.write(json.dumps(result, separators=(",", ":")).encode() + b"\n")
+
+
 def read_results(path: Path) -> Iterator[dict[str, Any]]:
     """All results of a file; one that was cut off with the process that wrote it is left out."""
     if path.exists():

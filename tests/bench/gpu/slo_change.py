@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from bench import run_until_told
 from client import Seen, send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
+from runs import append_result
 from score import quantile
 from server import ServerError
 from serving import serving
@@ -187,8 +187,7 @@ def main() -> int:
             _keep_logs(Path(folder), options.log_dir)
     if found is None:
         return 1
-    with options.results.open("a") as file:
-        file.write(json.dumps(found, separators=(",", ":")) + "\n")
+    append_result(options.results, found)
     print("\n".join(lines(found)))
     return 0 if is_met(found) else 1
 

@@ -33,7 +33,7 @@ from bench import gpu_name, predictors, run_until_told
 from client import Seen, send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
-from runs import build
+from runs import append_result, build
 from server import ArmError, ServerError, free_port, running
 from workload import Cell
 from workload import build as build_requests
@@ -198,8 +198,7 @@ def main() -> int:
             return 1
     if found is None:
         return 1
-    with options.results.open("a") as file:
-        file.write(json.dumps(found, separators=(",", ":")) + "\n")
+    append_result(options.results, found)
     print("\n".join(lines(found)))
     return 0 if is_met(found) else 1
 

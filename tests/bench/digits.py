@@ -1,0 +1,19 @@
+"""Numbers for files that are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+DIGITS = 6
+
+
+def rounded(value: Any) -> Any:
+    """Floats, however deep, to DIGITS digits: more says nothing, and takes room."""
+    match value:
+        case float():
+            return float(f"{value:.{DIGITS}g}")
+        case dict():
+            return {name: rounded(one) for name, one in value.items()}
+        case list() | tuple():
+            return [rounded(one) for one in value]
+    return value
