@@ -129,7 +129,7 @@ def test_the_split_moves_when_an_slo_is_edited_in_the_console(start, open_consol
 def test_the_console_survives_when_the_daemon_stops_and_comes_back(start, open_console):
     daemon = start()
     terminal = open_console(daemon)
-    terminal.until_shown("● serving")
+    terminal.until(lambda text: "● serving" in text and "no engine says" not in text)
     assert daemon.stop() == 0
     terminal.until_shown("No connection to")
     terminal.until_shown("STALE")
