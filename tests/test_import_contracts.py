@@ -31,7 +31,7 @@ WRONG = [
         "pdmuxd.engine.emulator.host must not import pdmuxd.controlplane.rows",
     ),
     ("engine/profiling/points.py", "import zmq", "pdmuxd.engine.profiling.points must not import zmq"),
-    ("engine/sglang/steps.py", "import fastapi", "pdmuxd.engine.sglang.steps must not import fastapi"),
+    ("engine/sglang/decode.py", "import fastapi", "pdmuxd.engine.sglang.decode must not import fastapi"),
     ("engine/link/frames.py", "import sqlmodel", "pdmuxd.engine.link.frames must not import sqlmodel"),
     (
         "controlplane/rows.py",

@@ -9,6 +9,7 @@ from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.types import PrefillMode, PrefillShape, PrefillView, WaitingRequest
+from pdmuxd.engine.sglang.decode import Step
 from pdmuxd.engine.sglang.port import EnginePort
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
 
@@ -19,7 +20,8 @@ class Quantum:
 
     layers: int
     sms: int
-    turn: int
+    beside: Step | None
+    """The step that was launched in the same turn."""
     start: Any
     end: Any
 
@@ -32,7 +34,6 @@ class LayerwiseBatch:
     batch: Any
     entries: tuple[WaitingRequest, ...]
     shape: PrefillShape
-    started_s: float
     layers_launched: int = 0
     was_preempted: bool = False
     quanta: deque[Quantum] = field(default_factory=deque)
@@ -64,6 +65,7 @@ class PrefillStage:
         self._ids = count(1)
         self.running: LayerwiseBatch | None = None
         self.preempted: LayerwiseBatch | None = None
+        self.preemptions = 0
         self.busy_sm_s = 0.0
         """SM-seconds of the quanta seen finished."""
 
@@ -71,14 +73,12 @@ class PrefillStage:
         """The batches that hold KV."""
         return [batch for batch in (self.running, self.preempted) if batch is not None]
 
-    def start(self, batch: Any, entries: tuple[WaitingRequest, ...], now_s: float) -> None:
+    def start(self, batch: Any, entries: tuple[WaitingRequest, ...]) -> None:
         """A batch was formed. Raises: EngineInvariantError if another runs."""
         if self.running is not None:
             raise EngineInvariantError("a prefill was started while another runs")
         shape = PrefillShape.of((entry.new_tokens, entry.reused_tokens) for entry in entries)
-        self.running = LayerwiseBatch(
-            batch_id=next(self._ids), batch=batch, entries=entries, shape=shape, started_s=now_s
-        )
+        self.running = LayerwiseBatch(batch_id=next(self._ids), batch=batch, entries=entries, shape=shape)
 
     def preempt(self) -> None:
         """Set the running batch aside, once (invariant 3)."""
@@ -86,6 +86,7 @@ class PrefillStage:
             raise EngineInvariantError("a prefill cannot be preempted now")
         self.running.was_preempted = True
         self.preempted, self.running = self.running, None
+        self.preemptions += 1
 
     def resume(self) -> None:
         """Take the set-aside batch up again."""
@@ -93,20 +94,38 @@ class PrefillStage:
             raise EngineInvariantError("there is no prefill to resume, or another runs")
         self.running, self.preempted = self.preempted, None
 
+    @property
+    def layers_left(self) -> int:
+        """Layers of the running batch that were not launched."""
+        return self._port.state.layers - self.running.layers_launched if self.running is not None else 0
+
     def launch(
-        self, layers: int, sms: int, turn: int, *, alone: bool = False, predicted_s: float | None = None
+        self,
+        layers: int,
+        *,
+        beside: Step | None = None,
+        alone: bool = False,
+        predicted_s: float | None = None,
     ) -> None:
         """Launch layers of the running batch behind what it has in flight."""
         batch = self.running
-        if batch is None or batch.layers_launched + layers > self._port.state.layers:
+        if batch is None or layers > self.layers_left:
             raise EngineInvariantError("prefill layers were launched without a batch, or beyond its last")
+        sms = self._streams.groups[self._port.stream_group].prefill_sms
         start, end, result = self._port.prefill.launch_layers(batch.batch, layers)
-        batch.quanta.append(Quantum(layers=layers, sms=sms, turn=turn, start=start, end=end))
+        batch.quanta.append(Quantum(layers=layers, sms=sms, beside=beside, start=start, end=end))
         batch.layers_launched += layers
         batch.result, batch.end = result, end
         batch.ran_alone = batch.ran_alone and alone and batch.sms in (0, sms)
         batch.sms = sms
         batch.predicted_s = predicted_s if batch.predicted_s is None else batch.predicted_s
+
+    def launch_rest(self) -> None:
+        """All layers that are left of the running batch, or of the one set aside."""
+        if self.running is None:
+            self.resume()
+        if self.layers_left:
+            self.launch(self.layers_left)
 
     def collect(self) -> None:
         """Notice what the device has finished; never blocks."""
@@ -125,19 +144,25 @@ class PrefillStage:
             self._streams.wait(batch.quanta[-1].end)
             self.collect()
 
+    def wait_for_running(self) -> LayerwiseBatch:
+        """The running batch, with nothing of it in flight. Raises: EngineInvariantError if none runs."""
+        if self.running is None:
+            raise EngineInvariantError("no prefill runs")
+        self.wait(self.running)
+        return self.running
+
     def wait_for_last_layer(self) -> None:
         """Block until the running batch is done, if its last layer was launched: an ablation of asking."""
         if self.running is not None and self.running.result is not None:
             self.wait(self.running)
 
-    def finish(self) -> LayerwiseBatch:
-        """Hand the finished batch over. Raises: EngineInvariantError if it is not finished."""
+    def finish(self) -> None:
+        """Hand the finished batch over to decode. Raises: EngineInvariantError if it is not finished."""
         batch = self.running
         if batch is None or batch.result is None:
             raise EngineInvariantError("no prefill is finished")
         self.running = None
         self._port.prefill.finish_prefill(batch.batch, batch.result, batch.end)
-        return batch
 
     def abandoned(self) -> list[LayerwiseBatch]:
         """Batches with nothing on the device whose requests were all aborted."""
@@ -156,15 +181,19 @@ class PrefillStage:
             self.preempted = None
         self._port.prefill.drop_prefill(batch.batch)
 
-    def view(self, batch: LayerwiseBatch | None, *, assumed_done_turn: int) -> PrefillView | None:
-        """What a policy sees. Layers launched in `assumed_done_turn` count as done.
+    def view(self, batch: LayerwiseBatch | None, *, in_flight: Step | None) -> PrefillView | None:
+        """What a policy sees. Layers launched beside the step `in_flight` count as done.
 
         A decision is about the step after the one in flight: by then the layers launched beside that one
         are done as well, if the predictions hold; older ones that are still in flight are a backlog.
         """
         if batch is None:
             return None
-        backlog = sum(quantum.layers for quantum in batch.quanta if quantum.turn != assumed_done_turn)
+        backlog = sum(
+            quantum.layers
+            for quantum in batch.quanta
+            if quantum.beside is None or quantum.beside is not in_flight
+        )
         return PrefillView(
             batch_id=batch.batch_id,
             mode=PrefillMode.LAYERWISE,

@@ -34,6 +34,27 @@ _log = logging.getLogger(__name__)
 Measurer = Callable[[Measure], Measured]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What the heartbeat says of the loop; counts and SM-seconds since the start, the rest of this moment."""
+
+    total_sms: int
+    running: int
+    waiting: int
+    prefilling: int
+    kv_capacity_tokens: int
+    kv_free_tokens: int
+    cached_tokens: int
+    steps: int
+    switches: int
+    preemptions: int
+    group: int
+    prefill_sms: int
+    decode_sms: int
+    busy_prefill_sm_s: float
+    busy_decode_sm_s: float
+
+
 @dataclass(slots=True)
 class _Totals:
     at_s: float = 0.0

@@ -11,7 +11,7 @@ from pdmuxd.engine.core.policies.base import Policy
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
 from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
 from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, build_policy, parse_policy
-from pdmuxd.engine.core.types import Decision, Feedback, Observation
+from pdmuxd.engine.core.types import Decision, Feedback, Mode, Observation
 from pdmuxd.engine.link.messages import Ack, EngineSettings
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.targets import slo_of
@@ -35,7 +35,7 @@ class Steering:
         self._predictors: Predictors | None = None
         self._spec = policy
         self._noted: set[str] = set()
-        self.policy, self.groups = self._build(policy, None)
+        self.policy, self._groups = self._build(policy, None)
         self.state = self.policy.initial_state()
         self._stored_guard = self.state.guard
         """As it came with the predictors in force; `state` has what was raised here since."""
@@ -59,6 +59,13 @@ class Steering:
         decision, self.state = self.policy.decide(obs, self.state)
         return decision
 
+    def stream_group(self, decision: Decision) -> int:
+        """The streams to carry a decision out on, by their group. Fused steps and decode by itself run on all
+        SMs, on the decode stream of the last group."""
+        if decision.mode is Mode.FUSED:
+            return self._facts.table.decode_only
+        return self._groups[decision.group]
+
     def learn(self, feedback: Feedback) -> None:
         """What a predicted step really took."""
         self.state = self.policy.learn(feedback, self.state)
@@ -72,7 +79,7 @@ class Steering:
         """Put the new policy in force, at a moment with no prefill under way; whether there was one."""
         if self._next is None:
             return False
-        (self.policy, self.groups), self._next = self._next, None
+        (self.policy, self._groups), self._next = self._next, None
         self.group = self.policy.table.PREFILL_ONLY
         self.state = self.policy.initial_state()
         self._stored_guard = self.state.guard
@@ -112,7 +119,7 @@ class Steering:
             self._next = built
         else:
             self._next = None
-            self.policy, self.groups = built
+            self.policy, self._groups = built
             guard = policy.initial_state().guard
             if self.profile_id and predictors is not None and predictors.profile_id == self.profile_id:
                 self.state = replace(self.state, guard=self.state.guard.updated(self._stored_guard, guard))

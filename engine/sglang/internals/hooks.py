@@ -150,7 +150,7 @@ def _released(process: _Process, original: Callable[..., Any], scheduler: Any, r
 
 def _prefills(process: _Process) -> list[Any]:
     """SGLang aborts requests in the batches it knows to be in flight."""
-    return [] if process.loop is None else [batch.batch for batch in process.loop.stage.members()]
+    return [] if process.loop is None else [batch.batch for batch in process.loop.prefill.members()]
 
 
 def _drained(process: _Process, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

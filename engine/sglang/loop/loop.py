@@ -17,17 +17,18 @@ import gc
 import time
 from collections.abc import Callable
 
+from pdmuxd.engine.sglang.decode import DecodeStage
 from pdmuxd.engine.sglang.facts import EngineFacts
+from pdmuxd.engine.sglang.loop.findings import Findings
 from pdmuxd.engine.sglang.loop.launches import Launches
 from pdmuxd.engine.sglang.loop.planner import Planner
 from pdmuxd.engine.sglang.loop.results import Results
 from pdmuxd.engine.sglang.loop.view import View
 from pdmuxd.engine.sglang.port import EnginePort
 from pdmuxd.engine.sglang.prefill import PrefillStage
-from pdmuxd.engine.sglang.reporting import Reporter
+from pdmuxd.engine.sglang.reporting import Counters, Reporter
 from pdmuxd.engine.sglang.requests import Ledger
 from pdmuxd.engine.sglang.steering import Steering
-from pdmuxd.engine.sglang.steps import Counters, StepMeter
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
 
 POLL_S = 0.0001
@@ -58,39 +59,35 @@ class EngineLoop:
         self._start_s = clock()
         self.steering = steering
         self.ledger = Ledger(port.reused_tokens, reporter.send_request)
-        self.stage = PrefillStage(port, streams)
-        self._meter = StepMeter(streams)
-        view = View(state=port.state, stage=self.stage, ledger=self.ledger, steering=steering, facts=facts)
+        self.prefill = prefill = PrefillStage(port, streams)
+        self._streams = streams
+        self._decode = decode = DecodeStage(port, streams)
+        self._findings = Findings(steering, reporter)
         self._results = Results(
-            port=port,
-            stage=self.stage,
+            state=port.state,
+            decode=decode,
+            prefill=prefill,
             ledger=self.ledger,
-            steering=steering,
-            reporter=reporter,
-            meter=self._meter,
+            findings=self._findings,
             now_s=self.now_s,
         )
         self._launches = Launches(
             port=port,
-            streams=streams,
-            stage=self.stage,
+            decode=decode,
+            prefill=prefill,
             ledger=self.ledger,
             steering=steering,
-            meter=self._meter,
-            view=view,
-            results=self._results,
             now_s=self.now_s,
         )
-        self._planner = Planner(
-            port=port,
-            stage=self.stage,
+        view = View(
+            state=port.state,
+            decode=decode,
+            prefill=prefill,
             ledger=self.ledger,
             steering=steering,
-            facts=facts,
-            view=view,
-            results=self._results,
-            launches=self._launches,
+            limits=facts.limits,
         )
+        self._planner = Planner(view=view, ledger=self.ledger, steering=steering, layers=port.state.layers)
 
     def now_s(self) -> float:
         """Seconds since the loop was made."""
@@ -113,17 +110,21 @@ class EngineLoop:
             return
         if state.is_first_rank:
             self._reporter.exchange(self)
-        port.decode.settle()
+        self._decode.settle()
         now_s = self.now_s()
         self.ledger.watch(state.waiting, now_s)
-        turn = port.agree(self._planner.plan(now_s) if state.is_first_rank else None)
-        if not state.is_first_rank:
-            self._results.collect(turn)
+        if state.is_first_rank:
+            done = self._results.notice()
+            self._results.collect(done)
+            turn = port.agree(self._planner.plan(done, now_s))
+        else:
+            turn = port.agree(None)
+            self._results.collect(turn.done)
             self.ledger.look_up(turn.looked_up)
         launched = self._launches.carry_out(turn)
         self._results.read(leaving=1 if launched else 0)
         if turn.decision is not None and turn.decision.blocking_merge:
-            self.stage.wait_for_last_layer()
+            self.prefill.wait_for_last_layer()
         if not launched:
             self._rest()
 
@@ -133,37 +134,37 @@ class EngineLoop:
         SGLang looks for the result of its last batch when it pauses: none is left, and so no last batch.
         """
         self._results.read(leaving=0)
-        while self.stage.members():
-            self._launches.rest_of_prefill()
+        while self.prefill.members():
+            self.prefill.launch_rest()
             self._results.finish_prefill()
-        self._port.decode.settle()
-        self._launches.forget()
+        self._decode.settle()
+        self._decode.nothing_launched()
 
     @property
     def is_busy(self) -> bool:
         """Whether anything of ours is on the device or holds KV."""
-        return bool(len(self._results) or self.stage.members())
+        return bool(len(self._decode) or self.prefill.members())
 
     def counters(self) -> Counters:
         """For the heartbeat."""
-        state, (prefill_sms, decode_sms) = self._port.state, self._launches.group_sms()
+        state, group = self._port.state, self._streams.groups[self._port.stream_group]
         return Counters(
             total_sms=self._facts.device.total_sms,
             running=len(state.running),
             waiting=len(state.waiting),
-            prefilling=sum(len(batch.batch.reqs) for batch in self.stage.members())
+            prefilling=sum(len(batch.batch.reqs) for batch in self.prefill.members())
             + (state.chunked_request is not None),
             kv_capacity_tokens=state.kv_capacity_tokens,
             kv_free_tokens=state.kv_free_tokens,
             cached_tokens=state.cached_tokens,
-            steps=self._meter.steps,
-            switches=self._meter.switches,
-            preemptions=self._meter.preemptions,
+            steps=self._findings.steps,
+            switches=self._launches.switches,
+            preemptions=self.prefill.preemptions,
             group=self.steering.group,
-            prefill_sms=prefill_sms,
-            decode_sms=decode_sms,
-            busy_prefill_sm_s=self.stage.busy_sm_s + self._meter.busy_fused_prefill_sm_s,
-            busy_decode_sm_s=self._meter.busy_decode_sm_s,
+            prefill_sms=group.prefill_sms,
+            decode_sms=group.decode_sms,
+            busy_prefill_sm_s=self.prefill.busy_sm_s + self._decode.busy_prefill_sm_s,
+            busy_decode_sm_s=self._decode.busy_decode_sm_s,
         )
 
     def _rest(self) -> None:

@@ -1,18 +1,15 @@
-"""What the device is done with: tokens go to their requests, measurements to the policy and the daemon."""
+"""What the device is done with: tokens go to their requests, measurements to the findings."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from pdmuxd.engine.sglang.loop.turn import Turn
-from pdmuxd.engine.sglang.port import EnginePort
-from pdmuxd.engine.sglang.prefill import LayerwiseBatch, PrefillStage
-from pdmuxd.engine.sglang.reporting import Reporter
+from pdmuxd.engine.sglang.decode import DecodeStage
+from pdmuxd.engine.sglang.loop.findings import Findings
+from pdmuxd.engine.sglang.loop.turn import Done
+from pdmuxd.engine.sglang.port import EngineState
+from pdmuxd.engine.sglang.prefill import PrefillStage
 from pdmuxd.engine.sglang.requests import Ledger
-from pdmuxd.engine.sglang.steering import Steering
-from pdmuxd.engine.sglang.steps import PendingStep, StepMeter
 
 
 class Results:
@@ -21,82 +18,52 @@ class Results:
     def __init__(
         self,
         *,
-        port: EnginePort,
-        stage: PrefillStage,
+        state: EngineState,
+        decode: DecodeStage,
+        prefill: PrefillStage,
         ledger: Ledger,
-        steering: Steering,
-        reporter: Reporter,
-        meter: StepMeter,
+        findings: Findings,
         now_s: Callable[[], float],
     ) -> None:
-        self._port = port
-        self._stage = stage
+        self._state = state
+        self._decode = decode
+        self._prefill = prefill
         self._ledger = ledger
-        self._steering = steering
-        self._reporter = reporter
-        self._meter = meter
+        self._findings = findings
         self._now_s = now_s
-        self._pending: deque[PendingStep] = deque()
-        self.last_token_s = 0.0
-        """When the decode batch last got tokens."""
-
-    def __len__(self) -> int:
-        """Steps that were not read."""
-        return len(self._pending)
-
-    def expect(self, step: PendingStep) -> None:
-        """A step was launched."""
-        self._pending.append(step)
 
     def read(self, *, leaving: int) -> None:
         """Wait for steps, oldest first, until so many are left."""
-        while len(self._pending) > leaving:
-            self._read()
+        while len(self._decode) > leaving:
+            step = self._decode.read()
+            now_s = self._now_s()
+            self._decode.last_token_s = now_s
+            self._ledger.give_tokens(step.launched.requests, now_s)
+            if self._state.is_first_rank:
+                self._findings.stepped(step, self._decode.measure(step), now_s)
 
-    def collect(self, turn: Turn) -> None:
+    def notice(self) -> Done:
+        """What the device has finished of the prefills; never blocks."""
+        self._prefill.collect()
+        dropped = tuple(batch.batch_id for batch in self._prefill.abandoned())
+        return Done(finish=self._prefill.is_done, dropped=dropped)
+
+    def collect(self, done: Done) -> None:
         """Merge the finished prefill, end the abandoned ones."""
-        if turn.finish:
+        if done.finish:
             self.finish_prefill()
-        for batch in self._stage.members():
-            if batch.batch_id in turn.dropped:
-                self._stage.drop(batch)
-                self._note_tokens(batch.batch.reqs)
+        for batch in self._prefill.members():
+            if batch.batch_id in done.dropped:
+                self._prefill.drop(batch)
+                self._ledger.give_tokens(batch.batch.reqs, self._now_s())
 
     def finish_prefill(self) -> None:
         """Merge the running batch. What rank 0 saw finished may have a moment left on another's device."""
-        running = self._stage.running
-        requests = running.batch.reqs if running is not None else []
-        if running is not None:
-            self._stage.wait(running)
-        if not self._port.state.running:
-            self.last_token_s = self._now_s()
-        batch = self._stage.finish()
-        self._note_tokens(requests)
-        if self._port.state.is_first_rank:
-            self._learn(batch)
-        self._reporter.send_step(self._meter.prefilled(batch, self._now_s(), self._port.state.layers))
-
-    def _read(self) -> None:
-        step = self._pending.popleft()
-        self._port.decode.read(step.launched)
-        now_s = self._now_s()
-        self.last_token_s = now_s
-        self._note_tokens(step.launched.requests)
-        if self._port.state.is_first_rank:
-            reading = self._meter.read(step, now_s)
-            if reading.feedback is not None:
-                self._steering.learn(reading.feedback)
-            self._reporter.send_step(reading.record)
-
-    def _learn(self, batch: LayerwiseBatch) -> None:
-        """Only a batch of one request says what a request of its shape takes."""
-        if (
-            batch.shape.bs == 1
-            and batch.ran_alone
-            and batch.sms == self._steering.policy.table.rules.total_sms
-        ):
-            shape = batch.shape
-            self._steering.learn_prefill(shape.new_tokens, shape.reused_tokens, batch.device_s)
-
-    def _note_tokens(self, requests: Sequence[Any]) -> None:
+        batch = self._prefill.wait_for_running()
+        requests = batch.batch.reqs  # The merge takes those out that end with their first token.
+        if not self._state.running:
+            self._decode.last_token_s = self._now_s()
+        self._prefill.finish()
         self._ledger.give_tokens(requests, self._now_s())
+        if self._state.is_first_rank:
+            self._findings.prefilled(batch, self._now_s())

@@ -1,4 +1,4 @@
-"""What rank 0 decides at a safe point, and every rank carries out."""
+"""What rank 0 sees and decides at a safe point, and every rank carries out (invariant 6)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from pdmuxd.engine.core.types import Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """Rank 0's plan of one turn; the same on every rank (invariant 6)."""
+class Done:
+    """What rank 0 saw its device finish."""
 
     finish: bool
     """The running prefill has passed its last layer."""
     dropped: tuple[int, ...]
     """Batch ids of abandoned prefills; one that is finished ends that way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Rank 0's plan of one turn; the same on every rank."""
+
+    done: Done
     looked_up: tuple[str, ...] = ()
     """Waiting requests that were looked up in the prefix cache once more."""
     decision: Decision | None = None
     stream_group: int = 0
+    """The decision's, among the streams that were made."""

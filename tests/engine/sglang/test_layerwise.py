@@ -39,7 +39,7 @@ def test_a_finished_prefill_is_merged_by_asking_and_never_by_waiting():
 def test_decode_is_ordered_behind_the_prefill_when_it_is_merged():
     rig = Rig()
     started(rig, layers=4)
-    end = rig.loop.stage.running.quanta[-1].end
+    end = rig.loop.prefill.running.quanta[-1].end
     rig.device.finish_prefill()
     rig.turn(split(**BESIDE))
     assert ("decode1", end) in rig.device.ordered
@@ -92,7 +92,7 @@ def test_nothing_is_launched_of_a_prefill_that_does_not_fit():
     rig.port.does_not_fit.add("a")
     rig.turn(split(admit=("a",), prefill_layers=2, **BESIDE))
     assert rig.launches("layers") == []
-    assert rig.loop.stage.members() == []
+    assert rig.loop.prefill.members() == []
     assert [request.rid for request in rig.port.waiting] == ["a"]
     assert [entry.request_id for entry in rig.turn(IDLE).waiting] == ["a"]
 
@@ -136,7 +136,7 @@ def test_the_preempted_prefill_goes_on_when_what_overtakes_it_does_not_fit():
     rig.port.does_not_fit.add("short")
     rig.turn(split(admit=("short",), preempt=True, prefill_layers=1, **BESIDE))
     assert rig.launches("layers") == [(1, "long"), (1, "long")]
-    assert rig.loop.stage.preempted is None
+    assert rig.loop.prefill.preempted is None
 
 
 def test_an_abandoned_prefill_is_dropped_only_when_nothing_of_it_is_in_flight():
@@ -162,8 +162,8 @@ def test_a_preempted_prefill_is_dropped_when_its_requests_are_aborted():
     rig.abort(request)
     rig.turn(split(**BESIDE))
     assert rig.launches("drop") == [("long",)]
-    assert rig.loop.stage.preempted is None
-    assert [batch.batch.reqs[0].rid for batch in rig.loop.stage.members()] == ["short"]
+    assert rig.loop.prefill.preempted is None
+    assert [batch.batch.reqs[0].rid for batch in rig.loop.prefill.members()] == ["short"]
 
 
 def test_an_abandoned_prefill_that_is_done_ends_by_its_result():

@@ -15,13 +15,13 @@ def prefilled(rig, name, *, tokens, took_s, reused=0):
     rig.port.cache[name] = reused
     rig.arrive(name, tokens=tokens + reused, outputs=1)
     rig.turn()
-    begun = [quantum.start for quantum in rig.loop.stage.running.quanta]
+    begun = [quantum.start for quantum in rig.loop.prefill.running.quanta]
     rig.device.finish(begun[0])
     rig.clock.now_s += took_s
     for _ in range(20):
         rig.device.finish_prefill()
         rig.turn()
-        if not rig.loop.stage.members():
+        if not rig.loop.prefill.members():
             return
 
 

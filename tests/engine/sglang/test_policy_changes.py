@@ -170,7 +170,7 @@ def test_a_prefill_is_split_when_the_model_can_be():
     rig.turn()
     (turn,) = rig.port.turns
     assert turn.decision.mode is Mode.SPLIT
-    assert rig.loop.stage.view(rig.loop.stage.running, assumed_done_turn=-1).mode is PrefillMode.LAYERWISE
+    assert rig.loop.prefill.view(rig.loop.prefill.running, in_flight=None).mode is PrefillMode.LAYERWISE
 
 
 # --- prefill graphs, which SGLang has none of

@@ -92,7 +92,7 @@ def test_the_share_of_busy_sms_is_that_of_the_time_between_two_heartbeats():
     rig.turn(after_s=0.2)
     rig.arrive("a", outputs=100)
     rig.turn(split(group=2, admit=("a",), prefill_layers=4), after_s=0.0)
-    start = rig.loop.stage.running.quanta[0].start
+    start = rig.loop.prefill.running.quanta[0].start
     rig.device.finish(start)
     rig.clock.now_s += 0.05
     rig.device.finish_prefill()

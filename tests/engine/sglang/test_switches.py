@@ -23,7 +23,7 @@ def test_nothing_is_drained_when_the_group_changes():
     rig.turn(split(group=3, decode_steps=1, prefill_layers=2))
     assert rig.device.blocked == []
     assert len(rig.port.unread) == 1
-    assert rig.loop.stage.running.layers_in_flight == 4
+    assert rig.loop.prefill.running.layers_in_flight == 4
     assert rig.port.log[-4:] == [("group", 3), ("decode", "z"), ("layers", 2, "a"), ("read", "z")]
 
 

@@ -1,0 +1,120 @@
+"""Decode and fused steps on the device: each is launched before the result of the one before is read."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from pdmuxd.engine.core.types import Decision, DecodeShape, Mode, PrefillShape
+from pdmuxd.engine.sglang.port import EnginePort, LaunchedStep
+from pdmuxd.engine.sglang.streams.base import DeviceStreams
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Step:
+    """A step on the decode stream, the engine's and ours."""
+
+    launched: LaunchedStep
+    decision: Decision
+    prefill_sms: int
+    decode_sms: int
+    decode: DecodeShape
+    prefill: PrefillShape | None
+    """The prefill beside it, or the prompt tokens in it."""
+    previous_end: Any
+    """End event of the step before it, if that was still in flight: the gap is counted from there."""
+
+
+class DecodeStage:
+    """Launches steps, and reads them in the order of their launches."""
+
+    def __init__(self, port: EnginePort, streams: DeviceStreams) -> None:
+        self._port = port
+        self._streams = streams
+        self._unread: deque[Step] = deque()
+        self.last_token_s = 0.0
+        """When the decode batch last got tokens."""
+        self.busy_decode_sm_s = 0.0
+        """SM-seconds of the steps measured, but for what prompt tokens took of fused ones."""
+        self.busy_prefill_sm_s = 0.0
+        """What prompt tokens took of fused steps."""
+
+    def __len__(self) -> int:
+        """Steps that were not read."""
+        return len(self._unread)
+
+    @property
+    def in_flight(self) -> Step | None:
+        """The step launched last, if it was not read."""
+        return self._unread[-1] if self._unread else None
+
+    def launch(self, decision: Decision, *, beside: PrefillShape | None) -> Step | None:
+        """One decode step beside a prefill; None if nothing is left to decode."""
+        port = self._port
+        if not port.state.running:
+            return None
+        shape = port.state.decode_shape()
+        return self._note(port.decode.launch_decode(), decision, shape, beside)
+
+    def launch_fused(self, decision: Decision) -> Step | None:
+        """One batch of both; the caller says which prompt tokens it holds. None if it would be empty."""
+        port = self._port
+        shape = port.state.decode_shape()
+        launched = port.decode.launch_fused(decision.admit, decision.token_budget)
+        return self._note(launched, decision, shape, None)
+
+    def nothing_launched(self) -> None:
+        """This turn launched no step."""
+        self._port.decode.nothing_launched()
+
+    def settle(self) -> None:
+        """Those whose prompt the last fused step completed join the batch; who has ended leaves it."""
+        self._port.decode.settle()
+
+    def read(self) -> Step:
+        """Wait for the oldest step that was not read; its tokens go to the engine's requests."""
+        step = self._unread.popleft()
+        self._port.decode.read(step.launched)
+        return step
+
+    def measure(self, step: Step) -> float:
+        """Seconds from the step before to the end of a step that was read; its SMs' time is counted."""
+        streams, launched = self._streams, step.launched
+        busy_s = streams.elapsed_s(launched.start, launched.end)
+        self._account(step, busy_s)
+        if step.previous_end is None:
+            return busy_s
+        return streams.elapsed_s(step.previous_end, launched.end)
+
+    def _note(
+        self,
+        launched: LaunchedStep | None,
+        decision: Decision,
+        shape: DecodeShape,
+        prefill: PrefillShape | None,
+    ) -> Step | None:
+        if launched is None:
+            return None
+        group = self._streams.groups[self._port.stream_group]
+        step = Step(
+            launched=launched,
+            decision=decision,
+            prefill_sms=group.prefill_sms,
+            decode_sms=group.decode_sms,
+            decode=shape,
+            prefill=prefill,
+            previous_end=self._unread[-1].launched.end if self._unread else None,
+        )
+        self._unread.append(step)
+        return step
+
+    def _account(self, step: Step, busy_s: float) -> None:
+        sms = step.decode_sms
+        prefill_tokens = step.prefill.new_tokens if step.prefill is not None else 0
+        if step.decision.mode is Mode.FUSED and prefill_tokens:
+            share = prefill_tokens / (prefill_tokens + step.decode.bs)
+            self.busy_prefill_sm_s += busy_s * sms * share
+            self.busy_decode_sm_s += busy_s * sms * (1.0 - share)
+        else:
+            self.busy_decode_sm_s += busy_s * sms

@@ -1,0 +1,85 @@
+"""What was predicted of steps and prefills and what they took, as the daemon and the policy are told."""
+
+from __future__ import annotations
+
+from pdmuxd.engine.core.types import Feedback, Mode
+from pdmuxd.engine.link.messages import IterationRecord
+from pdmuxd.engine.sglang.decode import Step
+from pdmuxd.engine.sglang.prefill import LayerwiseBatch
+
+
+def step_record(step: Step, *, number: int, now_s: float, gap_s: float) -> IterationRecord:
+    """The record of a decode or fused step that was read."""
+    decision, numbers, shape = step.decision, step.decision.numbers, step.prefill
+    is_split = decision.mode is Mode.SPLIT
+    return IterationRecord(
+        step=number,
+        now_s=now_s,
+        mode=decision.mode.value,
+        reason=decision.reason.value,
+        group=decision.group,
+        prefill_sms=step.prefill_sms if is_split else step.decode_sms,
+        decode_sms=step.decode_sms,
+        decode_bs=step.decode.bs,
+        decode_reused_tokens=step.decode.reused_tokens,
+        decode_steps=1,
+        prefill_new_tokens=shape.new_tokens if shape is not None else 0,
+        prefill_reused_tokens=shape.reused_tokens if shape is not None else 0,
+        prefill_sum_new_squared=shape.sum_new_squared if shape is not None else 0,
+        prefill_sum_new_times_reused=shape.sum_new_times_reused if shape is not None else 0,
+        prefill_bs=shape.bs if shape is not None else 0,
+        prefill_layers=decision.prefill_layers,
+        predicted_decode_s=numbers.predicted_decode_s,
+        predicted_prefill_s=numbers.predicted_prefill_s,
+        predicted_fused_s=numbers.predicted_fused_s,
+        measured_decode_s=gap_s if is_split else None,
+        measured_step_s=gap_s,
+        guard_ratio=numbers.guard_ratio,
+        tbt_slack_s=numbers.tbt_slack_s,
+    )
+
+
+def prefill_record(batch: LayerwiseBatch, *, number: int, now_s: float) -> IterationRecord:
+    """The record of a finished layer-wise prefill."""
+    shape = batch.shape
+    return IterationRecord(
+        step=number,
+        now_s=now_s,
+        mode=Mode.SPLIT.value,
+        reason="prefill_alone" if batch.ran_alone else "prefill_finished",
+        group=0,
+        prefill_sms=batch.sms,
+        decode_sms=0,
+        decode_bs=0,
+        decode_reused_tokens=0,
+        decode_steps=0,
+        prefill_new_tokens=shape.new_tokens,
+        prefill_reused_tokens=shape.reused_tokens,
+        prefill_sum_new_squared=shape.sum_new_squared,
+        prefill_sum_new_times_reused=shape.sum_new_times_reused,
+        prefill_bs=shape.bs,
+        prefill_layers=batch.layers_launched,
+        predicted_decode_s=None,
+        predicted_prefill_s=batch.predicted_s,
+        measured_prefill_s=batch.device_s if batch.ran_alone else None,
+        measured_step_s=batch.device_s,
+        guard_ratio=None,
+        tbt_slack_s=None,
+    )
+
+
+def feedback(step: Step, gap_s: float) -> Feedback | None:
+    """What the policy may learn from a step; None if nothing was predicted, or no prefill was beside it."""
+    numbers = step.decision.numbers
+    fused = step.decision.mode is Mode.FUSED
+    predicted_s = numbers.predicted_fused_s if fused else numbers.predicted_decode_s
+    if step.prefill is None or predicted_s is None:
+        return None
+    return Feedback(
+        mode=step.decision.mode,
+        group=step.decision.group,
+        prefill=step.prefill,
+        decode=step.decode,
+        predicted_s=predicted_s,
+        measured_s=gap_s,
+    )
