@@ -31,6 +31,7 @@ from pdmuxd.daemon.cli.trace_options import (
     load_trace,
     too_long_choice,
 )
+from pdmuxd.daemon.cli.trace_results import check_outputs, publish
 from pdmuxd.daemon.compare.ablate import with_ablations
 from pdmuxd.daemon.compare.document import Origin, build_document
 from pdmuxd.daemon.compare.plan import DEFAULT_RESOLUTION, MAX_RATE_RPS, ComparePlan
@@ -40,7 +41,6 @@ from pdmuxd.daemon.compare.schema import CompareDocument
 from pdmuxd.daemon.compare.stages import Comparison, compare
 from pdmuxd.daemon.compare.table import result_table
 from pdmuxd.daemon.compare.workload import without_longer
-from pdmuxd.daemon.replay.document import check_writable, to_json, write_file
 from pdmuxd.daemon.replay.feasible import check_tbt_feasible
 from pdmuxd.daemon.replay.shape import Shaping
 from pdmuxd.daemon.replay.trace import TraceFormat
@@ -111,9 +111,7 @@ def compare_policies(
     no_progress: Annotated[bool, NO_PROGRESS] = False,
 ) -> None:
     """Find the highest rate that each policy holds within its targets, in virtual time."""
-    for output in (json, html):
-        if output is not None:
-            check_writable(output)
+    check_outputs(json, html)
     too_long = too_long_choice(drop=drop_too_long, clip=clip)
     tbts_s = [
         tbt / 1000.0 for tbt in _numbers("--tbt-ms", tbt_ms, *(limit * 1000.0 for limit in TBT_RANGE_S))
@@ -184,25 +182,22 @@ def _numbers(flag: str, text: str, low: float, high: float) -> list[float]:
 def _publish(
     document: CompareDocument, comparison: Comparison, plan: ComparePlan, json: Path | None, html: Path | None
 ) -> None:
-    """Print the table, then write the files that were asked for."""
-    console = Console(highlight=False)
-    workload, profile, runs = document.workload, document.profile, document.runs
-    console.print(
-        f"{workload.file}: {workload.requests:,} requests of {workload.mean_input_tokens:,.0f} input and "
-        f"{workload.mean_output_tokens:,.0f} output tokens on average; runs of {runs.seconds:g} s, "
-        f"{len(runs.seeds)} seeds",
-        markup=False,
-    )
-    console.print(f"{profile.name}: {profile.model} on {profile.device} ({profile.provenance})", markup=False)
-    for note in notes(document):
-        console.print(f"Note: {note}", markup=False)
-    console.print(result_table(document))
-    if json is not None:
-        write_file(json, to_json(document))
-        console.print(f"JSON written to {json}", markup=False)
-    if html is not None:
+    workload, runs = document.workload, document.runs
+
+    def page() -> str:
         from pdmuxd.daemon.compare.report.page import render  # plotly takes half a second to import
 
         slos = [plan.slo(common.tbt_s) for common in comparison.common]
-        write_file(html, render(document, comparison.common, slos).encode())
-        console.print(f"Report written to {html}", markup=False)
+        return render(document, comparison.common, slos)
+
+    publish(
+        document,
+        title=f"{workload.file}: {workload.requests:,} requests of {workload.mean_input_tokens:,.0f} input "
+        f"and {workload.mean_output_tokens:,.0f} output tokens on average; runs of {runs.seconds:g} s, "
+        f"{len(runs.seeds)} seeds",
+        notes=notes(document),
+        table=result_table(document),
+        page=page,
+        json=json,
+        html=html,
+    )

@@ -32,7 +32,8 @@ from pdmuxd.daemon.cli.trace_options import (
     target_option,
     too_long_choice,
 )
-from pdmuxd.daemon.replay.document import ReplayDocument, build_document, check_writable, to_json, write_file
+from pdmuxd.daemon.cli.trace_results import check_outputs, publish
+from pdmuxd.daemon.replay.document import ReplayDocument, build_document
 from pdmuxd.daemon.replay.feasible import check_tbt_feasible
 from pdmuxd.daemon.replay.jobs import replay_policies
 from pdmuxd.daemon.replay.notes import notes
@@ -120,9 +121,7 @@ def replay(
     """Replay a trace in virtual time on the emulated engine and compare policies."""
     refuse_together(rate is not None and rate_scale is not None, "--rate", "--rate-scale")
     too_long = too_long_choice(drop=drop_too_long, clip=clip)
-    for output in (json, html):
-        if output is not None:
-            check_writable(output)
+    check_outputs(json, html)
     slo = Slo(
         ttft_fixed_s=ttft_fixed_ms / 1000.0,
         ttft_per_1k_new_tokens_s=ttft_per_1k_ms / 1000.0,
@@ -171,23 +170,20 @@ def _publish(
     json: Path | None,
     html: Path | None,
 ) -> None:
-    """Print the table, then write the files that were asked for."""
-    console = Console(highlight=False)
-    trace, profile = document.trace, document.profile
-    console.print(
-        f"{trace.file}: {trace.requests:,} requests in {trace.arrival_span_s:,.0f} s, "
-        f"{trace.input_tokens:,} input and {trace.output_tokens:,} output tokens",
-        markup=False,
-    )
-    console.print(f"{profile.name}: {profile.model} on {profile.device} ({profile.provenance})", markup=False)
-    for note in notes(document):
-        console.print(f"Note: {note}", markup=False)
-    console.print(ResultTable(document))
-    if json is not None:
-        write_file(json, to_json(document))
-        console.print(f"JSON written to {json}", markup=False)
-    if html is not None:
+    trace = document.trace
+
+    def page() -> str:
         from pdmuxd.daemon.replay.report.page import render  # plotly takes half a second to import
 
-        write_file(html, render(document, replays, slo).encode())
-        console.print(f"Report written to {html}", markup=False)
+        return render(document, replays, slo)
+
+    publish(
+        document,
+        title=f"{trace.file}: {trace.requests:,} requests in {trace.arrival_span_s:,.0f} s, "
+        f"{trace.input_tokens:,} input and {trace.output_tokens:,} output tokens",
+        notes=notes(document),
+        table=ResultTable(document),
+        page=page,
+        json=json,
+        html=html,
+    )

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+
+from pdmuxd.daemon.progress import ProgressBars
 
 
-class CompareProgress:
+class CompareProgress(ProgressBars):
     """One bar per stage, with what was tried last."""
 
     def __init__(self, console: Console, *, shown: bool) -> None:
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[now]}", markup=False),
             console=console,
-            disable=not shown,
+            shown=shown,
         )
         self._task: TaskID | None = None
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def stage(self, title: str, tasks: int) -> None:
         """Begin a bar; the one before it stays as it is."""

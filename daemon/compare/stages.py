@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pdmuxd.daemon.compare.goodput import (
     CellGoodput,
@@ -16,8 +16,10 @@ from pdmuxd.daemon.compare.goodput import (
 from pdmuxd.daemon.compare.plan import Cell, ComparePlan, Point
 from pdmuxd.daemon.compare.probe import Probe
 from pdmuxd.daemon.compare.statistics import estimate
-from pdmuxd.daemon.replay.pool import run_tasks
+from pdmuxd.daemon.replay.pool import Work, run_tasks
 from pdmuxd.daemon.replay.run import PolicyReplay, replay_policy
+
+Found = TypeVar("Found")
 
 CURVE = (0.25, 0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5)
 """Rates of the goodput curves, as shares of the best policy's goodput."""
@@ -87,7 +89,8 @@ def compare(
     follow = progress or Unseen()
     cells = [Cell(policy=policy, tbt_s=tbt_s) for tbt_s in tbts_s for policy in policies]
     if rates_rps:
-        curve = _points(plan, _grid(cells, lambda _tbt_s: rates_rps, plan.seeds), jobs, follow)
+        grid = _grid(cells, lambda _tbt_s: rates_rps, plan.seeds)
+        curve = at_points("attainment", run_point, plan, grid, jobs, follow)
         found = [goodput_of_points(plan, cell, curve) for cell in cells]
     else:
         follow.stage("goodput", len(cells))
@@ -96,7 +99,7 @@ def compare(
     best = {tbt_s: best_rate_rps(plan, found, tbt_s) for tbt_s in tbts_s}
     if detail and not rates_rps:
         grid = _grid(cells, lambda tbt_s: [share * best[tbt_s] for share in CURVE], plan.seeds[:1])
-        curve = _points(plan, grid, jobs, follow)
+        curve = at_points("attainment", run_point, plan, grid, jobs, follow)
     common = _common(plan, cells, best, jobs, follow) if detail else ()
     return Comparison(cells=tuple(found), curve=tuple(curve), common=common)
 
@@ -124,6 +127,27 @@ def goodputs(
     )
 
 
+def at_points(
+    title: str,
+    work: Work[ComparePlan, Point, float, Found],
+    plan: ComparePlan,
+    points: Sequence[Point],
+    jobs: int,
+    follow: OnStage,
+) -> list[tuple[Point, Found]]:
+    """A stage of its own: `work` at every point, which reports the rate it tries."""
+    follow.stage(title, len(points))
+    found = run_tasks(
+        work,
+        plan,
+        points,
+        jobs,
+        on_report=lambda index, rate_rps: follow.trying(_label(points[index].cell, rate_rps)),
+        on_done=lambda _index, _found: follow.done(),
+    )
+    return list(zip(points, found, strict=True))
+
+
 def best_rate_rps(plan: ComparePlan, found: Sequence[CellGoodput], tbt_s: float) -> float:
     """The highest mean goodput under a target; if nobody holds any rate, half of what prefill alone could."""
     means = [mean_rps(cell) for cell in found if cell.tbt_s == tbt_s]
@@ -146,35 +170,11 @@ def _grid(
     ]
 
 
-def _points(
-    plan: ComparePlan, points: Sequence[Point], jobs: int, follow: OnStage
-) -> list[tuple[Point, Probe]]:
-    follow.stage("attainment", len(points))
-    found = run_tasks(
-        run_point,
-        plan,
-        points,
-        jobs,
-        on_report=lambda index, rate_rps: follow.trying(_label(points[index].cell, rate_rps)),
-        on_done=lambda _index, _probe: follow.done(),
-    )
-    return list(zip(points, found, strict=True))
-
-
 def _common(
     plan: ComparePlan, cells: Sequence[Cell], best: dict[float, float], jobs: int, follow: OnStage
 ) -> tuple[CommonRate, ...]:
     points = [Point(cell=cell, rate_rps=best[cell.tbt_s], seed=plan.seeds[0]) for cell in cells]
-    follow.stage("common rate", len(points))
-    replays = run_tasks(
-        _replay_point,
-        plan,
-        points,
-        jobs,
-        on_report=lambda index, rate_rps: follow.trying(_label(points[index].cell, rate_rps)),
-        on_done=lambda _index, _replay: follow.done(),
-    )
-    pairs = list(zip(points, replays, strict=True))
+    pairs = at_points("common rate", _replay_point, plan, points, jobs, follow)
     return tuple(
         CommonRate(
             tbt_s=tbt_s,

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, TextColumn
 
-from pdmuxd.daemon.replay.progress import clock_text
+from pdmuxd.daemon.progress import ProgressBars, clock_text
 from pdmuxd.engine.profiling import campaign
 
 
-class CampaignProgress:
+class CampaignProgress(ProgressBars):
     """What is measured now, how many points were, and the time still to go."""
 
     def __init__(self, *, console: Console, shown: bool) -> None:
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[measured]} points"),
             TextColumn("left {task.fields[left]}"),
             console=console,
-            disable=not shown,
+            shown=shown,
         )
         self._task = self._progress.add_task("starting", total=1.0, measured=0, left="?")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def update(self, progress: campaign.Progress, elapsed_s: float) -> None:
         """Show how far the campaign is."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+from pdmuxd.daemon.progress import ProgressBars, clock_text
 
 
-class ReplayProgress:
+class ReplayProgress(ProgressBars):
     """One bar per policy: requests done, virtual time, and the real time still to go."""
 
     def __init__(self, policies: Sequence[str], requests: int, *, console: Console, shown: bool) -> None:
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
@@ -22,22 +22,13 @@ class ReplayProgress:
             TextColumn("ETA"),
             TimeRemainingColumn(compact=True),
             console=console,
-            disable=not shown,
+            shown=shown,
         )
         self._tasks = [
             self._progress.add_task(policy, total=requests, virtual=clock_text(0), start=False)
             for policy in policies
         ]
         self._started: set[int] = set()
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def update(self, index: int, done: int, virtual_s: float) -> None:
         """Show that `done` requests of policy `index` have ended at `virtual_s` of virtual time."""
@@ -46,10 +37,3 @@ class ReplayProgress:
             self._started.add(index)
             self._progress.start_task(task)
         self._progress.update(task, completed=done, virtual=clock_text(virtual_s))
-
-
-def clock_text(seconds: float) -> str:
-    """Hours, minutes and seconds, such as 0:58:57."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"

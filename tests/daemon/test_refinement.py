@@ -8,18 +8,19 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from profiling import greeting_of, measured_profile
+from profiling import decode_record, greeting_of, measured_profile
 from stores import new_database, opened
 from structlog.testing import capture_logs
 
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
 from pdmuxd.daemon.refinement import Refinement
-from pdmuxd.engine.core.types import DecodeShape
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.messages import EngineStats, IterationRecord
 from pdmuxd.engine.link.predictors import Predictors, latency_model
 
 BATCH = DecodeShape(bs=8, reused_tokens=8000)
+PREFILL = PrefillShape.of([(4000, 0)])
 
 
 class Daemon:
@@ -65,27 +66,7 @@ def step_of(predictors: Predictors, ratio: float) -> IterationRecord:
     model = latency_model(
         predictors, model=hello.model_shape, device=hello.device_shape, overheads=hello.overheads
     )
-    took_s = model.decode_s(BATCH, 36) * ratio
-    return IterationRecord(
-        step=1,
-        now_s=0.0,
-        mode="split",
-        reason="best_fit",
-        group=2,
-        prefill_sms=96,
-        decode_sms=36,
-        decode_bs=BATCH.bs,
-        decode_reused_tokens=BATCH.reused_tokens,
-        prefill_new_tokens=4000,
-        prefill_layers=4,
-        predicted_decode_s=took_s / ratio,
-        measured_step_s=took_s,
-        guard_ratio=None,
-        tbt_slack_s=None,
-        measured_decode_s=took_s,
-        prefill_bs=1,
-        prefill_sum_new_squared=16_000_000,
-    )
+    return decode_record(BATCH, PREFILL, alone_s=model.decode_s(BATCH, 36), ratio=ratio)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.measuring import Noise, measure
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.emulator.server.telemetry import hello
-from pdmuxd.engine.link.messages import Hello
+from pdmuxd.engine.link.messages import Hello, IterationRecord
 from pdmuxd.engine.link.predictors import SoloRun
 from pdmuxd.engine.profiling.campaign import Campaign
 from pdmuxd.engine.profiling.document import (
@@ -161,6 +161,32 @@ def measured_profile(
         guard=GuardSummary(pairs=300, exceeded_ratio=0.0, overestimate_ratio=0.05),
         contention_ratio=0.1,
         samples=tuple(Sample(point=one, prefill_s=law.predict_s(one.prefill_shape)) for one in points),
+    )
+
+
+def decode_record(
+    decode: DecodeShape, prefill: PrefillShape | None, *, alone_s: float, ratio: float
+) -> IterationRecord:
+    """A decode step on 36 SMs, beside a prefill or not, that took `ratio` times what is predicted alone."""
+    return IterationRecord(
+        step=1,
+        now_s=0.0,
+        mode="split",
+        reason="best_fit",
+        group=2,
+        prefill_sms=96,
+        decode_sms=36,
+        decode_bs=decode.bs,
+        decode_reused_tokens=decode.reused_tokens,
+        prefill_new_tokens=prefill.new_tokens if prefill is not None else 0,
+        prefill_layers=4,
+        predicted_decode_s=alone_s,
+        measured_step_s=alone_s * ratio,
+        guard_ratio=None,
+        tbt_slack_s=None,
+        measured_decode_s=alone_s * ratio,
+        prefill_bs=prefill.bs if prefill is not None else 0,
+        prefill_sum_new_squared=prefill.sum_new_squared if prefill is not None else 0,
     )
 
 

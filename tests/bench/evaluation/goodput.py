@@ -13,9 +13,8 @@ from evaluation.workloads import AZURE_CODE, AZURE_CONV, MOONCAKE, Sources, Work
 from pdmuxd.daemon.compare.document import cell_documents
 from pdmuxd.daemon.compare.goodput import CellGoodput, run_point
 from pdmuxd.daemon.compare.plan import Cell, ComparePlan, Point
-from pdmuxd.daemon.compare.stages import OnStage, goodputs
+from pdmuxd.daemon.compare.stages import OnStage, at_points, goodputs
 from pdmuxd.daemon.compare.statistics import estimate
-from pdmuxd.daemon.replay.pool import run_tasks
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
 OURS = "auto"
@@ -124,17 +123,9 @@ def run_beyond(sources: Sources, store: Store, wanted: Sequence[Setting], follow
         ]
         if not missing:
             continue
-        follow.stage(f"beyond {setting.key}", len(missing))
-        probes = run_tasks(
-            run_point,
-            plan,
-            missing,
-            sources.jobs,
-            on_report=lambda _index, _rate: None,
-            on_done=lambda _index, _probe: follow.done(),
-        )
+        found = at_points(f"beyond {setting.key}", run_point, plan, missing, sources.jobs, follow)
         good: dict[tuple[str, float], list[float]] = {}
-        for point, probe in zip(missing, probes, strict=True):
+        for point, probe in found:
             key = (point.cell.policy, point.rate_rps)
             good.setdefault(key, []).append(probe.good_ratio * probe.requests / plan.seconds / base_rps)
         for (policy, rate_rps), shares in good.items():

@@ -20,9 +20,8 @@ from evaluation.workloads import (
 
 from pdmuxd.daemon.compare.goodput import run_point
 from pdmuxd.daemon.compare.plan import Cell, ComparePlan, Point
-from pdmuxd.daemon.compare.stages import OnStage
+from pdmuxd.daemon.compare.stages import OnStage, at_points
 from pdmuxd.daemon.replay.metrics import Metrics
-from pdmuxd.daemon.replay.pool import run_tasks
 
 A100, H100, H200 = "8xa100-llama-70b", "h100-qwen3-8b", "h200-llama-8b"
 DUET_STATIC = ("static:88,44", "static:64,68", "static:44,88")
@@ -193,17 +192,9 @@ def _runs(
         if store.get(*key(policy)) is None
     ]
     if missing:
-        follow.stage(f"papers {plan.profile.name} {workload.name}", len(missing))
-        probes = run_tasks(
-            run_point,
-            plan,
-            missing,
-            jobs,
-            on_report=lambda _index, _rate: None,
-            on_done=lambda _index, _probe: follow.done(),
-        )
+        title = f"papers {plan.profile.name} {workload.name}"
         found: dict[str, list[Metrics | None]] = {}
-        for point, probe in zip(missing, probes, strict=True):
+        for point, probe in at_points(title, run_point, plan, missing, jobs, follow):
             found.setdefault(point.cell.policy, []).append(probe.metrics)
         for policy, metrics in found.items():
             store.put(*key(policy), metrics)

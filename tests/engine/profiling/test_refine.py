@@ -9,7 +9,7 @@ import pytest
 from engines import engine, request, run_until_idle
 from hypothesis import given
 from hypothesis import strategies as st
-from profiling import greeting_of, measured_profile
+from profiling import decode_record, greeting_of, measured_profile
 
 from pdmuxd.engine.core.guard import MAX_RATIO, GuardCell
 from pdmuxd.engine.core.latency import FusedCoefficients, PrefillCoefficients, SoloRunModel
@@ -48,26 +48,7 @@ def refiner_of(predictors: Predictors = PREDICTORS) -> Refiner:
 def step(ratio: float, *, beside: bool = True) -> IterationRecord:
     """A decode step on 36 SMs that took `ratio` times what is predicted alone."""
     alone_s = MODEL.decode_s(BATCH, 36)
-    return IterationRecord(
-        step=1,
-        now_s=0.0,
-        mode="split",
-        reason="best_fit",
-        group=2,
-        prefill_sms=96,
-        decode_sms=36,
-        decode_bs=BATCH.bs,
-        decode_reused_tokens=BATCH.reused_tokens,
-        prefill_new_tokens=PREFILL.new_tokens if beside else 0,
-        prefill_layers=4,
-        predicted_decode_s=alone_s,
-        measured_step_s=alone_s * ratio,
-        guard_ratio=None,
-        tbt_slack_s=None,
-        measured_decode_s=alone_s * ratio,
-        prefill_bs=1 if beside else 0,
-        prefill_sum_new_squared=PREFILL.sum_new_squared,
-    )
+    return decode_record(BATCH, PREFILL if beside else None, alone_s=alone_s, ratio=ratio)
 
 
 def test_a_cell_is_raised_at_once_with_its_evidence_when_a_step_exceeds_its_bound() -> None:
