@@ -71,7 +71,7 @@ class Arm:
         python = [sys.executable, "-P", "-m"]
         where = ["--host", HOST, "--port", str(port)]
         if self.server == "emulator":
-            profile = "h200-codellama-34b" if "34b" in model.name else "h200-llama-8b"
+            profile = "h200-codellama-34b" if "34b" in model.name else "h200-llama-8b-measured"
             return [
                 *python,
                 "pdmuxd.engine.emulator.server",
