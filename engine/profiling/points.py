@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
@@ -14,8 +13,7 @@ HIGH_PERCENTILE = 95.0
 """Of the decode steps beside one prefill: what the guard has to cover."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A batch, or a pair of batches, on a number of SMs. The fields are those of Measure."""
 
     mode: MeasureMode
@@ -54,8 +52,7 @@ class Point:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a point took: medians over its repeats, so that one stall in three does not count.
 
     Of a pair whose prefill was over before a step beside it was, the decode times are None.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from pdmuxd.engine.profiling.points import Point, Sample
 
@@ -36,5 +37,5 @@ def typical(stretches: Sequence[Sample]) -> Sample:
         return fastest
     seconds = statistics.median(agreeing)
     if fastest.point.mode == "prefill":
-        return replace(fastest, prefill_s=seconds, confirmed=True)
-    return replace(fastest, decode_s=seconds, confirmed=True)
+        return structs.replace(fastest, prefill_s=seconds, confirmed=True)
+    return structs.replace(fastest, decode_s=seconds, confirmed=True)

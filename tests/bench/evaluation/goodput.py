@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from evaluation.store import Store, fingerprint
 from evaluation.workloads import AZURE_CODE, AZURE_CONV, MOONCAKE, Sources, Workload
 
@@ -87,10 +86,15 @@ def search(
     """The cells that are not in the store yet."""
 
     def keep(found: CellGoodput) -> None:
-        slim = msgspec.structs.replace(cell_documents([found])[0], seeds=())
-        seeds = [seed.rate_rps for seed in found.seeds]
+        cell = cell_documents([found])[0]
         key, made_with = _cell_key(plan, workload, found.policy, found.tbt_s), fingerprint(plan, found.policy)
-        store.put(key, made_with, {"cell": slim, "seeds_per_s": seeds})
+        value = {
+            "goodput_requests_per_s": cell.goodput_requests_per_s,
+            "goodput_half_width_95": cell.goodput_half_width_95,
+            "at_goodput": cell.at_goodput,
+            "seeds_per_s": [seed.rate_rps for seed in found.seeds],
+        }
+        store.put(key, made_with, value)
 
     missing = [cell for cell in cells if lookup(plan, workload, cell, store) is None]
     if missing:
@@ -142,8 +146,8 @@ def read_column(plan: ComparePlan, setting: Setting, store: Store) -> Column | N
         found = lookup(plan, setting.workload, Cell(policy=policy, tbt_s=setting.tbt_ms / 1000.0), store)
         if found is None:
             return None
-        mean[policy] = found["cell"]["goodput_requests_per_s"]
-        half[policy] = found["cell"]["goodput_half_width_95"]
+        mean[policy] = found["goodput_requests_per_s"]
+        half[policy] = found["goodput_half_width_95"]
     column = Column(setting=setting, mean=mean, half=half, beyond={})
     for over in OVERLOADS:
         shares = {

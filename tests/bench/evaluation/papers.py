@@ -36,6 +36,12 @@ PREEMPTION_RPS = (0.5, 0.3, 0.15)
 SYNC_LOAD = 0.7
 """Share of muxwise's own goodput at which synchronisation is compared."""
 
+KEPT = (
+    *("requests", "finished", "tbt", "ttft_per_1k_new_tokens_p99_ms", "ttft_attainment_ratio"),
+    *("tbt_attainment_ratio", "throughput_requests_per_s", "switches", "preemptions"),
+)
+"""Of the metrics of a run at a given rate."""
+
 MUXWISE_FIGURES = {
     SHAREGPT_LIKE.name: "1.9 (figure 17)",
     LONG_DOCUMENTS.name: "1.71 (LooGLE, figure 17)",
@@ -166,7 +172,7 @@ def _goodputs(
 ) -> dict[str, float]:
     cells = [Cell(policy=policy, tbt_s=tbt_s) for policy in policies]
     search(plan, workload, cells, jobs, store, follow)
-    return {c.policy: lookup(plan, workload, c, store)["cell"]["goodput_requests_per_s"] for c in cells}
+    return {c.policy: lookup(plan, workload, c, store)["goodput_requests_per_s"] for c in cells}
 
 
 def _runs(
@@ -193,11 +199,11 @@ def _runs(
     ]
     if missing:
         title = f"papers {plan.profile.name} {workload.name}"
-        found: dict[str, list[Metrics | None]] = {}
+        found: dict[str, list[Metrics]] = {}
         for point, probe in at_points(title, run_point, plan, missing, jobs, follow):
             found.setdefault(point.cell.policy, []).append(probe.metrics)
         for policy, metrics in found.items():
-            store.put(*key(policy), metrics)
+            store.put(*key(policy), [{name: getattr(one, name) for name in KEPT} for one in metrics])
     return {policy: store.get(*key(policy)) for policy in policies}
 
 
