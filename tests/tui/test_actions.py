@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import routes
 import scenes
 from console_daemon import problem
 
 
 @pytest.fixture
 def served(busy):
-    scenes.serve_all(busy)
+    routes.serve_all(busy)
     return busy
 
 

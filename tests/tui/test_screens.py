@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import routes
 import scenes
 
 SIZES = ((80, 24), (200, 60))
@@ -34,7 +35,7 @@ def grow(daemon):
 
 @pytest.fixture
 def whole(busy):
-    scenes.serve_all(busy)
+    routes.serve_all(busy)
     return busy
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import routes
 import scenes
 from console_daemon import problem
 from textual.widgets import Input
@@ -10,7 +11,7 @@ from textual.widgets import Input
 
 @pytest.fixture
 def served(busy):
-    scenes.serve_all(busy)
+    routes.serve_all(busy)
     return busy
 
 
@@ -71,7 +72,7 @@ async def test_the_edit_is_applied_with_its_version_when_it_is_confirmed(console
 
     def put(body):
         puts.append(body)
-        return scenes.slo(version=4, **body)
+        return routes.slo(version=4, **body)
 
     served.answer("PUT", "/tenants/chat/slo", put)
     async with console(served) as terminal:
@@ -142,7 +143,7 @@ async def test_nothing_is_applied_and_both_versions_are_shown_when_someone_else_
         await type_tbt(terminal, "25")
         await terminal.press("enter")
         await terminal.until_shown("y applies it")
-        served.answer("GET", "/tenants/chat/slo", scenes.slo(version=4, tbt_ms=33.0))
+        served.answer("GET", "/tenants/chat/slo", routes.slo(version=4, tbt_ms=33.0))
         await terminal.press("y")
         await terminal.until_shown("Nothing was applied: someone else set version 4")
         assert "40  →" in terminal.text
@@ -150,7 +151,7 @@ async def test_nothing_is_applied_and_both_versions_are_shown_when_someone_else_
 
         sent = []
         served.answer(
-            "PUT", "/tenants/chat/slo", lambda body: sent.append(body) or scenes.slo(version=5, **body)
+            "PUT", "/tenants/chat/slo", lambda body: sent.append(body) or routes.slo(version=5, **body)
         )
         await terminal.press("escape")
         await terminal.until_shown("now compared with version 4")

@@ -1,0 +1,206 @@
+"""What the daemon's read routes answer beside the events of `scenes`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scenes import PARTITIONS, Json, decision, instant, request_life
+
+
+def slo(**changes: Any) -> Json:
+    return {
+        "ttft_fixed_ms": 500.0,
+        "ttft_per_1k_new_tokens_ms": 800.0,
+        "tbt_ms": 40.0,
+        "attainment_ratio": 0.99,
+        "version": 3,
+        "settings_version": 17,
+        "in_force": True,
+        "created_at": instant(-600),
+    } | changes
+
+
+def tenant(name: str, **changes: Any) -> Json:
+    return {
+        "name": name,
+        "enabled": True,
+        "max_in_flight": 64,
+        "created_at": instant(-9000),
+        "slo": slo(),
+    } | changes
+
+
+def tenant_list() -> list[Json]:
+    return [
+        tenant("batch", slo=slo(tbt_ms=200.0, version=1)),
+        tenant("chat"),
+        tenant("quiet", enabled=False),
+        tenant("search", slo=slo(tbt_ms=60.0)),
+    ]
+
+
+def window(window_ms: int, missed: int = 0, *, judged: int = 100) -> Json:
+    return {
+        "window_ms": window_ms,
+        "requests": 100,
+        "judged": judged,
+        "missed": missed,
+        "attainment_ratio": (judged - missed) / judged,
+        "burn": 100.0 * missed / judged,
+    }
+
+
+def attainment() -> Json:
+    windows = (60_000, 300_000, 3_600_000)
+    return {
+        "windows_ms": list(windows),
+        "tenants": [
+            {
+                "tenant": name,
+                "target_ratio": 0.99,
+                "budget_left_ratio": 0.5,
+                "ttft": [window(ms, missed) for ms in windows],
+                "tbt": [window(ms, 40 * missed, judged=25_500) for ms in windows],
+                "requests": 812,
+                "refused": refused,
+                "in_flight": 5,
+            }
+            for name, missed, refused in (("chat", 0, 0), ("batch", 7, 0), ("search", 1, 12))
+        ],
+    }
+
+
+def partitions() -> Json:
+    shares = (0.2, 0.05, 0.1, 0.4, 0.05, 0.1)
+    return {
+        "since": instant(-3600),
+        "switches": 33,
+        "groups": [
+            {
+                "group": group,
+                "prefill_sms": prefill,
+                "decode_sms": decode,
+                "time_ms": 3_600_000 * share,
+                "time_ratio": share,
+                "decisions": 1000 * group,
+                "prefill_tokens": 80_000 * (decode != 132),
+                "decode_tokens": 9000 * (decode != 0),
+                "in_force": group == 3,
+            }
+            for group, ((prefill, decode), share) in enumerate(zip(PARTITIONS, shares, strict=True))
+        ],
+        "fused": {
+            "time_ms": 1.0,
+            "time_ratio": 0.06,
+            "decisions": 40,
+            "prefill_tokens": 5,
+            "decode_tokens": 9,
+        },
+        "idle": {"time_ms": 1.0, "time_ratio": 0.04},
+    }
+
+
+def what_if(tbt_ms: float) -> Json:
+    """A worst case of 960 ms over the decode SMs."""
+    groups = [
+        {
+            "group": group,
+            "prefill_sms": prefill,
+            "decode_sms": decode,
+            "decode_ms": 800 / decode,
+            "guard_ratio": 1.2,
+            "worst_ms": 960 / decode,
+            "slack_ms": tbt_ms - 960 / decode,
+            "meets": 960 / decode <= tbt_ms,
+            "prefill_ms": 13_000 / prefill,
+            "prefill_tokens_per_s": 300.0 * prefill,
+        }
+        for group, (prefill, decode) in enumerate(PARTITIONS)
+        if prefill and decode
+    ]
+    meeting = [one for one in groups if one["meets"]]
+    chosen = meeting[0] if meeting else groups[-1]
+    return {
+        "tbt_ms": tbt_ms,
+        "assumed": {
+            "decode_bs": 14,
+            "decode_context_tokens": 3600,
+            "prefill_new_tokens": 4096,
+            "prefill_reused_tokens": 0,
+            "from": "present",
+        },
+        "feasible": bool(meeting),
+        "chosen_group": chosen["group"],
+        "reason": "best_fit" if meeting else "tbt_infeasible",
+        "text": f"{chosen['decode_sms']} SMs decode and {chosen['prefill_sms']} prefill: worst case "
+        f"{chosen['worst_ms']:.1f} ms of {tbt_ms:g} ms",
+        "predictors": "h200-llama-8b",
+        "prefill_tokens_per_s": chosen["prefill_tokens_per_s"],
+        "prefill_ms": chosen["prefill_ms"],
+        "lowest_feasible_tbt_ms": 15.0,
+        "groups": groups,
+    }
+
+
+def guard_cell(decode_sms: int, prefill_new: int, decode_bs: int, ratio: float, **changes: Any) -> Json:
+    return {
+        "decode_sms": decode_sms,
+        "prefill_new": prefill_new,
+        "prefill_reused": 0,
+        "decode_bs": decode_bs,
+        "decode_reused": 1,
+        "ratio": ratio,
+        "observed_max_ratio": ratio + 0.02,
+        "observed_p50_ratio": 1.1,
+        "samples": 120,
+        "raised": False,
+        "changed_at": instant(-60 * prefill_new - decode_bs),
+    } | changes
+
+
+def guard() -> Json:
+    cells = [guard_cell(16, new, bs, 1.0 + 0.1 * new + 0.05 * bs) for new in range(4) for bs in range(1, 6)]
+    cells.append(guard_cell(48, 2, 4, 1.31, raised=True, changed_at=instant(-1)))
+    return {"default_ratio": 1.2, "frozen": False, "cells": cells}
+
+
+def drift() -> Json:
+    def pair(work: str, sms: int, p50: float) -> Json:
+        return {
+            "work": work,
+            "sms": sms,
+            "samples": 812,
+            "p50_ratio": p50,
+            "p90_ratio": p50 + 0.06,
+            "error_p50_ratio": abs(p50 - 1),
+            "error_p90_ratio": abs(p50 - 1) + 0.06,
+        }
+
+    return {
+        "pairs": [pair("decode", 48, 1.02), pair("prefill", 84, 0.97), pair("fused", 132, 1.31)],
+        "alarm": True,
+    }
+
+
+def engine_log() -> Json:
+    lines = [f"12:00:{second:02} INFO step {second * 100}" for second in range(40)]
+    return {
+        "path": "/var/lib/pdmuxd/engine.log",
+        "lines": [*lines, "12:00:41 WARNING \x1b[31mKV pool is full"],
+    }
+
+
+def serve_all(daemon: Any) -> None:
+    """Every route that screens ask for."""
+    daemon.answer("GET", "/tenants", tenant_list())
+    daemon.answer("GET", "/attainment", attainment())
+    daemon.answer("GET", "/tenants/chat/slo", slo())
+    daemon.answer("GET", "/tenants/chat/slo/history", [slo(), slo(version=2, tbt_ms=50.0, in_force=False)])
+    daemon.answer("GET", "/requests", {"requests": [request_life(7, ended_at=instant(-30))]})
+    daemon.answer("GET", f"/requests/{7:032x}", request_life(7))
+    daemon.answer("GET", "/partitions", partitions())
+    daemon.answer("POST", "/what-if", lambda body: what_if(body["tbt_ms"]))
+    daemon.answer("GET", "/guard", guard())
+    daemon.answer("GET", "/drift", drift())
+    daemon.answer("GET", "/engine/log", engine_log())
+    daemon.answer("GET", "/decisions", {"decisions": [decision(9, -5, reason="decode_alone", count=1)]})
