@@ -50,6 +50,17 @@ QWEN3_8B = ModelShape(
     vocab=151936,
     max_context_tokens=131072,
 )
+QWEN3_14B = ModelShape(
+    name="qwen3-14b",
+    layers=40,
+    hidden=5120,
+    intermediate=17408,
+    heads=40,
+    kv_heads=8,
+    head_dim=128,
+    vocab=151936,
+    max_context_tokens=131072,
+)
 
 COMPUTE_SHARE, BANDWIDTH_SHARE = 0.70, 0.85
 """Of the data sheet's peak, what large matrix products and streaming reads achieve."""
@@ -117,6 +128,20 @@ DEPLOYMENTS = {
     ),
     "h200-codellama-34b": Deployment(
         model=CODELLAMA_34B,
+        device=H200,
+        hbm_bytes=141e9,
+        guard_default_ratio=1.3,
+        tensor_parallel=TensorParallel(),
+    ),
+    "h200-qwen3-8b": Deployment(
+        model=QWEN3_8B,
+        device=H200,
+        hbm_bytes=141e9,
+        guard_default_ratio=1.3,
+        tensor_parallel=TensorParallel(),
+    ),
+    "h200-qwen3-14b": Deployment(
+        model=QWEN3_14B,
         device=H200,
         hbm_bytes=141e9,
         guard_default_ratio=1.3,

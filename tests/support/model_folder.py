@@ -47,10 +47,23 @@ def _llama(
     }
 
 
+_QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1_000_000.0,
+}
+"""Where it differs from a Llama; the context is longer than its 40,960 tokens: it serves the traces."""
+
 SHAPES: dict[str, dict[str, Any]] = {
     "llama-8b": _llama(hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, vocab=128_256),
     "codellama-34b": _llama(hidden=8192, intermediate=22016, layers=48, heads=64, kv_heads=8, vocab=32_000)
     | {"rope_theta": 1_000_000.0},
+    "qwen3-8b": _llama(hidden=4096, intermediate=12288, layers=36, heads=32, kv_heads=8, vocab=151_936)
+    | _QWEN3,
+    "qwen3-14b": _llama(hidden=5120, intermediate=17408, layers=40, heads=40, kv_heads=8, vocab=151_936)
+    | _QWEN3,
     "tiny": _llama(hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, vocab=512),
 }
 

@@ -42,12 +42,13 @@ class Gate:
         self.path.touch()
 
 
-def used_bytes() -> int:
-    """Of the GPU that uses most, of those that this process may use; 0 where there is no nvidia-smi."""
+def used_bytes(visible: str | None = None) -> int:
+    """Of the GPU that uses most, of the `visible` ones or those that this process may use; 0 where there is
+    no nvidia-smi."""
     if shutil.which("nvidia-smi") is None:
         return 0
     command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+    if visible := visible or os.environ.get("CUDA_VISIBLE_DEVICES"):
         command += ["-i", visible]
     said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
     return max((int(word) for word in said.split() if word.isdigit()), default=0) * 2**20

@@ -27,6 +27,13 @@ CPU_FLAGS = (
     *("--mem-fraction-static", "0.1", "--max-total-tokens", "65536", "--incremental-streaming-output"),
 )
 """To try the scripts on a machine without a GPU, with the `tiny` shape."""
+NO_MULTICAST = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+}
+"""NVLink multicast is the whole host's: where others share it, its GPUs can be put out of service. SGLang's
+all-reduce would use it where PyTorch's symmetric memory has it."""
 _BLIND = ("static:", "chunked:", "prefill-first", "upstream")
 """Policies that look at no target."""
 STATICS = ("ours:static:112,20", "ours:static:96,36", "ours:static:80,52")
@@ -95,7 +102,7 @@ class Arm:
 
     def environment(self, *, cpu: bool, tp_size: int = 1) -> dict[str, str]:
         """The server's environment; stock arms run without any plugin."""
-        own = {"PYTHONUNBUFFERED": "1"}
+        own = {"PYTHONUNBUFFERED": "1"} | (NO_MULTICAST if tp_size > 1 else {})
         if self.policy is None:
             own["SGLANG_PLUGINS"] = "none"
         if cpu:

@@ -35,10 +35,23 @@ COLD_S = 36.0
 0.5.23, 2026-11-21)."""
 START_S = {"llama-8b": 72.0, "codellama-34b": 100.0, "tiny": 40.0}
 """A later start with its warm-up, by model; Llama-8B as measured (61 to 66 s, 8 s), the others estimated."""
+EMULATOR_START_S = 10.0
 AHEAD_START_S = 40.0
 """What is left of a start after its imports, with the warm-up; an estimate."""
+IMPORTS_S = 60.0
+"""How long before it is wanted a server is started ahead: its two processes import one after the other, for
+27 and 23 s (one H200's host, SGLang 0.5.23, 2026-11-21). One that is ready sooner waits."""
 MARGIN_S = 4.0
 """Of a run, beside its arrivals and its drain: prompts are written, the cache is emptied."""
+STEPS_ALONE_S = 30.0
+"""Within which a few requests that decode alone have had all of their tokens, on any model here."""
+
+
+def run_s(run: Run, options: argparse.Namespace) -> float:
+    """What a run takes, without a start. One of requests that decode alone is over when they are."""
+    if run.cell.workload == "decode":
+        return 0.5 * STEPS_ALONE_S
+    return float(options.duration_s + options.drain_s + MARGIN_S)
 
 
 class Bench:
@@ -74,7 +87,7 @@ class Bench:
         if not runs:
             return
         server = runs[0].server
-        if server in self._broken or not self._has_time(self._start_s(runs[0]) + self._run_s):
+        if server in self._broken or not self._has_time(self._start_s(runs[0]) + self._run_s(runs[0])):
             self.left += len(runs)
             return
         was_ahead = self._servers.is_ahead
@@ -91,12 +104,15 @@ class Bench:
             self._fail(server[2], error)
             self.left += len(runs)
 
-    @property
-    def _run_s(self) -> float:
-        return float(self._options.duration_s + self._options.drain_s + MARGIN_S)
+    def _run_s(self, *runs: Run) -> float:
+        return sum(run_s(run, self._options) for run in runs)
 
     def _start_s(self, run: Run) -> float:
-        """As the last start of this model took, if there was one."""
+        """As the last start of this model took, if there was one; less where it was begun ahead."""
+        if self._servers.is_ahead:
+            return AHEAD_START_S
+        if run.arm.server == "emulator":
+            return EMULATOR_START_S
         if run.model in self._took_s:
             return self._took_s[run.model]
         return START_S[run.model] + (0.0 if self._took_s or self._options.cpu else COLD_S)
@@ -109,16 +125,17 @@ class Bench:
         stack, server = await self._servers.take(runs[0])
         async with stack:
             self._say(f"{runs[0].model} {runs[0].arm.server}{' (started ahead)' if server.gate else ''}")
-            limit_s = max(10.0, self._end_s - time.monotonic() - self._run_s)
+            limit_s = max(10.0, self._end_s - time.monotonic() - self._run_s(runs[0]))
             took_s = await server.serve(within_s=min(self._options.start_s, limit_s))
             self._say(f"  serves after {took_s:.0f} s")
             await self._warm_up(runs[0], server.base_url, server.link)
-            self._took_s[runs[0].model] = time.monotonic() - began_s
+            if server.gate is None:
+                self._took_s[runs[0].model] = time.monotonic() - began_s
             for number, run in enumerate(runs):
-                if not self._has_time(self._run_s):
+                if not self._has_time(self._run_s(run)):
                     self.left += len(runs) - number
                     return
-                if run is runs[-1] and following is not None and self._is_worth_it(following[0]):
+                if following is not None and self._is_worth_it(following[0], behind=runs[number:]):
                     await self._servers.start_ahead(following[0])
                 try:
                     await self._measure(run, server.base_url, server.link)
@@ -126,9 +143,11 @@ class Bench:
                     self._fail(run.arm.name, error)
                     self.left += 1
 
-    def _is_worth_it(self, run: Run) -> bool:
-        """To start its server beside the run that begins now."""
-        return run.server not in self._broken and self._has_time(2 * self._run_s + AHEAD_START_S)
+    def _is_worth_it(self, run: Run, *, behind: list[Run]) -> bool:
+        """To start its server beside the run that begins now, the first of those that it is behind."""
+        is_due = self._run_s(*behind[1:]) < IMPORTS_S and not self._servers.is_ahead
+        has_time = self._has_time(self._run_s(*behind, run) + AHEAD_START_S)
+        return is_due and has_time and run.server not in self._broken
 
     def _fail(self, what: str, error: Exception) -> None:
         self.failed.append(what)
@@ -171,7 +190,7 @@ class Bench:
             requests,
             vocab=int(SHAPES[run.model]["vocab_size"]),
             tenants=link is not None,
-            drain_s=options.drain_s,
+            drain_s=STEPS_ALONE_S if run.cell.workload == "decode" else options.drain_s,
             name=f"{run.arm.name}-{run.cell}-{run.seed}-{run.tbt_ms}",
         )
         if all(one.outcome == "error" for one in seen):

@@ -14,67 +14,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import arms as arms_module
 import spread
 from arms import Arm
-from bench import AHEAD_START_S, COLD_S, MARGIN_S, START_S, Bench, run_until_told
+from bench import AHEAD_START_S, COLD_S, START_S, Bench, run_s, run_until_told
+from contenders import Out, out_of_contention
 from options import add_common, cells
-from runs import Run, done_in
-
-OURS = "ours:auto,ours:static:96,36"
-"""One server: the best fixed split of the baselines beside ours costs no start."""
-RIVALS = "chunk-512,chunk-1024,pdmux"
-OTHERS = "ours:muxwise,ours:static:112,20,ours:static:80,52,chunk-256,chunk-2048,stock"
-ANCHOR_ARM = "chunk-512"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """Runs that are worth the same; a sitting finishes one before it begins the next."""
-
-    model: str
-    arms: str
-    cells: str
-    tbt_ms: tuple[float, ...]
-    seeds: tuple[int, ...]
-
-    def runs(self, tp_size: int) -> list[Run]:
-        """Server by server."""
-        arms = arms_module.parse(self.arms)
-        return [
-            run
-            for server in dict.fromkeys(arm.server for arm in arms)
-            for seed in self.seeds
-            for cell in cells(self.cells)
-            for arm in arms
-            if arm.server == server
-            for run in Run.each(
-                arm=arm, tbt_ms=self.tbt_ms, model=self.model, cell=cell, seed=seed, tp_size=tp_size
-            )
-        ]
-
-
-# Rates: where mixed chunks begin to fail on one H200 (docs/measurements/h200.md, and what is known of 34B).
-_SMALL: dict[str, Any] = {"model": "llama-8b", "tbt_ms": (20.0, 50.0)}
-_LARGE: dict[str, Any] = {"model": "codellama-34b", "tbt_ms": (50.0, 100.0)}
-_MAIN = f"{OURS},{RIVALS}"
-_SMALL_CELLS, _LARGE_CELLS = "conv:20,mooncake:1.5", "conv:4.5,mooncake:0.5"
-ROUNDS = (
-    Round(**_SMALL, arms=_MAIN, cells=_SMALL_CELLS, seeds=(1,)),
-    Round(**_LARGE, arms=_MAIN, cells=_LARGE_CELLS, seeds=(1,)),
-    Round(**_SMALL, arms=_MAIN, cells=_SMALL_CELLS, seeds=(2, 3)),
-    Round(**_LARGE, arms=_MAIN, cells=_LARGE_CELLS, seeds=(2, 3)),
-    Round(**_SMALL, arms=OTHERS, cells=_SMALL_CELLS, seeds=(1,)),
-    Round(**_LARGE, arms=OTHERS, cells=_LARGE_CELLS, seeds=(1,)),
-    Round(**_SMALL, arms=_MAIN, cells="code:10", seeds=(1, 2, 3)),
-    Round(**_LARGE, arms=_MAIN, cells="code:2", seeds=(1, 2, 3)),
-    Round(**_SMALL, arms=OTHERS, cells=f"{_SMALL_CELLS},code:10", seeds=(1, 2, 3)),
-    Round(**_LARGE, arms=OTHERS, cells=f"{_LARGE_CELLS},code:2", seeds=(1, 2, 3)),
-)
+from rounds import ANCHOR_ARM, ROUNDS, Round
+from runs import Run, done_in, read_runs
 
 
 def anchor(rounds: Sequence[Round], model: str, tp_size: int) -> Run:
@@ -93,17 +42,27 @@ def anchor(rounds: Sequence[Round], model: str, tp_size: int) -> Run:
 
 
 def in_order(
-    rounds: Sequence[Round], done: set[str], *, tp_size: int = 1, anchored: bool = True
+    rounds: Sequence[Round],
+    done: set[str],
+    *,
+    tp_size: int = 1,
+    anchored: bool = True,
+    out: Out = frozenset(),
 ) -> list[Run]:
     """What is left, in the order in which a sitting does it.
 
     Rounds keep their order; within one, the server that is up goes on first. A model whose anchor an earlier
     sitting has measured is anchored: with the first runs of the anchor's server, or before its own runs.
+    Arms that are `out` of contention are left to rounds of every arm.
     """
     ordered: list[Run] = []
     planned = set(done)
     for one in rounds:
-        left = [run for run in one.runs(tp_size) if not run.is_in(planned)]
+        left = [
+            run
+            for run in one.runs(tp_size)
+            if not run.is_in(planned) and not (one.contenders and run.among(out))
+        ]
         planned |= {run.name for run in left}
         servers = list(dict.fromkeys(run.server for run in left))
         if ordered and ordered[-1].server in servers:
@@ -126,16 +85,15 @@ def _first(ordered: Sequence[Run], model: str) -> int:
 def within(ordered: Sequence[Run], options: argparse.Namespace) -> Iterator[tuple[float, Run]]:
     """What the budget holds, each run with the second at which it is expected to end."""
     now_s, up = 0.0, None
-    run_s = options.duration_s + options.drain_s + MARGIN_S
     for run in ordered:
-        start_s = 0.0
+        start_s, takes_s = 0.0, run_s(run, options)
         if up is None:
             start_s = START_S[run.model] + COLD_S
         elif run.server != up:
             start_s = START_S[run.model] if options.no_ahead else AHEAD_START_S
-        if now_s + start_s + run_s > options.budget_s:
+        if now_s + start_s + takes_s > options.budget_s:
             return
-        now_s, up = now_s + start_s + run_s, run.server
+        now_s, up = now_s + start_s + takes_s, run.server
         yield now_s, run
 
 
@@ -171,6 +129,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
         "--as-model", choices=sorted(START_S), help="in place of each model, to try the script"
     )
     parser.add_argument("--only-arms", help="in place of each round's arms, to try the script")
+    parser.add_argument("--only-cells", help="in place of each round's cells")
     options = add_common(parser, argv)
     if options.gpus < 1 or (options.gpus > 1 and options.tp_size > 1):
         parser.error(f"--gpus {options.gpus}: 1 or more, and 1 with --tp-size above 1")
@@ -192,6 +151,8 @@ def rounds_of(options: argparse.Namespace) -> list[Round]:
         chosen = [replace(one, model=options.as_model) for one in chosen]
     if options.only_arms:
         chosen = [replace(one, arms=options.only_arms) for one in chosen]
+    if options.only_cells:
+        chosen = [replace(one, cells=options.only_cells, low_load=False) for one in chosen]
     return chosen
 
 
@@ -203,6 +164,7 @@ def main() -> int:
         done_in(options.results),
         tp_size=options.tp_size,
         anchored=not options.no_anchor,
+        out=out_of_contention(list(read_runs(options.results))),
     )
     if options.shares is not None:
         ordered = [run for run in ordered if spread.share_of(run) in options.shares]

@@ -11,25 +11,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 import msgspec
-from arms import Arm
-from model_folder import SHAPES, write_model_folder
+from bench import run_until_told
+from measured_server import plan_of
+from model_folder import SHAPES
+from sustained import WARM_S, keep, measure_all
 from unseen import report
 
 from pdmuxd.daemon.profiling.engine import MeasuringEngine, measuring_engine
 from pdmuxd.daemon.profiling.journal import NOTHING, Journal, journal_path, read_journal
 from pdmuxd.daemon.profiling.run import Outcome, now_text, run_campaign
-from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.profiling import candidates
 from pdmuxd.engine.profiling.campaign import Progress
@@ -39,25 +39,6 @@ from pdmuxd.engine.profiling.target import Target
 
 _CHECK_LONGEST_S = 0.6
 _TELL_EVERY_S = 20.0
-
-
-def plan_of(options: argparse.Namespace, runtime_dir: Path) -> EnginePlan:
-    """The engine of an arm, started as the daemon starts it."""
-    arm = Arm(name=options.arm)
-    model = write_model_folder(options.model, options.work / options.model)
-    os.environ.update(arm.environment(cpu=options.cpu))
-
-    def command(port: int, link: str, _parent_pid: int) -> Sequence[str]:
-        return arm.command(model=model, port=port, link=link, tp_size=1, cpu=options.cpu, extra=options.extra)
-
-    return EnginePlan(
-        command=command,
-        state_dir=options.out,
-        runtime_dir=runtime_dir,
-        start_timeout_s=options.start_s,
-        backoff_initial_s=1.0,
-        backoff_max_s=1.0,
-    )
 
 
 async def profile_it(engine: MeasuringEngine, target: Target, options: argparse.Namespace) -> Outcome:
@@ -148,11 +129,15 @@ async def main(options: argparse.Namespace) -> None:
             seen = {sample.point for sample in profile.samples}
             checks = await check_it(engine, target, seen, options.check_s)
             stem.with_name(f"{stem.name}.check.json").write_bytes(msgspec.json.encode(checks))
+            rows = await measure_all(engine, target, WARM_S) if options.sustained else []
     report(profile, checks, target)
+    if rows:
+        print(keep(rows, options))
     print(f"refused points: {outcome.refused}; broken off: {outcome.broken_off or 'no'}")
 
 
-if __name__ == "__main__":
+def options_of(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -160,10 +145,15 @@ if __name__ == "__main__":
     parser.add_argument("--arm", default="ours:auto", help="or emulator:auto, to try the script")
     parser.add_argument("--budget-s", type=float, default=195.0)
     parser.add_argument("--check-s", type=float, default=45.0)
+    parser.add_argument("--sustained", action="store_true", help="as sustained.py, on the same server")
     parser.add_argument("--start-s", type=float, default=240.0)
     parser.add_argument("--fresh", action="store_true", help="do not go on from a broken-off run")
     parser.add_argument("--cpu", action="store_true", help="SGLang's CPU path, to try the script")
     parser.add_argument("--extra", type=str.split, default=[], help="more flags for the SGLang server")
     parser.add_argument("--out", type=Path, default=Path(".gpu/profile"))
     parser.add_argument("--work", type=Path, default=Path(".gpu/models"))
-    asyncio.run(main(parser.parse_args()))
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    run_until_told(main(options_of()))

@@ -63,6 +63,10 @@ class Run:
         """Key and build."""
         return name_of(self.key, self.build)
 
+    def among(self, cells: frozenset[tuple[str, str, str]]) -> bool:
+        """Whether these (model with its ranks, cell, arm) hold its own."""
+        return (self.key[0], str(self.cell), self.arm.name) in cells
+
     def is_in(self, done: set[str]) -> bool:
         """Whether `done_in` found it."""
         return self.name in done

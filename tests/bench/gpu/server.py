@@ -17,8 +17,9 @@ from pathlib import Path
 import aiohttp
 from arms import HOST, Arm
 
-PORTS = range(20_000, 30_000)
-"""Below those that Linux gives to clients."""
+PORTS = range(10_000, 20_000)
+"""Below those that Linux gives to clients, and below 22,000 to 29,999, where SGLang looks for ports that it
+uses only later."""
 _PR_SET_PDEATHSIG = 1
 
 

@@ -10,7 +10,6 @@ and writes MODEL.sustained.json to DIR: one row per shape and time.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
 import json
 import sys
@@ -20,7 +19,8 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
-from measure import plan_of
+from bench import run_until_told
+from measured_server import plan_of
 from model_folder import SHAPES
 
 from pdmuxd.daemon.profiling.engine import MeasuringEngine, measuring_engine
@@ -28,6 +28,7 @@ from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.target import Target
 
 REPEATS = 5
+WARM_S = [0.0, 0.05, 0.2, 1.0, 3.0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,13 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def keep(rows: list[Row], options: argparse.Namespace) -> str:
+    """Write them; the table."""
+    kept = json.dumps([dataclasses.asdict(row) for row in rows], indent=1)
+    (options.out / f"{options.model}.sustained.json").write_text(kept + "\n")
+    return table(rows)
+
+
 async def main(options: argparse.Namespace) -> None:
     """Start the engine, measure, write, print."""
     options.out.mkdir(parents=True, exist_ok=True)
@@ -97,9 +105,7 @@ async def main(options: argparse.Namespace) -> None:
         async with measuring_engine(plan_of(options, Path(folder))) as engine:
             target = Target.of(await engine.hello(options.start_s))
             rows = await measure_all(engine, target, sorted(options.warm_s))
-    kept = json.dumps([dataclasses.asdict(row) for row in rows], indent=1)
-    (options.out / f"{options.model}.sustained.json").write_text(kept + "\n")
-    print(table(rows))
+    print(keep(rows, options))
 
 
 if __name__ == "__main__":
@@ -108,10 +114,10 @@ if __name__ == "__main__":
     )
     parser.add_argument("--model", required=True, choices=sorted(SHAPES))
     parser.add_argument("--arm", default="ours:auto", help="or emulator:auto, to try the script")
-    parser.add_argument("--warm-s", type=float, nargs="+", default=[0.0, 0.05, 0.2, 1.0, 3.0])
+    parser.add_argument("--warm-s", type=float, nargs="+", default=WARM_S)
     parser.add_argument("--start-s", type=float, default=240.0)
     parser.add_argument("--cpu", action="store_true", help="SGLang's CPU path, to try the script")
     parser.add_argument("--extra", type=str.split, default=[], help="more flags for the SGLang server")
     parser.add_argument("--out", type=Path, default=Path(".gpu/profile"))
     parser.add_argument("--work", type=Path, default=Path(".gpu/models"))
-    asyncio.run(main(parser.parse_args()))
+    run_until_told(main(parser.parse_args()))

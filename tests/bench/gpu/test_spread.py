@@ -37,7 +37,7 @@ def test_a_share_that_cannot_be_read_is_refused(text):
 
 
 def test_every_run_is_measured_once_when_two_gpus_share_the_work(tmp_path):
-    words = ["--only-arms", "emulator:static:96,36", "--rounds", "3", "--gpus", "2"]
+    words = ["--only-arms", "emulator:static:96,36", "--rounds", "5", "--gpus", "2"]
     both = sit(tmp_path, *words)
     assert both.returncode == 0, both.stdout + both.stderr
     assert {line[:6] for line in both.stdout.splitlines()} == {"gpu 0 ", "gpu 1 "}

@@ -1,0 +1,40 @@
+"""The engine that `measure.py` and `sustained.py` put their questions to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
+
+from arms import Arm
+from model_folder import write_model_folder
+
+from pdmuxd.daemon.supervisor.plan import EnginePlan
+
+
+def plan_of(options: argparse.Namespace, runtime_dir: Path) -> EnginePlan:
+    """The engine of an arm, started as the daemon starts it."""
+    arm = Arm(name=options.arm)
+    model = write_model_folder(options.model, options.work / options.model)
+    os.environ.update(arm.environment(cpu=options.cpu))
+
+    def command(port: int, link: str, parent_pid: int) -> Sequence[str]:
+        words = arm.command(
+            model=model, port=port, link=link, tp_size=1, cpu=options.cpu, extra=options.extra
+        )
+        # It ends with this process however that ends: a killed one must not leave the GPU taken.
+        at = words.index("--link")
+        return [*words[:at], "--parent-pid", str(parent_pid), *words[at:]]
+
+    return EnginePlan(
+        command=command,
+        state_dir=options.out,
+        runtime_dir=runtime_dir,
+        start_timeout_s=options.start_s,
+        backoff_initial_s=1.0,
+        backoff_max_s=1.0,
+    )
