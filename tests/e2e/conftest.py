@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from daemon_process import Daemon, is_running, wait_until
+from daemon_process import Daemon, SharedDaemon, is_running, wait_until
 
 
 @pytest.fixture
@@ -29,11 +29,15 @@ def start(folder):
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
+def shared(tmp_path_factory):
+    with contextlib.closing(SharedDaemon(lambda: Daemon(tmp_path_factory.mktemp("with a space")))) as made:
+        yield made
+
+
+@pytest.fixture
+def daemon(shared):
     """One daemon for all tests of a module that leave it as it was."""
-    made = Daemon(tmp_path_factory.mktemp("with a space"))
-    yield made
-    assert made.stop() == 0
+    return shared.get()
 
 
 @pytest.fixture(scope="session")

@@ -192,6 +192,7 @@ def test_a_restart_is_told_step_by_step_and_the_next_engine_serves(daemon, until
 
 
 def test_a_drained_engine_refuses_until_it_is_resumed(daemon, until):
+    until(daemon.is_idle)
     with daemon.stream() as lines:
         assert (
             daemon.admin("POST", "/api/v1/engine/drain")

@@ -36,9 +36,11 @@ class ServiceManager:
                 self.watched.set()
 
     def close(self):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
-            last.sendto(b"end", self.environ["NOTIFY_SOCKET"])
-        self._thread.join()
+        """Hear what was said until now; no more after that."""
+        if self._thread.is_alive():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+                last.sendto(b"end", self.environ["NOTIFY_SOCKET"])
+            self._thread.join()
         self._socket.close()
 
 
@@ -56,13 +58,14 @@ def test_requests_in_flight_finish_when_the_daemon_drains(start, running, until,
         os.kill(engine, signal.SIGSTOP)  # or the stream might end before anybody has looked
         daemon.signal(signal.SIGTERM)
         until(lambda: post(daemon).json()["error"]["code"] == "draining")
-        assert daemon.probe("/readyz").json()["reason"] == "the engine is draining"
+        until(lambda: daemon.probe("/readyz").json()["reason"] == "the engine is draining")
         os.kill(engine, signal.SIGCONT)
         events = [line for line in lines if line]
     assert events[-1] == "data: [DONE]"
     assert daemon.wait() == 0
     assert not running(engine)
 
+    manager.close()
     assert manager.heard.index("READY=1") < manager.heard.index("STOPPING=1")
     assert f"STATUS=Serving {daemon.model}" in manager.heard
     assert not [line for line in manager.heard if "pdm_" in line]

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import openai
 
 PATIENCE_S = 60
 """For what must happen, however busy the machine is: a test that waits so long has found a defect."""
+START_S = 300
+"""For a daemon's start: with SGLang it takes a minute on a machine that does nothing else."""
 
 
 class Daemon:
@@ -48,11 +51,22 @@ class Daemon:
 
     def _read_until_ready(self):
         lines = []
-        for line in self.process.stdout:
-            lines.append(line)
-            if line.lstrip().startswith("curl "):
-                return "".join(lines)
+        too_late = threading.Timer(START_S, self.process.kill)
+        too_late.start()
+        try:
+            for line in self.process.stdout:
+                lines.append(line)
+                if line.lstrip().startswith("curl "):
+                    return "".join(lines)
+        finally:
+            too_late.cancel()
+        self.process.kill()
+        self.wait()
         raise AssertionError(f"not ready: {''.join(lines)}\n{self.log}")
+
+    @property
+    def is_up(self):
+        return self.process.poll() is None
 
     @property
     def log(self):
@@ -80,6 +94,12 @@ class Daemon:
 
     def engine(self):
         return self.admin("GET", "/api/v1/engine").json()
+
+    def is_idle(self):
+        """Whether the gateway and the engine have nothing in flight."""
+        stats = self.engine()["stats"]
+        in_flight = self.metric('pdmuxd_requests_in_flight{tenant="default"}')
+        return in_flight == 0 and stats is not None and stats["running"] == stats["waiting"] == 0
 
     def metric(self, line_start):
         for line in self.admin("GET", "/metrics").text.splitlines():
@@ -114,13 +134,42 @@ class Daemon:
         return code
 
     def stop(self):
-        if self.process.poll() is None:
+        if self.is_up:
             self.signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.wait()
         self.process.kill()
         self.wait()
         raise AssertionError(f"the daemon did not stop\n{self.log}")
+
+
+class SharedDaemon:
+    """One daemon for tests that leave it as it was; where one did not, the next gets another."""
+
+    def __init__(self, begin):
+        self._begin = begin
+        self._daemon = None
+
+    def get(self):
+        if self._daemon is not None and not self._serves():
+            with contextlib.suppress(AssertionError):
+                self._daemon.stop()
+            self._daemon = None
+        if self._daemon is None:
+            self._daemon = self._begin()
+        return self._daemon
+
+    def take(self):
+        """The daemon, for a test that ends it."""
+        taken, self._daemon = self.get(), None
+        return taken
+
+    def close(self):
+        if self._daemon is not None:
+            assert self._daemon.stop() == 0
+
+    def _serves(self):
+        return self._daemon.is_up and self._daemon.probe("/readyz").status_code == 200
 
 
 def ask(method, url, **options):

@@ -22,9 +22,9 @@ async def test_the_banner_says_so_and_data_is_marked_stale_when_the_daemon_goes_
         await terminal.until(lambda: terminal.app.state.connection.link == "away")
         busy.time.monotonic_s += 12
         await terminal.until_shown("No connection to http://127.0.0.1:8081")
-        assert "What is shown is 12 s old" in terminal.text
+        await terminal.until_shown("What is shown is 12 s old")
+        await terminal.until_shown("STALE 12 s")
         assert "─ Load ──" in terminal.text
-        assert "STALE 12 s" in terminal.text
         assert "○ away" in terminal.text
 
         busy.is_away = False
@@ -44,7 +44,7 @@ async def test_nothing_is_lost_or_doubled_when_the_connection_is_cut(console, bu
         busy.cut()
         await terminal.until(lambda: terminal.app.state.connection.link == "away")
         await terminal.press("r")
-        await terminal.until(lambda: busy.streams == 2)
+        await terminal.until(lambda: terminal.app.state.connection.link == "live")
         assert busy.resumed_after == [None, f"{scenes.SESSION}-{last}"]
         busy.send("decision", scenes.decision(99))
         await terminal.settle()
@@ -76,7 +76,7 @@ async def test_a_refused_token_is_said_when_it_is_wrong_and_works_once_it_is_rig
     daemon.token = "another"
     async with console(daemon) as terminal:
         await terminal.until_shown("refuses the token: this is not the admin token")
-        await terminal.until_shown("Attempt 2 in 5 s")
+        await terminal.until_shown(" in 5 s")  # the attempts go on while this waits
         daemon.token = "the-admin-token"
         await terminal.press("r")
         await terminal.until_shown("● serving")
