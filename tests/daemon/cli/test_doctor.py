@@ -283,7 +283,11 @@ def test_a_port_is_reported_in_use_when_something_listens_on_it() -> None:
 
 
 @pytest.mark.parametrize(("metrics", "expected"), [("pdmuxd_build_info 1", True), ("other 1", False)])
-def test_a_pdmuxd_is_known_by_its_metrics_when_it_is_healthy(metrics: str, expected: bool) -> None:
+def test_a_pdmuxd_is_known_by_its_metrics_when_it_is_healthy(
+    metrics: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real, "_HEALTH_TIMEOUT_S", 60.0)
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)

@@ -46,6 +46,9 @@ async def test_the_place_is_free_again_when_a_client_leaves_in_mid_body(setup):
     post = setup.client.post(setup.url + "/v1/completions", data=body(), headers=headers)
     sending = asyncio.create_task(post.__aenter__())
     await entered.wait()
+    async with asyncio.timeout(60):
+        while not setup.gateway.admission.in_flight:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
     sending.cancel()
     async with asyncio.timeout(60):
         await setup.gateway.admission.wait_idle()

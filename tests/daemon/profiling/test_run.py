@@ -44,7 +44,7 @@ async def engine() -> AsyncIterator[MeasuringEngine]:
 
 
 async def test_a_profile_is_made_of_what_was_measured_when_interrupted(engine: MeasuringEngine) -> None:
-    target = Target.of(await engine.hello(20.0))
+    target = Target.of(await engine.hello(60.0))
     stop = asyncio.Event()
     told: list[Progress] = []
 
@@ -63,7 +63,7 @@ async def test_a_profile_is_made_of_what_was_measured_when_interrupted(engine: M
 
 
 async def test_the_budget_is_kept_in_the_devices_time_when_it_is_emulated(engine: MeasuringEngine) -> None:
-    target = Target.of(await engine.hello(20.0))
+    target = Target.of(await engine.hello(60.0))
     outcome = await run_campaign(
         engine, target, name="p", budget_s=12.0, stop=asyncio.Event(), tell=lambda *_: None
     )
@@ -73,7 +73,7 @@ async def test_the_budget_is_kept_in_the_devices_time_when_it_is_emulated(engine
 
 
 async def test_a_point_is_refused_with_its_reason_when_the_engine_cannot(engine: MeasuringEngine) -> None:
-    await engine.hello(20.0)
+    await engine.hello(60.0)
     answer = await engine.measure(ASKED)
     assert len(answer.decode_s) == 3
     refused = Measure(
@@ -87,7 +87,7 @@ async def test_the_last_words_are_told_when_the_engine_ends_while_starting(tmp_p
     with tempfile.TemporaryDirectory(prefix="pdm-") as folder:
         async with measuring_engine(plan_of(Path(folder), command)) as started:
             with pytest.raises(EngineLostError, match=r"exited with code 3.*no such model"):
-                await started.hello(20.0)
+                await started.hello(60.0)
 
 
 async def test_it_is_told_when_the_engine_cannot_be_started() -> None:
@@ -97,7 +97,7 @@ async def test_it_is_told_when_the_engine_cannot_be_started() -> None:
 
 
 async def test_an_engine_is_refused_when_it_cannot_measure(engine: MeasuringEngine) -> None:
-    hello = await engine.hello(20.0)
+    hello = await engine.hello(60.0)
     with pytest.raises(ProfileError, match="cannot measure"):
         Target.of(msgspec.structs.replace(hello, can_measure=False))
     with pytest.raises(ProfileError, match="does not tell the shapes"):
