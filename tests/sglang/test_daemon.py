@@ -1,5 +1,6 @@
 """`pdmuxd serve --engine sglang`: through the gateway, across crashes, and when the start must fail."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,18 +9,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemon_process import Daemon, is_running, wait_until
+from daemon_process import Daemon, SharedDaemon, is_running, wait_until
 from model_folder import write_model_folder
 from sglang_processes import TEXTS, complete, daemon_settings, environment
 
 
 @pytest.fixture(scope="module")
-def daemon(python, model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("a daemon")
-    made = Daemon(folder, settings=daemon_settings(python, model), environ=environment())
-    yield made
-    if made.process.poll() is None:
-        assert made.stop() == 0
+def shared(python, model, tmp_path_factory):
+    def begin():
+        folder = tmp_path_factory.mktemp("a daemon")
+        return Daemon(folder, settings=daemon_settings(python, model), environ=environment())
+
+    with contextlib.closing(SharedDaemon(begin)) as made:
+        yield made
+
+
+@pytest.fixture
+def daemon(shared):
+    return shared.get()
 
 
 def test_the_gateway_gives_stock_sglangs_answers(daemon, stock):
@@ -50,11 +57,12 @@ def test_the_engine_comes_back_when_it_is_killed(daemon, stock):
     assert complete(daemon.data_url, daemon.key, TEXTS[0]) == stock.completions[0]
 
 
-def test_the_engine_ends_when_the_daemon_is_killed(daemon):
+def test_the_engine_ends_when_the_daemon_is_killed(shared):
+    daemon = shared.take()
     pid = daemon.engine()["pid"]
     daemon.process.kill()
     daemon.process.communicate()
-    wait_until(lambda: not is_running(pid), within_s=30)
+    wait_until(lambda: not is_running(pid))
 
 
 def test_one_line_and_a_long_wait_follow_when_sglang_cannot_load_the_model(python, tmp_path):
@@ -96,7 +104,7 @@ def test_the_start_is_refused_in_one_line_when_a_setting_cannot_work(python, mod
     flags = [word for one in given for word in ("--set", one)]
     command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *flags, "serve"]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")

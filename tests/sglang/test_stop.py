@@ -38,7 +38,8 @@ def test_the_engine_ends_by_itself_after_its_streams_when_it_is_told_to(engine):
 
 
 def test_a_stopping_daemon_kills_no_engine_when_its_streams_have_ended(python, model, tmp_path):
-    daemon = Daemon(tmp_path, settings=daemon_settings(python, model), environ=environment())
+    settings = [*daemon_settings(python, model), "drain_timeout_s=600"]
+    daemon = Daemon(tmp_path, settings=settings, environ=environment())
     with daemon.stream(max_tokens=TOKENS) as lines:
         daemon.signal(signal.SIGTERM)
         received = [line for line in lines if line.startswith("data: ")]

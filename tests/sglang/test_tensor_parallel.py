@@ -15,13 +15,9 @@ async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(python, mode
     asked = prompts.first(60)
     with OurServer(python, model, tmp_path, tp_size=2, flags=SMALL_POOL) as server:
         async with Link(server.link_address) as link:
-            changing = asyncio.create_task(link.keep_changing(POLICIES, every_s=1.0))
-            async with asyncio.timeout(120):
+            async with link.changing(POLICIES, every_s=1.0), asyncio.timeout(300):
                 answers = await ask_all(server.base_url, asked)
-            changed = not changing.done() or changing.result()
-            changing.cancel()
             stats = await link.idle()
-            assert changed
             assert stats.settings_version > len(POLICIES)
             assert stats.kv_used_tokens == 0
             assert link.hello.can_measure is False

@@ -15,7 +15,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,6 +43,8 @@ CPU_FLAGS = (
 KEY = "test-key"
 TENANT = "default"
 START_S = 300.0
+ANSWER_S = 120.0
+"""For an engine's word on the link: on a CPU a launch takes as long as its work, and many share the cores."""
 
 
 def environment(**own: str) -> dict[str, str]:
@@ -99,12 +101,20 @@ class _Server:
         return self.log_path.read_text(errors="replace")
 
     def __enter__(self):
+        try:
+            self._until_healthy()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _until_healthy(self):
         end_s = time.monotonic() + START_S
         while time.monotonic() < end_s:
             assert self.process.poll() is None, f"ended with {self.process.returncode}\n{self.log[-5000:]}"
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"{self.base_url}/health", timeout=20).status_code == 200:
-                    return self
+                    return
             time.sleep(0.3)
         raise AssertionError(f"not healthy in time\n{self.log[-5000:]}")
 
@@ -191,7 +201,10 @@ class Link:
                     self._version = max(self._version, message.settings_version)
                     self._greeted.set()
                 case Ack():
-                    self._acks[message.version].set_result(message)
+                    # Nobody waits for one that was asked for over an earlier link, or given up.
+                    waiting = self._acks.get(message.version)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(message)
                 case Measured():
                     self._measured.put_nowait(message)
                 case EngineStats():
@@ -203,7 +216,7 @@ class Link:
 
     async def set(self, policy: str, *, tbt_s: float = 0.05) -> tuple[Ack, float]:
         """Send settings; the acknowledgement, and the seconds until it came."""
-        await asyncio.wait_for(self._greeted.wait(), 30)
+        await asyncio.wait_for(self._greeted.wait(), ANSWER_S)
         self._version += 1
         slo = TenantSlo(
             tenant=TENANT,
@@ -216,30 +229,45 @@ class Link:
         acked = self._acks[self._version] = asyncio.get_running_loop().create_future()
         sent_s = time.monotonic()
         await self._end.send(EngineSettings(version=self._version, policy=policy, tenants=(slo,)))
-        ack = await asyncio.wait_for(acked, 30)
+        ack = await asyncio.wait_for(acked, ANSWER_S)
         return ack, time.monotonic() - sent_s
 
     async def measure(self, point: Measure) -> Measured:
         """Ask an idle engine for one point."""
         await self._end.send(point)
-        return await asyncio.wait_for(self._measured.get(), 60)
+        return await asyncio.wait_for(self._measured.get(), ANSWER_S)
 
-    async def keep_changing(self, policies: Sequence[str], *, every_s: float) -> None:
-        """Another policy and another target, until it is cancelled; each must be acknowledged."""
+    @contextlib.asynccontextmanager
+    async def changing(self, policies: Sequence[str], *, every_s: float) -> AsyncIterator[None]:
+        """Another policy and another target again and again meanwhile; each must be acknowledged."""
+        enough = asyncio.Event()
+        changing = asyncio.create_task(self._keep_changing(policies, every_s, enough))
+        try:
+            yield
+        finally:
+            enough.set()
+            await changing
+
+    async def _keep_changing(self, policies: Sequence[str], every_s: float, enough: asyncio.Event) -> None:
         for number in itertools.count(1):
-            await asyncio.sleep(every_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(enough.wait(), every_s)
+                return
             policy = policies[number % len(policies)]
             ack, _ = await self.set(policy, tbt_s=0.02 + 0.05 * (number % 3))
             assert ack.error is None, ack.error
 
-    async def idle(self, *, within_s: float = 60.0) -> EngineStats:
-        """Wait until the engine reports that it has nothing to do."""
-        async with asyncio.timeout(within_s):
-            while True:
-                seen, self.stats = self.stats, None
-                if seen is not None and not (seen.running or seen.waiting or seen.prefilling):
-                    return seen
-                await asyncio.sleep(0.3)
+    async def idle(self) -> EngineStats:
+        """Wait until the engine reports that it has nothing to do; what it said before does not count."""
+        return await self.told(lambda stats: not (stats.running or stats.waiting or stats.prefilling))
+
+    async def told(self, wanted: Callable[[EngineStats], bool]) -> EngineStats:
+        """Wait for statistics as wanted, from now on."""
+        self.stats = None
+        async with asyncio.timeout(ANSWER_S):
+            while (seen := self.stats) is None or not wanted(seen):  # noqa: ASYNC110 - they come by themselves
+                await asyncio.sleep(0.1)
+        return seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
