@@ -16,6 +16,7 @@ from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.emulator.digits import rounded
 from pdmuxd.engine.emulator.profile import FORMAT, Profile, SoloRunFit
 from pdmuxd.engine.emulator.shapes import BANDWIDTH_SHARE, COMPUTE_SHARE, DEPLOYMENTS, OVERHEADS
 
@@ -97,7 +98,7 @@ def _relative_fit(rows: Iterable[tuple[float, ...]], seconds: Iterable[float]) -
 def main(arguments: list[str], write: Callable[[str], object] = sys.stdout.write) -> None:
     """Print the derived profile as JSON."""
     name = arguments[0] if arguments else next(iter(DEPLOYMENTS))
-    write(msgspec.json.format(msgspec.json.encode(derive(name)), indent=1).decode() + "\n")
+    write(msgspec.json.encode(rounded(msgspec.to_builtins(derive(name)))).decode() + "\n")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-from digits import rounded
 
 from pdmuxd.daemon.profiling.emulated import emulator_profile
+from pdmuxd.engine.emulator.digits import rounded
 from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, OVERHEADS
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.assemble import assemble

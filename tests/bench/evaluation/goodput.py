@@ -91,7 +91,6 @@ def search(
         value = {
             "goodput_requests_per_s": cell.goodput_requests_per_s,
             "goodput_half_width_95": cell.goodput_half_width_95,
-            "at_goodput": cell.at_goodput,
             "seeds_per_s": [seed.rate_rps for seed in found.seeds],
         }
         store.put(key, made_with, value)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from digits import rounded
 
 from pdmuxd.daemon.compare.plan import ComparePlan
 from pdmuxd.daemon.replay.document import write_file
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.emulator.digits import rounded
 from pdmuxd.engine.emulator.profile import load_profile
 
 ROOT = Path(__file__).resolve().parents[3]

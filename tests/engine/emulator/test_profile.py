@@ -28,8 +28,8 @@ def test_the_shipped_profile_is_the_derived_one_when_it_is_made_again(name: str)
     assert again["provenance"].startswith("derived: roofline")
     assert again["kv_capacity_tokens"] == shipped.kv_capacity_tokens
     for made, kept in zip(again["solo_run"], shipped.solo_run, strict=True):
-        assert made["decode"]["fixed_s"] == pytest.approx(kept.decode.fixed_s, rel=1e-6)
-        assert made["prefill"]["per_new_s"] == pytest.approx(kept.prefill.per_new_s, rel=1e-6)
+        assert made["decode"]["fixed_s"] == pytest.approx(kept.decode.fixed_s, rel=1e-5)
+        assert made["prefill"]["per_new_s"] == pytest.approx(kept.prefill.per_new_s, rel=1e-5)
 
 
 def test_predictions_are_near_the_truth_when_batches_are_common() -> None:
