@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 DIGITS = 6
 
 
-def rounded(value: Any) -> Any:
+def rounded(value: object) -> object:
     """Floats, however deep, to DIGITS digits: more says nothing, and takes room."""
     match value:
         case float():
