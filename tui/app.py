@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -20,6 +21,7 @@ from pdmuxd.tui.client.wire import Event
 from pdmuxd.tui.overview.screen import OverviewScreen
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.shell.styles import theme_of
+from pdmuxd.tui.shell.typed import Typed
 from pdmuxd.tui.show.palette import DARK, LIGHT, MONO, PALETTES
 from pdmuxd.tui.show.status import TABS
 from pdmuxd.tui.state.console import ConsoleState
@@ -76,6 +78,7 @@ class ConsoleApp(App[None]):
             self.rest, target.clock, on_event=self._on_event, on_connection=self._on_connection
         )
         self.pacer = FramePacer()
+        self.typed = Typed(self)
         self._painted: tuple[int, int, Screen[Any] | None] | None = None
         for palette in PALETTES.values():
             self.register_theme(theme_of(palette))
@@ -85,6 +88,13 @@ class ConsoleApp(App[None]):
         """Start to listen and to paint."""
         self.run_worker(self.stream.run(), group="stream", exclusive=True)
         self.set_interval(INTERVAL_S, self._tick)
+
+    async def on_event(self, event: events.Event) -> None:
+        """The library's call for whatever happens; what is typed goes another way than there."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self.typed.add(event)
+        else:
+            await super().on_event(event)
 
     def on_ready(self) -> None:
         """The first screen is there: look for garbage again, if whoever started this has put it off."""

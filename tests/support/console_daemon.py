@@ -55,6 +55,8 @@ class ConsoleDaemon(httpx.AsyncBaseTransport):
         """Every If-Match that was sent."""
         self.queries: dict[str, dict[str, str]] = {}
         """The last query by path."""
+        self.slow: dict[str, asyncio.Event] = {}
+        """Paths that are answered only once this is set."""
         self.streams = 0
         self.sent = 0
         self.hello: dict[str, Any] = scenes.hello()
@@ -102,6 +104,8 @@ class ConsoleDaemon(httpx.AsyncBaseTransport):
         self.queries[path] = dict(request.url.params)
         if "If-Match" in request.headers:
             self.matched.append(request.headers["If-Match"])
+        if path in self.slow:
+            await self.slow[path].wait()
         if (request.method, path) not in self.routes:
             return problem(404, "not-found", f"there is no {path}")
         status, answer = self.routes[request.method, path]

@@ -13,11 +13,12 @@ import pytest
 import scenes
 from console_daemon import ConsoleDaemon
 from textual import events
+from textual.keys import _character_to_key
 
 from pdmuxd.tui.app import ConsoleApp
 
 FOLDER = Path(__file__).parent / "screens"
-ASKING = ("fetch", "what-if", "action", "request", "default")
+ASKING = ("fetch", "what-if", "action", "request", "work", "default")
 UPDATE = "PDMUXD_UPDATE_SCREENS"
 
 
@@ -68,8 +69,15 @@ class Terminal:
     async def press_at_once(self, *keys: str) -> None:
         """Keys that the terminal hands over together, as a slow line does."""
         for key in keys:
-            self.app.post_message(events.Key(key, key if len(key) == 1 else None))
+            is_character = len(key) == 1
+            name = _character_to_key(key) if is_character else key
+            self.app.post_message(events.Key(name, key if is_character else None))
         await self.settle()
+
+    async def paste(self, text: str, *keys: str) -> None:
+        """What the terminal says is pasted, and keys right behind it."""
+        self.app.post_message(events.Paste(text))
+        await self.press_at_once(*keys)
 
     async def type(self, text: str) -> None:
         await self.press(*text)

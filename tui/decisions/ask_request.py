@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Input
 
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.field import Field
@@ -23,8 +21,7 @@ class AskRequest(Dialog[str]):
             yield Sheet(
                 [line(("A request's id", Role.TITLE), " (x-request-id of its answer, rid in the logs)")]
             )
-            yield Field(placeholder="32 hexadecimal digits")
+            yield Field(placeholder="32 hexadecimal digits", entered=self._done)
 
-    @on(Input.Submitted)
-    def _done(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value.strip() or None)
+    def _done(self, typed: str) -> None:
+        self.dismiss(typed.strip() or None)

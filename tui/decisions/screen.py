@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 from urllib.parse import quote
 
-from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
-from textual.widgets import Input
 
 from pdmuxd.tui.client.answers import Decisions
 from pdmuxd.tui.client.rest import Refusal
@@ -47,7 +46,9 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
         """Log, detail, filter."""
         yield DecisionLog()
         yield DecisionDetail()
-        yield FilterBox(placeholder="part of a reason, tenant:NAME")
+        yield FilterBox(
+            placeholder="part of a reason, tenant:NAME", wanted=self._filter, entered=lambda _: self._poll()
+        )
 
     def paint(self, view: View) -> None:
         """The words follow the cursor."""
@@ -88,7 +89,7 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
 
     def _asked(self, request_id: str | None) -> None:
         if request_id:
-            self.run_worker(self._show(request_id), group="request", exclusive=True)
+            self.begin(partial(self._show, request_id), group="request", exclusive=True)
 
     async def _show(self, request_id: str) -> None:
         answer = await self.rest.get(f"/requests/{quote(request_id, safe='')}", RequestLife)
@@ -97,12 +98,7 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
         else:
             self.app.push_screen(Timeline(answer, self.zone))
 
-    @on(Input.Changed, "FilterBox")
-    def _wanted(self, event: Input.Changed) -> None:
+    def _filter(self, typed: str) -> None:
         log = self.query_one(DecisionLog)
-        log.wanted = parse(event.value)
+        log.wanted = parse(typed)
         log.repaint()
-
-    @on(Input.Submitted, "FilterBox")
-    def _submitted(self) -> None:
-        self._poll()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -58,7 +59,7 @@ log is what the engine process prints."""
             self._begin(action)
 
     def _begin(self, action: Action) -> None:
-        self.run_worker(self._do(action), group="action")
+        self.begin(partial(self._do, action), group="action")
 
     async def _do(self, action: Action) -> None:
         answer = await self.rest.call("POST", f"/engine/{action.name}", Done, body={})

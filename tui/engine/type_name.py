@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Input
 
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.field import Field
@@ -34,7 +32,7 @@ class TypeName(Dialog[bool]):
             yield Sheet(
                 [line("Type ", (self._name_wanted, Role.STRONG), " and Enter to do it, Escape to leave it.")]
             )
-            yield Field()
+            yield Field(entered=self._done)
             yield Sheet(id="said")
 
     def _concerned(self) -> str:
@@ -43,9 +41,8 @@ class TypeName(Dialog[bool]):
         requests = "1 request is" if self._in_flight == 1 else f"{self._in_flight} requests are"
         return f" {requests} in flight."
 
-    @on(Input.Submitted)
-    def _done(self, event: Input.Submitted) -> None:
-        if event.value.strip() == self._name_wanted:
+    def _done(self, typed: str) -> None:
+        if typed.strip() == self._name_wanted:
             self.dismiss(True)
         else:
             self.query_one("#said", Sheet).show(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 from textual import on
 from textual.widget import Widget
@@ -33,12 +34,20 @@ the contention guard; + meets the target, ! does not, ▶ would be chosen. To se
         yield Groups()
         yield Target()
 
+    def on_screen_resume(self) -> None:
+        """The slider begins at the target in force, before a key can move it."""
+        if self._in_force_ms is not None:
+            self.query_one(Target).begin(self._in_force_ms)
+
+    @property
+    def _in_force_ms(self) -> float | None:
+        stats = self.console.stats
+        return stats.strictest_tbt.tbt_ms if stats and stats.strictest_tbt else None
+
     async def fetch(self) -> None:
         """The groups, and the load has changed since the slider was last asked about."""
         target = self.query_one(Target)
-        if target.tbt_ms is None:
-            stats = self.console.stats
-            target.begin(stats.strictest_tbt.tbt_ms if stats and stats.strictest_tbt else None)
+        target.begin(self._in_force_ms)
         answers = self.console.answers
         answers.partitions, answers.what_if = await asyncio.gather(
             self.rest.get("/partitions", Partitions),
@@ -47,7 +56,7 @@ the contention guard; + meets the target, ! does not, ▶ would be chosen. To se
 
     @on(Target.Moved)
     def _ask(self, event: Target.Moved) -> None:
-        self.run_worker(self._predict(event.tbt_ms), group="what-if", exclusive=True)
+        self.begin(partial(self._predict, event.tbt_ms), group="what-if", exclusive=True)
 
     async def _predict(self, tbt_ms: float) -> None:
         await asyncio.sleep(SETTLE_S)

@@ -46,8 +46,8 @@ class Target(Painting, can_focus=True):
         return self._slider.tbt_ms if self._slider else None
 
     def begin(self, tbt_ms: float | None) -> None:
-        """Start at the target in force."""
-        self._set(Slider(tbt_ms or UNTIL_KNOWN_MS))
+        """Start at the target in force, unless it stands somewhere already."""
+        self._set(self._slider or Slider(tbt_ms or UNTIL_KNOWN_MS))
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """The slider over its answer."""

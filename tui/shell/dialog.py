@@ -7,10 +7,12 @@ from typing import ClassVar, Generic, TypeVar
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
+from pdmuxd.tui.shell.front import Front
+
 T = TypeVar("T")
 
 
-class Dialog(ModalScreen[T | None], Generic[T]):
+class Dialog(Front[T | None], ModalScreen[T | None], Generic[T]):
     """Subclasses compose one container with the class `box`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Close")]

@@ -1,27 +1,32 @@
-"""A line to type into that takes keys in the order in which they were typed."""
+"""A line to type into."""
 
 from __future__ import annotations
 
-from textual import events
-from textual.binding import NoBinding
+from collections.abc import Callable
+
 from textual.widgets import Input
 
 
 class Field(Input):
-    """The library's, but for keys that edit.
+    """The library's, with calls in place of the messages that the next key would overtake."""
 
-    The library inserts a character at once, but lets a key that edits (Home, Backspace, Ctrl+K) first pass
-    through every widget around the field: what is typed right behind it overtakes it, and is deleted by it.
-    """
+    def __init__(
+        self,
+        value: str = "",
+        *,
+        placeholder: str = "",
+        entered: Callable[[str], None] | None = None,
+        id: str | None = None,  # noqa: A002 - the library's name
+    ) -> None:
+        # The library selects all when a message tells the field of its focus: after the first keys.
+        super().__init__(value, placeholder=placeholder, id=id, select_on_focus=False)
+        self._entered = entered
 
-    async def _on_key(self, event: events.Key) -> None:
-        if event.is_printable:
-            return
-        try:
-            bindings = self._bindings.get_bindings_for_key(event.key)
-        except NoBinding:
-            return
-        for binding in bindings:
-            if await self.app.run_action(binding.action, self):
-                event.stop()
-                event.prevent_default()
+    def put(self, text: str) -> None:
+        """Type or paste one line."""
+        self.replace(text, *self.selection)
+
+    async def action_submit(self) -> None:
+        """Enter."""
+        if self._entered is not None:
+            self._entered(self.value)

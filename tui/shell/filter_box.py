@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
-from textual import on
-from textual.widgets import Input
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
 
 from pdmuxd.tui.shell.field import Field
 
 
 class FilterBox(Field):
-    """Enter and Escape give the focus back to `table`."""
+    """Enter and Escape give the focus back to the table."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "No filter")]
     DEFAULT_CSS = """
     FilterBox { border: none; height: 1; padding: 0 1; background: $panel; display: none; }
     FilterBox:focus { border: none; }
     FilterBox.open { display: block; }
     """
 
+    def __init__(
+        self,
+        *,
+        placeholder: str,
+        wanted: Callable[[str], None],
+        entered: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(placeholder=placeholder, entered=entered)
+        self._wanted = wanted
+
     def open(self) -> None:
         """Begin to type."""
         self.add_class("open")
         self.screen.set_focus(self)
 
-    def key_escape(self) -> None:
+    def watch_value(self, value: str) -> None:
+        """Filter at once: a key later the row under the cursor may be opened."""
+        if self.is_mounted:
+            self._wanted(value)
+
+    def action_give_up(self) -> None:
         """No filter."""
         self.value = ""
         self._leave()
 
-    @on(Input.Submitted)
-    def _done(self) -> None:
+    async def action_submit(self) -> None:
+        """Filter by what stands there."""
         self._leave()
+        await super().action_submit()
+
+    def on_blur(self) -> None:
+        """Whoever clicks elsewhere has left it too, unless it is open again."""
+        if self.screen.focused is not self:
+            self._close()
 
     def _leave(self) -> None:
-        self.set_class(bool(self.value), "open")
+        self._close()
         self.screen.focus_next("RowTable")
+
+    def _close(self) -> None:
+        self.set_class(bool(self.value), "open")

@@ -9,13 +9,13 @@ from typing import ClassVar, Protocol, cast
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer
 
 from pdmuxd.tui.client.rest import RestClient
 from pdmuxd.tui.client.target import Target
 from pdmuxd.tui.shell.banner import Banner
+from pdmuxd.tui.shell.front import Front
 from pdmuxd.tui.shell.painting import Painting
 from pdmuxd.tui.shell.status_line import StatusLine
 from pdmuxd.tui.shell.table import RowTable
@@ -38,7 +38,7 @@ class ConsoleLike(Protocol):
     view: View
 
 
-class ConsoleScreen(Screen[None]):
+class ConsoleScreen(Front[None]):
     """Subclasses have a NAME, a body and HELP."""
 
     HORIZONTAL_BREAKPOINTS = [(0, NARROW), (WIDE_COLUMNS, WIDE)]  # noqa: RUF012 - the library declares it so
@@ -123,7 +123,7 @@ class ConsoleScreen(Screen[None]):
         # A slow answer is waited for, not asked for again: over a slow tunnel it would never come.
         if self.is_current and not self._is_fetching and self.console.connection.link == "live":
             self._is_fetching = True
-            self.run_worker(self._fetch(), group="fetch")
+            self.begin(self._fetch, group="fetch")
 
     async def _fetch(self) -> None:
         try:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Generic, TypeVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from pdmuxd.tui.shell.painting import Painting
 from pdmuxd.tui.show.lines import Cell, Column, Line, row
@@ -32,20 +30,10 @@ class RowTable(Painting, Generic[T], can_focus=True):
     ]
     COLUMNS: ClassVar[Sequence[Column]] = ()
 
-    @dataclass
-    class Opened(Message):
-        """Enter, or a click on the row under the cursor."""
-
-        table: RowTable[Any]
-        item: Any
-
-        @property
-        def control(self) -> RowTable[Any]:
-            """For `@on` with a selector."""
-            return self.table
-
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - the library's name
-        super().__init__(id=id)
+    def __init__(self, *, opened: Callable[[T], None] | None = None) -> None:
+        """`opened` is called for Enter, or for a click on the row under the cursor."""
+        super().__init__()
+        self._opened = opened
         self.order = Order()
         self._items: Sequence[T] = ()
         self._chosen: str | None = None
@@ -101,8 +89,12 @@ class RowTable(Painting, Generic[T], can_focus=True):
 
     def action_open(self) -> None:
         """Open the row under the cursor."""
-        if self.chosen is not None:
-            self.post_message(self.Opened(self, self.chosen))
+        if self._opened is not None and self.chosen is not None:
+            self._opened(self.chosen)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """No key for what nothing is done about."""
+        return action != "open" or self._opened is not None
 
     def action_sort(self) -> None:
         """Another column, or the other way round."""

@@ -34,7 +34,6 @@ class ConfirmSlo(Dialog[Slo]):
         self._rest = rest
         self._now = now
         self._theirs: Slo | None = None
-        self._is_applying = False
 
     def compose(self) -> ComposeResult:
         """Before and after, then the prediction."""
@@ -46,23 +45,26 @@ class ConfirmSlo(Dialog[Slo]):
             yield Sheet(id="prediction")
             yield Sheet(ASK, id="said")
 
-    async def on_mount(self) -> None:
-        """Ask once more: the load has changed since."""
+    def on_mount(self) -> None:
+        """Ask once more: the load has changed since. What is not shown yet is not applied either."""
+        self.work(self._predict)
+
+    async def _predict(self) -> None:
         body = {"tbt_ms": self._typed.values["tbt_ms"]}
         answer = await self._rest.call("POST", "/what-if", WhatIf, body=body)
         lines = [*what_if_text(answer, WIDTH, self._now), *assumed_text(answer, WIDTH)]
         self.query_one("#prediction", Sheet).show(lines)
 
-    async def action_apply(self) -> None:
+    def action_apply(self) -> None:
         """Set them, unless someone else has meanwhile."""
-        if self._is_applying or self._theirs is not None:
-            return
-        self._is_applying = True
+        if self._theirs is None:
+            self.work(self._apply)
+
+    async def _apply(self) -> None:
         path = f"/tenants/{self._tenant}/slo"
         answer = await self._rest.call(
             "PUT", path, Slo, body=self._typed.values, if_match=self._before.version
         )
-        self._is_applying = False
         if isinstance(answer, Slo):
             self.dismiss(answer)
             return

@@ -51,12 +51,16 @@ class EditSlo(Dialog[Slo]):
             for field in FIELDS:
                 with Horizontal(classes="row"):
                     yield Label(field.label, classes="label")
-                    yield Field(formats.plain(getattr(self._before, field.name)), id=field.name)
+                    was = formats.plain(getattr(self._before, field.name))
+                    yield Field(was, id=field.name, entered=lambda _: self.action_review())
             yield Sheet(id="said")
             yield Sheet([line(("Enter", Role.KEY), " reviews   ", ("Escape", Role.KEY), " gives it up")])
 
-    async def on_mount(self) -> None:
+    def on_mount(self) -> None:
         """Ask about the target that holds, to compare with."""
+        self.begin(self._compare, group="fetch")
+
+    async def _compare(self) -> None:
         self._now = known(await self._what_if(self._before.tbt_ms))
         self._ask()
 
@@ -71,7 +75,6 @@ class EditSlo(Dialog[Slo]):
             self._timer.stop()
         self._timer = self.set_timer(TYPING_S, self._ask)
 
-    @on(Input.Submitted)
     def action_review(self) -> None:
         """Show before and after."""
         typed = self.typed
@@ -96,7 +99,7 @@ class EditSlo(Dialog[Slo]):
         self._say([line((f"what you typed is now compared with version {slo.version}", Role.WARN))])
 
     def _ask(self) -> None:
-        self.run_worker(self._predict(), group="what-if", exclusive=True)
+        self.begin(self._predict, group="what-if", exclusive=True)
 
     async def _predict(self) -> None:
         typed = self.typed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pdmuxd.tui.client.wire import RequestLife
 from pdmuxd.tui.shell.table import RowTable
@@ -19,8 +19,8 @@ class MissedRequests(RowTable[RequestLife]):
     IS_SLOW = True
     COLUMNS = COLUMNS
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
+    def __init__(self, name: str, *, opened: Callable[[RequestLife], None]) -> None:
+        super().__init__(opened=opened)
         self._name_of_tenant = name
 
     def items(self, view: View) -> Sequence[RequestLife]:

@@ -6,15 +6,13 @@ import asyncio
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
-from textual.widgets import Input
 
 from pdmuxd.tui.client.answers import Attainment, Tenant
 from pdmuxd.tui.shell.filter_box import FilterBox
 from pdmuxd.tui.shell.screen import ConsoleScreen
-from pdmuxd.tui.shell.table import RowTable
+from pdmuxd.tui.show.tenants.rows import TenantRow
 from pdmuxd.tui.tenants.table import TenantTable
 from pdmuxd.tui.tenants.tenant import TenantScreen
 
@@ -37,8 +35,8 @@ that decodes sets the split for all: decode is one batch on one partition."""
 
     def body(self) -> Iterable[Widget]:
         """The table and its filter."""
-        yield TenantTable()
-        yield FilterBox(placeholder="part of a tenant's name")
+        yield TenantTable(opened=self._open)
+        yield FilterBox(placeholder="part of a tenant's name", wanted=self._filter)
 
     async def fetch(self) -> None:
         """What events do not carry: tenants without traffic, targets, refusals."""
@@ -55,12 +53,10 @@ that decodes sets the split for all: decode is one batch on one partition."""
         """Type a part of a name."""
         self.query_one(FilterBox).open()
 
-    @on(Input.Changed, "FilterBox")
-    def _wanted(self, event: Input.Changed) -> None:
+    def _filter(self, typed: str) -> None:
         table = self.query_one(TenantTable)
-        table.wanted = event.value.strip()
+        table.wanted = typed.strip()
         table.repaint()
 
-    @on(RowTable.Opened)
-    def _open(self, event: RowTable.Opened) -> None:
-        self.app.push_screen(TenantScreen(event.item.name))
+    def _open(self, tenant: TenantRow) -> None:
+        self.app.push_screen(TenantScreen(tenant.name))

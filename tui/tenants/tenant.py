@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from pdmuxd.tui.client.answers import Attainment, Requests, Slo, Tenant
 from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.client.wire import RequestLife
 from pdmuxd.tui.shell.screen import ConsoleScreen
-from pdmuxd.tui.shell.table import RowTable
 from pdmuxd.tui.shell.timeline import Timeline
 from pdmuxd.tui.tenants.edit import EditSlo
 from pdmuxd.tui.tenants.facts import TenantFacts
@@ -46,7 +45,7 @@ new TBT target is shown before anything is applied."""
         """Facts, edits, misses."""
         yield TenantFacts(self._tenant)
         yield SloHistory(self._tenant)
-        yield MissedRequests(self._tenant)
+        yield MissedRequests(self._tenant, opened=self._open)
 
     async def fetch(self) -> None:
         """All that is said of this tenant."""
@@ -63,12 +62,16 @@ new TBT target is shown before anything is applied."""
         """Close."""
         self.app.pop_screen()
 
-    async def action_edit(self) -> None:
+    def action_edit(self) -> None:
         """Edit the targets as they are now, not as they were when last asked for."""
-        if self.why_no_change() is not None:
-            return
+        if self.why_no_change() is None:
+            self.work(self._edit)
+
+    async def _edit(self) -> None:
         current = await self.rest.get(f"/tenants/{self._tenant}/slo", Slo)
         if isinstance(current, Refusal):
+            # What was typed behind it was for the field that does not open.
+            self.forget_typed()
             self.notify(current.detail, title="The targets could not be read", severity="error", markup=False)
             return
         self.app.push_screen(EditSlo(self._tenant, current, self.rest), self._edited)
@@ -78,6 +81,5 @@ new TBT target is shown before anything is applied."""
             self.notify(f"version {slo.version} of {self._tenant}'s targets is set", markup=False)
             self._poll()
 
-    @on(RowTable.Opened)
-    def _open(self, event: RowTable.Opened) -> None:
-        self.app.push_screen(Timeline(event.item, self.zone))
+    def _open(self, life: RequestLife) -> None:
+        self.app.push_screen(Timeline(life, self.zone))
