@@ -32,6 +32,11 @@ WRONG = [
     ),
     ("engine/profiling/points.py", "import zmq", "pdmuxd.engine.profiling.points must not import zmq"),
     ("engine/sglang/decode.py", "import fastapi", "pdmuxd.engine.sglang.decode must not import fastapi"),
+    (
+        "engine/sglang/loop/loop.py",
+        "import sglang.srt",
+        "pdmuxd.engine.sglang.loop.loop must not import sglang",
+    ),
     ("engine/link/frames.py", "import sqlmodel", "pdmuxd.engine.link.frames must not import sqlmodel"),
     (
         "controlplane/rows.py",

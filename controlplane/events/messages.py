@@ -1,6 +1,7 @@
 """Every event as it is sent, in JSON. Read routes answer with the same shapes.
 
 Outside, times are milliseconds, instants ISO 8601 in UTC, and null is what is not known.
+One file, though a long one: it is what clients are promised, and read beside docs/api.md.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ The daemon binds, the engine connects, and either may be restarted on the same p
 end never blocks: telemetry waits in a bounded queue and what does not fit is counted; a Hello, the
 Acks and what was measured go before it and are never dropped. What was already handed to a connection
 that breaks is lost with the daemon that should have read it; nothing else is lost uncounted.
+One file, though a long one: what one end promises the other keeps.
 """
 
 from __future__ import annotations

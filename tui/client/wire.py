@@ -1,4 +1,7 @@
-"""What the event stream carries, as docs/api.md has it. Fields that a newer daemon adds are ignored."""
+"""What the event stream carries, as docs/api.md has it. Fields that a newer daemon adds are ignored.
+
+One file, though a long one: a message a class, and the table that tells them apart.
+"""
 
 from __future__ import annotations
 
