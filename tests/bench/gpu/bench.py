@@ -11,16 +11,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
-from client import send_all
+from client import is_idle, send_all
 from model_folder import SHAPES
 from one_server import Servers
+from predicting import predictors
 from runs import Run, append_result, done_in
 from score import record, summary
 from server import ArmError, ServerError
@@ -43,14 +44,14 @@ IMPORTS_S = 60.0
 27 and 23 s (one H200's host, SGLang 0.5.23, 2026-11-21). One that is ready sooner waits."""
 MARGIN_S = 4.0
 """Of a run, beside its arrivals and its drain: prompts are written, the cache is emptied."""
-STEPS_ALONE_S = 30.0
-"""Within which a few requests that decode alone have had all of their tokens, on any model here."""
+STEPS_ALONE_S, STEPS_ALONE_WITHIN_S = 10.0, 30.0
+"""A few requests that decode alone have had all of their tokens: what is expected, and when they are cut."""
 
 
 def run_s(run: Run, options: argparse.Namespace) -> float:
     """What a run takes, without a start. One of requests that decode alone is over when they are."""
     if run.cell.workload == "decode":
-        return 0.5 * STEPS_ALONE_S
+        return STEPS_ALONE_S
     return float(options.duration_s + options.drain_s + MARGIN_S)
 
 
@@ -67,6 +68,8 @@ class Bench:
         self._took_s: dict[str, float] = {}
         """Of the last start with its warm-up, by model."""
         self._broken: set[tuple[str, int, str]] = set()
+        self._served: set[tuple[str, int, str]] = set()
+        """Those that have done a run since they were started last."""
         self._servers = Servers(options)
         self.left = 0
         self.failed: list[str] = []
@@ -94,9 +97,10 @@ class Bench:
         try:
             await self._serve(runs, following)
         except (ServerError, TimeoutError) as error:
-            if was_ahead:
-                self._say(f"  started ahead, {server[2]} failed; once more, and no more ahead: {error}")
+            if was_ahead or server in self._served:
+                self._say(f"  {server[2]} failed; once more, and none ahead of its time: {error}")
                 self._servers.no_more_ahead()
+                self._served.discard(server)
                 done = done_in(self._options.results)
                 await self._group([run for run in runs if not run.is_in(done)], following)
                 return
@@ -178,6 +182,8 @@ class Bench:
             duration_s=options.duration_s,
             leave_ratio=options.leave_ratio,
         )
+        if not requests:
+            raise ArmError(f"{run.cell}: no request arrives within {options.duration_s:g} s")
         if link is not None:
             await link.set(
                 policy=run.arm.policy,
@@ -190,11 +196,11 @@ class Bench:
             requests,
             vocab=int(SHAPES[run.model]["vocab_size"]),
             tenants=link is not None,
-            drain_s=STEPS_ALONE_S if run.cell.workload == "decode" else options.drain_s,
+            drain_s=STEPS_ALONE_WITHIN_S if run.cell.workload == "decode" else options.drain_s,
             name=f"{run.arm.name}-{run.cell}-{run.seed}-{run.tbt_ms}",
         )
-        if all(one.outcome == "error" for one in seen):
-            raise ServerError(f"every request failed, the first with {seen[0].error}")
+        if not any(one.tokens for one in seen):
+            raise ServerError(f"no request had a token, the first: {seen[0].error or seen[0].outcome}")
         result = {"key": run.key, "sitting": self._sitting, "gpu": self._gpu}
         if run.build is not None:
             result["build"] = run.build
@@ -202,26 +208,13 @@ class Bench:
         if link is not None:
             result["engine"] = link.report()
         append_result(options.results, result)
+        self._served.add(run.server)
         for tbt_ms in run.judged_ms:
             self._say("  " + line(run.key, tbt_ms, summary(result, tbt_ms=tbt_ms)))
         for error in result["errors"][:2]:
             self._say(f"    error: {error}")
-
-
-def predictors(files: Mapping[str, Path], model: str) -> Any:
-    """Of a model's profile, or what measure.py wrote beside it; None without a file for the model."""
-    if model not in files:
-        return None
-    import msgspec
-
-    from pdmuxd.engine.link.predictors import Predictors
-    from pdmuxd.engine.profiling.document import from_json
-
-    data = files[model].read_bytes()
-    try:
-        return msgspec.json.decode(data, type=Predictors)
-    except msgspec.ValidationError:
-        return from_json(data, str(files[model])).predictors(1)
+        if not await is_idle(base_url):
+            raise ServerError("it still works on what was aborted after the run")
 
 
 def gpu_name() -> str:

@@ -14,6 +14,7 @@ import aiohttp
 from workload import Request
 
 _COMPLETION = re.compile(rb'"completion_tokens": ?(\d+)')
+_IDLE_S = 10.0
 _CACHED = re.compile(rb'"cached_tokens": ?(\d+)')
 
 
@@ -94,6 +95,18 @@ async def make_idle(session: aiohttp.ClientSession, *, limit_s: float = 20.0) ->
                         return
                 await asyncio.sleep(0.2)
     print("warning: the server did not become idle after the run", flush=True)
+
+
+async def is_idle(base_url: str) -> bool:
+    """Whether nothing is left of a run: what works on it still would slow the next one."""
+    timeout = aiohttp.ClientTimeout(total=_IDLE_S)
+    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with (
+            aiohttp.ClientSession(base_url, timeout=timeout) as session,
+            session.post("/flush_cache") as response,
+        ):
+            return response.status == 200
+    return False
 
 
 async def _one(session: aiohttp.ClientSession, body: bytes, seen: Seen, due_s: float) -> None:

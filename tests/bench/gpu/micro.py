@@ -27,10 +27,11 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 import micro_table
 import probe_plugin
 from arms import Arm
-from bench import gpu_name, predictors, run_until_told
+from bench import gpu_name, run_until_told
 from client import send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, whole_numbers
+from predicting import predictors
 from runs import append_result, build, read_results
 from server import ArmError, ServerError, free_port, running
 from workload import Cell

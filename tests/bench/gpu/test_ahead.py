@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import ahead
 import bench
@@ -131,3 +132,28 @@ async def test_a_server_is_not_tried_again_when_it_failed(failing):
     await failing._group([RUN], None)
     assert failing.served == ["anew"]
     assert failing.left == 2
+
+
+class Wedged(Failing):
+    """Its server does one run, and then no more."""
+
+    async def _serve(self, runs, following):
+        self.served.append(runs[0].seed)
+        if len(self.served) == 1:
+            self._served.add(runs[0].server)
+            bench.append_result(self._options.results, {"key": runs[0].key})
+        raise ServerError("no request had a token")
+
+
+async def test_a_server_that_failed_between_runs_is_started_anew_for_the_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wedged = Wedged(matrix.options_of(["--cpu"]))
+    await wedged._group([RUN, replace(RUN, seed=2), replace(RUN, seed=3)], None)
+    assert wedged.served == [1, 2], "a server that does nothing is not tried for ever"
+    assert wedged.left == 2
+
+
+def test_a_server_is_started_ahead_when_its_imports_just_fit_into_what_is_before_it(failing):
+    following = replace(RUN, arm=Arm(name="chunk-512"))
+    due = [failing._is_worth_it(following, behind=[RUN] * left) for left in (4, 3, 2, 1)]
+    assert due == [False, False, True, True]

@@ -7,7 +7,7 @@ import matrix
 import msgspec
 import options
 import pytest
-from bench import predictors
+from predicting import predictors
 
 
 def test_the_repositorys_own_profile_serves_when_none_is_given(tmp_path, monkeypatch):

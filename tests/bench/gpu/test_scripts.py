@@ -131,3 +131,14 @@ def test_a_run_goes_on_where_it_was_when_time_was_up(tmp_path):
     assert all(result["engine"]["steps_total"] > 0 for result in results)
     assert go(300) == "left: 0 runs"
     assert len((tmp_path / "r.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_run_without_requests_is_refused_when_its_rate_is_too_low_for_its_time(tmp_path):
+    (tmp_path / "traces.json").write_text(json.dumps(TRACES))
+    words = "--model llama-8b --arms emulator:muxwise --cells conv:0.001 --tbt-ms 50 --seeds 1 --cpu"
+    command = [sys.executable, str(HERE / "run.py"), *words.split(), "--duration-s", "1", "--drain-s", "2"]
+    command += ["--traces", "traces.json", "--results", "r.jsonl", "--work", "m", "--log-dir", "l"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 1
+    assert "FAILED emulator:muxwise: conv:0.001: no request arrives within 1 s" in done.stdout
+    assert not (tmp_path / "r.jsonl").exists()

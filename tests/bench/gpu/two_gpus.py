@@ -29,10 +29,11 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 import arms as arms_module
 from arms import Arm
-from bench import gpu_name, predictors, run_until_told
+from bench import gpu_name, run_until_told
 from client import Seen, send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
+from predicting import predictors
 from runs import append_result, build
 from server import ArmError, ServerError, free_port, running
 from workload import Cell

@@ -18,8 +18,8 @@ from sitting.step import Need
 GPU_FOLDER = Path(__file__).parents[1]
 _LOOKS_S = 90.0
 _CODE = {
-    Need.CLIENT: "import aiohttp, zmq, msgspec, pdmuxd.engine.link.socket",
-    Need.FITS: "import pdmuxd.daemon.profiling.engine, pdmuxd.daemon.profiling.run, unseen",
+    Need.CLIENT: "import bench, link",
+    Need.FITS: "import measure",
     Need.DAEMON: "import pdmuxd.daemon.cli.serve, pdmuxd.daemon.app, pdmuxd.daemon.cli.db, httptools, uvloop",
     Need.SGLANG: (
         "import importlib.util as u\n"
@@ -37,7 +37,7 @@ _CODE = {
         "assert device.gpus >= {gpus}, f'{{device.gpus}} GPUs are visible, {gpus} are wanted'"
     ),
     Need.PREDICTORS: (
-        "import json, sys\nfrom pathlib import Path\nfrom bench import predictors\n"
+        "import json, sys\nfrom pathlib import Path\nfrom predicting import predictors\n"
         "[predictors({{model: Path(file)}}, model) for model, file in json.loads({files!r}).items()]"
     ),
 }
@@ -51,6 +51,12 @@ _WHOLE = (
     "assert not wrong, wrong[0]"
 )
 """All that a server imports: half a minute."""
+_GREEN = (
+    "import torch\n"
+    "from pdmuxd.engine.sglang.streams.green import split_device\n"
+    "total = torch.cuda.get_device_properties(torch.zeros(1, device='cuda').device).multi_processor_count\n"
+    "split_device(0, 96, total - 96)"
+)
 
 
 class Checks:
@@ -92,9 +98,9 @@ class Checks:
         return await _run(code.format(gpus=gpus), environment) or await _lacking_memory(environment)
 
 
-async def whole(environment: Mapping[str, str]) -> str | None:
-    """Whether everything that SGLang's server imports is there."""
-    return await _run(_WHOLE, environment)
+async def whole(environment: Mapping[str, str], *, on_gpu: bool) -> str | None:
+    """What of all that SGLang's server imports is missing, or why a GPU's SMs cannot be split."""
+    return await _run(_WHOLE, environment) or (await _run(_GREEN, environment) if on_gpu else None)
 
 
 async def warned(environment: Mapping[str, str]) -> str | None:
@@ -104,7 +110,8 @@ async def warned(environment: Mapping[str, str]) -> str | None:
 
 async def _run(code: str, environment: Mapping[str, str]) -> str | None:
     """Its last words, if it fails."""
-    paths = os.pathsep.join(filter(None, (str(GPU_FOLDER), environment.get("PYTHONPATH"))))
+    # Last: the scripts have names that something else may want to import.
+    paths = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(GPU_FOLDER))))
     call: Callable[[], subprocess.CompletedProcess[str]] = lambda: subprocess.run(  # noqa: E731
         [sys.executable, "-P", "-c", code],
         env=dict(environment) | {"PYTHONPATH": paths},

@@ -103,12 +103,12 @@ async def check(chosen: tuple[Lane, ...], place: Place) -> bool:
             )
             fine = fine and lacks is None
             print(f"{lane.name}: {step.name}: {lacks or 'has what it needs'}", flush=True)
-    environment = dict(os.environ)
-    if any(checks.Need.SGLANG in step.needs for lane in chosen for step in lane.steps):
-        said = await checks.whole(environment)
+    needs = {need for lane in chosen for step in lane.steps for need in step.needs}
+    if checks.Need.SGLANG in needs:
+        said = await checks.whole(os.environ, on_gpu=checks.Need.GPU in needs)
         fine = fine and said is None
-        print(f"all that SGLang's server imports: {said or 'is there'}", flush=True)
-        if warning := await checks.warned(environment):
+        print(f"SGLang's server as a whole: {said or 'can be started'}", flush=True)
+        if warning := await checks.warned(os.environ):
             print(f"not needed, but the GPU's clock stays unknown: {warning}", flush=True)
     return fine
 

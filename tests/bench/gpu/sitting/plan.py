@@ -50,8 +50,8 @@ SCALES = {
     ),
     "cpu": Scale(
         engine="cpu",
-        start_s=90.0,
-        run_s=3.0,
+        start_s=150.0,
+        run_s=5.0,
         drain_s=8.0,
         micro_s=3.0,
         slo_s=6.0,

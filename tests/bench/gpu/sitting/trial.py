@@ -10,8 +10,8 @@ _CPU = {
     "micro.py": ("--prefill-tokens", "64,256", "--cell", "conv:1"),
     "slo_change.py": ("--rate", "1", "--input-tokens", "64", "--output-tokens", "64", "--edits", "3"),
     "measure.py": (),
-    "two_gpus.py": ("--cell", "conv:0.5", "--change-s", "2"),
-    "matrix.py": ("--as-model", "tiny", "--only-arms", "ours:auto,stock", "--only-cells", "conv:0.5"),
+    "two_gpus.py": ("--cell", "conv:1", "--change-s", "2"),
+    "matrix.py": ("--as-model", "tiny", "--only-arms", "ours:auto,stock", "--only-cells", "conv:1"),
 }
 _EMULATOR = {
     "slo_change.py": ("--engine", "emulator", "--edits", "3"),

@@ -157,15 +157,17 @@ class Work:
         return ended(Ended.FAILED if code else Ended.DONE, last_line(log))
 
     async def tell(self) -> None:
-        """One line a second, while something changes in it, until cancelled."""
+        """One line a second while a step runs, until cancelled."""
         while True:
             await asyncio.sleep(1.0)
+            if not self.now:
+                continue
             parts = [
                 f"{lane}: {now.step.name} {time.monotonic() - now.began_s:.0f} of {now.limit_s:.0f} s: "
                 f"{last_line(self.place.log(now.step.name))[:90]}"
                 for lane, now in sorted(self.now.items())
             ]
-            self.say(" | ".join(parts) or "looking for what the next step needs")
+            self.say(" | ".join(parts))
 
     def say(self, text: str) -> None:
         """With the second of the sitting."""
@@ -173,10 +175,10 @@ class Work:
 
 
 def environment_of(lane: Lane, environment: Mapping[str, str]) -> dict[str, str]:
-    """A lane sees its own GPUs, of those that are visible to all."""
+    """A lane sees its own GPUs, of those that are visible to all, in the order that nvidia-smi counts in."""
     visible = [word for word in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
     own = [visible[gpu] if gpu < len(visible) else str(gpu) for gpu in lane.gpus]
-    return dict(environment) | {"CUDA_VISIBLE_DEVICES": ",".join(own)}
+    return dict(environment) | {"CUDA_VISIBLE_DEVICES": ",".join(own), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def last_line(log: Path) -> str:
