@@ -107,7 +107,7 @@ class StatsEvent(EngineLoad):
     goodput_per_s: float
     ttft_ms: Spread
     tbt_gap_ms: Spread
-    """Of the batch's steps, as they come, each as often as it decoded a request."""
+    """Of every gap between the tokens of the requests that ended, of all tenants together."""
     tbt_worst_ms: Spread
     """Of the longest gap of each request that ended."""
     strictest_tbt: TbtTarget | None

@@ -47,7 +47,7 @@ def stats(telemetry: Telemetry, now_s: float) -> StatsEvent:
         requests_per_s=rates.requests_per_s,
         goodput_per_s=rates.goodput_per_s,
         ttft_ms=everyone.ttft(now_s),
-        tbt_gap_ms=telemetry.gaps.spread(now_s),
+        tbt_gap_ms=everyone.tbt_gaps(now_s),
         tbt_worst_ms=everyone.tbt_worst(now_s),
         strictest_tbt=strictest(telemetry.directory, in_flight),
     )

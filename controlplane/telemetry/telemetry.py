@@ -18,11 +18,9 @@ from pdmuxd.controlplane.telemetry.attainment import Attainment
 from pdmuxd.controlplane.telemetry.decisions import Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
-from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
 from pdmuxd.controlplane.telemetry.requests import RequestLives
-from pdmuxd.engine.core.types import Mode
 from pdmuxd.engine.link.measuring import Measured
 from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
 
@@ -57,7 +55,6 @@ class Telemetry:
         self.counters = EngineCounters()
         self.everyone = Attainment()
         self.tenants: dict[str, Attainment] = {}
-        self.gaps = SlidingHistogram()
         self._offset_s: float | None = None
         self._has_served = False
         self._at_bound: tuple[str, ...] = ()
@@ -211,9 +208,6 @@ class Telemetry:
         self.partitions.add(record)
         self.guard.add(record, at_s)
         self.drift.add(record, at_s)
-        if record.decode_bs:
-            steps = max(1, record.decode_steps) if record.mode == Mode.SPLIT else 1
-            self.gaps.add(record.measured_step_s / steps, now_s, record.decode_bs * steps)
 
     def _tenant(self, name: str) -> Attainment:
         if name not in self.tenants:

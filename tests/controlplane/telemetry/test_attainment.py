@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from telling import START_S, request_record
+from telling import START_S, HandClock, request_record, step, telemetry
 
+from pdmuxd.controlplane.telemetry import shown
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.durations import counted as counts_of
@@ -46,6 +47,19 @@ def test_percentiles_are_of_all_gaps_when_requests_differ_in_length() -> None:
     assert (gaps.count, worst.count) == (1000, 11)
     assert (gaps.p50, gaps.p99) == (pytest.approx(20, rel=0.04), pytest.approx(20, rel=0.04))
     assert worst.p50 == pytest.approx(30, rel=0.04)
+
+
+def test_all_tenants_together_are_measured_by_gaps_when_steps_are_shorter() -> None:
+    known = telemetry(HandClock(), chat=0.04, batch=0.2)
+    for _ in range(100):
+        known.on_message(step(measured_step_s=0.01))
+    waited = {"tbt_gaps": 3, "tbt_gaps_met": 3, "tbt_counts": counts(0.1, 0.1, 0.1)}
+    known.on_request(request_record())
+    known.on_request(request_record(request_id="r2", tenant="batch", **waited))
+    gaps = shown.stats(known, START_S).tbt_gap_ms
+    each = {one.tenant: one.tbt_gap_ms for one in shown.tenants(known, START_S).tenants}
+    assert (gaps.count, each["chat"].count, each["batch"].count) == (13, 10, 3)
+    assert (gaps.p50, gaps.p99) == (each["chat"].p50, each["batch"].p99)
 
 
 def test_a_late_gap_is_no_bad_request_when_99_percent_of_its_gaps_are_in_time() -> None:

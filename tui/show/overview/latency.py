@@ -21,11 +21,14 @@ MANY_LATE = 0.01
 
 
 def latency(view: View, width: int, height: int) -> list[Line]:
-    """A title and a line each: percentiles, target, verdict, sparkline of the 99th percentile."""
+    """A title and a line each: percentiles, target, verdict, sparkline of the 99th percentile.
+
+    Both of the requests that ended in the last minute, TBT of all gaps between their tokens.
+    """
     stats = view.state.stats
     columns = max(0, width - TEXT_WIDTH)
     scale = scale_s(max(1, columns), WANTED_S)
-    head = heading(view, "Latency, ms", width, f"over 1 min; graph: p99, {scale} s per column")
+    head = heading(view, "Latency, ms", width, f"ended in 1 min; graph: p99, {scale} s per column")
     if stats is None:
         return [head]
     tbt_target = stats.strictest_tbt.tbt_ms if stats.strictest_tbt else None
