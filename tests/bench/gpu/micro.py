@@ -18,7 +18,7 @@ import json
 import os
 import re
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,14 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 import micro_table
 import probe_plugin
 from arms import Arm
-from bench import gpu_name, run_until_told
+from bench import gpu_name
 from client import send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, whole_numbers
+from outcome import outcome_of
 from predicting import predictors
 from runs import append_result, build, read_results
-from server import ArmError, ServerError, free_port, running
+from server import ServerError, free_port, running
 from workload import Cell
 from workload import build as build_requests
 
@@ -170,12 +171,7 @@ def main() -> int:
         shown = micro_table.lines(kept[-1]["found"]) if kept else [f"{options.show}: nothing of micro.py"]
         print("\n".join(shown))
         return 0 if kept else 1
-    with tempfile.TemporaryDirectory(prefix="pdm") as folder:
-        try:
-            found = run_until_told(measure(options, Path(folder)))
-        except (ServerError, ArmError) as error:
-            print(f"FAILED: {error}")
-            return 1
+    found = outcome_of(partial(measure, options))
     if found is None:
         return 1
     kept_result = {

@@ -16,21 +16,20 @@ import argparse
 import asyncio
 import random
 import sys
-import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 from arms import CPU_FLAGS, GPU_FLAGS, Arm
-from bench import run_until_told
 from client import Seen, send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
+from outcome import outcome_of
 from runs import append_result
 from score import quantile
-from server import ServerError
 from serving import serving
 from slo_edits import TENANT, Edit, edit_to_and_fro
 from workload import BLOCK_TOKENS, Request
@@ -177,14 +176,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Measure, keep, print."""
     options = options_of()
-    with tempfile.TemporaryDirectory(prefix="pdm") as folder:
-        try:
-            found = run_until_told(measure(options, Path(folder)))
-        except ServerError as error:
-            print(f"FAILED: {error}")
-            return 1
-        finally:
-            _keep_logs(Path(folder), options.log_dir)
+    found = outcome_of(partial(with_logs, options))
     if found is None:
         return 1
     append_result(options.results, found)
@@ -192,10 +184,14 @@ def main() -> int:
     return 0 if is_met(found) else 1
 
 
-def _keep_logs(folder: Path, log_dir: Path) -> None:
-    for path in (folder / "daemon.log", folder / "state" / "engine.log"):
-        if path.is_file():
-            (log_dir / f"slo-{path.name}").write_bytes(path.read_bytes())
+async def with_logs(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure, and keep the logs whatever comes of it."""
+    try:
+        return await measure(options, folder)
+    finally:
+        for path in (folder / "daemon.log", folder / "state" / "engine.log"):
+            if path.is_file():
+                (options.log_dir / f"slo-{path.name}").write_bytes(path.read_bytes())
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ import datetime
 import itertools
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,14 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 import arms as arms_module
 from arms import Arm
-from bench import gpu_name, run_until_told
+from bench import gpu_name
 from client import Seen, send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
+from outcome import outcome_of
 from predicting import predictors
 from runs import append_result, build
-from server import ArmError, ServerError, free_port, running
+from server import free_port, running
 from workload import Cell
 from workload import build as build_requests
 
@@ -191,12 +192,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Measure, keep, print."""
     options = options_of()
-    with tempfile.TemporaryDirectory(prefix="pdm") as folder:
-        try:
-            found = run_until_told(measure(options, Path(folder)))
-        except (ServerError, ArmError) as error:
-            print(f"FAILED: {error}")
-            return 1
+    found = outcome_of(partial(measure, options))
     if found is None:
         return 1
     append_result(options.results, found)
