@@ -14,6 +14,8 @@ from typing import Any
 from arms import Arm
 from workload import Cell
 
+MISSED = 3
+"""Exit code of a script that has measured, and kept, something else than was aimed at."""
 ENGINE = Path(__file__).parents[3] / "engine"
 
 

@@ -15,6 +15,7 @@ import micro
 import pytest
 import slo_change
 import two_gpus
+from runs import MISSED
 from server import PORTS
 from sitting import command
 from sitting.checks import Checks
@@ -75,7 +76,13 @@ def sit(tmp_path, *steps, budget_s=200.0):
     place = Place(folder=tmp_path, traces=tmp_path / "traces.json", start_s=1.0)
     (tmp_path / "logs").mkdir(exist_ok=True)
     records = Records(tmp_path)
-    work = Work(place=place, budget_s=budget_s, records=records, checks=Checks(place.traces))
+    work = Work(
+        place=place,
+        budget_s=budget_s,
+        records=records,
+        checks=Checks(place.traces),
+        done=frozenset(records.done()),
+    )
     asyncio.run(work.all([Lane(gpus=(0,), steps=steps)]))
     return {name: record.ended for name, record in records.last().items()}
 
@@ -86,7 +93,7 @@ COUNT = "open({path!r}, 'a').write('x')\n"
 def test_a_step_is_done_once_and_a_failed_one_again_when_a_sitting_goes_on(tmp_path):
     good, bad = tmp_path / "good", tmp_path / "bad"
     steps = (
-        step(tmp_path, "bad", COUNT.format(path=str(bad)) + "print('why')\nraise SystemExit(3)"),
+        step(tmp_path, "bad", COUNT.format(path=str(bad)) + "print('why')\nraise SystemExit(1)"),
         step(tmp_path, "good", COUNT.format(path=str(good))),
     )
     wanted = {"bad": Ended.FAILED, "good": Ended.DONE}
@@ -95,6 +102,12 @@ def test_a_step_is_done_once_and_a_failed_one_again_when_a_sitting_goes_on(tmp_p
     assert good.read_text() == "x"
     assert bad.read_text() == "xxxx", "each sitting tries a step again that failed at once"
     assert Records(tmp_path).last()["bad"].said == "why"
+
+
+def test_a_step_is_not_done_again_when_it_missed_its_target(tmp_path):
+    slow = step(tmp_path, "slow", COUNT.format(path=str(tmp_path / "n")) + f"raise SystemExit({MISSED})")
+    assert sit(tmp_path, slow) == sit(tmp_path, slow) == {"slow": Ended.MISSED}
+    assert (tmp_path / "n").read_text() == "x"
 
 
 def test_a_step_that_fills_the_time_goes_on_when_the_next_sitting_begins(tmp_path):

@@ -30,7 +30,7 @@ def test_a_refused_policy_is_told_when_the_engine_says_no(tmp_path):
     command = [sys.executable, str(HERE / "two_gpus.py"), *words.split(), "--policies", "static:1,2"]
     command += ["--traces", "traces.json", "--results", "r.jsonl", "--work", "m", "--log-dir", "l"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "REFUSED: the engine refused static:1,2" in done.stdout
 
 

@@ -24,13 +24,13 @@ from bench import run_until_told
 from sitting import checks
 from sitting.plan import PLANS, SCALES, all_steps, lanes, only
 from sitting.processes import alone_in
-from sitting.records import Ended, Records
+from sitting.records import MEASURED, Ended, Records
 from sitting.step import Lane
 from sitting.trial import tried
 from sitting.work import GPU_FOLDER, Place, Work, environment_of
 
 _TABLES_S = 60.0
-FINE = frozenset({Ended.DONE, Ended.NO_TIME})
+FINE = MEASURED | {Ended.NO_TIME}
 
 
 def options_of(argv: list[str] | None = None) -> argparse.Namespace:
@@ -49,6 +49,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--budget-s", type=float, default=1750.0, help="nothing goes on for longer")
     parser.add_argument("--only", default="", help="these steps alone, with commas between them")
+    parser.add_argument("--again", action="store_true", help="also what is done in the folder")
     parser.add_argument("--engine", choices=sorted(SCALES), default="gpu", help="or another, to try it")
     parser.add_argument("--start-s", type=float, default=200.0, help="what a server's start may take")
     parser.add_argument("--folder", type=Path, default=Path(".gpu/sitting"), help="for all results")
@@ -150,17 +151,22 @@ def main(argv: list[str] | None = None) -> int:
     place = Place(folder=folder, traces=options.traces.absolute(), start_s=options.start_s)
     records = Records(folder)
     if options.plan:
-        show(chosen, records.done(), options.budget_s)
+        show(chosen, set() if options.again else records.done(), options.budget_s)
         return 0
     if options.check:
         return 0 if asyncio.run(check(chosen, place)) else 1
     for lane in chosen:
         (folder / "logs" / lane.name.replace(" ", "")).mkdir(parents=True, exist_ok=True)
     before = len(records.all())
+    done = frozenset() if options.again else frozenset(records.done())
     try:
         with alone_in(folder):
             work = Work(
-                place=place, budget_s=options.budget_s, records=records, checks=checks.Checks(place.traces)
+                place=place,
+                budget_s=options.budget_s,
+                records=records,
+                checks=checks.Checks(place.traces),
+                done=done,
             )
             run_until_told(work_off(work, chosen))
             text = tables(place, records)

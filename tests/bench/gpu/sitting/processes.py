@@ -38,6 +38,9 @@ class StepProcess:
         """Run it for the sitting of `folder`; what it says goes to the end of `log`."""
         mark = f"{folder}:{secrets.token_hex(8)}"
         with log.open("ab") as file:
+            # What an earlier try said last is not this one's.
+            file.write(b"begins\n")
+            file.flush()
             process = await asyncio.create_subprocess_exec(
                 *command,
                 env=dict(environment) | {MARK: mark, "PYTHONUNBUFFERED": "1"},

@@ -14,12 +14,17 @@ class Ended(StrEnum):
     """How a step can end."""
 
     DONE = "done"
+    MISSED = "done, a target missed"
     FAILED = "failed"
-    """Its exit code is not 0; what it found is kept."""
+    """Another exit code; what it found until then is kept."""
     KILLED = "took too long"
     LACKS = "not begun: something is missing"
     NO_TIME = "not begun: no time left"
     STOPPED = "stopped with the sitting"
+
+
+MEASURED = frozenset({Ended.DONE, Ended.MISSED})
+"""Nothing is left to be measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,4 +58,4 @@ class Records:
 
     def done(self) -> set[str]:
         """Steps that were done once."""
-        return {record.step for record in self.all() if record.ended is Ended.DONE}
+        return {record.step for record in self.all() if record.ended in MEASURED}

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runs import MISSED
+
 from sitting.checks import Checks
 from sitting.processes import StepProcess
 from sitting.records import Ended, Record, Records
@@ -80,6 +82,8 @@ class Work:
     budget_s: float
     records: Records
     checks: Checks
+    done: frozenset[str] = frozenset()
+    """Not to be done again."""
     began_s: float = field(default_factory=time.monotonic)
     now: dict[str, Now] = field(default_factory=dict)
     _over: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -104,7 +108,7 @@ class Work:
                 for name in step.after:
                     if name in self._over:
                         await self._over[name].wait()
-                if step.fills_s or step.name not in self.records.done():
+                if step.fills_s or step.name not in self.done:
                     await self._step(lane, step)
                 self._over[step.name].set()
         finally:
@@ -154,7 +158,7 @@ class Work:
             await process.end()
         if code is None:
             return ended(Ended.KILLED, last_line(log))
-        return ended(Ended.FAILED if code else Ended.DONE, last_line(log))
+        return ended({0: Ended.DONE, MISSED: Ended.MISSED}.get(code, Ended.FAILED), last_line(log))
 
     async def tell(self) -> None:
         """One line a second while a step runs, until cancelled."""
