@@ -18,7 +18,7 @@ def main() -> int:
         command += " " + line.strip().removesuffix("\\")
         if not line.rstrip().endswith("\\"):
             break
-    out = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=30, check=True).stdout  # noqa: S603
+    out = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=250, check=True).stdout  # noqa: S603
     events = [line.removeprefix("data: ") for line in out.splitlines() if line.startswith("data: ")]
     if not events or events[-1] != "[DONE]":
         sys.stdout.write(f"not a stream that ends with [DONE]:\n{out}\n")

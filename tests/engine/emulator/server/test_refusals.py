@@ -133,15 +133,15 @@ async def test_a_call_is_refused_whole_when_one_prompt_can_never_fit_into_the_po
     assert [request.phase.value for request in small_server.ended] == ["failed", "aborted"]
 
 
-async def test_a_key_is_demanded_when_a_path_is_not_the_health_check(server: Any) -> None:
+async def test_a_key_is_demanded_when_a_path_is_not_the_health_check(slow_server: Any) -> None:
     for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic engine-key"}):
-        server.client.headers.pop("authorization", None)
+        slow_server.client.headers.pop("authorization", None)
         for path in ("/v1/models", "/server_info", "/nowhere"):
-            response = await server.client.get(path, headers=headers)
+            response = await slow_server.client.get(path, headers=headers)
             assert response.status_code == 401
             assert response.headers["www-authenticate"] == "Bearer"
             assert response.json()["error"]["code"] == "invalid_api_key"
-        assert (await server.client.get("/health", headers=headers)).status_code == 200
+        assert (await slow_server.client.get("/health", headers=headers)).status_code == 200
 
 
 async def test_an_unknown_path_or_method_is_refused_in_the_same_shape_when_asked_for(server: Any) -> None:
