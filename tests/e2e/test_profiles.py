@@ -28,7 +28,7 @@ def test_the_engine_predicts_with_a_profile_within_a_second_when_it_is_activated
         assert (active["profile"], active["in_force"]) == (None, True)
         return took_s
 
-    assert fastest_s(activated_s) < 1.0
+    assert fastest_s(activated_s, enough_s=1.0) < 1.0
     assert "no profile is active" in daemon.log
 
 

@@ -90,7 +90,7 @@ def test_an_slo_edit_is_in_force_within_a_second_while_serving(daemon, until):
             assert daemon.engine()["acked_version"] >= version
             return time.monotonic() - began_s
 
-        assert fastest_s(edited_s) < 1.0
+        assert fastest_s(edited_s, enough_s=1.0) < 1.0
         assert next(line for line in lines if line.startswith("data: "))
     assert daemon.metric('pdmuxd_settings_version{kind="acked"}') >= version
 
