@@ -15,14 +15,20 @@ BUDGET_LADDER = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 307
 
 
 def fused_budget(
-    obs: Observation, batch: tuple[WaitingRequest, ...], latency: LatencyModel, total_sms: int
+    obs: Observation,
+    batch: tuple[WaitingRequest, ...],
+    latency: LatencyModel,
+    total_sms: int,
+    *,
+    overrun_ratio: float = 1.0,
 ) -> tuple[int, float]:
-    """The most prompt tokens whose fused step meets the target, and its seconds; (0, 0) if none.
+    """The most prompt tokens whose fused step meets the target even if it takes `overrun_ratio` times what is
+    predicted, and its predicted seconds; (0, 0) if none.
 
     What is gone of the running gap is counted. Never more than what waits by the estimate: a prefix that
     has left the cache since must not make the step longer than planned.
     """
-    target_s = (obs.tbt_target_s or float("inf")) * FUSED_MARGIN
+    target_s = (obs.tbt_target_s or float("inf")) / overrun_ratio * FUSED_MARGIN
     if obs.decode.bs:
         target_s -= max(0.0, obs.now_s - obs.last_token_s)
     low, high, step_s, tokens = 0, len(BUDGET_LADDER), 0.0, 0

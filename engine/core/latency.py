@@ -70,7 +70,8 @@ class PrefillCoefficients:
     def line_s(self, new_tokens: int) -> float:
         """The part that depends on the number of new tokens alone."""
         tokens = -(-new_tokens // self.tile_tokens) * self.tile_tokens
-        return self.per_new_s * tokens + self.fixed_s + on_curve(self.curve, tokens)
+        line_s = self.per_new_s * tokens + self.fixed_s
+        return line_s + on_curve(self.curve, tokens) if self.curve else line_s
 
     def predict_s(self, shape: PrefillShape) -> float:
         """Seconds for the whole batch."""

@@ -7,7 +7,7 @@ one that has waited for `AGEING_BOUND_S` is paid for from a credit that grows wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.latency import LatencyModel
@@ -49,12 +49,13 @@ def order_by_slack(
     """
     live: list[tuple[float, int, WaitingRequest]] = []
     late: list[WaitingRequest] = []
+    request_s = latency.request_s
     for index, request in enumerate(waiting):
-        service_s = slowdown_ratio * latency.request_s(request.new_tokens, request.reused_tokens, sms)
-        slack_s = request.deadline_s - now_s - service_s
-        target_s = request.deadline_s - request.arrival_s
-        has_waited_long = now_s - request.arrival_s > 0.5 * target_s
-        if slack_s >= (MARGIN_SHARE * target_s if has_waited_long else 0.0):
+        deadline_s, arrival_s = request.deadline_s, request.arrival_s
+        service_s = slowdown_ratio * request_s(request.new_tokens, request.reused_tokens, sms)
+        slack_s = deadline_s - now_s - service_s
+        target_s = deadline_s - arrival_s
+        if slack_s >= MARGIN_SHARE * target_s or (slack_s >= 0.0 and now_s - arrival_s <= 0.5 * target_s):
             live.append((slack_s, index, request))
         else:
             late.append(request)
@@ -69,7 +70,7 @@ def order_by_slack(
     return OrderedQueue(order=(*ordered, *late), lost=lost)
 
 
-def next_credit(batch: Sequence[WaitingRequest], lost: Sequence[str], credit_tokens: float) -> float:
+def next_credit(batch: Sequence[WaitingRequest], lost: Collection[str], credit_tokens: float) -> float:
     """The credit after `batch` was admitted: the aged spend it, the others earn it."""
     for request in batch:
         if request.request_id in lost:

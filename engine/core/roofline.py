@@ -60,6 +60,16 @@ class RooflineModel:
         return tuple((2.0 * i * o, (i + o) * s, i * o * s) for i, o in shapes)
 
     @cached_property
+    def _attention(self) -> tuple[float, float, float]:
+        """Per layer and GPU: bytes of a token's KV, of a query's, FLOPs of a pair of tokens."""
+        m, gpus = self.model, self.tensor_parallel.gpus
+        return (
+            2.0 * m.kv_heads * m.head_dim * m.bytes_per_value / gpus,
+            2.0 * m.heads * m.head_dim * m.bytes_per_value / gpus,
+            (4.0 * m.heads * m.head_dim + 2.0 * m.heads) / gpus,
+        )
+
+    @cached_property
     def _rates(self) -> tuple[tuple[float, float], ...]:
         """(FLOP/s, bytes/s) by SM count; entry 0 is unused."""
         d = self.device
@@ -88,7 +98,7 @@ class RooflineModel:
         flops, bandwidth = self._rates[self.device.total_sms]
         linear_flops = new_tokens * sum(per_token for per_token, _, _ in self._linear)
         pairs = 0.5 * new_tokens * new_tokens + new_tokens * reused_tokens
-        pair_flops = (4.0 * m.heads * m.head_dim + 2.0 * m.heads) / gpus
+        pair_flops = self._attention[2]
         kv_bytes = m.kv_bytes_per_token * (new_tokens + reused_tokens) / gpus
         return PrefillSample(
             new_tokens=new_tokens,
@@ -127,12 +137,11 @@ class RooflineModel:
         layer_bytes = 0.0
         for flops_per_token, bytes_per_token, weight_bytes in self._linear:
             moved = tokens * bytes_per_token + weight_bytes
-            layer_s += max(tokens * flops_per_token / flops, moved / bandwidth)
+            compute_s, move_s = tokens * flops_per_token / flops, moved / bandwidth
+            layer_s += max(move_s, compute_s)
             layer_bytes += moved
         gpus = self.tensor_parallel.gpus
-        kv_bytes = 2.0 * m.kv_heads * m.head_dim * m.bytes_per_value / gpus
-        q_bytes = 2.0 * m.heads * m.head_dim * m.bytes_per_value / gpus
-        pair_flops = (4.0 * m.heads * m.head_dim + 2.0 * m.heads) / gpus
+        kv_bytes, q_bytes, pair_flops = self._attention
         if gpus > 1:
             message_bytes = float(tokens * m.hidden * m.bytes_per_value)
             layer_s += 2.0 * self.tensor_parallel.all_reduce_s(message_bytes, flops)

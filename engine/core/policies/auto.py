@@ -128,24 +128,27 @@ class AutoPolicy(KeepsState):
 
     def _next_prefill(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
         queue = self._queue(obs, state)
-        batch = self._in_time(obs, queue)
+        lost = frozenset(queue.lost)  # asked of every member; the order is the queue's
+        batch = self._in_time(obs, queue.order, lost)
         if not batch:
             decision = self._decode_alone(obs)
         else:
-            credit = next_credit(batch, queue.lost, state.aged_credit_tokens)
+            credit = next_credit(batch, lost, state.aged_credit_tokens)
             decision = self._start(obs, state, batch)
             state = replace(state, aged_credit_tokens=credit)
-        return replace(decision, demote=queue.lost), state
+        return replace(decision, demote=queue.lost) if queue.lost else decision, state
 
-    def _in_time(self, obs: Observation, queue: OrderedQueue) -> tuple[WaitingRequest, ...]:
+    def _in_time(
+        self, obs: Observation, order: tuple[WaitingRequest, ...], lost: frozenset[str]
+    ) -> tuple[WaitingRequest, ...]:
         """The next batch: it grows only while none of its members comes too late because of the others."""
         sms = self.split.prefill_sms(obs)
         batch: list[WaitingRequest] = []
         done_s, due_s = obs.now_s, float("inf")
-        for request in form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS):
+        for request in form_prefill_batch(obs, queue=order, max_tokens=BATCH_TOKENS):
             own_s = self.context.latency.request_s(request.new_tokens, request.reused_tokens, sms)
             done_s += SPLIT_HANDICAP * own_s
-            is_lost = request.request_id in queue.lost
+            is_lost = request.request_id in lost
             if not is_lost:
                 due_s = min(due_s, request.deadline_s)
             if self.options.by_slack and batch and (is_lost or done_s > due_s):
@@ -188,9 +191,13 @@ class AutoPolicy(KeepsState):
         self, obs: Observation, state: PolicyState, batch: tuple[WaitingRequest, ...]
     ) -> tuple[int, float]:
         """A fused step's token budget and predicted seconds; what few steps exceed still meets the target."""
-        if obs.tbt_target_s is not None:
-            obs = replace(obs, tbt_target_s=obs.tbt_target_s / state.overrun.ratio)
-        return fused_budget(obs, batch, self.context.latency, self.table.rules.total_sms)
+        return fused_budget(
+            obs,
+            batch,
+            self.context.latency,
+            self.table.rules.total_sms,
+            overrun_ratio=state.overrun.ratio,
+        )
 
     def _fused(
         self,
@@ -233,7 +240,7 @@ class AutoPolicy(KeepsState):
                 left -= request.new_tokens
                 fitting.append(request)
         decision = self._fused(obs, budget, step_s, tuple(fitting))
-        return replace(decision, demote=queue.lost), state
+        return replace(decision, demote=queue.lost) if queue.lost else decision, state
 
     def _decode_alone(self, obs: Observation) -> Decision:
         """Decode by itself runs as stock SGLang does, its host work overlapped."""
