@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
-from client import is_idle, send_all
+from client import Seen, is_idle, send_all
 from model_folder import SHAPES
 from one_server import Servers
 from predicting import predictors
@@ -53,6 +53,12 @@ def run_s(run: Run, options: argparse.Namespace) -> float:
     if run.cell.workload == "decode":
         return STEPS_ALONE_S
     return float(options.duration_s + options.drain_s + MARGIN_S)
+
+
+def answers(seen: Sequence[Seen]) -> None:
+    """Raises: ServerError if none of the requests had a token."""
+    if not any(one.tokens for one in seen):
+        raise ServerError(f"no request had a token, the first: {seen[0].error or seen[0].outcome}")
 
 
 class Bench:
@@ -164,7 +170,7 @@ class Bench:
         """Let kernels be chosen and graphs be replayed once, for short and long prompts alike."""
         for cell in (Cell(workload="decode", rate=8.0), Cell(workload="prefill", rate=2048.0)):
             requests = build_requests(cell, self._traces, seed=0, duration_s=2.0)
-            await send_all(
+            seen = await send_all(
                 base_url,
                 requests,
                 vocab=int(SHAPES[run.model]["vocab_size"]),
@@ -172,6 +178,7 @@ class Bench:
                 drain_s=8.0,
                 name="warm",
             )
+            answers(seen)
 
     async def _measure(self, run: Run, base_url: str, link: Any) -> None:
         options = self._options
@@ -199,8 +206,7 @@ class Bench:
             drain_s=STEPS_ALONE_WITHIN_S if run.cell.workload == "decode" else options.drain_s,
             name=f"{run.arm.name}-{run.cell}-{run.seed}-{run.tbt_ms}",
         )
-        if not any(one.tokens for one in seen):
-            raise ServerError(f"no request had a token, the first: {seen[0].error or seen[0].outcome}")
+        answers(seen)
         result = {"key": run.key, "sitting": self._sitting, "gpu": self._gpu}
         if run.build is not None:
             result["build"] = run.build

@@ -21,8 +21,7 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 import msgspec
-from bench import run_until_told
-from measured_server import plan_of
+from measured_server import exit_code, plan_of
 from model_folder import SHAPES
 from sustained import WARM_S, keep, measure_all
 from unseen import report
@@ -30,7 +29,7 @@ from unseen import report
 from pdmuxd.daemon.profiling.engine import MeasuringEngine, measuring_engine
 from pdmuxd.daemon.profiling.journal import NOTHING, Journal, journal_path, read_journal
 from pdmuxd.daemon.profiling.run import Outcome, now_text, run_campaign
-from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.errors import EngineError, ProfileError
 from pdmuxd.engine.profiling import candidates
 from pdmuxd.engine.profiling.campaign import Progress
 from pdmuxd.engine.profiling.document import to_json
@@ -114,8 +113,8 @@ async def check_it(
     return samples
 
 
-async def main(options: argparse.Namespace) -> None:
-    """Start the engine, measure, write, print."""
+async def main(options: argparse.Namespace) -> bool:
+    """Start the engine, measure, write, print; whether nothing broke it off. Raises: EngineError."""
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pdm") as folder:
         async with measuring_engine(plan_of(options, Path(folder))) as engine:
@@ -129,11 +128,19 @@ async def main(options: argparse.Namespace) -> None:
             seen = {sample.point for sample in profile.samples}
             checks = await check_it(engine, target, seen, options.check_s)
             stem.with_name(f"{stem.name}.check.json").write_bytes(msgspec.json.encode(checks))
-            rows = await measure_all(engine, target, WARM_S) if options.sustained else []
+            if options.sustained:
+                await _sustained(engine, target, options)
     report(profile, checks, target)
-    if rows:
-        print(keep(rows, options))
     print(f"refused points: {outcome.refused}; broken off: {outcome.broken_off or 'no'}")
+    return outcome.broken_off is None
+
+
+async def _sustained(engine: MeasuringEngine, target: Target, options: argparse.Namespace) -> None:
+    """Comes last: the profile stands whatever becomes of it."""
+    try:
+        print(keep(await measure_all(engine, target, WARM_S), options))
+    except (EngineError, ProfileError) as error:
+        print(f"FAILED: sustained: {error}")
 
 
 def options_of(argv: list[str] | None = None) -> argparse.Namespace:
@@ -156,4 +163,4 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    run_until_told(main(options_of()))
+    sys.exit(exit_code(main(options_of())))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 from arms import Arm
+from bench import run_until_told
 from model_folder import write_model_folder
 
 from pdmuxd.daemon.supervisor.plan import EnginePlan
+from pdmuxd.engine.core.errors import PdmuxdError
 
 
 def plan_of(options: argparse.Namespace, runtime_dir: Path) -> EnginePlan:
@@ -38,3 +41,12 @@ def plan_of(options: argparse.Namespace, runtime_dir: Path) -> EnginePlan:
         backoff_initial_s=1.0,
         backoff_max_s=1.0,
     )
+
+
+def exit_code(work: Coroutine[Any, Any, bool]) -> int:
+    """Do it: 0 if all of it was done, 1 if not, or if it failed, which is said in one line."""
+    try:
+        return 0 if run_until_told(work) else 1
+    except PdmuxdError as error:
+        print(f"FAILED: {error}")
+        return 1

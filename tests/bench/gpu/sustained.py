@@ -19,8 +19,7 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
-from bench import run_until_told
-from measured_server import plan_of
+from measured_server import exit_code, plan_of
 from model_folder import SHAPES
 
 from pdmuxd.daemon.profiling.engine import MeasuringEngine, measuring_engine
@@ -98,14 +97,15 @@ def keep(rows: list[Row], options: argparse.Namespace) -> str:
     return table(rows)
 
 
-async def main(options: argparse.Namespace) -> None:
-    """Start the engine, measure, write, print."""
+async def main(options: argparse.Namespace) -> bool:
+    """Start the engine, measure, write, print. Raises: EngineError, ProfileError."""
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pdm") as folder:
         async with measuring_engine(plan_of(options, Path(folder))) as engine:
             target = Target.of(await engine.hello(options.start_s))
             rows = await measure_all(engine, target, sorted(options.warm_s))
     print(keep(rows, options))
+    return True
 
 
 if __name__ == "__main__":
@@ -120,4 +120,4 @@ if __name__ == "__main__":
     parser.add_argument("--extra", type=str.split, default=[], help="more flags for the SGLang server")
     parser.add_argument("--out", type=Path, default=Path(".gpu/profile"))
     parser.add_argument("--work", type=Path, default=Path(".gpu/models"))
-    run_until_told(main(parser.parse_args()))
+    sys.exit(exit_code(main(parser.parse_args())))

@@ -10,9 +10,10 @@ import bench
 import matrix
 import pytest
 from arms import Arm
+from client import Seen
 from runs import Run
 from server import ServerError
-from workload import Cell
+from workload import Cell, Request
 
 CHILDREN = """
 import multiprocessing, pathlib, sys, time
@@ -118,6 +119,7 @@ RUN = Run(
     tbt_ms=None,
     judged_ms=(50.0,),
 )
+REQUEST = Request(at_s=0.0, input_tokens=9, new_tokens=9, output_tokens=9, blocks=("a",))
 
 
 async def test_a_server_is_started_anew_when_it_failed_ahead(failing):
@@ -157,3 +159,10 @@ def test_a_server_is_started_ahead_when_its_imports_just_fit_into_what_is_before
     following = replace(RUN, arm=Arm(name="chunk-512"))
     due = [failing._is_worth_it(following, behind=[RUN] * left) for left in (4, 3, 2, 1)]
     assert due == [False, False, True, True]
+
+
+def test_a_server_that_gives_no_token_is_no_server_to_measure():
+    silent, late = Seen(REQUEST, outcome="cut"), Seen(REQUEST, tokens=1, outcome="cut")
+    bench.answers([silent, late])
+    with pytest.raises(ServerError, match="no request had a token, the first: cut"):
+        bench.answers([silent, silent])
