@@ -85,8 +85,7 @@ class ConsoleApp(App[None]):
         self.theme = (MONO if self.no_color else LIGHT if is_light else DARK).name
 
     async def on_mount(self) -> None:
-        """Start to listen and to paint."""
-        self.run_worker(self.stream.run(), group="stream", exclusive=True)
+        """Start to paint."""
         self.set_interval(INTERVAL_S, self._tick)
 
     async def on_event(self, event: events.Event) -> None:
@@ -97,7 +96,13 @@ class ConsoleApp(App[None]):
             await super().on_event(event)
 
     def on_ready(self) -> None:
-        """The first screen is there: look for garbage again, if whoever started this has put it off."""
+        """The first screen can be painted; only then is imported what listening needs."""
+        self.paint()
+        self.call_after_refresh(self._listen)
+
+    def _listen(self) -> None:
+        """Follow the daemon, and look for garbage again, if whoever started this has put it off."""
+        self.run_worker(self.stream.run(), group="stream", exclusive=True)
         gc.enable()
 
     async def on_unmount(self) -> None:

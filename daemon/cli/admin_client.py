@@ -6,15 +6,14 @@ same application, services and checks, only without a socket between.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import typer
 
+from pdmuxd.daemon.cli.admin_address import origin_of, read_token, settings_of
 from pdmuxd.engine.core.errors import (
     AuthError,
     ConflictError,
@@ -25,9 +24,6 @@ from pdmuxd.engine.core.errors import (
     StaleVersionError,
     StoreError,
 )
-
-if TYPE_CHECKING:
-    from pdmuxd.daemon.settings import AdminSection, Settings
 
 API = "/api/v1"
 PROBLEM = "application/problem+json"
@@ -87,12 +83,6 @@ class AdminClient:
         raise _error(response, self._where)
 
 
-def settings_of(ctx: typer.Context) -> Settings:
-    """The settings that the root command loaded. Raises: SettingsError."""
-    settings: Settings = ctx.obj.settings
-    return settings
-
-
 @contextmanager
 def admin_client(ctx: typer.Context) -> Iterator[AdminClient]:
     """Reach the daemon, or say on stderr that there is none and open the database.
@@ -136,31 +126,6 @@ def _is_listening(origin: str) -> bool:
     except httpx.HTTPError as error:
         raise PdmuxdError(f"{origin} accepts but does not answer: {_text(error)}") from error
     return True
-
-
-def origin_of(admin: AdminSection) -> str:
-    """Where a client on this machine finds the admin plane."""
-    host = admin.host
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return f"http://{host}:{admin.port}"
-    if address.is_unspecified:
-        host = "127.0.0.1" if address.version == 4 else "::1"
-    return f"http://[{host}]:{admin.port}" if address.version == 6 else f"http://{host}:{admin.port}"
-
-
-def read_token(path: Path) -> str:
-    """The token in a file. Raises: AuthError."""
-    try:
-        token = path.read_text("ascii").strip()
-    except OSError as error:
-        raise AuthError(f"cannot read the admin token in {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise AuthError(f"the admin token in {path} is not ASCII text") from error
-    if not token.isprintable():
-        raise AuthError(f"the admin token in {path} is not one line of text")
-    return token
 
 
 def _error(response: httpx.Response, where: str) -> PdmuxdError:

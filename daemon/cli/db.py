@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pdmuxd.daemon.cli.admin_client import settings_of
+from pdmuxd.daemon.cli.admin_address import settings_of
 from pdmuxd.daemon.cli.output import AsJson, print_json
 from pdmuxd.daemon.redaction import mask_url
 

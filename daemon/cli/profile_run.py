@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pdmuxd.daemon.cli.admin_client import settings_of
+from pdmuxd.daemon.cli.admin_address import settings_of
 from pdmuxd.engine.core.errors import InvalidValueError
 
 app = typer.Typer()

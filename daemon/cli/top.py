@@ -74,7 +74,7 @@ def top(
 
 def _origin(ctx: typer.Context, url: str | None) -> str:
     if url is None:
-        from pdmuxd.daemon.cli.admin_client import origin_of, settings_of
+        from pdmuxd.daemon.cli.admin_address import origin_of, settings_of
 
         return origin_of(settings_of(ctx).admin)
     parts = urlsplit(url)
@@ -92,7 +92,7 @@ def _token_reader(ctx: typer.Context, path: Path | None, token: str | None) -> C
 
     Raises: AuthError.
     """
-    from pdmuxd.daemon.cli.admin_client import read_token, settings_of
+    from pdmuxd.daemon.cli.admin_address import read_token, settings_of
 
     if path is None and token:
         return lambda: token

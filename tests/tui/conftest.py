@@ -143,6 +143,8 @@ def console() -> Opener:
         app = ConsoleApp(daemon.target(**target), is_light=is_light)
         async with app.run_test(size=size, notifications=True) as pilot:
             terminal = Terminal(app, pilot, daemon)
+            # It listens only once its first screen is there.
+            await terminal.until(lambda: app.state.connection.link != "connecting")
             await terminal.settle()
             yield terminal
 

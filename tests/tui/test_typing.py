@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import scenes
+import routes
 from console_daemon import problem
 from textual.widgets import Input
 
@@ -14,8 +14,8 @@ SLO = "/api/v1/tenants/chat/slo"
 
 @pytest.fixture
 def served(busy):
-    scenes.serve_all(busy)
-    busy.answer("PUT", "/tenants/chat/slo", lambda body: scenes.slo(version=4, **body))
+    routes.serve_all(busy)
+    busy.answer("PUT", "/tenants/chat/slo", lambda body: routes.slo(version=4, **body))
     return busy
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import httpx
 import msgspec
 
 from pdmuxd.tui.client.target import Target
 from pdmuxd.tui.show.formats import printable
+
+if TYPE_CHECKING:
+    import httpx
 
 API = "/api/v1"
 PROBLEM = "application/problem+json"
@@ -42,15 +45,21 @@ class _Problem(msgspec.Struct, kw_only=True):
 
 
 class RestClient:
-    """Calls to `/api/v1`."""
+    """Calls to `/api/v1`. The library for them is imported at the first one, not before the first screen."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self.http = httpx.AsyncClient(
-            base_url=target.url,
+
+    @cached_property
+    def http(self) -> httpx.AsyncClient:
+        """All connections."""
+        import httpx
+
+        return httpx.AsyncClient(
+            base_url=self._target.url,
             timeout=TIMEOUT_S,
             trust_env=False,  # a proxy of the environment does not lie between us and a tunnel
-            transport=target.transport,
+            transport=self._target.transport,
         )
 
     def headers(self) -> dict[str, str]:
@@ -74,6 +83,8 @@ class RestClient:
         if_match: int | None = None,
     ) -> T | Refusal:
         """Call and turn the answer into a `kind`."""
+        import httpx
+
         headers = self.headers()
         if if_match is not None:
             headers["If-Match"] = f'"{if_match}"'
@@ -90,7 +101,8 @@ class RestClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.http.aclose()
+        if "http" in self.__dict__:
+            await self.http.aclose()
 
 
 def refusal(response: httpx.Response) -> Refusal:

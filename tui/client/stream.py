@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING
 
-import httpx
 import msgspec
 
 from pdmuxd.tui.client.connection import Connection, Link
@@ -14,6 +14,9 @@ from pdmuxd.tui.client.rest import API, RestClient, refusal, text_of
 from pdmuxd.tui.client.sse import ServerEvent, SseError, SseParser
 from pdmuxd.tui.client.target import Clock
 from pdmuxd.tui.client.wire import API_VERSION, Bye, Event, Hello, decode
+
+if TYPE_CHECKING:
+    import httpx
 
 SILENCE_S = 15.0
 """The daemon sends something every 5 s; nothing for so long means that the connection is cut."""
@@ -57,6 +60,8 @@ class EventStream:
 
     async def run(self) -> None:
         """Connect, read, wait, again, until cancelled."""
+        import httpx
+
         while True:
             try:
                 await self._follow()
@@ -70,7 +75,7 @@ class EventStream:
         headers = self._rest.headers() | {"Accept": EVENT_STREAM}
         if self._last_id is not None:
             headers["Last-Event-ID"] = self._last_id
-        timeout = httpx.Timeout(CONNECT_S, read=SILENCE_S)
+        timeout = (CONNECT_S, SILENCE_S, SILENCE_S, SILENCE_S)
         async with self._rest.http.stream("GET", f"{API}/events", headers=headers, timeout=timeout) as answer:
             await self._check(answer)
             async with contextlib.aclosing(self._events(answer)) as events:

@@ -42,11 +42,11 @@ def test_nothing_of_the_console_is_imported_when_help_is_asked_for():
 
 def test_only_what_the_first_screen_needs_is_imported_when_the_console_starts():
     unneeded = {
-        *("fastapi", "sqlmodel", "numpy", "uvicorn"),
+        *("fastapi", "sqlmodel", "numpy", "uvicorn", "httpx"),
         *("pdmuxd.engine.core.policies.registry", "pdmuxd.tui.tenants.screen"),
     }
     code = (
-        "import sys, pdmuxd.daemon.cli.main, pdmuxd.daemon.cli.admin_client, pdmuxd.daemon.settings; "
+        "import sys, pdmuxd.daemon.cli.main, pdmuxd.daemon.cli.admin_address, pdmuxd.daemon.settings; "
         f"import pdmuxd.tui.run; print(*sorted({unneeded} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
