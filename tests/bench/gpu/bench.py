@@ -100,12 +100,14 @@ class Bench:
             self.left += len(runs)
             return
         was_ahead = self._servers.is_ahead
+        self._served.discard(server)
         try:
             await self._serve(runs, following)
         except (ServerError, TimeoutError) as error:
             if was_ahead or server in self._served:
-                self._say(f"  {server[2]} failed; once more, and none ahead of its time: {error}")
-                self._servers.no_more_ahead()
+                self._say(f"  {server[2]} failed; once more: {error}")
+                if server not in self._served:
+                    self._servers.no_more_ahead()
                 self._served.discard(server)
                 done = done_in(self._options.results)
                 await self._group([run for run in runs if not run.is_in(done)], following)

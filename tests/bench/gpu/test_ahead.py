@@ -126,6 +126,7 @@ async def test_a_server_is_started_anew_when_it_failed_ahead(failing):
     failing._servers._next = (RUN.server, None, None)
     await failing._group([RUN], None)
     assert failing.served == ["ahead", "anew"]
+    assert not failing._servers._may_be_ahead
     assert failing.failed == ["stock"]
 
 
@@ -153,6 +154,7 @@ async def test_a_server_that_failed_between_runs_is_started_anew_for_the_others(
     await wedged._group([RUN, replace(RUN, seed=2), replace(RUN, seed=3)], None)
     assert wedged.served == [1, 2], "a server that does nothing is not tried for ever"
     assert wedged.left == 2
+    assert wedged._servers._may_be_ahead, "it had served: to be started ahead was not what it failed of"
 
 
 def test_a_server_is_started_ahead_when_its_imports_just_fit_into_what_is_before_it(failing):

@@ -188,10 +188,11 @@ def test_what_a_killed_sitting_left_is_ended_when_the_next_begins(tmp_path):
             process.wait()
 
 
-def test_an_unknown_step_is_refused_with_those_that_there_are(capsys):
+@pytest.mark.parametrize("name", ["nothing", "two-gpus-llama-8b"])
+def test_a_step_that_the_plan_cannot_do_is_refused_with_those_that_there_are(capsys, name):
     with pytest.raises(SystemExit):
-        command.options_of(["--only", "nothing"])
-    assert "--only nothing: the steps are micro-llama-8b, " in capsys.readouterr().err
+        command.options_of(["--gpus", "2", "--only", name])
+    assert f"--only {name}: the steps of this plan are micro-llama-8b, " in capsys.readouterr().err
 
 
 def test_a_step_of_another_plan_is_done_when_it_is_named():

@@ -22,7 +22,7 @@ from pathlib import Path
 from bench import run_until_told
 
 from sitting import checks
-from sitting.plan import PLANS, SCALES, all_steps, lanes, only
+from sitting.plan import PLANS, SCALES, lanes, only, steps_of
 from sitting.processes import alone_in
 from sitting.records import MEASURED, Ended, Records
 from sitting.step import Lane
@@ -59,10 +59,10 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     options.plan_name = options.plan_name or ("one", "two")[options.gpus - 1]
     options.names = tuple(name for name in options.only.split(",") if name)
-    known = all_steps(SCALES[options.engine])
+    known = steps_of(options.plan_name, SCALES[options.engine])
     unknown = [name for name in options.names if name not in known]
     if unknown:
-        parser.error(f"--only {unknown[0]}: the steps are {', '.join(known)}")
+        parser.error(f"--only {unknown[0]}: the steps of this plan are {', '.join(known)}")
     if not options.budget_s > 0:
         parser.error(f"--budget-s {options.budget_s:g}: above 0")
     return options
@@ -71,8 +71,8 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
 def lanes_of(options: argparse.Namespace) -> tuple[Lane, ...]:
     """What the command line asks for."""
     scale = SCALES[options.engine]
-    found = lanes(options.plan_name, scale)
-    return tried(only(found, options.names, scale) if options.names else found, options.engine)
+    plan = options.plan_name
+    return tried(only(plan, options.names, scale) if options.names else lanes(plan, scale), options.engine)
 
 
 def show(chosen: tuple[Lane, ...], done: set[str], budget_s: float) -> None:

@@ -92,16 +92,25 @@ def lanes(plan: str, scale: Scale) -> tuple[Lane, ...]:
     return (Lane(gpus=(0,), steps=tuple(_profile(model, scale) for model in ("qwen3-8b", "qwen3-14b"))),)
 
 
-def all_steps(scale: Scale) -> dict[str, Step]:
-    """Every step of every plan, by name."""
-    return {step.name: step for plan in PLANS for lane in lanes(plan, scale) for step in lane.steps}
+def steps_of(plan: str, scale: Scale) -> dict[str, Step]:
+    """By name: those of the plan, then those of other plans that one of its lanes could do."""
+    gpus = {len(lane.gpus) for lane in lanes(plan, scale)}
+    return {
+        step.name: step
+        for other in (plan, *PLANS)
+        for lane in lanes(other, scale)
+        if len(lane.gpus) in gpus
+        for step in lane.steps
+    }
 
 
-def only(found: tuple[Lane, ...], names: tuple[str, ...], scale: Scale) -> tuple[Lane, ...]:
+def only(plan: str, names: tuple[str, ...], scale: Scale) -> tuple[Lane, ...]:
     """The steps that are named, in the plan's order; those of other plans on the first GPU behind them."""
+    found = lanes(plan, scale)
     chosen = [replace(lane, steps=tuple(step for step in lane.steps if step.name in names)) for lane in found]
     there = {step.name for lane in chosen for step in lane.steps}
-    others = tuple(step for name, step in all_steps(scale).items() if name in names and name not in there)
+    known = steps_of(plan, scale)
+    others = tuple(step for name, step in known.items() if name in names and name not in there)
     chosen[0] = replace(chosen[0], steps=chosen[0].steps + others)
     return tuple(lane for lane in chosen if lane.steps)
 
