@@ -19,12 +19,13 @@ from runs import MISSED
 from server import PORTS
 from sitting import command
 from sitting.checks import Checks
+from sitting.place import Place, environment_of
 from sitting.plan import PLANS, SCALES, lanes
 from sitting.processes import MARK, alone_in
 from sitting.records import Ended, Records
 from sitting.step import Lane, Need, Step
 from sitting.trial import tried
-from sitting.work import Place, Work, environment_of
+from sitting.work import Work
 
 HERE = Path(__file__).parent
 READS = {

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import ahead
 
+from sitting.place import GPU_FOLDER
 from sitting.step import Need
 
-GPU_FOLDER = Path(__file__).parents[1]
 _LOOKS_S = 90.0
 _CODE = {
     Need.CLIENT: "import bench, link",

@@ -22,12 +22,13 @@ from pathlib import Path
 from bench import run_until_told
 
 from sitting import checks
+from sitting.place import GPU_FOLDER, Place, environment_of
 from sitting.plan import PLANS, SCALES, lanes, only, steps_of
 from sitting.processes import alone_in
 from sitting.records import MEASURED, Ended, Records
 from sitting.step import Lane
 from sitting.trial import tried
-from sitting.work import GPU_FOLDER, Place, Work, environment_of
+from sitting.work import Work
 
 _TABLES_S = 60.0
 FINE = MEASURED | {Ended.NO_TIME}
