@@ -78,7 +78,8 @@ class Arm:
         python = [sys.executable, "-P", "-m"]
         where = ["--host", HOST, "--port", str(port)]
         if self.server == "emulator":
-            profile = "h200-codellama-34b" if "34b" in model.name else "h200-llama-8b-measured"
+            is_measured = model.name in {"llama-8b", "tiny"}
+            profile = "h200-llama-8b-measured" if is_measured else f"h200-{model.name}"
             return [
                 *python,
                 "pdmuxd.engine.emulator.server",

@@ -2,12 +2,17 @@
 
 import argparse
 import json
+from pathlib import Path
 
 import matrix
 import msgspec
 import options
 import pytest
+from arms import Arm
+from model_folder import SHAPES
 from predicting import predictors
+
+from pdmuxd.engine.emulator.profile import available_profiles, load_profile
 
 
 def test_the_repositorys_own_profile_serves_when_none_is_given(tmp_path, monkeypatch):
@@ -49,3 +54,12 @@ def test_what_cannot_be_meant_is_refused(read, text):
 def test_lists_are_read():
     assert options.numbers("20,50.5") == [20.0, 50.5]
     assert options.whole_numbers("1,2") == [1, 2]
+
+
+@pytest.mark.parametrize("model", SHAPES)
+def test_the_emulated_engine_has_a_profile_of_each_model(model):
+    given = {"port": 1, "link": "ipc://l", "tp_size": 1, "cpu": False, "extra": ()}
+    words = Arm(name="emulator:auto").command(model=Path("m") / model, **given)
+    name = words[words.index("--profile") + 1]
+    assert name in available_profiles()
+    assert load_profile(name).model.name == {"tiny": "llama-8b"}.get(model, model)

@@ -214,6 +214,8 @@ def test_two_steps_are_worked_off_and_shown_when_the_engine_is_emulated(tmp_path
     table = (tmp_path / "out" / "tables.md").read_text()
     assert "| slo-change-llama-8b | done |" in table
     assert "| profile-codellama-34b | done |" in table
+    assert "requests: " in table
+    assert "  unseen " in table
     assert (tmp_path / "out" / "profile" / "codellama-34b.predictors.json").is_file()
     began_s = time.monotonic()
     again = subprocess.run([*begin, "--plan"], cwd=tmp_path, capture_output=True, text=True, timeout=60)

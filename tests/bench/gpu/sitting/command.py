@@ -22,7 +22,7 @@ from pathlib import Path
 from bench import run_until_told
 
 from sitting import checks
-from sitting.place import GPU_FOLDER, Place, environment_of
+from sitting.place import GPU_FOLDER, Place, environment_of, last_words
 from sitting.plan import PLANS, SCALES, lanes, only, steps_of
 from sitting.processes import alone_in
 from sitting.records import MEASURED, Ended, Records
@@ -31,6 +31,8 @@ from sitting.trial import tried
 from sitting.work import Work
 
 _TABLES_S = 60.0
+SHOWN_BY_TABLES = ("micro-", "matrix", "tp2-")
+"""Steps whose results have a table."""
 FINE = MEASURED | {Ended.NO_TIME}
 
 
@@ -133,6 +135,11 @@ def tables(place: Place, records: Records) -> str:
         for one in records.last().values()
     ]
     found = ["\n".join(rows)]
+    found += [
+        f"### {name}\n\n```\n{said}\n```"
+        for name in records.last()
+        if not name.startswith(SHOWN_BY_TABLES) and (said := last_words(place.log(name)))
+    ]
     if place.results.is_file():
         for script in (["micro.py", "--show"], ["table.py"]):
             command = [sys.executable, str(GPU_FOLDER / script[0]), *script[1:], str(place.results)]

@@ -10,6 +10,9 @@ from pathlib import Path
 from sitting.step import Lane, Step
 
 GPU_FOLDER = Path(__file__).parents[1]
+BEGINS = "begins\n"
+"""Stands in a step's log before each try: what an earlier one said last is not this one's."""
+_LAST_LINES = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +72,10 @@ def last_line(log: Path) -> str:
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def last_words(log: Path) -> str:
+    """The end of what the last try of a step has said."""
+    if not log.is_file():
+        return ""
+    return "\n".join(log.read_text(errors="replace").split(BEGINS)[-1].splitlines()[-_LAST_LINES:])

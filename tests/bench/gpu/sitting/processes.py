@@ -18,6 +18,8 @@ from pathlib import Path
 
 from server import die_with_parent
 
+from sitting.place import BEGINS
+
 MARK = "GPU_SITTING_STEP"
 """Not a name that starts with PDMUXD_: the daemon keeps those from its engine."""
 _GRACE_S = 8.0
@@ -38,8 +40,7 @@ class StepProcess:
         """Run it for the sitting of `folder`; what it says goes to the end of `log`."""
         mark = f"{folder}:{secrets.token_hex(8)}"
         with log.open("ab") as file:
-            # What an earlier try said last is not this one's.
-            file.write(b"begins\n")
+            file.write(BEGINS.encode())
             file.flush()
             process = await asyncio.create_subprocess_exec(
                 *command,
