@@ -23,6 +23,11 @@ def puts(daemon):
     return [body["tbt_ms"] for method, path, body in daemon.calls if (method, path) == ("PUT", SLO)]
 
 
+def boxes(terminal):
+    """What is in the fields of the screen in front."""
+    return [box.value for box in terminal.app.screen.query(Input)]
+
+
 async def open_tenant(terminal):
     for key in ("2", "enter"):
         await terminal.press(key)
@@ -45,8 +50,8 @@ async def test_all_of_it_is_filtered_by_when_it_is_typed_right_behind_the_slash(
         await terminal.answered()
         theme = terminal.app.theme
         await terminal.press_at_once("/", *typed)
+        await terminal.until(lambda: boxes(terminal) == [typed])
         assert screen in terminal.text
-        assert [box.value for box in terminal.app.screen.query(Input)] == [typed]
         assert terminal.app.theme == theme
 
 
@@ -70,7 +75,7 @@ async def test_keys_are_for_the_screen_again_when_the_filter_is_given_up(console
         await terminal.press("2")
         await terminal.answered()
         await terminal.press_at_once("/", "s", "escape", "1")
-        assert "[1 Overview]" in terminal.text
+        await terminal.until_shown("[1 Overview]")
 
 
 async def test_the_filter_is_replaced_when_another_is_typed_right_behind_the_slash(console, served):
@@ -78,7 +83,7 @@ async def test_the_filter_is_replaced_when_another_is_typed_right_behind_the_sla
         await terminal.press("2")
         await terminal.answered()
         await terminal.press_at_once("/", *"chat", "enter", "/", *"batch", "enter")
-        assert [box.value for box in terminal.app.screen.query(Input)] == ["batch"]
+        await terminal.until(lambda: boxes(terminal) == ["batch"])
 
 
 async def test_the_targets_are_set_when_all_keys_of_an_edit_come_at_once(console, served):

@@ -62,7 +62,7 @@ SCALES = {
     ),
     "emulator": Scale(
         engine="emulator",
-        start_s=10.0,
+        start_s=30.0,
         run_s=2.0,
         drain_s=3.0,
         micro_s=2.0,
