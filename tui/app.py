@@ -64,7 +64,7 @@ class ConsoleApp(App[None]):
         Binding("q", "quit", "Quit"),
     ]
     CSS = """
-    Screen { background: $background; color: $foreground; }
+    ConsoleScreen { background: $background; color: $foreground; }
     Footer { background: $background; }
     """
 
@@ -80,6 +80,8 @@ class ConsoleApp(App[None]):
         self.pacer = FramePacer()
         self.typed = Typed(self)
         self._painted: tuple[int, int, Screen[Any] | None] | None = None
+        self._whole_at = 0
+        self._owes_whole = False
         for palette in PALETTES.values():
             self.register_theme(theme_of(palette))
         self.theme = (MONO if self.no_color else LIGHT if is_light else DARK).name
@@ -170,6 +172,10 @@ class ConsoleApp(App[None]):
         if not stack or not self.pacer.tick(self.target.clock.frame_s()):
             return
         shown = (self.state.revision, int(now_s), stack[-1])
-        if shown != self._painted:
+        is_whole = self.pacer.painted - self._whole_at >= WHOLE_EVERY
+        if shown != self._painted or (is_whole and self._owes_whole):
             self._painted = shown
-            self.paint(is_whole=self.pacer.painted % WHOLE_EVERY == 0)
+            # A state that comes and stays is on every panel in the end, also on those painted less often.
+            self._whole_at = self.pacer.painted if is_whole else self._whole_at
+            self._owes_whole = not is_whole
+            self.paint(is_whole=is_whole)

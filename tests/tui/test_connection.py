@@ -37,6 +37,19 @@ async def test_the_banner_says_so_and_data_is_marked_stale_when_the_daemon_goes_
         assert "No connection" not in terminal.text
 
 
+@pytest.mark.parametrize("ticks", range(5))
+async def test_every_panel_is_marked_when_figures_are_stale_from_some_frame_on(console, busy, ticks):
+    async with console(busy) as terminal:
+        busy.is_away = True
+        busy.cut()
+        await terminal.until(lambda: terminal.app.state.connection.link == "away")
+        before = terminal.app.pacer.painted
+        await terminal.until(lambda: terminal.app.pacer.painted >= before + ticks)
+        busy.time.monotonic_s += 12
+        # By the console's own frames alone: what a test paints is painted whole.
+        await terminal.until(lambda: terminal.text.count("STALE 12 s") == 6)
+
+
 async def test_nothing_is_lost_or_doubled_when_the_connection_is_cut(console, busy):
     async with console(busy) as terminal:
         seen = terminal.app.state.decisions_seen

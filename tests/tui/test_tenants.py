@@ -128,6 +128,17 @@ async def test_nothing_but_the_tbt_target_takes_keys_when_they_are_typed_while_t
     assert typed == ["500", "800", "33", "0.99"]
 
 
+async def test_both_targets_are_asked_about_for_the_same_load_when_they_are_compared(console, served):
+    async with console(served) as terminal:
+        await open_edit(terminal)
+        assert "against" not in terminal.text
+        await type_tbt(terminal, "25")
+        await terminal.until_shown("against 40 ms")
+    asked = [body for method, path, body in served.calls if path.endswith("/what-if")]
+    load = {key: value for key, value in routes.what_if(25)["assumed"].items() if key != "from"}
+    assert asked[-1] == {"tbt_ms": 40} | load
+
+
 async def test_an_infeasible_target_is_said_before_it_is_applied_when_no_split_meets_it(console, served):
     async with console(served) as terminal:
         await open_edit(terminal)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 import routes
 from console_daemon import problem
+from textual import events
 from textual.widgets import Input
 
 SLO = "/api/v1/tenants/chat/slo"
@@ -76,6 +77,16 @@ async def test_keys_are_for_the_screen_again_when_the_filter_is_given_up(console
         await terminal.answered()
         await terminal.press_at_once("/", "s", "escape", "1")
         await terminal.until_shown("[1 Overview]")
+
+
+async def test_it_is_escape_and_the_key_when_the_terminal_makes_one_key_of_both(console, served):
+    async with console(served) as terminal:
+        await open_tenant(terminal)
+        terminal.app.post_message(events.Key("alt+5", "5"))
+        await terminal.until_shown("[5 Decisions]")
+        await terminal.press("2")
+        await terminal.answered()
+        assert "Tenant chat" not in terminal.text
 
 
 async def test_the_filter_is_replaced_when_another_is_typed_right_behind_the_slash(console, served):

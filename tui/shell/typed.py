@@ -30,7 +30,7 @@ class Typed:
         self._app.app_focus = True
         if isinstance(event, events.Key) and await self._run(event, is_urgent=True):
             return
-        self._waiting.append(event)
+        self._waiting.extend(self._as_typed(event))
         await self.go_on()
 
     async def go_on(self) -> None:
@@ -45,6 +45,12 @@ class Typed:
     def forget(self) -> None:
         """What was typed for a field that has not opened is for nothing else."""
         self._waiting.clear()
+
+    def _as_typed(self, event: events.Key | events.Paste) -> list[events.Key | events.Paste]:
+        """A terminal sends Escape and a letter as it sends Alt with that letter, bound to nothing."""
+        if isinstance(event, events.Paste) or not event.key.startswith("alt+") or not event.character:
+            return [event]
+        return [events.Key("escape", None), events.Key(event.character, event.character)]
 
     @property
     def _is_ready(self) -> bool:

@@ -58,7 +58,7 @@ def actions(view: View, width: int, height: int) -> list[Line]:
             line(
                 (f"{action.key}  {action.name:<8}", role),
                 (action.does, Role.DIM if why else Role.PLAIN),
-                (" (asks for the name)" if action.is_dangerous else "", Role.DIM),
+                (" (asks for a name)" if action.is_dangerous else "", Role.DIM),
             )
             for action in ACTIONS
         ),

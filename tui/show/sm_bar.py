@@ -62,15 +62,15 @@ def cells(use: SmUse, width: int) -> Cells:
     )
 
 
-def bar(use: SmUse, width: int, *, letters: bool) -> Line:
-    """The bar as a line, each part with its name where that fits."""
+def bar(use: SmUse, width: int, *, letters: bool, is_named: bool = True) -> Line:
+    """The bar as a line, each part with its name where that fits and is wanted."""
     parts = cells(use, width)
     runs: list[Run] = [
-        _part(parts.prefill, "prefill", Role.PREFILL_FILL, letters=letters),
+        _part(parts.prefill, "prefill" * is_named, Role.PREFILL_FILL, letters=letters),
         _part(parts.prefill_idle, "", Role.IDLE_FILL, letters=letters),
         (BOUNDARY * parts.boundary, Role.STRONG),
         _part(parts.decode_idle, "", Role.IDLE_FILL, letters=letters),
-        _part(parts.decode, "decode", Role.DECODE_FILL, letters=letters),
+        _part(parts.decode, "decode" * is_named, Role.DECODE_FILL, letters=letters),
     ]
     return tuple(run for run in runs if run[0])
 

@@ -55,20 +55,22 @@ def tab_at(column: int, current: str) -> str | None:
 
 def status(view: View, width: int) -> Line:
     """State, policy, profile and versions on the left; lag, loss and role on the right."""
-    state, left, right = view.state, [], []
+    state, right = view.state, []
     is_live = state.connection.link is Link.LIVE
     engine = state.engine
     what = engine.state if is_live and engine is not None else str(state.connection.link)
     role = Role.GOOD if what == "serving" else Role.WARN if is_live else Role.BAD
-    left.append((f"{LIVE_MARK if is_live else DEAD_MARK} {what}", role))
+    left: list[Line] = [((f"{LIVE_MARK if is_live else DEAD_MARK} {what}", role),)]
     if engine is not None:
         for name, value in (("policy", engine.policy), ("profile", engine.profile), ("on", engine.kind)):
             if value:
-                left += [(f"  {name} ", Role.DIM), (value, Role.PLAIN)]
+                left.append(((f"  {name} ", Role.DIM), (value, Role.PLAIN)))
     if state.hello is not None:
-        left += [("  pdmuxd ", Role.DIM), (state.hello.version, Role.PLAIN)]
+        version: Line = (("  pdmuxd ", Role.DIM), (state.hello.version, Role.PLAIN))
         if view.console_version and state.hello.version != view.console_version:
-            left.append((f" (console {view.console_version})", Role.WARN))
+            left.insert(1, (*version, (f" (console {view.console_version})", Role.WARN)))
+        else:
+            left.append(version)
     if view.behind_s > LATE_S:
         right.append(
             (f"LAG {formats.duration(view.behind_s)}, {view.frames_dropped} frames left out ", Role.WARN)
@@ -81,4 +83,11 @@ def status(view: View, width: int) -> Line:
         right.append((formats.clock(state.stats.at, view.zone), Role.DIM))
     if right:
         right.insert(0, (" ", Role.PLAIN))
-    return fit(spread(tuple(left), tuple(right), width), width)
+    # What has no room is left out whole, the least telling first.
+    while len(left) > 1 and length(_joined(left)) + length(tuple(right)) > width:
+        left.pop()
+    return fit(spread(_joined(left), tuple(right), width), width)
+
+
+def _joined(parts: list[Line]) -> Line:
+    return tuple(run for part in parts for run in part)

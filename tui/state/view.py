@@ -7,7 +7,7 @@ from datetime import datetime, tzinfo
 
 from pdmuxd.tui.state.console import ConsoleState
 
-READ_ONLY = "the read-only token may look and not change; changes need the admin token"
+READ_ONLY = "the read-only token may look and not change"
 NOT_CONNECTED = "there is no connection to the daemon"
 
 

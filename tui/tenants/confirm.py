@@ -8,13 +8,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
-from pdmuxd.tui.client.answers import Slo, WhatIf
+from pdmuxd.tui.client.answers import Slo
 from pdmuxd.tui.client.rest import Refusal, RestClient
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show.lines import Line, line, wrap
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.tenants.edit import Draft, assumed_text, changes_text, conflict_text, what_if_text
+from pdmuxd.tui.tenants.predict import predict
 
 WIDTH = 70
 STALE_VERSION = 412
@@ -26,13 +27,12 @@ class ConfirmSlo(Dialog[Slo]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "apply", "Apply")]
 
-    def __init__(self, tenant: str, before: Slo, typed: Draft, rest: RestClient, now: WhatIf | None) -> None:
+    def __init__(self, tenant: str, before: Slo, typed: Draft, rest: RestClient) -> None:
         super().__init__()
         self._tenant = tenant
         self._before = before
         self._typed = typed
         self._rest = rest
-        self._now = now
         self._theirs: Slo | None = None
 
     def compose(self) -> ComposeResult:
@@ -50,9 +50,9 @@ class ConfirmSlo(Dialog[Slo]):
         self.work(self._predict)
 
     async def _predict(self) -> None:
-        body = {"tbt_ms": self._typed.values["tbt_ms"]}
-        answer = await self._rest.call("POST", "/what-if", WhatIf, body=body)
-        lines = [*what_if_text(answer, WIDTH, self._now), *assumed_text(answer, WIDTH)]
+        wanted_ms = self._typed.values["tbt_ms"]
+        answer, now = await predict(self._rest, wanted_ms, holds_ms=self._before.tbt_ms)
+        lines = [*what_if_text(answer, WIDTH, now), *assumed_text(answer, WIDTH)]
         self.query_one("#prediction", Sheet).show(lines)
 
     def action_apply(self) -> None:

@@ -12,8 +12,8 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.timer import Timer
 from textual.widgets import Input, Label
 
-from pdmuxd.tui.client.answers import Slo, WhatIf
-from pdmuxd.tui.client.rest import Refusal, RestClient
+from pdmuxd.tui.client.answers import Slo
+from pdmuxd.tui.client.rest import RestClient
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.field import Field
 from pdmuxd.tui.shell.sheet import Sheet
@@ -21,8 +21,8 @@ from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Line, line, wrap
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.tenants.edit import FIELDS, Draft, assumed_text, draft, what_if_text
-from pdmuxd.tui.state.answers import known
 from pdmuxd.tui.tenants.confirm import ConfirmSlo
+from pdmuxd.tui.tenants.predict import predict
 
 WIDTH = 70
 TYPING_S = 0.3
@@ -40,8 +40,6 @@ class EditSlo(Dialog[Slo]):
         self._tenant = tenant
         self._before = before
         self._rest = rest
-        self._now: WhatIf | None = None
-        self._asked_ms: float | None = None
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -57,11 +55,7 @@ class EditSlo(Dialog[Slo]):
             yield Sheet([line(("Enter", Role.KEY), " reviews   ", ("Escape", Role.KEY), " gives it up")])
 
     def on_mount(self) -> None:
-        """Ask about the target that holds, to compare with."""
-        self.begin(self._compare, group="fetch")
-
-    async def _compare(self) -> None:
-        self._now = known(await self._what_if(self._before.tbt_ms))
+        """Ask about the target that holds."""
         self._ask()
 
     @property
@@ -83,7 +77,7 @@ class EditSlo(Dialog[Slo]):
             said = typed.errors or ("nothing is changed",)
             self._say([one for error in said for one in wrap(f"! {error}", WIDTH, Role.BAD)])
             return
-        confirm = ConfirmSlo(self._tenant, self._before, typed, self._rest, self._now)
+        confirm = ConfirmSlo(self._tenant, self._before, typed, self._rest)
         self.app.push_screen(confirm, self._confirmed)
 
     def _confirmed(self, slo: Slo | None) -> None:
@@ -106,11 +100,8 @@ class EditSlo(Dialog[Slo]):
         if typed.errors:
             self._say([one for error in typed.errors for one in wrap(f"! {error}", WIDTH, Role.BAD)])
             return
-        answer = await self._what_if(typed.values["tbt_ms"])
-        self._say([*what_if_text(answer, WIDTH, self._now), *assumed_text(answer, WIDTH)])
-
-    async def _what_if(self, tbt_ms: float) -> WhatIf | Refusal:
-        return await self._rest.call("POST", "/what-if", WhatIf, body={"tbt_ms": tbt_ms})
+        answer, now = await predict(self._rest, typed.values["tbt_ms"], holds_ms=self._before.tbt_ms)
+        self._say([*what_if_text(answer, WIDTH, now), *assumed_text(answer, WIDTH)])
 
     def _say(self, lines: Sequence[Line]) -> None:
         self.query_one("#said", Sheet).show(lines)

@@ -38,7 +38,8 @@ def guard_map(view: View, decode_sms: int | None, width: int, height: int) -> li
     why, guard = why_unknown(answer), known(answer)
     if why is not None or guard is None:
         return [heading(view, "Contention guard", width), line((why or "", Role.DIM))]
-    note = f"default {formats.ratio(guard.default_ratio)}{', frozen' if guard.frozen else ''}"
+    default = "" if guard.default_ratio is None else f"default {formats.ratio(guard.default_ratio)}"
+    note = ", ".join(filter(None, (default, "frozen" if guard.frozen else "")))
     title = f"Guard beside decode on {decode_sms} SMs" if decode_sms else "Contention guard"
     head = heading(view, title, width, note)
     cells = worst_cells(guard, decode_sms)

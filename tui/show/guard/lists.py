@@ -82,7 +82,9 @@ def drift(view: View, width: int, height: int) -> list[Line]:
 
 def _change(cell: GuardCell, view: View) -> list[Cell]:
     prefill = f"{tokens_below(cell.prefill_new)} / {tokens_below(cell.prefill_reused)}"
-    place = f"{prefill} / {batch_range(cell.decode_bs)} / {tokens_below(cell.decode_reused)}"
+    place = (
+        f"{prefill} / {batch_range(cell.decode_bs).removeprefix('bs ')} / {tokens_below(cell.decode_reused)}"
+    )
     return [
         Cell(formats.moment(cell.changed_at, view.daemon_now, view.zone), Role.DIM),
         Cell("↑" if cell.raised else "↓", Role.WARN if cell.raised else Role.GOOD),

@@ -20,7 +20,9 @@ def gpu(view: View, width: int, height: int) -> list[Line]:
     use = sm_use(stats)
     if use is None:
         return [head, line(("no engine says what its SMs do", Role.DIM))]
-    return [head, *[bar(use, width, letters=view.letters)] * max(1, height - 2), _legend(use, view.letters)]
+    rows = max(1, height - 2)
+    bars = [bar(use, width, letters=view.letters, is_named=row == rows // 2) for row in range(rows)]
+    return [head, *bars, _legend(use, view.letters)]
 
 
 def sm_use(stats: Stats | None) -> SmUse | None:

@@ -82,9 +82,8 @@ def _load(load: TenantLoad) -> Line:
     return line(
         ("now     ", Role.DIM),
         f"{load.in_flight} in flight, {formats.rate(load.requests_per_s)} requests/s, "
-        f"{formats.rate(load.goodput_per_s)} good, the hour's error budget ",
+        f"{formats.rate(load.goodput_per_s)} good, budget left in the hour ",
         (formats.percent(left), budget_role(left)),
-        " left",
     )
 
 
