@@ -9,11 +9,10 @@ from typing import Any
 from evaluation.store import Store, fingerprint
 from evaluation.workloads import AZURE_CODE, AZURE_CONV, MOONCAKE, Sources, Workload
 
-from pdmuxd.daemon.compare.document import cell_documents
 from pdmuxd.daemon.compare.goodput import CellGoodput, run_point
 from pdmuxd.daemon.compare.plan import Cell, ComparePlan, Point
 from pdmuxd.daemon.compare.stages import OnStage, at_points, goodputs
-from pdmuxd.daemon.compare.statistics import estimate
+from pdmuxd.daemon.compare.statistics import Estimate, estimate
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
 OURS = "auto"
@@ -86,14 +85,8 @@ def search(
     """The cells that are not in the store yet."""
 
     def keep(found: CellGoodput) -> None:
-        cell = cell_documents([found])[0]
         key, made_with = _cell_key(plan, workload, found.policy, found.tbt_s), fingerprint(plan, found.policy)
-        value = {
-            "goodput_requests_per_s": cell.goodput_requests_per_s,
-            "goodput_half_width_95": cell.goodput_half_width_95,
-            "seeds_per_s": [seed.rate_rps for seed in found.seeds],
-        }
-        store.put(key, made_with, value)
+        store.put(key, made_with, {"seeds_per_s": [seed.rate_rps for seed in found.seeds]})
 
     missing = [cell for cell in cells if lookup(plan, workload, cell, store) is None]
     if missing:
@@ -101,10 +94,11 @@ def search(
         goodputs(plan, missing, jobs, follow, keep)
 
 
-def lookup(plan: ComparePlan, workload: Workload, cell: Cell, store: Store) -> Any:
-    """A cell's result, or None."""
+def lookup(plan: ComparePlan, workload: Workload, cell: Cell, store: Store) -> Estimate | None:
+    """A cell's goodput in requests a second, if it is known."""
     key = _cell_key(plan, workload, cell.policy, cell.tbt_s)
-    return store.get(key, fingerprint(plan, cell.policy))
+    found = store.get(key, fingerprint(plan, cell.policy))
+    return estimate(found["seeds_per_s"]) if found is not None else None
 
 
 def run_beyond(sources: Sources, store: Store, wanted: Sequence[Setting], follow: OnStage) -> None:
@@ -145,8 +139,8 @@ def read_column(plan: ComparePlan, setting: Setting, store: Store) -> Column | N
         found = lookup(plan, setting.workload, Cell(policy=policy, tbt_s=setting.tbt_ms / 1000.0), store)
         if found is None:
             return None
-        mean[policy] = found["goodput_requests_per_s"]
-        half[policy] = found["goodput_half_width_95"]
+        mean[policy] = found.mean
+        half[policy] = found.half_width_95
     column = Column(setting=setting, mean=mean, half=half, beyond={})
     for over in OVERLOADS:
         shares = {

@@ -172,7 +172,8 @@ def _goodputs(
 ) -> dict[str, float]:
     cells = [Cell(policy=policy, tbt_s=tbt_s) for policy in policies]
     search(plan, workload, cells, jobs, store, follow)
-    return {c.policy: lookup(plan, workload, c, store)["goodput_requests_per_s"] for c in cells}
+    found = ((cell.policy, lookup(plan, workload, cell, store)) for cell in cells)
+    return {policy: goodput.mean for policy, goodput in found if goodput is not None}
 
 
 def _runs(
