@@ -63,13 +63,15 @@ class EngineCounters:
         stats = status.stats
         if stats is None or status.state not in ("serving", "draining"):
             return EngineLoad()
+        # The split is of the decision whose reason is told; the heartbeat's may be of another, a step ago.
+        split = latest.record if latest else stats
         return EngineLoad(
             engine_age_ms=None if self.heard_s is None else to_ms(round(max(0.0, now_s - self.heard_s), 4)),
             policy=stats.policy,
             uptime_ms=to_ms(stats.uptime_s),
-            group=stats.group,
-            prefill_sms=stats.prefill_sms,
-            decode_sms=stats.decode_sms,
+            group=split.group,
+            prefill_sms=split.prefill_sms,
+            decode_sms=split.decode_sms,
             total_sms=status.hello.total_sms if status.hello else None,
             mode=latest.record.mode if latest else None,
             reason=latest.record.reason if latest else None,

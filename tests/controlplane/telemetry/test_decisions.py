@@ -12,6 +12,7 @@ from telling import START_S, HandClock, directory, heartbeat, named, read_events
 from pdmuxd.controlplane.events.buffer import EventId
 from pdmuxd.controlplane.events.follow import Subscription, follow
 from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.telemetry import shown
 from pdmuxd.controlplane.telemetry.decisions import FOLDED_PER_TICK, Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
@@ -111,6 +112,16 @@ def test_events_are_told_once_a_second_when_nobody_has_followed_for_a_while() ->
     events = known.events.after(0, 10_000)
     counted = sum(json.loads(each.data)["count"] for each in events if each.type == "decision")
     assert counted == known.decisions.total == 79 * TICKS_PER_SECOND
+
+
+def test_the_split_is_of_the_reason_that_is_told_when_the_heartbeat_is_older() -> None:
+    known = telemetry(HandClock())
+    heard = heartbeat(group=1, prefill_sms=96, decode_sms=36)
+    known.status = lambda: EngineStatus(state="serving", since_s=START_S, stats=heard)  # type: ignore[misc]
+    known.on_message(heard)
+    known.on_message(step(reason="decode_alone", group=3, prefill_sms=0, decode_sms=132))
+    told = shown.stats(known, START_S)
+    assert (told.reason, told.group, told.prefill_sms, told.decode_sms) == ("decode_alone", 3, 0, 132)
 
 
 async def test_everything_is_told_when_an_engine_works() -> None:
