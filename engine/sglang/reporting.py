@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from pdmuxd.engine.sglang.loop.loop import EngineLoop
 
 STATS_EVERY_S = 0.1
-LISTEN_EVERY_S = 0.005
-"""An SLO edit waits at most this long for the loop to look."""
+LISTEN_IDLE_S = 0.005
+LISTEN_BUSY_S = 0.05
+"""What the daemon sent, an SLO edit say, waits this long at most for the loop to look. A look takes a good
+part of the time that a turn may cost, so a busy loop looks rarely; telemetry goes out with each look."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +91,7 @@ class Reporter:
         if self._link is None:
             return
         now_s = loop.now_s()
-        if now_s - self._listened_s >= LISTEN_EVERY_S:
+        if now_s - self._listened_s >= (LISTEN_BUSY_S if loop.is_busy else LISTEN_IDLE_S):
             self._listened_s = now_s
             self._listen(self._link, loop)
         if now_s - self._reported.at_s >= STATS_EVERY_S:

@@ -9,6 +9,7 @@ from engine_rig import Rig, split
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.messages import EngineStats, IterationRecord, StopServing
+from pdmuxd.engine.sglang.reporting import LISTEN_BUSY_S, LISTEN_IDLE_S
 
 POINT = Measure(
     point_id=3, mode="decode", prefill_sms=0, decode_sms=132, prefill=(), decode=(100,), repeats=1
@@ -16,7 +17,7 @@ POINT = Measure(
 
 
 def answers(rig):
-    rig.turn()
+    rig.turn(after_s=LISTEN_BUSY_S)
     return rig.link.of(Measured)
 
 
@@ -62,6 +63,26 @@ def test_a_message_that_cannot_be_read_is_logged_and_the_next_one_is_read(caplog
     rig.link.inbox.extend([LinkError("a frame of another protocol"), POINT])
     assert len(answers(rig)) == 1
     assert [record.getMessage() for record in caplog.records] == ["link: a frame of another protocol"]
+
+
+def test_the_daemon_is_heard_within_50_ms_when_the_loop_is_busy():
+    rig = Rig()
+    rig.decoding("a", outputs=100)
+    rig.turn(split(decode_steps=1), after_s=LISTEN_BUSY_S)
+    rig.link.inbox.append(POINT)
+    for _ in range(4):
+        rig.turn(split(decode_steps=1), after_s=LISTEN_BUSY_S / 5)
+    assert rig.link.inbox, "looking costs a turn too much to do it each time"
+    rig.turn(split(decode_steps=1), after_s=LISTEN_BUSY_S / 4)
+    assert not rig.link.inbox
+
+
+def test_the_daemon_is_heard_within_5_ms_when_the_loop_is_idle():
+    rig = Rig(measure=lambda message: Measured(point_id=message.point_id, decode_s=(0.5,)))
+    rig.turn(after_s=LISTEN_BUSY_S)
+    rig.link.inbox.append(POINT)
+    rig.turn(after_s=LISTEN_IDLE_S)
+    assert len(rig.link.of(Measured)) == 1
 
 
 def test_a_heartbeat_comes_ten_times_a_second():
