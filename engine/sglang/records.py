@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pdmuxd.engine.core.roofline import NO_PREFILL
 from pdmuxd.engine.core.types import Feedback, Mode
 from pdmuxd.engine.link.messages import IterationRecord
 from pdmuxd.engine.sglang.decode import Step
@@ -10,7 +11,7 @@ from pdmuxd.engine.sglang.prefill import LayerwiseBatch
 
 def step_record(step: Step, *, number: int, now_s: float, gap_s: float) -> IterationRecord:
     """The record of a decode or fused step that was read."""
-    decision, numbers, shape = step.decision, step.decision.numbers, step.prefill
+    decision, numbers, shape = step.decision, step.decision.numbers, step.prefill or NO_PREFILL
     is_split = decision.mode is Mode.SPLIT
     return IterationRecord(
         step=number,
@@ -23,11 +24,11 @@ def step_record(step: Step, *, number: int, now_s: float, gap_s: float) -> Itera
         decode_bs=step.decode.bs,
         decode_reused_tokens=step.decode.reused_tokens,
         decode_steps=1,
-        prefill_new_tokens=shape.new_tokens if shape is not None else 0,
-        prefill_reused_tokens=shape.reused_tokens if shape is not None else 0,
-        prefill_sum_new_squared=shape.sum_new_squared if shape is not None else 0,
-        prefill_sum_new_times_reused=shape.sum_new_times_reused if shape is not None else 0,
-        prefill_bs=shape.bs if shape is not None else 0,
+        prefill_new_tokens=shape.new_tokens,
+        prefill_reused_tokens=shape.reused_tokens,
+        prefill_sum_new_squared=shape.sum_new_squared,
+        prefill_sum_new_times_reused=shape.sum_new_times_reused,
+        prefill_bs=shape.bs,
         prefill_layers=decision.prefill_layers,
         predicted_decode_s=numbers.predicted_decode_s,
         predicted_prefill_s=numbers.predicted_prefill_s,

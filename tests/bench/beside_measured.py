@@ -29,7 +29,7 @@ from pdmuxd.engine.core.overrun import Overrun
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import DecodeShape, EngineLimits, PrefillShape
 from pdmuxd.engine.emulator.engine import EmulatedEngine
-from pdmuxd.engine.emulator.profile import Profile, load_profile
+from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile, load_profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.profiling.document import read_file
@@ -121,7 +121,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--traces", type=Path, required=True)
-    parser.add_argument("--profile", default="h200-llama-8b-measured")
+    parser.add_argument("--profile", default=DEFAULT_PROFILE)
     options = parser.parse_args()
     profile, traces = load_profile(options.profile), json.loads(options.traces.read_text())
     predictors = read_file(MEASURED / "llama-8b.profile.json").predictors(1)
