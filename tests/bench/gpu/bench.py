@@ -200,13 +200,14 @@ class Bench:
                 predictors=predictors(options.predictors, run.model),
             )
             link.reset()
+        name = f"{run.arm.name}-{run.cell}-{run.seed}-{run.tbt_ms}"
         seen = await send_all(
             base_url,
             requests,
             vocab=int(SHAPES[run.model]["vocab_size"]),
             tenants=link is not None,
             drain_s=STEPS_ALONE_WITHIN_S if run.cell.workload == "decode" else options.drain_s,
-            name=f"{run.arm.name}-{run.cell}-{run.seed}-{run.tbt_ms}",
+            name=name,
         )
         answers(seen)
         result = {"key": run.key, "sitting": self._sitting, "gpu": self._gpu}
@@ -215,6 +216,7 @@ class Bench:
         result |= record(seen)
         if link is not None:
             result["engine"] = link.report()
+            link.keep_records(options.records, name)
         append_result(options.results, result)
         self._served.add(run.server)
         for tbt_ms in run.judged_ms:

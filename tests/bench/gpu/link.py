@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+import msgspec
 from server import ArmError
 from workload import TTFT_FLOOR_S, TTFT_PER_1K_S
 
@@ -35,6 +38,7 @@ class Link:
         self._modes: Counter[str] = Counter()
         self._ratios: dict[str, list[float]] = {}
         """Measured over predicted by what was predicted: decode alone in `split`, the batch in `fused`."""
+        self._records: list[IterationRecord] = []
         self._clocks_mhz: list[float] = []
         self._power_w: list[float] = []
 
@@ -60,6 +64,8 @@ class Link:
                         f"{message.mode}/{message.reason}/{message.prefill_sms},{message.decode_sms}"
                     ] += 1
                     self._keep_ratio(message)
+                    if len(self._records) < _KEPT:
+                        self._records.append(message)
 
     def _keep_ratio(self, record: IterationRecord) -> None:
         predicted_s = record.predicted_fused_s if record.mode == "fused" else record.predicted_decode_s
@@ -107,6 +113,7 @@ class Link:
         self._before = self.stats
         self._modes.clear()
         self._ratios.clear()
+        self._records = []
         self._clocks_mhz.clear()
         self._power_w.clear()
 
@@ -121,6 +128,13 @@ class Link:
                 before = getattr(self._before, name) if self._before is not None else 0
                 report[f"{name}_total"] = getattr(self.stats, name) - before
         return report
+
+    def keep_records(self, folder: Path | None, name: str) -> None:
+        """The steps since `reset`, one JSON object each; nowhere if there is no folder."""
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = b"\n".join(msgspec.json.encode(record) for record in self._records)
+            (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines + b"\n"))
 
 
 def _cuts(values: Sequence[float]) -> dict[int, float]:

@@ -1,5 +1,8 @@
 """What is kept of an engine's reports."""
 
+import contextlib
+import gzip
+
 import msgspec
 from link import Link
 
@@ -49,3 +52,14 @@ async def test_the_clock_counts_only_while_requests_decode():
 async def test_nothing_is_told_of_a_gpu_that_says_nothing():
     silent = msgspec.structs.replace(STATS, running=3, gpu_clock_mhz=None, gpu_power_w=None)
     assert "gpu_clock_mhz" not in await report(silent, silent)
+
+
+async def test_every_step_is_kept_where_that_is_asked_for(tmp_path):
+    link = Link(End(RECORD, STATS, RECORD))
+    with contextlib.suppress(IndexError):
+        await link.read()
+    link.keep_records(None, "nowhere")
+    link.keep_records(tmp_path / "steps", "ours:auto-conv:20-1-50.0")
+    (kept,) = (tmp_path / "steps").iterdir()
+    lines = gzip.decompress(kept.read_bytes()).splitlines()
+    assert [msgspec.json.decode(line)["measured_step_s"] for line in lines] == [0.03, 0.03]
