@@ -118,7 +118,9 @@ class RooflineModel:
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         """One mixed batch; stock SGLang overlaps the host's part with the previous step."""
-        launch_s = self.overheads.layer_launch_s * self.model.layers if prefill.new_tokens else 0.0
+        launch_s = 0.0
+        if prefill.new_tokens and prefill.new_tokens + decode.bs > self.overheads.fused_graph_tokens:
+            launch_s = self.overheads.layer_launch_s * self.model.layers
         cost = self._cost(prefill, decode, sms)
         return max(cost.seconds, launch_s) + self.overheads.graph_launch_s
 

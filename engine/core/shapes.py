@@ -121,3 +121,5 @@ class Overheads:
     """Gaps between the kernels of one layer inside a captured graph."""
     switch_s: float
     """Changing the partition group, once both streams are drained."""
+    fused_graph_tokens: int = 0
+    """Fused batches of at most so many tokens are replayed from graphs, not launched layer by layer."""

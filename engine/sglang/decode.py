@@ -20,10 +20,12 @@ class Step:
     prefill_sms: int
     decode_sms: int
     decode: DecodeShape
-    prefill: PrefillShape | None
-    """The prefill beside it, or the prompt tokens in it."""
     previous_end: Any
     """End event of the step before it, if that was still in flight: the gap is counted from there."""
+    prefill: PrefillShape | None = None
+    """The prefill beside it, or the prompt tokens in it."""
+    prefill_layers: int = 0
+    """Layers launched beside it."""
 
 
 class DecodeStage:
@@ -49,20 +51,25 @@ class DecodeStage:
         """The step launched last, if it was not read."""
         return self._unread[-1] if self._unread else None
 
-    def launch(self, decision: Decision, *, beside: PrefillShape | None) -> Step | None:
-        """One decode step beside a prefill; None if nothing is left to decode."""
+    @property
+    def has_news(self) -> bool:
+        """Whether the device is done with the oldest step that was not read; never blocks."""
+        return bool(self._unread) and self._streams.is_done(self._unread[0].launched.end)
+
+    def launch(self, decision: Decision) -> Step | None:
+        """One decode step, the caller says beside what; None if nothing is left to decode."""
         port = self._port
         if not port.state.running:
             return None
         shape = port.state.decode_shape()
-        return self._note(port.decode.launch_decode(), decision, shape, beside)
+        return self._note(port.decode.launch_decode(), decision, shape)
 
     def launch_fused(self, decision: Decision) -> Step | None:
         """One batch of both; the caller says which prompt tokens it holds. None if it would be empty."""
         port = self._port
         shape = port.state.decode_shape()
         launched = port.decode.launch_fused(decision.admit, decision.token_budget)
-        return self._note(launched, decision, shape, None)
+        return self._note(launched, decision, shape)
 
     def nothing_launched(self) -> None:
         """This turn launched no step."""
@@ -92,7 +99,6 @@ class DecodeStage:
         launched: LaunchedStep | None,
         decision: Decision,
         shape: DecodeShape,
-        prefill: PrefillShape | None,
     ) -> Step | None:
         if launched is None:
             return None
@@ -103,7 +109,6 @@ class DecodeStage:
             prefill_sms=group.prefill_sms,
             decode_sms=group.decode_sms,
             decode=shape,
-            prefill=prefill,
             previous_end=self._unread[-1].launched.end if self._unread else None,
         )
         self._unread.append(step)

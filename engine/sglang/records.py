@@ -29,7 +29,7 @@ def step_record(step: Step, *, number: int, now_s: float, gap_s: float) -> Itera
         prefill_sum_new_squared=shape.sum_new_squared,
         prefill_sum_new_times_reused=shape.sum_new_times_reused,
         prefill_bs=shape.bs,
-        prefill_layers=decision.prefill_layers,
+        prefill_layers=step.prefill_layers,
         predicted_decode_s=numbers.predicted_decode_s,
         predicted_prefill_s=numbers.predicted_prefill_s,
         predicted_fused_s=numbers.predicted_fused_s,

@@ -87,6 +87,7 @@ class FakePort:
     def __init__(self, streams: FakeStreams, *, first: bool = True, wire: deque[Any] | None = None) -> None:
         self._streams = streams
         self.is_first_rank = first
+        self.tp_size = 1 if wire is None else 2
         self._wire = wire
         self.is_stopping = self.is_paused = False
         self.stream_group = 0
@@ -102,6 +103,8 @@ class FakePort:
         self.cache: dict[str, int] = {}
         """Reused tokens by request."""
         self.does_not_fit: set[str] = set()
+        self.after_layers: Callable[[], None] = lambda: None
+        """What the device does meanwhile."""
         self.last: FakeStep | None = None
 
     @property
@@ -235,6 +238,7 @@ class FakePort:
         self.log.append(("layers", layers, *(request.rid for request in batch.reqs)))
         start, batch.end = self._streams.mark(stream), self._streams.mark(stream)
         batch.layers += layers
+        self.after_layers()
         return start, batch.end, ("result" if batch.layers == self.layers else None)
 
     def finish_prefill(self, batch: FakeBatch, result: Any, end: FakeEvent) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         model=_model_shape(text, name),
         model_hash=_model_hash(config),
         device=_device_shape(runner, table.rules),
-        overheads=_OVERHEADS,
+        overheads=replace(_OVERHEADS, fused_graph_tokens=_fused_graph_tokens(runner)),
         tensor_parallel=TensorParallel(gpus=int(scheduler.tp_size)),
         table=table,
         limits=EngineLimits(
@@ -75,6 +76,12 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         can_split=can_split,
         fused_tile_rows=_TILE_ROWS.get(str(scheduler.server_args.attention_backend), 0),
     )
+
+
+def _fused_graph_tokens(runner: Any) -> int:
+    """Of the largest batch of prompt tokens that SGLang captured a graph of; 0 if it captured none."""
+    graphs = getattr(runner, "prefill_cuda_graph_runner", None)
+    return max(getattr(graphs, "capture_num_tokens", ()) or (), default=0)
 
 
 def _model_shape(config: Any, name: str) -> ModelShape:

@@ -80,7 +80,7 @@ def add_common(
     parser.add_argument("--traces", type=Path, default=Path(".gpu/traces.json"))
     parser.add_argument("--results", type=Path, default=Path(".gpu/results.jsonl"))
     parser.add_argument("--work", type=Path, default=Path(".gpu/models"))
-    parser.add_argument("--records", type=Path, help="a folder to keep every step's record in, a file per run")
+    parser.add_argument("--records", type=Path, help="a folder for every step's record, a file per run")
     parser.add_argument("--log-dir", type=Path, default=Path(".gpu/logs"))
     options = parser.parse_args(argv)
     measured = {model: MEASURED / f"{model}.profile.json" for model in SHAPES}

@@ -193,3 +193,11 @@ def test_a_queue_is_ordered_by_the_same_prediction_when_the_line_is_bent() -> No
     for new, reused in ((1, 0), (256, 4096), (4096, 100)):
         one = model.prefill_s(PrefillShape.of([(new, reused)]), 8)
         assert model.request_s(new, reused, 8) == pytest.approx(one)
+
+
+def test_a_fused_batch_is_never_faster_than_its_layers_are_launched_unless_it_is_replayed() -> None:
+    slow_host = replace(NO_OVERHEADS, layer_launch_s=9.0, fused_graph_tokens=8)
+    model = RooflineModel(model=TOY, device=device(flops=1e30, bytes_per_s=1e30), overheads=slow_host)
+    decode = DecodeShape(bs=3, reused_tokens=30)
+    assert model.fused_s(PrefillShape.of([(5, 0)]), decode, 10) < 1.0
+    assert model.fused_s(PrefillShape.of([(6, 0)]), decode, 10) == 9.0

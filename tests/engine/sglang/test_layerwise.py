@@ -1,9 +1,13 @@
 """A layer-wise prefill beside decode: launched in shares, merged by asking, preempted once, dropped."""
 
+from collections import deque
+
 import pytest
 from engine_rig import IDLE, Rig, split
 
 from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.link.messages import IterationRecord
+from pdmuxd.engine.sglang.loop.launches import QUANTUM_LAYERS
 
 BESIDE = {"decode_steps": 1}
 
@@ -67,6 +71,53 @@ def test_layers_beside_the_step_in_flight_count_as_done_when_a_policy_looks():
     assert rig.turn(split(**BESIDE)).prefill.layers_in_flight == 1
     rig.device.finish_prefill()
     assert rig.turn(split(**BESIDE)).prefill.layers_in_flight == 0
+
+
+def many_layers(rig, layers=20):
+    """A prefill that takes longer to launch than a decode step takes, and the step before it in flight."""
+    rig.decoding("z", outputs=100)
+    rig.turn(split(**BESIDE))
+    rig.arrive("a")
+    rig.port.layers = layers
+    rig.port.log.clear()
+
+
+def test_tokens_are_passed_on_and_the_next_step_is_launched_when_they_come_between_layers():
+    rig = Rig()
+    many_layers(rig)
+    rig.port.after_layers = lambda: rig.device.finish(rig.port.unread[0].end)
+    rig.turn(split(admit=("a",), prefill_layers=20, **BESIDE))
+    rig.port.after_layers = lambda: None
+    rig.turn(split(prefill_layers=20, **BESIDE))
+    what = [entry[:2] for entry in rig.port.log]
+    first = what.index(("layers", QUANTUM_LAYERS))
+    assert what[first + 1 : first + 3] == [("read", "z"), ("decode", "z")]
+    assert sum(layers for what, layers in what if what == "layers") == 20
+
+
+def test_all_layers_are_launched_when_no_tokens_come():
+    rig = Rig()
+    many_layers(rig)
+    rig.turn(split(admit=("a",), prefill_layers=18, **BESIDE))
+    assert sum(layers for layers, _ in rig.launches("layers")) == 18
+    assert rig.port.log[-1] == ("read", "z")
+
+
+def test_a_step_tells_the_layers_that_were_launched_beside_it_when_tokens_came_sooner():
+    rig = Rig()
+    many_layers(rig)
+    rig.port.after_layers = lambda: rig.device.finish(rig.port.unread[0].end)
+    rig.turn(split(admit=("a",), prefill_layers=20, **BESIDE))
+    rig.turn(split(**BESIDE))
+    assert rig.link.of(IterationRecord)[-1].prefill_layers == QUANTUM_LAYERS
+
+
+def test_every_rank_launches_all_layers_when_there_are_several():
+    rig = Rig(wire=deque())
+    many_layers(rig)
+    rig.port.after_layers = lambda: rig.port.unread and rig.device.finish(rig.port.unread[0].end)
+    rig.turn(split(admit=("a",), prefill_layers=20, **BESIDE))
+    assert rig.launches("layers") == [(20, "a")]
 
 
 def test_layers_count_as_in_flight_when_no_step_runs_beside_them():
