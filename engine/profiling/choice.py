@@ -8,7 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from pdmuxd.engine.profiling.designs import Design
-from pdmuxd.engine.profiling.regression import Belief, Bools, Floats, Regression, fit, fit_above_floor
+from pdmuxd.engine.profiling.regression import (
+    CUT_FLOOR,
+    TABLE_CUT_FLOOR,
+    Belief,
+    Bools,
+    Floats,
+    Regression,
+    fit,
+    fit_above_floor,
+)
 
 FOLDS = 5
 PROMISING = 2.0
@@ -34,9 +43,9 @@ def best_of(tried: Sequence[Tried], seconds: Floats, confirmed: Bools) -> tuple[
     to all folds takes too long, so only those go on that it speaks well of, one for each number of terms.
     """
     good = PROMISING * min(one.score for one in tried)
-    promising: dict[tuple[int, bool], Tried] = {}
+    promising: dict[tuple[int, int, bool], Tried] = {}
     for one in tried:
-        terms = (len(one.design.knots), one.design.has_floor)
+        terms = (len(one.design.knots), len(one.design.own_bs), one.design.has_floor)
         if one.score <= good and (terms not in promising or one.score < WORTHWHILE * promising[terms].score):
             promising[terms] = one
     best, lowest, of_best = tried[0], np.inf, np.empty(0)
@@ -52,8 +61,10 @@ def fit_design(
     rows: Floats, seconds: Floats, design: Design, belief: Belief | None, confirmed: Bools
 ) -> Regression | None:
     """None if the samples do not show the floor that the design has."""
-    fitted = fit_above_floor if design.has_floor else fit
-    return fitted(rows, seconds, belief, confirmed)
+    if design.has_floor:
+        return fit_above_floor(rows, seconds, belief, confirmed)
+    cut_floor = TABLE_CUT_FLOOR if design.own_bs else CUT_FLOOR
+    return fit(rows, seconds, belief, confirmed, cut_floor=cut_floor)
 
 
 def _held_out(

@@ -15,6 +15,8 @@ CUT_SCALES = 4.0
 """A sample further off than so many robust standard deviations is an outlier."""
 CUT_FLOOR = 0.03
 """But never one that is nearer than this: exact samples have no scale."""
+TABLE_CUT_FLOOR = 0.12
+"""The same where most sizes have a time of their own: what is left over there has no scale either."""
 BELIEF_SAMPLES = 2.0
 """What a whole belief weighs, in samples: enough to settle what samples leave open, too little to argue."""
 FLOOR_WIDTH = 1.1
@@ -93,7 +95,12 @@ def fit_above_floor(
 
 
 def fit(
-    design: Floats, seconds: Floats, belief: Belief | None = None, confirmed: Bools | None = None
+    design: Floats,
+    seconds: Floats,
+    belief: Belief | None = None,
+    confirmed: Bools | None = None,
+    *,
+    cut_floor: float = CUT_FLOOR,
 ) -> Regression:
     """Least squares of relative error over the inliers, with no coefficient below zero.
 
@@ -108,7 +115,7 @@ def fit(
     rows, believed = measured / scale, believed / scale
     solution = _least_absolute(rows, believed)
     for _ in range(_ROUNDS):
-        is_inlier = inliers_of(1.0 - rows @ solution, confirmed)
+        is_inlier = inliers_of(1.0 - rows @ solution, confirmed, cut_floor)
         weight = np.sqrt(_belief_weight(believed))
         system = np.vstack([rows[is_inlier], weight * believed])
         wanted = np.concatenate([np.ones(int(is_inlier.sum())), np.full(len(believed), weight)])
@@ -128,10 +135,10 @@ def _belief_weight(believed: Floats) -> float:
     return BELIEF_SAMPLES / max(1, len(believed))
 
 
-def inliers_of(residuals: Floats, confirmed: Bools | None = None) -> Bools:
+def inliers_of(residuals: Floats, confirmed: Bools | None = None, cut_floor: float = CUT_FLOOR) -> Bools:
     """Which residuals are no further off than the others let expect, or of what is confirmed."""
     sigma = _MAD_TO_SIGMA * float(np.median(np.abs(residuals)))
-    kept: Bools = np.abs(residuals) <= max(CUT_SCALES * sigma, CUT_FLOOR)
+    kept: Bools = np.abs(residuals) <= max(CUT_SCALES * sigma, cut_floor)
     return kept if confirmed is None else kept | confirmed
 
 

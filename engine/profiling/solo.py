@@ -23,6 +23,8 @@ from pdmuxd.engine.profiling.regression import (
 MIN_SAMPLES = 8
 """Twice the terms of eq. 1."""
 SAMPLES_PER_TERM = 2.0
+OWN_SAMPLES_PER_TERM = 1.5
+"""A decode step scatters by a thousandth, and what it costs beside the line is no guess."""
 OUTLIER_COST = 0.05
 """In error, of a sample that a design cannot explain: often it is the design that is too simple."""
 
@@ -75,6 +77,8 @@ class Family(Generic[_CoefficientsT]):
     size_of: Callable[[Point], int]
     """What the knots are over."""
     tiles: tuple[int, ...] = (1,)
+    has_own_bs: bool = False
+    """Whether batch sizes may have a time of their own, whatever line the others lie on."""
     floors: tuple[bool, ...] = (False,)
 
 
@@ -93,6 +97,7 @@ DECODE = Family(
     coefficients=designs.decode_of,
     knots=designs.DECODE_KNOTS,
     size_of=lambda point: len(point.decode),
+    has_own_bs=True,
 )
 FUSED = Family(
     name="fused",
@@ -167,19 +172,23 @@ def _designs(
     sizes = sorted(family.size_of(point) for point in points)
     fine = tuple(knot for knot in family.knots if sizes[1] < knot < sizes[-2])
     choices = {(), fine[1::2], fine}
-    return [
+    lines = [
         Design(knots=knots, has_floor=has_floor, tile_tokens=tile, captured_bs=captured_bs)
         for knots in sorted(choices, key=len)
         for has_floor in family.floors
         for tile in family.tiles
         if (4 + len(knots)) * SAMPLES_PER_TERM <= len(points)
     ]
+    own = designs.own_sizes(sizes, captured_bs) if family.has_own_bs else ()
+    if not own or (3 + len(own)) * OWN_SAMPLES_PER_TERM > len(points):
+        return lines
+    return [*lines, Design(own_bs=own, captured_bs=captured_bs)]
 
 
 def _belief(
     family: Family[_CoefficientsT], design: Design, samples: Sequence[Sample], expected: Expected
 ) -> Belief | None:
-    if not expected:
+    if not expected or design.own_bs:
         return None
     by_point = dict(expected)
     ratios = [sample.seconds / by_point[sample.point] for sample in samples if sample.point in by_point]
