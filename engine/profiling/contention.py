@@ -1,8 +1,8 @@
 """The guard's first values: how much slower decode is beside prefill, bounded for every cell of the grid.
 
-A few hundred pairs cannot visit thousands of cells. So the slowdown is fitted as a function of the
-bandwidth that the two sides ask for, and a cell's bound is the fit at its worst corner, widened by what
-held-out pairs were slower than it. Source of the grid: MuxWise section 3.3.2.
+A few hundred pairs cannot visit thousands of cells. So the slowdown is fitted as a function of the grid's own
+axes (`slowdown.py`), and a cell's bound is the fit at its worst corner, widened by what held-out pairs were
+slower than it. Source of the grid: MuxWise section 3.3.2.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pdmuxd.engine.core.guard import MAX_RATIO, GuardCell, guard_cell
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.profiling import slowdown
 from pdmuxd.engine.profiling.interference import Interference, fit_interference
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import Floats, fit
@@ -103,65 +104,63 @@ def fit_guard(
     kept = [pair for pair in pairs if pair.slowdown <= MAX_RATIO]
     if len(kept) < MIN_PAIRS:
         raise ProfileError(f"the guard: {len(kept)} pairs; at least {MIN_PAIRS} are needed")
-    rows = _rows([_shares(roofline, pair.point) for pair in kept])
+    rows = np.vstack([_row(pair.point) for pair in kept])
     slowdowns = np.array([pair.slowdown for pair in kept])
     held_out = _held_out(rows, slowdowns)
     widening = _widening(slowdowns / held_out)
-    bounds = np.maximum(1.0, held_out * widening)
     coefficients = _fit(rows, slowdowns)
     highest = float(np.percentile(slowdowns, COVERAGE)) * widening
     cells = _cells(
-        lambda shares: np.minimum(
-            _rows(np.minimum(shares, rows[:, 1:3].max(axis=0))) @ coefficients * widening, highest
-        ),
+        lambda corners: np.minimum(corners @ coefficients * widening, highest),
         roofline,
         splits,
         kv_capacity_tokens=kv_capacity_tokens,
         max_bs=max_decode_bs,
     )
-    worst = max(cells.values(), default=float(bounds.max()))
+    default_ratio = _bound(max(cells.values(), default=highest))
+    of_cells = np.array([cells.get(_cell(pair.point), default_ratio) for pair in kept])
+    bounds = np.maximum(1.0, of_cells * held_out / (rows @ coefficients))
     return GuardFit(
-        default_ratio=_bound(worst),
+        default_ratio=default_ratio,
         cells=cells,
         interference=fit_interference(
-            rows[:, 1:3],
+            np.array([_shares(roofline, pair.point) for pair in kept]),
             np.array([_busy_share(roofline, pair.point) for pair in kept]),
             np.array([pair.typical for pair in kept]),
             np.array([pair.prefill for pair in kept]),
         ),
         exceeded_ratio=float((slowdowns > bounds).mean()),
-        overestimate_ratio=float((bounds / slowdowns - 1.0).mean()),
+        overestimate_ratio=float((bounds / np.maximum(1.0, slowdowns) - 1.0).mean()),
         pairs=len(kept),
     )
 
 
+def _row(point: Point) -> Floats:
+    split = (point.prefill_sms, point.decode_sms)
+    return slowdown.rows(split, [point.prefill_shape], [point.decode_shape])
+
+
+def _cell(point: Point) -> GuardCell:
+    return guard_cell(point.decode_sms, point.prefill_shape, point.decode_shape)
+
+
 def _shares(roofline: RooflineModel, point: Point) -> tuple[float, float]:
     """The share of the device's bandwidth that prefill, and that decode asks for when alone."""
+    prefill, decode = point.prefill_shape, point.decode_shape
+    prefill_bytes = roofline.prefill_cost(prefill, point.prefill_sms).hbm_bytes
+    prefill_s = roofline.prefill_s(prefill, point.prefill_sms)
+    decode_cost = roofline.decode_cost(decode, point.decode_sms)
+    most = roofline.device.bytes_per_s
     return (
-        _prefill_share(roofline, point.prefill_shape, point.prefill_sms),
-        _decode_share(roofline, point.decode_shape, point.decode_sms),
+        min(1.0, prefill_bytes / prefill_s / most),
+        min(1.0, decode_cost.hbm_bytes / decode_cost.seconds / most),
     )
-
-
-def _prefill_share(roofline: RooflineModel, shape: PrefillShape, sms: int) -> float:
-    moved = roofline.prefill_cost(shape, sms).hbm_bytes
-    return min(1.0, moved / roofline.prefill_s(shape, sms) / roofline.device.bytes_per_s)
-
-
-def _decode_share(roofline: RooflineModel, shape: DecodeShape, sms: int) -> float:
-    cost = roofline.decode_cost(shape, sms)
-    return min(1.0, cost.hbm_bytes / cost.seconds / roofline.device.bytes_per_s)
 
 
 def _busy_share(roofline: RooflineModel, point: Point) -> float:
     """Of a decode step's time, what it is on the device; the rest is the host's."""
     shape, sms = point.decode_shape, point.decode_sms
     return roofline.decode_cost(shape, sms).seconds / roofline.decode_s(shape, sms)
-
-
-def _rows(shares: Sequence[tuple[float, float]] | Floats) -> Floats:
-    """Fixed, prefill's share, decode's share, bandwidth asked for beyond what there is, and the product."""
-    return np.array([(1.0, p, d, max(0.0, p + d - 1.0), p * d) for p, d in shares])
 
 
 def _fit(rows: Floats, slowdowns: Floats) -> Floats:
@@ -180,7 +179,7 @@ def _held_out(rows: Floats, slowdowns: Floats) -> Floats:
 
 def _widening(excess: Floats) -> float:
     """What bounds are multiplied by; with few pairs the highest excess is not yet the highest there is."""
-    margin = _FEW_PAIRS_MARGIN * min(1.0, 100.0 / len(excess))
+    margin = _FEW_PAIRS_MARGIN * min(1.0, 200.0 / len(excess))
     return max(1.0, float(np.percentile(excess, COVERAGE)) + margin)
 
 
@@ -192,24 +191,20 @@ def _cells(
     kv_capacity_tokens: int,
     max_bs: int,
 ) -> dict[GuardCell, float]:
-    """The worst corner of each cell that fits into the KV pool; `bounds_of` is from shares to bounds.
+    """The worst corner of each cell that fits into the KV pool; `bounds_of` is from rows to bounds.
 
-    Shares beyond the largest that were measured are taken to be those, and no bound is above the highest
-    slowdown that was seen, widened: a line is no guide out there.
+    No bound is above the highest slowdown that was seen, widened: a line is no guide out there.
     """
     longest = min(roofline.model.max_context_tokens, kv_capacity_tokens)
     prefills = _prefill_corners(longest)
     decodes = _decode_corners(longest, kv_capacity_tokens, max_bs)
     cells: dict[GuardCell, float] = {}
-    for prefill_sms, decode_sms in splits:
-        prefill_shares = [_prefill_share(roofline, shape, prefill_sms) for shape in prefills]
-        decode_shares = [_decode_share(roofline, shape, decode_sms) for shape in decodes]
-        shares = list(product(prefill_shares, decode_shares))
-        bounds = bounds_of(np.array(shares))
+    for split in splits:
+        bounds = bounds_of(slowdown.rows(split, prefills, decodes))
         for (prefill, decode), bound in zip(product(prefills, decodes), bounds, strict=True):
             if prefill.reused_tokens + prefill.new_tokens + decode.reused_tokens > kv_capacity_tokens:
                 continue
-            cell = guard_cell(decode_sms, prefill, decode)
+            cell = guard_cell(split[1], prefill, decode)
             cells[cell] = max(cells.get(cell, 1.0), _bound(float(bound)))
     return cells
 

@@ -40,7 +40,7 @@ PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096)
 DECODE_KNOTS = (8, 16, 32, 64, 72, 128, 136, 192)
 """Matrix products take 64 or 128 rows at a time: on few SMs one row more costs a whole wave."""
 OWN_SAMPLES = 2
-"""Of a batch size, for it to have a time of its own: one sample could not tell requests from what they reuse."""
+"""Of a batch size, to have a time of its own: one could not tell requests from what they reuse."""
 TILES = (1, 64, 128)
 
 
@@ -95,7 +95,9 @@ def decode_of(coefficients: Floats, _floor_s: float, design: Design) -> DecodeCo
     slopes = len(design.knots) + 1
     slope, curve = _line(coefficients[2 : 2 + slopes], design.knots)
     if design.own_bs:
-        curve = tuple((float(bs), float(own)) for bs, own in zip(design.own_bs, coefficients[3:], strict=True))
+        curve = tuple(
+            (float(bs), float(own)) for bs, own in zip(design.own_bs, coefficients[3:], strict=True)
+        )
     return DecodeCoefficients(
         per_reused_s=float(coefficients[0]),
         per_request_s=slope,

@@ -16,6 +16,7 @@ from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.emulator.server.telemetry import hello
 from pdmuxd.engine.link.messages import Hello, IterationRecord
 from pdmuxd.engine.link.predictors import SoloRun
+from pdmuxd.engine.profiling import candidates
 from pdmuxd.engine.profiling.campaign import Campaign
 from pdmuxd.engine.profiling.document import (
     FORMAT,
@@ -107,6 +108,18 @@ def run_campaign(
         elapsed_s += took_s
         number += 1
     return Measured(target=target, samples=campaign.samples, device_s=elapsed_s)
+
+
+def measured_pairs(target: Target, hidden: Profile, *, noise: Noise, each: int) -> list[Sample]:
+    """So many pairs of each split, drawn from the guard's grid whatever they take."""
+    source = random.Random(7)
+    table = EmulatedEngine(profile=hidden, policy="auto").table
+    samples = []
+    for split in target.splits:
+        pool = candidates.beside_points(target, split, longest_s=0.6)
+        for number, point in enumerate(source.sample(pool, min(each, len(pool)))):
+            samples.append(Sample.of(point, measure(hidden, table, point.to_measure(number, 1), noise)))
+    return samples
 
 
 def measured_profile(

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from profiling import Measured, run_campaign
+from profiling import Measured, measured_pairs, run_campaign
 
 from pdmuxd.daemon.profiling.emulated import emulator_profile
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator.graphs import padded
 from pdmuxd.engine.emulator.measuring import Noise
 from pdmuxd.engine.emulator.profile import Profile, load_profile
-from pdmuxd.engine.link.predictors import latency_model
+from pdmuxd.engine.link.predictors import contention_guard, latency_model
 from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.document import MeasuredProfile
 
@@ -130,6 +130,27 @@ def test_the_guard_bounds_unseen_pairs_without_much_excess_when_profiled(profile
     assert profile.guard is not None
     assert profile.guard.exceeded_ratio <= 0.01
     assert profile.guard.overestimate_ratio <= 0.15
+
+
+def test_the_guard_bounds_pairs_that_were_never_measured_when_profiled(
+    campaign: Measured, profile: MeasuredProfile
+) -> None:
+    """Drawn evenly from the grid; a campaign prefers those that take little time."""
+    model = latency_model(
+        profile.predictors(1), model=profile.model, device=profile.device, overheads=profile.overheads
+    )
+    guard = contention_guard(profile.predictors(1))
+    seen = {sample.point for sample in campaign.samples}
+    ratios = []
+    for sample in measured_pairs(campaign.target, HIDDEN, noise=Noise(ratio=NOISE, seed=2), each=60):
+        point = sample.point
+        if point not in seen and sample.decode_high_s is not None:
+            solo_s = model.decode_s(point.decode_shape, point.decode_sms)
+            bound = guard.ratio(point.decode_sms, point.prefill_shape, point.decode_shape)
+            ratios.append(bound / max(1.0, sample.decode_high_s / solo_s))
+    assert len(ratios) > 200
+    assert sum(ratio < 1.0 for ratio in ratios) / len(ratios) <= 0.01
+    assert sum(ratios) / len(ratios) <= 1.15
 
 
 def test_what_was_measured_is_a_profile_when_interrupted_early() -> None:
