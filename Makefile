@@ -8,7 +8,7 @@ PYTHON_SGLANG ?= $(VENV_SGLANG)/bin/python
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-sglang serve test test-sglang check lint types contracts format
-.PHONY: bench-core bench-gateway bench-console bench-telemetry evaluate clean
+.PHONY: bench-core bench-turns bench-gateway bench-console bench-telemetry evaluate clean
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ format: $(READY) ## Format and fix what can be fixed
 
 bench-core: $(READY) ## Time of one decision, per policy
 	@$(PY) tests/bench/bench_core.py
+
+bench-turns: $(READY) ## What a turn of SGLang's loop costs the host, without a GPU
+	@$(PY) tests/bench/bench_turns.py
 
 bench-gateway: $(READY) ## The gateway's cost against the engine directly
 	@$(PY) tests/bench/bench_gateway.py

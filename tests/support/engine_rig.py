@@ -136,12 +136,14 @@ class Rig:
         measure: Measurer | None = None,
         first: bool = True,
         wire: deque[Any] | None = None,
+        port: type[FakePort] = FakePort,
+        link: Any = None,
     ) -> None:
         self.clock = FakeClock()
         self.facts = facts or make_facts()
         self.device = FakeStreams(self.facts.table, self.clock)
-        self.port = FakePort(self.device, first=first, wire=wire)
-        self.link = FakeLink()
+        self.port = port(self.device, first=first, wire=wire)
+        self.link = link or FakeLink()
         steering = Steering(self.facts, policy or "muxwise")
         self.script = Scripted(steering)
         if policy is None:

@@ -38,7 +38,7 @@ class Results:
             step = self._decode.read()
             now_s = self._now_s()
             self._decode.last_token_s = now_s
-            self._ledger.give_tokens(step.launched.requests, now_s)
+            self._ledger.give_step(step.launched.requests, now_s)
             if self._state.is_first_rank:
                 self._findings.stepped(step, self._decode.measure(step), now_s)
 

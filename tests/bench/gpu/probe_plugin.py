@@ -75,6 +75,7 @@ def _measure_ahead(loop: Any) -> None:
         timed = {name: kwargs[name] for name in ("port", "streams", "reporter", "steering")}
         self.probe_times = TurnTimes(**timed, write=_write)
         make(self, **kwargs, sleep=self.probe_times.sleep)
+        self.probe_times.itemise(self)
 
     def measured(self: Any) -> None:
         from probe_device import activations, layerwise, switches

@@ -11,7 +11,8 @@ import micro
 import micro_table
 import probe_plugin
 import pytest
-from probe_turns import OURS, SGLANGS, TurnTimes
+from engine_rig import Rig
+from probe_turns import ITEMISED, OURS, SGLANGS, TurnTimes
 
 HERE = Path(__file__).parent
 
@@ -34,6 +35,7 @@ def part(clock, *names):
 
 def port(clock):
     made = part(clock, *SGLANGS[""], *OURS["port"])
+    made.state = part(clock, *OURS["state"])
     made.decode, made.prefill = part(clock, *SGLANGS["decode"]), part(clock, *SGLANGS["prefill"])
     return made
 
@@ -68,10 +70,10 @@ def loop(told):
 
 def test_only_our_own_calls_count_when_a_turn_is_timed():
     made = loop([])
-    made.turn()
-    made.turn()
-    assert made.times._ours == [1.0, 1.0]
-    assert made.times._shares == {"port.use_group": 2.0}
+    for _ in range(ITEMISED + 1):
+        made.turn()
+    assert made.times._ours == [1.0] * (ITEMISED - 1)
+    assert made.times._shares == {"port.use_group": 2.0, "the rest": 0.0}
 
 
 def test_a_turn_that_launches_nothing_does_not_count():
@@ -84,14 +86,49 @@ def test_a_turn_that_launches_nothing_does_not_count():
 def test_turns_are_told_when_the_loop_was_idle_for_a_while():
     told = []
     made = loop(told)
-    for _ in range(4):
+    for _ in range(ITEMISED + 2):
         made.turn()
     made.launches = False
     assert told == []
     made.turn()
     (report,) = told
-    assert (report["turns"], report["median_s"], report["worst_s"]) == (4, 1.0, 1.0)
-    assert report["shares_s"] == {"port.use_group": 1.0}
+    assert (report["turns"], report["median_s"], report["worst_s"]) == (ITEMISED + 2, 1.0, 1.0)
+    assert report["shares_s"] == {"port.use_group": 1.0, "the rest": 0.0}
+
+
+def test_a_share_is_without_the_shares_inside_it():
+    made = loop([])
+    reporter = part(made.clock, *OURS["reporter"])
+
+    def exchange(self):
+        self.port.take_input()
+        self.port.state.decode_shape()
+        made.clock.now_s += 4.0
+
+    outer = type("Outer", (type(reporter),), {"exchange": exchange, "port": made.port})()
+    made.times._itemise(outer, "reporter", ("exchange",))
+    type(made).turn.__wrapped__(made)  # nothing is itemised outside of a turn
+    assert made.times._parts == {}
+    made.times._itemising = True
+    outer.exchange()
+    assert made.times._parts == {"state.decode_shape": 1.0, "reporter.exchange": 4.0}
+
+
+def test_a_loop_has_the_calls_that_are_itemised():
+    rig = Rig()
+    made = TurnTimes(
+        port=rig.port,
+        streams=rig.device,
+        reporter=rig.loop._reporter,
+        steering=rig.loop.steering,
+        write=print,
+    )
+    made.itemise(rig.loop)
+    made._itemising = True
+    rig.decoding("a")
+    assert {"ledger.watch", "ledger.give_tokens", "view.observe", "planner.plan", "prefill.launch"} <= set(
+        made._parts
+    )
 
 
 def test_the_timers_refuse_a_port_when_a_call_is_missing():
@@ -103,11 +140,12 @@ def test_the_timers_refuse_a_port_when_a_call_is_missing():
 
 
 def test_the_real_port_has_the_calls_that_are_left_out():
-    from pdmuxd.engine.sglang.port import DecodeStream, EnginePort, PrefillStream
+    from pdmuxd.engine.sglang.port import DecodeStream, EnginePort, EngineState, PrefillStream
     from pdmuxd.engine.sglang.reporting import Reporter
     from pdmuxd.engine.sglang.steering import Steering
 
     assert set(OURS["port"]) <= set(vars(EnginePort))
+    assert set(OURS["state"]) <= set(vars(EngineState))
     assert set(OURS["reporter"]) <= set(vars(Reporter))
     assert set(OURS["steering"]) <= set(vars(Steering))
     for part_name, protocol in (("", EnginePort), ("decode", DecodeStream), ("prefill", PrefillStream)):

@@ -1,11 +1,15 @@
 """Chunks beside decode, which SGLang cannot run: whole prompts by layers, or the chunk in a fused step."""
 
+from dataclasses import replace
+
 import pytest
 from engine_rig import IDLE, RULES, Rig, fused, make_facts, split
 
+from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.core.types import Mode
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.tables import make_table
+from pdmuxd.engine.sglang.tracked import Target
 
 
 def test_a_chunk_beside_decode_becomes_the_layers_of_the_whole_batch():
@@ -46,7 +50,7 @@ def test_duet_goes_on_with_a_prefill_by_layers_when_its_chunk_became_one():
     rig.arrive("z", tokens=50, outputs=200)
     while not rig.port.running:
         rig.turn()
-    rig.loop.ledger.get("z").tbt_target_s = 0.0008
+    rig.loop.ledger.retarget({"acme": Target(slo=replace(DEFAULT_SLO, tbt_s=0.001), version=1)})
     rig.arrive("a", tokens=4000, outputs=1)
     rig.turn()
     decision = rig.port.turns[-1].decision
