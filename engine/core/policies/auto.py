@@ -27,6 +27,7 @@ from pdmuxd.engine.core.policies.layerwise import (
 )
 from pdmuxd.engine.core.queueing import OrderedQueue, next_credit, order_by_slack
 from pdmuxd.engine.core.types import (
+    NO_DECODE,
     Alternative,
     Decision,
     DecisionNumbers,
@@ -44,6 +45,10 @@ BATCH_TOKENS = 8192
 
 SPLIT_HANDICAP = 1.15
 """How much longer than predicted alone a prefill takes in a split, beside decode."""
+
+LAUNCH_BOUND = 0.8
+"""With nothing to decode, a batch that takes at most this share of its layers' time in one fused step, which is
+replayed, waits for its layers to be launched: it runs fused."""
 
 FUSED_LIMIT_S = 2.0
 """A chunked prompt cannot be preempted: one that takes longer than this runs layer by layer instead."""
@@ -160,6 +165,10 @@ class AutoPolicy(KeepsState):
         """Run a new batch fused or split."""
         work = new_work(batch, self.context.layers)
         if not obs.decode.bs:
+            shape, sms = work.shape, self.table.rules.total_sms
+            step_s = self.context.latency.fused_s(shape, NO_DECODE, sms)
+            if step_s <= LAUNCH_BOUND * self.context.latency.prefill_s(shape, sms):
+                return self._fused(obs, shape.new_tokens, step_s, batch)
             return self._layerwise(obs, state, work)
         plan = self.split.best_fit(obs, work, state)
         split_s = plan.numbers.predicted_prefill_s or 0.0

@@ -82,6 +82,17 @@ def test_decode_runs_as_in_the_stock_engine_when_it_is_alone() -> None:
     assert (decision.mode, decision.decode_steps, decision.reason) == (Mode.FUSED, 1, Reason.DECODE_ALONE)
 
 
+@pytest.mark.parametrize(("tokens", "mode"), [(400, Mode.FUSED), (8000, Mode.SPLIT)])
+def test_a_prompt_is_fused_when_nothing_decodes_and_only_its_launches_take_time(
+    tokens: int, mode: Mode
+) -> None:
+    slow_host = replace(PROFILE.overheads, layer_launch_s=0.0006, fused_graph_tokens=16_384)
+    policy = build_policy("auto", replace(PROFILE, overheads=slow_host, solo_run=()).policy_context)
+    decision = policy.decide(observe(queue=(waiting(1, tokens),)), policy.initial_state())[0]
+    assert (decision.mode, decision.admit) == (mode, ("r1",))
+    assert decision.token_budget == (tokens if mode is Mode.FUSED else 0)
+
+
 def test_the_least_slack_goes_first_when_a_batch_is_formed() -> None:
     queue = (waiting(1, 9000, deadline_s=50.0), waiting(2, 9000, deadline_s=20.0))
     assert decide(observe(queue=queue)).admit == ("r2",)
