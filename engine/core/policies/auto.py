@@ -47,8 +47,8 @@ SPLIT_HANDICAP = 1.15
 """How much longer than predicted alone a prefill takes in a split, beside decode."""
 
 LAUNCH_BOUND = 0.8
-"""With nothing to decode, a batch that takes at most this share of its layers' time in one fused step, which is
-replayed, waits for its layers to be launched: it runs fused."""
+"""With nothing to decode, a batch that takes at most this share of its layers' time in one fused step, which
+is replayed, would wait for its layers to be launched: it runs fused."""
 
 FUSED_LIMIT_S = 2.0
 """A chunked prompt cannot be preempted: one that takes longer than this runs layer by layer instead."""
