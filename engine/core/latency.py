@@ -14,6 +14,10 @@ FITTED_CONTEXT_TOKENS = 8192
 """Of a decoding request in the batches that fused predictors are fitted to, at most."""
 
 
+MAX_ASKED = 4096
+"""Answers about requests that are kept: a long queue's on a few partitions."""
+
+
 class LatencyModel(Protocol):
     """Predicted seconds of work that runs alone on `sms` SMs."""
 
@@ -176,6 +180,10 @@ class SoloRunModel:
     fused: Mapping[int, FusedCoefficients] = field(default_factory=dict)
     captured_bs: tuple[int, ...] = ()
     """Batch sizes with a captured decode graph, growing; empty if decode is not padded."""
+    _asked: dict[tuple[int, int, int], float] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Answers of `request_s`: whoever waits is asked about at every safe point."""
 
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         """Source: MuxWise eq. 1."""
@@ -186,16 +194,13 @@ class SoloRunModel:
 
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         """MuxWise eq. 1 for a batch of one."""
-        fitted = self.prefill.get(sms)
-        if fitted is None:
-            return self.fallback.request_s(new_tokens, reused_tokens, _positive(sms))
-        sum_s = (
-            (fitted.per_new_squared_s * new_tokens + fitted.per_new_times_reused_s * reused_tokens)
-            * new_tokens
-            + fitted.per_reused_s * reused_tokens
-            + fitted.line_s(new_tokens)
-        )
-        return max(fitted.floor_s, sum_s)
+        asked = new_tokens, reused_tokens, sms
+        known_s = self._asked.get(asked)
+        if known_s is None:
+            if len(self._asked) >= MAX_ASKED:
+                self._asked.clear()
+            known_s = self._asked[asked] = self._request_s(new_tokens, reused_tokens, sms)
+        return known_s
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Source: MuxWise eq. 2."""
@@ -218,6 +223,18 @@ class SoloRunModel:
         usual = replace(decode, longest_tokens=FITTED_CONTEXT_TOKENS)
         fallback_s = self.fallback.fused_s(prefill, decode, sms)
         return fitted_s + fallback_s - self.fallback.fused_s(prefill, usual, sms)
+
+    def _request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
+        fitted = self.prefill.get(sms)
+        if fitted is None:
+            return self.fallback.request_s(new_tokens, reused_tokens, _positive(sms))
+        sum_s = (
+            (fitted.per_new_squared_s * new_tokens + fitted.per_new_times_reused_s * reused_tokens)
+            * new_tokens
+            + fitted.per_reused_s * reused_tokens
+            + fitted.line_s(new_tokens)
+        )
+        return max(fitted.floor_s, sum_s)
 
 
 def _positive(sms: int) -> int:

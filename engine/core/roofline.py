@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from pdmuxd.engine.core.latency import MAX_ASKED
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillSample, PrefillShape
 
@@ -75,6 +76,11 @@ class RooflineModel:
         d = self.device
         return ((1.0, 1.0), *((d.flops_on(n), d.bytes_per_s_on(n)) for n in range(1, d.total_sms + 1)))
 
+    @cached_property
+    def _asked(self) -> dict[tuple[int, int, int], float]:
+        """Answers of `request_s`."""
+        return {}
+
     def prefill_cost(self, shape: PrefillShape, sms: int) -> Cost:
         """All layers of a prefill; the classifier runs on one position of each request."""
         return self._cost(shape, NO_DECODE, sms)
@@ -109,7 +115,14 @@ class RooflineModel:
 
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         """A prefill of one request."""
-        return self.prefill_s(PrefillShape.of([(new_tokens, reused_tokens)]), sms)
+        asked = new_tokens, reused_tokens, sms
+        known_s = self._asked.get(asked)
+        if known_s is None:
+            if len(self._asked) >= MAX_ASKED:
+                self._asked.clear()
+            shape = PrefillShape.of([(new_tokens, reused_tokens)])
+            known_s = self._asked[asked] = self.prefill_s(shape, sms)
+        return known_s
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Device step, graph launch and host work."""

@@ -29,4 +29,7 @@ class Trust:
         """The trust after one more step was measured."""
         wrong = 1.0 if measured_s > WRONG_RATIO * predicted_s else 0.0
         share = (1.0 - WEIGHT) * self.wrong_share + WEIGHT * wrong
-        return Trust(wrong_share=share, is_lost=share > (REGAIN_AT if self.is_lost else LOSE_AT))
+        is_lost = share > (REGAIN_AT if self.is_lost else LOSE_AT)
+        if share == self.wrong_share and is_lost == self.is_lost:
+            return self  # as after most steps: none was wrong for long
+        return Trust(wrong_share=share, is_lost=is_lost)

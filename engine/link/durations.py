@@ -15,6 +15,8 @@ GROWTH = 1.08
 BUCKETS = 210
 """Up to 1e-4 * 1.08**208 s, which is a quarter of an hour; what is longer counts as that."""
 _PER_LOG = 1.0 / math.log(GROWTH)
+_UPPER_S = (*(LOWEST_S * GROWTH**bucket for bucket in range(BUCKETS - 1)), math.inf)
+"""Where each bucket ends."""
 
 
 def bucket_of(seconds: float) -> int:
@@ -35,9 +37,8 @@ def counted(ordered_s: Sequence[float]) -> Counts:
     start = 0
     while start < len(ordered_s):
         bucket = bucket_of(ordered_s[start])
-        upper_s = LOWEST_S * GROWTH**bucket if bucket < BUCKETS - 1 else math.inf
         # At a bucket's very edge logarithm and power may disagree; go on by one at least.
-        end = max(start + 1, bisect_right(ordered_s, upper_s, start))
+        end = max(start + 1, bisect_right(ordered_s, _UPPER_S[bucket], start))
         found.append((bucket, end - start))
         start = end
     return tuple(found)

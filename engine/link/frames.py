@@ -1,7 +1,8 @@
-"""How a message travels: two ZeroMQ frames, the protocol's name with its version, and msgpack.
+"""How messages travel: two ZeroMQ frames, the protocol's name with its version, and msgpack.
 
-The version stands outside the message, so that an end of another version is recognised whatever
-its structs look like.
+To the engine the second frame is one message, to the daemon an array: handing records over one by one would
+cost the engine more than making them. The version stands outside, so that an end of another version is
+recognised whatever its structs look like.
 """
 
 from __future__ import annotations
@@ -20,21 +21,27 @@ HEADER = _NAME + str(LINK_PROTOCOL).encode()
 _MessageT = TypeVar("_MessageT")
 
 _encoder = msgspec.msgpack.Encoder()
-_to_daemon: msgspec.msgpack.Decoder[ToDaemon] = msgspec.msgpack.Decoder(ToDaemon)
+_to_daemon: msgspec.msgpack.Decoder[list[ToDaemon]] = msgspec.msgpack.Decoder(list[ToDaemon])
 _to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
 
 
-def encode(message: ToDaemon | ToEngine) -> bytes:
-    """Encode the second frame of a message; HEADER is the first."""
+def encode_to_daemon(messages: Sequence[ToDaemon]) -> bytes:
+    """Encode the second frame; HEADER is the first."""
+    return _encoder.encode(messages)
+
+
+def encode_to_engine(message: ToEngine) -> bytes:
+    """Encode the second frame; HEADER is the first."""
     return _encoder.encode(message)
 
 
-def decode_to_daemon(frames: Sequence[bytes]) -> ToDaemon:
-    """Read a message from the engine. Raises: LinkError, also for a Hello of another protocol."""
-    message = _decode(frames, _to_daemon)
-    if isinstance(message, Hello) and message.protocol != LINK_PROTOCOL:
-        raise _mismatch(str(message.protocol))
-    return message
+def decode_to_daemon(frames: Sequence[bytes]) -> list[ToDaemon]:
+    """Read messages from the engine. Raises: LinkError, also for a Hello of another protocol."""
+    messages = _decode(frames, _to_daemon)
+    for message in messages:
+        if isinstance(message, Hello) and message.protocol != LINK_PROTOCOL:
+            raise _mismatch(str(message.protocol))
+    return messages
 
 
 def decode_to_engine(frames: Sequence[bytes]) -> ToEngine:

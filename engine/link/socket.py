@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 import zmq
@@ -33,8 +34,10 @@ from pdmuxd.engine.link.messages import (
 
 Telemetry = RequestRecord | IterationRecord | EngineStats
 """What may be dropped."""
-_WINDOW = 64
-"""Messages inside ZeroMQ at a time: small, so that an Ack does not stand behind much telemetry."""
+_BATCH = 32
+"""Messages that are handed over together, at most."""
+_WINDOW = 16
+"""Batches inside ZeroMQ at a time: few, so that an Ack does not stand behind much telemetry."""
 _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
 _LINGER_MS = 200
@@ -55,8 +58,8 @@ class EngineEnd:
         self.sent = 0
         """Messages handed to a connection."""
         self._max_queued = max_queued
-        self._urgent: deque[bytes] = deque()
-        self._telemetry: deque[bytes] = deque()
+        self._urgent: deque[ToDaemon] = deque()
+        self._telemetry: deque[ToDaemon] = deque()
         self._hello: Hello | None = None
         self._connected = False
         self._waiter: asyncio.Future[None] | None = None
@@ -87,11 +90,11 @@ class EngineEnd:
         if isinstance(message, Hello):
             self._hello = message
             if self._connected:
-                self._urgent.append(frames.encode(message))
+                self._urgent.append(message)
         elif isinstance(message, Ack | Measured):
             if self._hello is not None and isinstance(message, Ack) and message.error is None:
                 self._hello = msgspec.structs.replace(self._hello, settings_version=message.version)
-            self._urgent.append(frames.encode(message))
+            self._urgent.append(message)
         else:
             accepted = self.post(message)
         self._pump()
@@ -100,23 +103,22 @@ class EngineEnd:
     def post(self, message: Telemetry) -> bool:
         """Queue telemetry without a look at the socket; the next other call hands it over.
 
-        For who calls `receive` all the time: what `send` costs beyond this is paid once for many messages.
+        For who calls `receive` all the time: what `send` costs beyond this is paid once for many messages,
+        their encoding included.
         False if the queue is full (then it is counted).
         """
         if len(self._telemetry) >= self._max_queued:
             self.dropped += 1
             return False
-        self._telemetry.append(frames.encode(message))
+        self._telemetry.append(message)
         return True
 
     def receive(self) -> ToEngine | None:
         """Take one message, or None if there is none now. Raises: LinkError; the end stays usable."""
         self._pump()
-        try:
-            received = self._socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
+        if not _has_input(self._socket):
             return None
-        return frames.decode_to_engine(received)
+        return frames.decode_to_engine(self._socket.recv_multipart(zmq.NOBLOCK))
 
     async def wait(self) -> None:
         """Return when `receive` may have something. One waiter at a time."""
@@ -146,7 +148,7 @@ class EngineEnd:
             event = recv_monitor_message(self._monitor)["event"]
             self._connected = event == zmq.Event.HANDSHAKE_SUCCEEDED
             if self._connected and self._hello is not None:
-                self._urgent.appendleft(frames.encode(self._hello))
+                self._urgent.appendleft(self._hello)
         if self._connected:
             self._hand_over(self._urgent)
             if not self._urgent:
@@ -157,12 +159,14 @@ class EngineEnd:
             if emptied or _has_input(self._socket):
                 _resolve(self._waiter)
 
-    def _hand_over(self, queue: deque[bytes]) -> None:
+    def _hand_over(self, queue: deque[ToDaemon]) -> None:
         try:
             while queue:
-                self._socket.send_multipart((frames.HEADER, queue[0]), zmq.NOBLOCK)
-                queue.popleft()
-                self.sent += 1
+                batch = list(islice(queue, _BATCH))
+                self._socket.send_multipart((frames.HEADER, frames.encode_to_daemon(batch)), zmq.NOBLOCK)
+                for _ in batch:
+                    queue.popleft()
+                self.sent += len(batch)
         except zmq.Again:
             return
 
@@ -203,6 +207,8 @@ class DaemonEnd:
         self.ignored = 0
         """Messages of an engine that is not (or no longer) the one that introduced itself last."""
         self._engine: bytes | None = None
+        self._received: deque[tuple[bytes, ToDaemon]] = deque()
+        """With the engine that each is from."""
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -218,15 +224,17 @@ class DaemonEnd:
         if self._engine is None:
             raise LinkError("no engine has introduced itself on the link")
         try:
-            await self._socket.send_multipart((self._engine, frames.HEADER, frames.encode(message)))
+            await self._socket.send_multipart((self._engine, frames.HEADER, frames.encode_to_engine(message)))
         except zmq.ZMQError as error:
             raise LinkError(f"the engine is no longer connected: {error}") from error
 
     async def receive(self) -> ToDaemon:
         """Wait for the next message. Raises: LinkError for one that cannot be read; the end stays usable."""
         while True:
-            engine, *received = await self._receive_frames()
-            message = frames.decode_to_daemon(received)
+            while not self._received:
+                engine, *received = await self._receive_frames()
+                self._received.extend((engine, message) for message in frames.decode_to_daemon(received))
+            engine, message = self._received.popleft()
             if isinstance(message, Hello):
                 self._engine = engine
             if engine == self._engine:

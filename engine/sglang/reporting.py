@@ -91,11 +91,11 @@ class Reporter:
         if self._link is None:
             return
         now_s = loop.now_s()
+        if now_s - self._reported.at_s >= STATS_EVERY_S:
+            self._link.post(self._stats(self._link, loop, now_s))
         if now_s - self._listened_s >= (LISTEN_BUSY_S if loop.is_busy else LISTEN_IDLE_S):
             self._listened_s = now_s
             self._listen(self._link, loop)
-        if now_s - self._reported.at_s >= STATS_EVERY_S:
-            self._link.send(self._stats(self._link, loop, now_s))
 
     def _listen(self, link: EngineEnd, loop: EngineLoop) -> None:
         while True:

@@ -6,6 +6,7 @@ The engine's own request objects are read for identifiers and counts only (`rid`
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +85,7 @@ class Tracked:
             tbt_max_s=gaps_s[-1] if gaps_s else None,
             tbt_p99_s=gaps_s[(len(gaps_s) * 99 - 1) // 100] if gaps_s else None,
             tbt_gaps=len(gaps_s),
-            tbt_gaps_met=sum(gap <= self.tbt_target_s + _ROUNDING_S for gap in gaps_s),
+            tbt_gaps_met=bisect_right(gaps_s, self.tbt_target_s + _ROUNDING_S),
             retractions=self.retractions,
             slo_version=self.slo_version,
             tbt_counts=counted(gaps_s),

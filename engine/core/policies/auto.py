@@ -101,9 +101,10 @@ class AutoPolicy(KeepsState):
         if feedback.predicted_s <= 0.0:
             return state
         seen = {"predicted_s": feedback.predicted_s, "measured_s": feedback.measured_s}
+        trust = state.trust.after(**seen)
         if feedback.mode is Mode.FUSED:
-            state = replace(state, overrun=state.overrun.after(**seen))
-        return replace(state, trust=state.trust.after(**seen))
+            return replace(state, trust=trust, overrun=state.overrun.after(**seen))
+        return state if trust is state.trust else replace(state, trust=trust)
 
     def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
