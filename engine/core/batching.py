@@ -34,7 +34,7 @@ def form_prefill_batch(
     for request in obs.waiting if queue is None else queue:
         new_tokens += request.new_tokens
         kv_tokens -= request.new_tokens
-        if len(chosen) == slots or (kv_tokens < 0 and not (idle and not chosen)):
+        if len(chosen) >= slots or (kv_tokens < 0 and not (idle and not chosen)):
             break
         if chosen and new_tokens > max_tokens:
             break

@@ -7,6 +7,7 @@ of those who stay (a retraction, say) shows in the sum of their tokens, and then
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -58,9 +59,8 @@ class Cadence:
 
     def ended(self) -> list[Tracked]:
         """Members that have ended with the step noted last."""
-        if not any(map(_finished_reason, self._requests.values())):
-            return []
-        return [tracked for tracked, _ in self._members.values() if tracked.request.finished()]
+        reasons = map(_finished_reason, self._requests.values())
+        return [tracked for tracked, _ in compress(self._members.values(), reasons)]
 
     def join(self, tracked: Tracked) -> None:
         """It got a token with the step that was just noted."""

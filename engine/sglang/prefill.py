@@ -34,6 +34,7 @@ class LayerwiseBatch:
     batch: Any
     entries: tuple[WaitingRequest, ...]
     shape: PrefillShape
+    earliest_deadline_s: float
     layers_launched: int = 0
     was_preempted: bool = False
     quanta: deque[Quantum] = field(default_factory=deque)
@@ -78,7 +79,13 @@ class PrefillStage:
         if self.running is not None:
             raise EngineInvariantError("a prefill was started while another runs")
         shape = PrefillShape.of((entry.new_tokens, entry.reused_tokens) for entry in entries)
-        self.running = LayerwiseBatch(batch_id=next(self._ids), batch=batch, entries=entries, shape=shape)
+        self.running = LayerwiseBatch(
+            batch_id=next(self._ids),
+            batch=batch,
+            entries=entries,
+            shape=shape,
+            earliest_deadline_s=min(entry.deadline_s for entry in entries),
+        )
 
     def preempt(self) -> None:
         """Set the running batch aside, once (invariant 3)."""
@@ -199,7 +206,7 @@ class PrefillStage:
             mode=PrefillMode.LAYERWISE,
             requests=batch.entries,
             shape=batch.shape,
-            earliest_deadline_s=min(entry.deadline_s for entry in batch.entries),
+            earliest_deadline_s=batch.earliest_deadline_s,
             layers_launched=batch.layers_launched,
             layers_done=batch.layers_launched - backlog,
             was_preempted=batch.was_preempted,

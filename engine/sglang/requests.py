@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, is_
 from typing import Any
 
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.messages import RequestRecord
 from pdmuxd.engine.sglang.cadence import Cadence
 from pdmuxd.engine.sglang.tracked import DEFAULT_TARGET, TENANT_KEY, Target, Tracked
+
+_rid = attrgetter("rid")
 
 
 class Ledger:
@@ -23,6 +26,8 @@ class Ledger:
         self._tracked: dict[str, Tracked] = {}
         self._waiting: tuple[Any, ...] = ()
         self._cadence = Cadence()
+        self._just_looked_up: set[str] = set()
+        """By the last `watch`."""
         self._strictest: tuple[list[Any], float | None] = [], None
         """Running requests, and the strictest of their targets."""
         self.prompt_tokens = 0
@@ -39,7 +44,8 @@ class Ledger:
 
     def watch(self, waiting: Sequence[Any], now_s: float) -> None:
         """Compare the engine's waiting queue with the last one seen: arrivals, retractions, aborts."""
-        if len(waiting) == len(self._waiting) and all(map(_same, waiting, self._waiting)):
+        self._just_looked_up.clear()
+        if len(waiting) == len(self._waiting) and all(map(is_, waiting, self._waiting)):
             return
         present = {request.rid for request in waiting}
         for request in self._waiting:
@@ -54,7 +60,7 @@ class Ledger:
                 tracked.is_waiting = True
                 tracked.retractions += 1
                 self.retractions += 1
-                self.refresh(tracked)
+                self._look_up(tracked)
         self._waiting = tuple(waiting)
 
     def released(self, request: Any, now_s: float) -> None:
@@ -99,20 +105,14 @@ class Ledger:
         self._waiting = tuple(r for r in self._waiting if (t := self.get(r.rid)) and t.is_waiting)
         return tuple(entries)
 
-    def refresh(self, tracked: Tracked) -> bool:
-        """Look a waiting request up in the cache again; whether that changed how it looks."""
-        reused = self._reused_tokens(tracked.request)
-        if tracked.first_token_s is None:
-            tracked.reused_tokens = reused
-            self._set_target(tracked)
-        before = tracked.entry
-        tracked.entry = tracked.waiting_entry(reused)
-        return before is None or before.reused_tokens != reused
+    def without_new(self, request_ids: Iterable[str]) -> tuple[str, ...]:
+        """Those that were not looked up in this turn, when they came."""
+        return tuple(i for i in request_ids if i not in self._just_looked_up)
 
     def look_up(self, request_ids: Iterable[str]) -> bool:
         """Look these up in the cache again; whether that changed how any of them looks."""
         known = [self._tracked[request_id] for request_id in request_ids if request_id in self._tracked]
-        changed = [self.refresh(tracked) for tracked in known]
+        changed = [self._look_up(tracked) for tracked in known]
         return any(changed)
 
     def retarget(self, targets: Mapping[str, Target]) -> None:
@@ -128,7 +128,7 @@ class Ledger:
     def tbt_target_s(self, requests: Sequence[Any]) -> float | None:
         """The strictest target among these; None if there are none."""
         if requests != self._strictest[0]:
-            known = [self._tracked.get(request.rid) for request in requests]
+            known = map(self._tracked.get, map(_rid, requests))
             targets_s = [tracked.tbt_target_s for tracked in known if tracked is not None]
             self._strictest = list(requests), min(targets_s, default=None)
         return self._strictest[1]
@@ -171,7 +171,18 @@ class Ledger:
             reused_tokens=0,
         )
         self._tracked[request.rid] = tracked
-        self.refresh(tracked)
+        self._look_up(tracked)
+        self._just_looked_up.add(request.rid)
+
+    def _look_up(self, tracked: Tracked) -> bool:
+        """Whether that changed how it looks."""
+        reused = self._reused_tokens(tracked.request)
+        if tracked.first_token_s is None:
+            tracked.reused_tokens = reused
+            self._set_target(tracked)
+        before = tracked.entry
+        tracked.entry = tracked.waiting_entry(reused)
+        return before is None or before.reused_tokens != reused
 
     def _set_target(self, tracked: Tracked) -> None:
         target = self._targets.get(tracked.tenant, DEFAULT_TARGET)
@@ -199,7 +210,3 @@ class Ledger:
         self._cadence.leave(tracked.request.rid)
         del self._tracked[tracked.request.rid]
         self._on_end(tracked.record(outcome))
-
-
-def _same(a: object, b: object) -> bool:
-    return a is b

@@ -10,6 +10,7 @@ at risk), MuxWise section 3.4 (best fit, preemption), and `queueing.py` for the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.fusing import BUDGET_LADDER, chunk_lengths, fused_budget, fused_total_s
@@ -59,6 +60,8 @@ Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
 
 MAX_LOOK_AHEAD = 4
 """Decode steps launched at once in a split; the host's part is paid once for all of them."""
+
+_deadline_s = attrgetter("deadline_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +303,8 @@ class AutoPolicy(KeepsState):
             return None
         sms = self.split.prefill_sms(obs)
         left_s = self.split.left_s(running, sms)
+        if min(map(_deadline_s, obs.waiting)) >= obs.now_s + left_s + left_s:
+            return None  # who is shorter than what is left can wait for it: the queue need not be ordered
         lost_already = obs.now_s + left_s > running.earliest_deadline_s
         queue = self._queue(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order[:1])

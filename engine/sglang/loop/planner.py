@@ -28,6 +28,9 @@ class Planner:
             return Turn(done=done)
         decision = self._decide(now_s)
         looked_up = decision.admit
+        # Nothing but the end of a prefill changes the cache between a request's arrival and here.
+        if not done.finish and not done.dropped:
+            looked_up = self._ledger.without_new(looked_up)
         if self._ledger.look_up(looked_up):
             # What they share with the cache came or went while they waited: decide on what is true now.
             decision = self._decide(now_s)

@@ -104,8 +104,8 @@ def test_the_prefill_of_the_other_rank_stays_when_its_device_alone_is_done(ranks
 
 def test_every_rank_looks_into_the_prefix_cache_the_same_way(ranks):
     ranks.arrive("a")
-    ranks.turn(IDLE)
     ranks.arrive("b")
+    ranks.turn(IDLE)
     ranks.first.port.cache["a"] = ranks.second.port.cache["a"] = 4
     for decision in (split(group=0, admit=("a", "b")), split(group=0, admit=("b",), prefill_layers=4)):
         ranks.first.script.answers.append(decision)
@@ -184,3 +184,22 @@ def test_the_ranks_stay_alike_when_a_real_policy_serves_requests_that_come_and_g
     assert sorted(names) == sorted(f"r{number}" for number in range(40))
     outcomes = [record.outcome for record in ranks.first.records]
     assert 0 < outcomes.count("aborted") <= 6
+
+
+def test_every_rank_looks_into_the_prefix_cache_once_when_a_request_is_admitted_as_it_comes(ranks):
+    ranks.arrive("a")
+    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    assert ranks.first.port.looked_up == ["a"]
+    ranks.assert_alike()
+
+
+def test_every_rank_looks_into_the_prefix_cache_again_when_a_prefill_is_merged_as_a_request_comes(ranks):
+    ranks.arrive("a")
+    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    ranks.first.device.finish_prefill()
+    ranks.second.device.finish_prefill()
+    ranks.arrive("b")
+    ranks.turn(split(group=0, admit=("b",), prefill_layers=4))
+    assert ranks.first.launches("finish") == [("a",)]
+    assert ranks.first.port.looked_up == ["a", "b", "b"]
+    ranks.assert_alike()
