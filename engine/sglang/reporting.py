@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 STATS_EVERY_S = 0.1
 LISTEN_IDLE_S = 0.005
-LISTEN_BUSY_S = 0.05
+LISTEN_BUSY_S = 0.1
 """What the daemon sent, an SLO edit say, waits this long at most for the loop to look. A look takes a good
-part of the time that a turn may cost, so a busy loop looks rarely; telemetry goes out with each look."""
+part of the time that a turn may cost, so a busy loop looks rarely; telemetry goes out with each look, the
+heartbeat too."""
 
 _log = logging.getLogger(__name__)
 

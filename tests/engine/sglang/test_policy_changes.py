@@ -16,7 +16,7 @@ def acked(rig, *messages):
     """What the engine answers to messages that come before its next turn."""
     rig.link.inbox.extend(messages)
     before = len(rig.link.of(Ack))
-    rig.turn(after_s=LISTEN_BUSY_S)
+    rig.turn(after_s=1.01 * LISTEN_BUSY_S)
     return rig.link.of(Ack)[before:]
 
 
@@ -33,7 +33,7 @@ def test_a_policy_waits_for_the_prefill_and_hides_who_waits_meanwhile():
     rig.turn(split(admit=("a",), decode_steps=1, prefill_layers=4))
     rig.arrive("b")
     rig.link.inbox.append(settings(1, "chunked:256"))
-    seen = rig.turn(split(decode_steps=1), after_s=LISTEN_BUSY_S)
+    seen = rig.turn(split(decode_steps=1), after_s=1.01 * LISTEN_BUSY_S)
     assert (seen.settings_version, seen.waiting, seen.waiting_count) == (1, (), 0)
     assert rig.policy.name == "scripted"
     rig.device.finish_prefill()
@@ -47,7 +47,7 @@ def test_a_policy_waits_for_the_chunks_under_way():
     rig.arrive("a", tokens=40)
     rig.turn()
     rig.link.inbox.append(settings(1, "static:96,36"))
-    rig.turn(after_s=LISTEN_BUSY_S)
+    rig.turn(after_s=1.01 * LISTEN_BUSY_S)
     assert rig.policy.name == "chunked:16"
     rig.turn()
     rig.turn()

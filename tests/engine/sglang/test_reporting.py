@@ -17,7 +17,7 @@ POINT = Measure(
 
 
 def answers(rig):
-    rig.turn(after_s=LISTEN_BUSY_S)
+    rig.turn(after_s=1.01 * LISTEN_BUSY_S)
     return rig.link.of(Measured)
 
 
@@ -65,10 +65,10 @@ def test_a_message_that_cannot_be_read_is_logged_and_the_next_one_is_read(caplog
     assert [record.getMessage() for record in caplog.records] == ["link: a frame of another protocol"]
 
 
-def test_the_daemon_is_heard_within_50_ms_when_the_loop_is_busy():
+def test_the_daemon_is_heard_within_100_ms_when_the_loop_is_busy():
     rig = Rig()
     rig.decoding("a", outputs=100)
-    rig.turn(split(decode_steps=1), after_s=LISTEN_BUSY_S)
+    rig.turn(split(decode_steps=1), after_s=1.01 * LISTEN_BUSY_S)
     rig.link.inbox.append(POINT)
     for _ in range(4):
         rig.turn(split(decode_steps=1), after_s=LISTEN_BUSY_S / 5)
@@ -79,7 +79,7 @@ def test_the_daemon_is_heard_within_50_ms_when_the_loop_is_busy():
 
 def test_the_daemon_is_heard_within_5_ms_when_the_loop_is_idle():
     rig = Rig(measure=lambda message: Measured(point_id=message.point_id, decode_s=(0.5,)))
-    rig.turn(after_s=LISTEN_BUSY_S)
+    rig.turn(after_s=1.01 * LISTEN_BUSY_S)
     rig.link.inbox.append(POINT)
     rig.turn(after_s=LISTEN_IDLE_S)
     assert len(rig.link.of(Measured)) == 1
