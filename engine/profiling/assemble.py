@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -26,6 +27,8 @@ from pdmuxd.engine.profiling.target import Target
 
 UNKNOWN_GUARD_RATIO = 1.3
 """The largest slowdown that MuxWise 3.3.2 saw on H100: what is assumed where no pair was measured."""
+FLOORS_AGREEING = 3
+"""SM counts that must show a floor of launching for it to be taken to be that of all."""
 LONGEST_S = 10.0
 """What the fitted roofline is asked for beside the samples: points that take at most so long."""
 
@@ -136,28 +139,34 @@ def _fitted(
     fits: list[FitErrors],
     left_out: list[str],
 ) -> dict[int, _CoefficientsT]:
-    """By SM count. With too few samples, as after an interruption, the roofline serves in a fit's place."""
-    fitted: dict[int, _CoefficientsT] = {}
+    """By SM count. With too few samples, as after an interruption, the roofline serves in a fit's place.
+
+    Launching takes as long on any number of SMs: what most of them show is the floor of all.
+    """
     captured = target.hello.captured_decode_bs
-    for sms, samples in groups.items():
+    found: dict[int, solo.SoloFit[_CoefficientsT]] = {}
+
+    def fit_on(sms: int, floor_s: float | None = None) -> solo.SoloFit[_CoefficientsT]:
+        samples = groups[sms]
         around = {*points(target, sms, LONGEST_S), *(sample.point for sample in samples)}
-        expected = [(point, cost_s(target, point)) for point in around]
+        expected = sorted(((point, cost_s(target, point)) for point in around), key=lambda one: one[1])
+        return solo.fit_solo(family, samples, captured, expected, floor_s)
+
+    for sms in groups:
         try:
-            found = solo.fit_solo(family, samples, captured, sorted(expected, key=lambda one: one[1]))
+            found[sms] = fit_on(sms)
         except ProfileError as error:
             left_out.append(str(error))
-            continue
-        fitted[sms] = found.coefficients
-        fits.append(
-            FitErrors(
-                predictor=family.name,
-                sms=sms,
-                samples=found.samples,
-                outliers=found.outliers,
-                errors=found.errors,
-            )
+    floors = [fit.floor_s for fit in found.values() if fit.floor_s]
+    if len(floors) >= FLOORS_AGREEING:
+        found = {sms: fit_on(sms, statistics.median(floors)) for sms in found}
+    fits += [
+        FitErrors(
+            predictor=family.name, sms=sms, samples=fit.samples, outliers=fit.outliers, errors=fit.errors
         )
-    return fitted
+        for sms, fit in found.items()
+    ]
+    return {sms: fit.coefficients for sms, fit in found.items()}
 
 
 def _guard(

@@ -36,7 +36,9 @@ class Tried(NamedTuple):
     score: float
 
 
-def best_of(tried: Sequence[Tried], seconds: Floats, confirmed: Bools) -> tuple[Tried, Floats]:
+def best_of(
+    tried: Sequence[Tried], seconds: Floats, confirmed: Bools, floor_s: float | None = None
+) -> tuple[Tried, Floats]:
     """The simplest of those that predict held-out samples as well as any, and its errors there.
 
     What a fit says of samples that it was fitted to flatters designs with many terms; but fitting all designs
@@ -50,25 +52,35 @@ def best_of(tried: Sequence[Tried], seconds: Floats, confirmed: Bools) -> tuple[
             promising[terms] = one
     best, lowest, of_best = tried[0], np.inf, np.empty(0)
     for one in promising.values():
-        errors = _held_out(one.rows, seconds, one.design, one.belief, confirmed)
-        error = float(np.percentile(errors, 90.0))
+        errors = _held_out(one.rows, seconds, one.design, one.belief, confirmed, floor_s)
+        error = float(np.percentile(errors, (50.0, 90.0)).sum())
         if error < lowest * WORTHWHILE:
             best, lowest, of_best = one, error, errors
     return best, of_best
 
 
 def fit_design(
-    rows: Floats, seconds: Floats, design: Design, belief: Belief | None, confirmed: Bools
+    rows: Floats,
+    seconds: Floats,
+    design: Design,
+    belief: Belief | None,
+    confirmed: Bools,
+    floor_s: float | None = None,
 ) -> Regression | None:
     """None if the samples do not show the floor that the design has."""
     if design.has_floor:
-        return fit_above_floor(rows, seconds, belief, confirmed)
+        return fit_above_floor(rows, seconds, belief, confirmed, known_floor_s=floor_s)
     cut_floor = TABLE_CUT_FLOOR if design.own_bs else CUT_FLOOR
     return fit(rows, seconds, belief, confirmed, cut_floor=cut_floor)
 
 
 def _held_out(
-    rows: Floats, seconds: Floats, design: Design, belief: Belief | None, confirmed: Bools
+    rows: Floats,
+    seconds: Floats,
+    design: Design,
+    belief: Belief | None,
+    confirmed: Bools,
+    floor_s: float | None,
 ) -> Floats:
     """The relative error of each sample, predicted by a fit to the other folds."""
     errors = np.empty_like(seconds)
@@ -78,7 +90,7 @@ def _held_out(
         if is_out.any():
             kept, kept_s = rows[~is_out], seconds[~is_out]
             sure = confirmed[~is_out]
-            found = fit_design(kept, kept_s, design, belief, sure) or fit(kept, kept_s, belief, sure)
+            found = fit_design(kept, kept_s, design, belief, sure, floor_s) or fit(kept, kept_s, belief, sure)
             predicted = np.maximum(found.floor_s, rows[is_out] @ found.coefficients)
             errors[is_out] = np.abs(predicted / seconds[is_out] - 1.0)
     return errors

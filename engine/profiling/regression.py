@@ -58,19 +58,27 @@ class Regression:
 
 
 def fit_above_floor(
-    design: Floats, seconds: Floats, belief: Belief | None = None, confirmed: Bools | None = None
+    design: Floats,
+    seconds: Floats,
+    belief: Belief | None = None,
+    confirmed: Bools | None = None,
+    *,
+    known_floor_s: float | None = None,
 ) -> Regression | None:
-    """As `fit`, with a time that nothing undercuts; None if the samples show none.
+    """As `fit`, with a time that nothing undercuts, if it is not known; None if the samples show none.
 
     Which samples lie on the floor and what the others cost is found in turns, until they agree.
     """
-    floor_s = float(np.percentile(seconds, 5.0))
+    floor_s = float(np.percentile(seconds, 5.0)) if known_floor_s is None else known_floor_s
     is_above = seconds > FLOOR_WIDTH * floor_s
     found: Regression | None = None
     for _ in range(_FLOOR_ROUNDS):
-        if is_above.sum() < 1.5 * design.shape[1] or (~is_above).sum() < MIN_ON_FLOOR:
+        if is_above.sum() < 1.5 * design.shape[1]:
             return None
-        floor_s = float(np.median(seconds[~is_above]))
+        if known_floor_s is None:
+            if (~is_above).sum() < MIN_ON_FLOOR:
+                return None
+            floor_s = float(np.median(seconds[~is_above]))
         above = None if belief is None else belief.above(FLOOR_WIDTH * floor_s)
         sure = None if confirmed is None else confirmed[is_above]
         found = fit(design[is_above], seconds[is_above], above, sure)

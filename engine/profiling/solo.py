@@ -115,11 +115,12 @@ def fit_solo(
     samples: Sequence[Sample],
     captured_bs: tuple[int, ...] = (),
     expected: Expected = (),
+    floor_s: float | None = None,
 ) -> SoloFit[_CoefficientsT]:
     """Choose the simplest design that predicts as well as any, fit it and cross-validate it.
 
     Samples are of one mode and one SM count, and so is what is `expected` of other points; of that only the
-    proportions count, since samples say how fast the device is. Raises: ProfileError for no samples, too
+    proportions count, since samples say how fast the device is. A known `floor_s` is not fitted. Raises: ProfileError for no samples, too
     few, or samples that are all of one shape.
     """
     _check(family, samples)
@@ -129,12 +130,12 @@ def fit_solo(
     tried: list[Tried] = []
     for design in _designs(family, points, captured_bs):
         rows, belief = family.rows(points, design), _belief(family, design, samples, expected)
-        regression = fit_design(rows, seconds, design, belief, confirmed)
+        regression = fit_design(rows, seconds, design, belief, confirmed, floor_s)
         if regression is not None:
             tried.append(Tried(design, rows, belief, regression, _score(regression)))
     if not tried:
         raise ProfileError(f"{_title(family, samples)}: no design fits {len(samples)} samples")
-    best, held_out = best_of(tried, seconds, confirmed)
+    best, held_out = best_of(tried, seconds, confirmed, floor_s)
     regression = best.regression
     return SoloFit(
         coefficients=family.coefficients(regression.coefficients, regression.floor_s, best.design),
@@ -171,7 +172,7 @@ def _designs(
     """From the simplest on; those with more terms than the samples bear are left out."""
     sizes = sorted(family.size_of(point) for point in points)
     fine = tuple(knot for knot in family.knots if sizes[1] < knot < sizes[-2])
-    choices = {(), fine[1::2], fine}
+    choices = {(), fine[1::2], fine[-3:], fine}
     lines = [
         Design(knots=knots, has_floor=has_floor, tile_tokens=tile, captured_bs=captured_bs)
         for knots in sorted(choices, key=len)
