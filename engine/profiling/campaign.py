@@ -2,29 +2,36 @@
 
 Solo predictors first: the one that is furthest from its error target gets the point that its samples say
 least about (the highest variance of its prediction, as D-optimal designs choose). A point that launching may
-have slowed is measured again later, until two stretches of time agree. Then pairs for the guard, spread over
-each split. Time is what the caller says has passed.
+have slowed is measured again later, until two stretches of time agree, and again if more work took less.
+Then pairs for the guard, spread over each split. Time is what the caller says has passed.
 """
 
 from __future__ import annotations
 
 import random
-from collections import deque
+from bisect import insort
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pdmuxd.engine.profiling import candidates, designs, solo
-from pdmuxd.engine.profiling.making import JUDGED_EVERY, STALL_S, PredictorInMaking
+from pdmuxd.engine.profiling.making import JUDGED_EVERY, MAX_STRETCHES, STALL_S, PredictorInMaking
 from pdmuxd.engine.profiling.pairs import PairChoice
 from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.stretches import is_outdone
 from pdmuxd.engine.profiling.target import Target
 
 GUARD_SHARE = 0.45
 """Of the budget, what is kept for the guard."""
 POINT_SHARE = 0.006
 """Of the budget, what a single point may take."""
-APART_S = 3.0 * STALL_S
-"""Between two stretches of one point."""
+APART_S = 2.0
+"""Between two stretches of one point: far more than a stall lasts."""
+OUTDONE_APART_S = 10.0
+"""The same of a point that took longer than more work did: a host may be slow for seconds, and two stretches
+within them confirm each other."""
+MOST_STRETCHES = MAX_STRETCHES + 3
+"""Of a point that keeps being outdone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +68,13 @@ class Campaign:
         self._random = random.Random(seed)  # noqa: S311 - which points, not a secret
         self._overhead_s = 0.01
         """What a point takes beyond its repeats, as seen so far."""
+        self._stretches: Counter[Point] = Counter()
         self._shortest_s = float("inf")
         """Of what is launched layer by layer."""
         self._predictors = self._make_predictors()
         self._pairs = PairChoice(target, longest_s=self._longest_s, chance=self._random)
-        self._again: deque[tuple[float, Point]] = deque()
-        """Points to be measured once more, and from when on."""
+        self._again: list[tuple[float, Point]] = []
+        """Points to be measured once more, and from when on; the first to come first."""
         self._asked: Step | None = None
 
     def next(self, elapsed_s: float) -> Step | None:
@@ -75,7 +83,7 @@ class Campaign:
         if elapsed_s >= self._budget_s:
             return None
         if self._again and self._again[0][0] <= elapsed_s:
-            return self._step(self._again.popleft()[1])
+            return self._step(self._again.pop(0)[1])
         open_ones = self._open_ones()
         if not open_ones or elapsed_s > self._budget_s * (1.0 - GUARD_SHARE):
             pair = self._pairs.next(self._overhead_s)
@@ -85,7 +93,7 @@ class Campaign:
             most_needed = max(open_ones, key=lambda one: one.need)
             return self._step(most_needed.next(self._overhead_s))
         if self._again:
-            return self._step(self._again.popleft()[1])
+            return self._step(self._again.pop(0)[1])
         return None
 
     def add(self, sample: Sample, took_s: float) -> None:
@@ -98,10 +106,13 @@ class Campaign:
         if predictor is None:
             return
         if not self._learn(predictor, sample):
-            self._later(sample.point)
-        elif len(predictor.samples) % JUDGED_EVERY == 0:
+            self._later(sample.point, APART_S)
+            return
+        for point in self._outdone(predictor, sample.point):
+            self._later(point, OUTDONE_APART_S)
+        if len(predictor.samples) % JUDGED_EVERY == 0:
             for point in predictor.judge():
-                self._later(point)
+                self._later(point, APART_S)
 
     def resume(self, samples: Sequence[Sample]) -> None:
         """Go on from what an earlier campaign on the same target has measured."""
@@ -118,7 +129,7 @@ class Campaign:
             unsettled.update(dict.fromkeys(predictor.judge(), True))
         for point, is_unsettled in unsettled.items():
             if is_unsettled:
-                self._later(point)
+                self._later(point, APART_S)
 
     def progress(self, elapsed_s: float) -> Progress:
         """For people."""
@@ -162,12 +173,27 @@ class Campaign:
 
     def _learn(self, predictor: PredictorInMaking, sample: Sample) -> bool:
         """Whether the point is settled."""
+        self._stretches[sample.point] += 1
         if predictor.family is not solo.DECODE:
             self._shortest_s = min(self._shortest_s, sample.seconds)
         return predictor.add(sample, self._shortest_s)
 
-    def _later(self, point: Point) -> None:
-        self._again.append((self._elapsed_s + APART_S, point))
+    def _outdone(self, predictor: PredictorInMaking, point: Point) -> list[Point]:
+        """What is to be measured again now that a point is settled: it, or others that it has outdone."""
+        others = [one for one in self._predictors if one.family is predictor.family]
+        settled = [sample for one in others for sample in one.samples.values()]
+        mine = predictor.samples[point]
+        found = [mine] if any(is_outdone(mine, other) for other in settled) else []
+        found += [other for other in settled if is_outdone(other, mine)]
+        waiting = {waiting for _, waiting in self._again}
+        return [
+            sample.point
+            for sample in found
+            if sample.point not in waiting and self._stretches[sample.point] < MOST_STRETCHES
+        ]
+
+    def _later(self, point: Point, apart_s: float) -> None:
+        insort(self._again, (self._elapsed_s + apart_s, point), key=lambda one: one[0])
 
     def _step(self, point: Point) -> Step:
         once_s = candidates.cost_s(self._target, point)

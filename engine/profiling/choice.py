@@ -53,7 +53,7 @@ def best_of(
     best, lowest, of_best = tried[0], np.inf, np.empty(0)
     for one in promising.values():
         errors = _held_out(one.rows, seconds, one.design, one.belief, confirmed, floor_s)
-        error = float(np.percentile(errors, (50.0, 90.0)).sum())
+        error = float(np.percentile(errors, 90.0))
         if error < lowest * WORTHWHILE:
             best, lowest, of_best = one, error, errors
     return best, of_best

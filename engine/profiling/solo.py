@@ -120,8 +120,8 @@ def fit_solo(
     """Choose the simplest design that predicts as well as any, fit it and cross-validate it.
 
     Samples are of one mode and one SM count, and so is what is `expected` of other points; of that only the
-    proportions count, since samples say how fast the device is. A known `floor_s` is not fitted. Raises: ProfileError for no samples, too
-    few, or samples that are all of one shape.
+    proportions count, since samples say how fast the device is. A known `floor_s` is not fitted.
+    Raises: ProfileError for no samples, too few, or samples that are all of one shape.
     """
     _check(family, samples)
     points = [sample.point for sample in samples]

@@ -19,14 +19,49 @@ launching scatters without them."""
 
 
 def settled(samples: Sequence[Sample]) -> list[Sample]:
-    """One sample per solo point, in the order of their first; pairs as they are."""
+    """One sample per solo point, in the order of their first; pairs as they are.
+
+    What was confirmed while the host was slow, as more work tells that took less, counts as not confirmed.
+    """
     by_point: dict[Point, list[Sample]] = {}
     for sample in samples:
         by_point.setdefault(sample.point, []).append(sample)
     together: list[Sample] = []
     for point, stretches in by_point.items():
         together += stretches if point.mode == "beside" else [typical(stretches)]
-    return together
+    return [
+        structs.replace(one, confirmed=False)
+        if one.confirmed and any(is_outdone(one, other) for other in together)
+        else one
+        for one in together
+    ]
+
+
+def is_outdone(sample: Sample, other: Sample) -> bool:
+    """Whether the other took clearly less, though it is at least as much work on no more SMs.
+
+    Only of what is launched layer by layer: a graph of a larger decode batch may well be faster.
+    """
+    return (
+        sample.point.mode in ("prefill", "fused")
+        and other.point.mode == sample.point.mode
+        and other.sms <= sample.sms
+        and other.seconds * (1.0 + AGREEING) < sample.seconds
+        and all(mine <= theirs for mine, theirs in zip(_work(sample.point), _work(other.point), strict=True))
+    )
+
+
+def _work(point: Point) -> tuple[int, ...]:
+    """All that a batch of one mode takes time for."""
+    prefill, decode = point.prefill_shape, point.decode_shape
+    return (
+        prefill.new_tokens,
+        prefill.reused_tokens,
+        prefill.sum_new_squared,
+        prefill.sum_new_times_reused,
+        decode.bs,
+        decode.reused_tokens,
+    )
 
 
 def typical(stretches: Sequence[Sample]) -> Sample:

@@ -31,6 +31,19 @@ from pdmuxd.engine.profiling.target import Target
 
 SETUP_S = 0.034
 """What an engine spends on a point beside running it: SGLang on one H200, 2026-11-21."""
+SLOW_S = 4.0
+"""How long a host stays slow; one H200's was for several seconds of a campaign (2026-11-21)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowHost(Noise):
+    """A host that launches slower for seconds on end, in a fifth of the time, and stalls besides."""
+
+    def launching(self, at_s: float) -> float:
+        """What launching takes at an instant, over what it takes on the whole."""
+        source = random.Random(f"{self.seed} slow {int(at_s / SLOW_S)}")
+        slower = source.uniform(1.15, 1.6) if source.random() < 0.2 else 1.0
+        return slower * Noise.launching(self, at_s)
 
 
 def prefill_samples(
