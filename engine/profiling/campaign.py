@@ -12,9 +12,10 @@ import random
 from bisect import insort
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pdmuxd.engine.profiling import candidates, designs, solo
+from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.making import JUDGED_EVERY, MAX_STRETCHES, STALL_S, PredictorInMaking
 from pdmuxd.engine.profiling.pairs import PairChoice
 from pdmuxd.engine.profiling.points import Point, Sample
@@ -145,10 +146,14 @@ class Campaign:
 
     def _make_predictors(self) -> list[PredictorInMaking]:
         target, total_sms = self._target, self._target.hello.total_sms
+        captured = target.hello.captured_decode_bs
+        steps = Design(own_bs=captured) if captured else Design(knots=designs.DECODE_KNOTS)
+        steps = replace(steps, captured_bs=captured)
+        tokens = Design(knots=designs.PREFILL_KNOTS)
         kinds = [
-            (solo.DECODE, target.decode_sizes, candidates.decode_points, designs.DECODE_KNOTS),
-            (solo.PREFILL, target.prefill_sizes, candidates.prefill_points, designs.PREFILL_KNOTS),
-            (solo.FUSED, (total_sms,), candidates.fused_points, designs.PREFILL_KNOTS),
+            (solo.DECODE, target.decode_sizes, candidates.decode_points, steps),
+            (solo.PREFILL, target.prefill_sizes, candidates.prefill_points, tokens),
+            (solo.FUSED, (total_sms,), candidates.fused_points, tokens),
         ]
         return [
             PredictorInMaking(
@@ -156,10 +161,10 @@ class Campaign:
                 sms,
                 target=target,
                 pool=points(target, sms, self._longest_s),
-                knots=knots,
+                design=design,
                 chance=self._random,
             )
-            for family, sizes, points, knots in kinds
+            for family, sizes, points, design in kinds
             for sms in sizes
         ]
 

@@ -69,7 +69,7 @@ def decode_points(target: Target, sms: int, longest_s: float) -> list[Point]:
     """Decode steps alone, with contexts that are equal and with contexts that are not."""
     points = (
         Point(mode="decode", prefill_sms=0, decode_sms=sms, decode=contexts)
-        for bs in DECODE_BS
+        for bs in sorted({*DECODE_BS, *target.hello.captured_decode_bs})
         for context in CONTEXT_TOKENS
         for contexts in _contexts(bs, context)
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.regression import (
@@ -84,7 +85,7 @@ def _held_out(
 ) -> Floats:
     """The relative error of each sample, predicted by a fit to the other folds."""
     errors = np.empty_like(seconds)
-    fold_of = np.arange(len(seconds)) % FOLDS
+    fold_of = _folds(rows, design)
     for fold in range(FOLDS):
         is_out = fold_of == fold
         if is_out.any():
@@ -94,3 +95,12 @@ def _held_out(
             predicted = np.maximum(found.floor_s, rows[is_out] @ found.coefficients)
             errors[is_out] = np.abs(predicted / seconds[is_out] - 1.0)
     return errors
+
+
+def _folds(rows: Floats, design: Design) -> NDArray[np.int64]:
+    """Which fold each sample is held out with: never all of a size that has a time of its own."""
+    turn = np.arange(len(rows))
+    order = np.lexsort(rows[:, -len(design.own_bs) :].T) if design.own_bs else turn
+    fold_of = np.empty_like(turn)
+    fold_of[order] = turn % FOLDS
+    return fold_of

@@ -8,7 +8,7 @@ import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.profiling import candidates, solo
-from pdmuxd.engine.profiling.designs import Design
+from pdmuxd.engine.profiling.designs import OWN_SAMPLES, Design
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import Floats, leverage_of
 from pdmuxd.engine.profiling.stretches import typical
@@ -46,7 +46,7 @@ class PredictorInMaking:
         *,
         target: Target,
         pool: list[Point],
-        knots: tuple[int, ...],
+        design: Design,
         chance: random.Random,
     ) -> None:
         """Raises: ProfileError if the pool is too small for any fit."""
@@ -68,7 +68,7 @@ class PredictorInMaking:
         self._doubted: set[Point] = set()
         """Points that a fit could not explain: each is measured once more."""
         self._knee: list[Point] = []
-        self._design = Design(knots=knots, captured_bs=target.hello.captured_decode_bs)
+        self._design = design
         believed_s = [candidates.cost_s(target, point) for point in pool]
         self._expected = list(zip(pool, believed_s, strict=True))
         self._cost_s = dict(self._expected)
@@ -79,7 +79,9 @@ class PredictorInMaking:
     @property
     def least(self) -> int:
         """Samples without which no fit is tried."""
-        return max(solo.MIN_SAMPLES, int(SAMPLES_PER_TERM * len(self._information)))
+        own = len(self._design.own_bs)
+        shared = len(self._information) - own
+        return max(solo.MIN_SAMPLES, int(SAMPLES_PER_TERM * shared) + OWN_SAMPLES * own)
 
     @property
     def is_open(self) -> bool:

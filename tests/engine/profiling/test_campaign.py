@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 from profiling import Measured, SlowHost, measured_pairs, run_campaign
 
 from pdmuxd.daemon.profiling.emulated import emulator_profile
+from pdmuxd.engine.core.latency import padded_bs
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator.graphs import padded
 from pdmuxd.engine.emulator.measuring import Noise
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.link.predictors import contention_guard, latency_model
 from pdmuxd.engine.profiling.assemble import assemble
+from pdmuxd.engine.profiling.designs import OWN_SAMPLES
 from pdmuxd.engine.profiling.document import MeasuredProfile
 
 BUDGET_S = 300.0
@@ -58,6 +61,20 @@ def assembled(campaign: Measured) -> MeasuredProfile:
 def test_the_device_is_done_within_5_minutes_when_an_8b_model_is_profiled(campaign: Measured) -> None:
     assert campaign.device_s <= BUDGET_S
     assert sum(sample.point.mode == "beside" for sample in campaign.samples) >= 300
+
+
+def test_captured_batch_sizes_are_measured_often_enough_for_a_time_of_their_own_when_profiled(
+    campaign: Measured,
+) -> None:
+    captured = campaign.target.hello.captured_decode_bs
+    for sms in campaign.target.decode_sizes:
+        seen = Counter(
+            padded_bs(len(sample.point.decode), captured)
+            for sample in campaign.samples
+            if sample.point.mode == "decode" and sample.sms == sms
+        )
+        assert set(seen) == set(captured)
+        assert sum(seen[bs] >= OWN_SAMPLES for bs in captured) >= 0.9 * len(captured)
 
 
 def test_the_hidden_hardware_is_recovered_within_the_noise_when_beliefs_are_wrong(
