@@ -138,7 +138,8 @@ class RooflineModel:
         return max(cost.seconds, launch_s) + self.overheads.graph_launch_s
 
     def _cost(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> Cost:
-        """Sum over operators of max(FLOPs / compute, bytes / bandwidth), as DuetServe's t_total.
+        """Sum over operators of max(FLOPs / compute, bytes / bandwidth), as DuetServe's t_total, and of what
+        the device does not overlap of the two.
 
         Attention is summed per phase: q(q+c) over the batch is `sum_new_squared + sum_new_times_reused`
         for prefill and `reused_tokens + bs` for decode (q = 1). Causal masking halves the q*q part.
@@ -147,13 +148,14 @@ class RooflineModel:
         if tokens == 0:
             return Cost(seconds=0.0, hbm_bytes=0.0)
         flops, bandwidth = self._rates[sms]
+        serial = self.device.serial_ratio
         m = self.model
         layer_s = self.overheads.layer_fixed_s
         layer_bytes = 0.0
         for flops_per_token, bytes_per_token, weight_bytes in self._linear:
             moved = tokens * bytes_per_token + weight_bytes
             compute_s, move_s = tokens * flops_per_token / flops, moved / bandwidth
-            layer_s += max(move_s, compute_s)
+            layer_s += max(move_s, compute_s) + serial * min(move_s, compute_s)
             layer_bytes += moved
         gpus = self.tensor_parallel.gpus
         kv_bytes, q_bytes, pair_flops = self._attention
@@ -164,12 +166,14 @@ class RooflineModel:
         if prefill.new_tokens:
             pairs = 0.5 * prefill.sum_new_squared + prefill.sum_new_times_reused
             moved = q_bytes * prefill.new_tokens + kv_bytes * (prefill.new_tokens + prefill.reused_tokens)
-            attention_s += max(pair_flops * pairs / flops, moved / bandwidth)
+            compute_s, move_s = pair_flops * pairs / flops, moved / bandwidth
+            attention_s += max(compute_s, move_s) + serial * min(compute_s, move_s)
             layer_bytes += moved
         if decode.bs:
             pairs = float(decode.reused_tokens + decode.bs)
             moved = q_bytes * decode.bs + kv_bytes * pairs
-            attention_s += max(pair_flops * pairs / flops, moved / bandwidth)
+            compute_s, move_s = pair_flops * pairs / flops, moved / bandwidth
+            attention_s += max(compute_s, move_s) + serial * min(compute_s, move_s)
             layer_bytes += moved
         if prefill.new_tokens and decode.bs:
             tile_flops = 4.0 * self.fused_tile_rows * m.head_dim
@@ -177,5 +181,6 @@ class RooflineModel:
         layer_s += attention_s
         rows = prefill.bs + decode.bs
         head_bytes = m.hidden * m.vocab * m.bytes_per_value / gpus
-        head_s = max(2.0 * rows * m.hidden * m.vocab / gpus / flops, head_bytes / bandwidth)
+        compute_s, move_s = 2.0 * rows * m.hidden * m.vocab / gpus / flops, head_bytes / bandwidth
+        head_s = max(compute_s, move_s) + serial * min(compute_s, move_s)
         return Cost(seconds=m.layers * layer_s + head_s, hbm_bytes=m.layers * layer_bytes + head_bytes)

@@ -57,6 +57,9 @@ class DeviceShape:
     """Achievable HBM bytes/s on all SMs."""
     bandwidth_curvature: float
     compute_curvature: float = 0.0
+    serial_ratio: float = 0.0
+    """Of the shorter of an operator's computing and moving of bytes, what the longer does not hide; 0: none.
+    About 0.8 on one H200 (Llama-8B, 2026-11-21), whose decode steps of many rows on few SMs show it."""
 
     def __post_init__(self) -> None:
         for field in ("total_sms", "min_sms", "multiple_sms", "flops", "bytes_per_s", "bandwidth_curvature"):
@@ -66,6 +69,8 @@ class DeviceShape:
             raise ProfileError(
                 f"device.compute_curvature is {self.compute_curvature}; it must not be negative"
             )
+        if not self.serial_ratio >= 0:
+            raise ProfileError(f"device.serial_ratio is {self.serial_ratio}; it must not be negative")
 
     def flops_on(self, sms: int) -> float:
         """Achievable FLOP/s on so many SMs."""

@@ -33,7 +33,7 @@ is stalls, and the rest raises its cell when serving meets it."""
 FOLDS = 6
 ROUNDED = 3
 """Digits of a bound: finer than any measurement."""
-_FEW_PAIRS_MARGIN = 0.03
+_FEW_PAIRS_MARGIN = 0.04
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ _LONGEST = 0.0
 """Logarithm of the seconds of any fixed cost: the fit strides far along one that samples do not show."""
 _FIRST_CURVATURE = 0.3
 """Of compute, if it is believed to be straight: from 0 a fit of logarithms finds no way."""
+_FIRST_SERIAL = 0.3
+"""The same of what computing and moving bytes do not overlap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,7 @@ def _start(device: DeviceShape, overheads: Overheads) -> Floats:
         device.bytes_per_s,
         device.bandwidth_curvature,
         max(device.compute_curvature, _FIRST_CURVATURE),
+        max(device.serial_ratio, _FIRST_SERIAL),
         overheads.layer_fixed_s,
         overheads.layer_launch_s,
         overheads.graph_launch_s,
@@ -112,18 +115,21 @@ def _start(device: DeviceShape, overheads: Overheads) -> Floats:
 
 
 def _device(device: DeviceShape, parameters: Floats) -> DeviceShape:
-    flops, bytes_per_s, bandwidth, compute = (float(x) for x in np.exp(np.minimum(parameters[:4], _HIGHEST)))
+    flops, bytes_per_s, bandwidth, compute, serial = (
+        float(x) for x in np.exp(np.minimum(parameters[:5], _HIGHEST))
+    )
     return replace(
         device,
         flops=flops,
         bytes_per_s=bytes_per_s,
         bandwidth_curvature=bandwidth,
         compute_curvature=compute,
+        serial_ratio=min(1.0, serial),
     )
 
 
 def _overheads(overheads: Overheads, parameters: Floats) -> Overheads:
-    fixed, launch, graph, host = (float(x) for x in np.exp(np.minimum(parameters[4:], _LONGEST)))
+    fixed, launch, graph, host = (float(x) for x in np.exp(np.minimum(parameters[5:], _LONGEST)))
     return replace(
         overheads, layer_fixed_s=fixed, layer_launch_s=launch, graph_launch_s=graph, host_step_s=host
     )

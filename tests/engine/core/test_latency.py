@@ -77,6 +77,15 @@ def test_duetserve_roofline_is_memory_bound_when_compute_is_endless() -> None:
     assert model.decode_s(DecodeShape(bs=2, reused_tokens=9), 10) == pytest.approx(292.0)
 
 
+def test_the_roofline_adds_what_is_not_overlapped_when_computing_and_moving_are_serial() -> None:
+    one = DecodeShape(bs=2, reused_tokens=9)
+    computing = RooflineModel(model=TOY, device=device(flops=1.0, bytes_per_s=1e30), overheads=NO_OVERHEADS)
+    moving = RooflineModel(model=TOY, device=device(flops=1e30, bytes_per_s=1.0), overheads=NO_OVERHEADS)
+    serial = replace(device(flops=1.0, bytes_per_s=1.0), serial_ratio=1.0)
+    both = RooflineModel(model=TOY, device=serial, overheads=NO_OVERHEADS)
+    assert both.decode_s(one, 10) == pytest.approx(computing.decode_s(one, 10) + moving.decode_s(one, 10))
+
+
 def test_a_fused_batch_pays_the_weights_once_when_both_phases_are_in_it() -> None:
     model = RooflineModel(model=TOY, device=device(flops=1e30, bytes_per_s=1.0), overheads=NO_OVERHEADS)
     prefill, decode = PrefillShape.of([(4, 0)]), DecodeShape(bs=2, reused_tokens=9)
@@ -152,6 +161,8 @@ def test_the_field_is_named_when_a_device_is_impossible() -> None:
         device(flops=0, bytes_per_s=1.0)
     with pytest.raises(ProfileError, match=r"device\.compute_curvature is -1; it must not be negative"):
         replace(device(flops=1.0, bytes_per_s=1.0), compute_curvature=-1)
+    with pytest.raises(ProfileError, match=r"device\.serial_ratio is -1; it must not be negative"):
+        replace(device(flops=1.0, bytes_per_s=1.0), serial_ratio=-1)
 
 
 def test_duetserve_all_reduce_when_four_gpus_share_a_layer() -> None:
