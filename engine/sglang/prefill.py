@@ -163,13 +163,20 @@ class PrefillStage:
         if self.running is not None and self.running.result is not None:
             self.wait(self.running)
 
-    def finish(self) -> None:
-        """Hand the finished batch over to decode. Raises: EngineInvariantError if it is not finished."""
+    def finish(self, *, hold: bool) -> None:
+        """Hand the finished batch over to decode, its first tokens held back or not.
+
+        Raises: EngineInvariantError if it is not finished.
+        """
         batch = self.running
         if batch is None or batch.result is None:
             raise EngineInvariantError("no prefill is finished")
         self.running = None
-        self._port.prefill.finish_prefill(batch.batch, batch.result, batch.end)
+        self._port.prefill.finish_prefill(batch.batch, batch.result, batch.end, hold=hold)
+
+    def release_tokens(self) -> None:
+        """First tokens that were held back go out."""
+        self._port.prefill.release_tokens()
 
     def abandoned(self) -> list[LayerwiseBatch]:
         """Batches with nothing on the device whose requests were all aborted."""

@@ -103,6 +103,8 @@ class FakePort:
         self.cache: dict[str, int] = {}
         """Reused tokens by request."""
         self.does_not_fit: set[str] = set()
+        self.held: list[str] = []
+        """Whose first token was not sent yet."""
         self.after_layers: Callable[[], None] = lambda: None
         """What the device does meanwhile."""
         self.last: FakeStep | None = None
@@ -241,14 +243,24 @@ class FakePort:
         self.after_layers()
         return start, batch.end, ("result" if batch.layers == self.layers else None)
 
-    def finish_prefill(self, batch: FakeBatch, result: Any, end: FakeEvent) -> None:
+    def finish_prefill(self, batch: FakeBatch, result: Any, end: FakeEvent, *, hold: bool) -> None:
         assert result == "result"
         assert end.done_s is not None, "merged before the device was done"
         self.log.append(("finish", *(request.rid for request in batch.reqs)))
+        names = [request.rid for request in batch.reqs]
+        if hold:
+            self.held += names
+        else:
+            self.log.append(("first", *names))
         self._streams.order_after(self._streams.groups[self.stream_group].decode, end)
         for request in batch.reqs:
             request.give_token()
         self.running += [request for request in batch.reqs if not request.finished()]
+
+    def release_tokens(self) -> None:
+        if self.held:
+            self.log.append(("first", *self.held))
+            self.held = []
 
     def is_abandoned(self, batch: FakeBatch) -> bool:
         return all(request.to_finish is not None for request in batch.reqs)

@@ -47,6 +47,10 @@ BATCH_TOKENS = 8192
 SPLIT_HANDICAP = 1.15
 """How much longer than predicted alone a prefill takes in a split, beside decode."""
 
+SPLIT_WAIT_STEPS = 0.5
+"""Decode steps that the prefill's SMs idle between two batches: a finished one is noticed, and the next one
+begun, when a step's tokens have come."""
+
 LAUNCH_BOUND = 0.8
 """With nothing to decode, a batch that takes at most this share of its layers' time in one fused step, which
 is replayed, would wait for its layers to be launched: it runs fused."""
@@ -180,7 +184,8 @@ class AutoPolicy(KeepsState):
         budget, step_s = self._budget(obs, state, batch)
         if budget:
             fused_s = fused_total_s(obs, work.shape, budget, self.context.latency, self.table.rules.total_sms)
-            if infeasible or fused_s <= min(split_s * SPLIT_HANDICAP, FUSED_LIMIT_S):
+            wait_s = SPLIT_WAIT_STEPS * (plan.numbers.predicted_decode_s or 0.0)
+            if infeasible or fused_s <= min(split_s * SPLIT_HANDICAP + wait_s, FUSED_LIMIT_S):
                 rejected = (Alternative(label="split", predicted_s=split_s),)
                 return self._fused(obs, budget, step_s, batch, rejected=rejected)
             plan = replace(plan, rejected=(*plan.rejected, Alternative(label="fused", predicted_s=fused_s)))

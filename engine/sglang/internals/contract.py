@@ -24,6 +24,7 @@ class Needed:
 _SCHEDULER = "sglang.srt.managers.scheduler:Scheduler"
 _BATCH = "sglang.srt.managers.schedule_batch:ScheduleBatch"
 _RUNNER = "sglang.srt.model_executor.model_runner:ModelRunner"
+_STREAMER = "sglang.srt.managers.scheduler_components.output_streamer"
 _PDMUX = "sglang.srt.multiplex.pdmux_context"
 
 NEEDED = (
@@ -53,6 +54,7 @@ NEEDED = (
     Needed("sglang.srt.managers.schedule_batch:Req.init_next_round_input", ("tree_cache",)),
     Needed("sglang.srt.managers.schedule_batch:Req.update_finish_state"),
     Needed("sglang.srt.managers.utils:GenerationBatchResult.copy_to_cpu", ("return_logprob",)),
+    Needed(f"{_STREAMER}:SchedulerOutputStreamer.stream_output", ("reqs", "return_logprob")),
 )
 
 

@@ -122,6 +122,8 @@ def _build(
     gauges = GpuGauges(read_gpu)
     gauges.start()
     measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if facts.can_measure else None
+    if measurer is not None:
+        measurer.take_memory()
     return EngineLoop(
         port=port,
         streams=streams,

@@ -12,6 +12,7 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
+from pdmuxd.engine.sglang.internals.streaming import HoldingStreamer
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
 
 
@@ -22,6 +23,9 @@ class SchedulerPrefill:
         self._s = scheduler
         self._streams = streams
         self._group = group
+        self._streamer = HoldingStreamer(scheduler.batch_result_processor.output_streamer)
+        # It is frozen.
+        object.__setattr__(scheduler.batch_result_processor, "output_streamer", self._streamer)
 
     def form_prefill(self, request_ids: Sequence[str]) -> Any:
         """Take KV for these requests; a batch at layer 0, or None if none of them fits."""
@@ -36,6 +40,7 @@ class SchedulerPrefill:
             return None
         batch.forward_mode = ForwardMode.SPLIT_PREFILL
         self._group.order_prefill()
+        batch.formed = self._streams.mark(s.schedule_stream)
         return batch
 
     def launch_layers(self, batch: Any, layers: int) -> tuple[Any, Any, Any]:
@@ -45,7 +50,10 @@ class SchedulerPrefill:
         """
         s, stream = self._s, self._group.prefill
         with self._streams.on(stream), pdmux_prefill_tp_group():
-            stream.wait_stream(s.schedule_stream)
+            if not batch.split_index:
+                # Not for the whole schedule stream: each step that is launched puts a barrier on it, which
+                # the device passes when that step begins.
+                self._streams.order_after(stream, batch.formed)
             start = self._streams.mark(stream)
             self._own_attention(batch)
             batch.split_forward_count = layers
@@ -64,18 +72,24 @@ class SchedulerPrefill:
             )
             return start, self._streams.mark(stream), result
 
-    def finish_prefill(self, batch: Any, result: Any, end: Any) -> None:
+    def finish_prefill(self, batch: Any, result: Any, end: Any, *, hold: bool) -> None:
         """Its last layer is done: stream first tokens, publish prompts, join the decode batch.
 
-        Decode is ordered behind the end of the prefill, whose KV it reads.
+        Decode is ordered behind the end of the prefill, whose KV it reads. With `hold` the tokens go out when
+        `release_tokens` is called.
         """
         s = self._s
         self._streams.order_after(self._group.decode, end)
-        s.process_batch_result(batch, result)
+        with self._streamer.holding(hold):
+            s.process_batch_result(batch, result)
         batch.split_forward_batch = None
         self._group.attention_owner = None
         batch.filter_batch()
         join_decode(s, batch)
+
+    def release_tokens(self) -> None:
+        """Send the tokens that were held back."""
+        self._streamer.release()
 
     def is_abandoned(self, batch: Any) -> bool:
         """Whether all of its requests were aborted."""

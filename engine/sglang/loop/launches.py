@@ -63,10 +63,10 @@ class Launches:
             prefill.preempt()
         if decision.resume:
             prefill.resume()
-        # Decode first: to form a prefill batch takes the host milliseconds.
-        step = self._decode.launch(decision) if decision.decode_steps else None
+        # What is formed behind a step's launch waits on the device until that step begins.
         if decision.admit:
             self._start_prefill(decision)
+        step = self._decode.launch(decision) if decision.decode_steps else None
         if step is not None and prefill.running is not None:
             step.prefill = prefill.running.shape
         self._launch_layers(decision, step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pdmuxd.engine.sglang.decode import DecodeStage
 from pdmuxd.engine.sglang.loop.findings import Findings
@@ -31,6 +32,8 @@ class Results:
         self._ledger = ledger
         self._findings = findings
         self._now_s = now_s
+        self._held: list[Any] = []
+        """Requests whose first token is held back."""
 
     def read(self, *, leaving: int) -> None:
         """Wait for steps, oldest first, until so many are left."""
@@ -41,6 +44,7 @@ class Results:
             self._ledger.give_step(step.launched.requests, now_s)
             if self._state.is_first_rank:
                 self._findings.stepped(step, self._decode.measure(step), now_s)
+            self._release(now_s)
 
     def notice(self) -> Done:
         """What the device has finished of the prefills; never blocks."""
@@ -58,12 +62,26 @@ class Results:
                 self._ledger.give_tokens(batch.batch.reqs, self._now_s())
 
     def finish_prefill(self) -> None:
-        """Merge the running batch. What rank 0 saw finished may have a moment left on another's device."""
+        """Merge the running batch. What rank 0 saw finished may have a moment left on another's device.
+
+        Its requests are in the step after the one in flight, so their first tokens go out with those of the
+        one in flight: the gap to the second is then one step and not up to two.
+        """
         batch = self._prefill.wait_for_running()
         requests = batch.batch.reqs  # The merge takes those out that end with their first token.
         if not self._state.running:
             self._decode.last_token_s = self._now_s()
-        self._prefill.finish()
-        self._ledger.give_tokens(requests, self._now_s())
+        hold = bool(len(self._decode))
+        self._prefill.finish(hold=hold)
+        self._held += requests
+        if not hold:
+            self._release(self._now_s())
         if self._state.is_first_rank:
             self._findings.prefilled(batch, self._now_s())
+
+    def _release(self, now_s: float) -> None:
+        """First tokens that were held back."""
+        if self._held:
+            held, self._held = self._held, []
+            self._prefill.release_tokens()
+            self._ledger.give_tokens(held, now_s)

@@ -253,5 +253,5 @@ def test_the_last_layer_is_waited_for_when_the_policy_wants_a_blocking_merge():
     assert len(rig.device.blocked) == 1
     assert [entry[0] for entry in rig.port.log[-3:]] == ["decode", "layers", "read"]
     rig.turn(split(**BESIDE))
-    assert [entry[0] for entry in rig.port.log[-3:]] == ["finish", "decode", "read"]
+    assert [entry[0] for entry in rig.port.log[-4:]] == ["finish", "decode", "read", "first"]
     assert rig.launches("decode")[-1] == ("z", "a")

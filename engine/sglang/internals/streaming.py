@@ -1,0 +1,41 @@
+"""SGLang's way of sending tokens, with a moment's hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+
+class HoldingStreamer:
+    """Stands in for SGLang's output streamer where results of batches are processed."""
+
+    def __init__(self, streamer: Any) -> None:
+        self._streamer = streamer
+        self._holds = False
+        self._held: list[tuple[list[Any], tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._streamer, name)
+
+    def stream_output(self, requests: Sequence[Any], *args: Any, **kwargs: Any) -> None:
+        """Send what these requests have got, or note that it is to be sent."""
+        if self._holds:
+            self._held.append((list(requests), args, kwargs))
+        else:
+            self._streamer.stream_output(requests, *args, **kwargs)
+
+    @contextmanager
+    def holding(self, hold: bool) -> Iterator[None]:
+        """Send nothing inside the block, if `hold`."""
+        self._holds = hold
+        try:
+            yield
+        finally:
+            self._holds = False
+
+    def release(self) -> None:
+        """Send what was noted."""
+        held, self._held = self._held, []
+        for requests, args, kwargs in held:
+            self._streamer.stream_output(requests, *args, **kwargs)
