@@ -38,6 +38,7 @@ def _quantities(profile: MeasuredProfile) -> Iterator[tuple[tuple[str, str], flo
     yield ("bandwidth", "TB/s"), device.bytes_per_s / 1e12
     yield ("bandwidth curvature", ""), device.bandwidth_curvature
     yield ("compute curvature", ""), device.compute_curvature
+    yield ("not overlapped", "ratio"), device.serial_ratio
     yield ("launching a layer", "ms"), overheads.layer_launch_s * 1000.0
     yield ("launching a graph", "ms"), overheads.graph_launch_s * 1000.0
     yield ("host work of a step", "ms"), overheads.host_step_s * 1000.0

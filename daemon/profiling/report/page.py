@@ -55,7 +55,7 @@ def _facts(profile: MeasuredProfile) -> list[tuple[str, str]]:
             "Device",
             f"{device.flops / 1e12:.0f} TFLOP/s and {device.bytes_per_s / 1e12:.2f} TB/s on "
             f"{device.total_sms} SMs, curvature of bandwidth {device.bandwidth_curvature:.2f}, of compute "
-            f"{device.compute_curvature:.2f}",
+            f"{device.compute_curvature:.2f}; {device.serial_ratio:.0%} of moving bytes not overlapped",
         ),
         (
             "Fixed costs",
