@@ -47,9 +47,10 @@ BATCH_TOKENS = 8192
 SPLIT_HANDICAP = 1.15
 """How much longer than predicted alone a prefill takes in a split, beside decode."""
 
-SPLIT_WAIT_STEPS = 0.5
-"""Decode steps that the prefill's SMs idle between two batches: a finished one is noticed, and the next one
-begun, when a step's tokens have come."""
+SPLIT_WAIT_STEPS = 1.0
+"""Decode steps that the prefill's SMs idle between two batches: half a one until the end of the first is
+noticed, which is asked between steps, and one more if a request has just ended whose KV slot the step still
+writes."""
 
 LAUNCH_BOUND = 0.8
 """With nothing to decode, a batch that takes at most this share of its layers' time in one fused step, which
