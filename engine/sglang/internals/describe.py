@@ -25,8 +25,8 @@ _DATA_SHEET = {"H200": (989e12, 4.8e12), "H100": (989e12, 3.35e12), "A100": (312
 """Dense bf16 FLOP/s and HBM bytes/s (NVIDIA's data sheets)."""
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.70, 0.85
 """Of the data sheet's peak, what large matrix products and streaming reads achieve."""
-_TILE_ROWS = {"fa3": FLASH_ATTENTION_TILE_ROWS}
-"""By attention backend; of others nothing is known."""
+_TILE_ROWS = {"FlashAttentionBackend": FLASH_ATTENTION_TILE_ROWS}
+"""By the attention backend's class; of others nothing is known."""
 _OVERHEADS = Overheads(
     graph_launch_s=0.0001,
     layer_launch_s=0.0004,
@@ -74,8 +74,14 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         # A measurement is of one rank alone, and of layer-wise prefill too.
         can_measure=scheduler.tp_size == 1 and can_split,
         can_split=can_split,
-        fused_tile_rows=_TILE_ROWS.get(str(scheduler.server_args.attention_backend), 0),
+        fused_tile_rows=_tile_rows(runner.attn_backend),
     )
+
+
+def _tile_rows(attention: Any) -> int:
+    """Of a backend, or of the one that it hands prompts to. Its class says what runs, whatever was asked."""
+    prefill = getattr(attention, "prefill_backend", attention)
+    return _TILE_ROWS.get(type(prefill).__name__, 0)
 
 
 def _fused_graph_tokens(runner: Any) -> int:
