@@ -2,18 +2,18 @@
 
     python tests/bench/beside_measured.py --traces traces.json [--profile h200-llama-8b-measured]
 
-`traces.json` is as `gpu/prepare_traces.py` makes it. Rows are those of docs/measurements/h200/runs.jsonl.
+`traces.json` is as `gpu/prepare_traces.py` makes it. Rows are those of docs/measurements/h200/runs.jsonl.gz.
+Left out are policies that look at targets: the engine has changed since they were measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import gzip
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,41 +24,24 @@ import score
 from client import Seen
 from workload import TTFT_FLOOR_S, TTFT_PER_1K_S, Cell, Request, build
 
-from pdmuxd.engine.core.latency import SoloRunModel
-from pdmuxd.engine.core.overrun import Overrun
 from pdmuxd.engine.core.slo import Slo
-from pdmuxd.engine.core.types import DecodeShape, EngineLimits, PrefillShape
+from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile, load_profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
-from pdmuxd.engine.link.predictors import Predictors
-from pdmuxd.engine.profiling.document import read_file
 
-MEASURED = Path(__file__).parents[2] / "docs/measurements/h200"
-POLICIES = {"ours:auto": "auto", "chunk-1024": "chunked:1024"}
-MAX_DECODE_BS = {"auto": 128, "chunked:1024": 256}
-"""The engine's graphs of then; stock SGLang decoded larger batches without one."""
+RUNS = Path(__file__).parents[2] / "docs/measurements/h200/runs.jsonl.gz"
+POLICIES = {
+    "chunk-512": "chunked:512",
+    "chunk-1024": "chunked:1024",
+    "ours:chunked:512": "chunked:512",
+    "ours:static:96,36": "static:96,36",
+    "pdmux": "upstream",
+}
+MAX_DECODE_BS = 256
 DURATION_S, DRAIN_S = 30.0, 8.0
 BLOCK_TOKENS = 512
 FIGURES = ("ttft_p50_ms", "ttft_p99_ms", "tbt_p50_ms", "tbt_p99_ms", "input_tps", "within_ratio")
-
-
-@contextlib.contextmanager
-def as_it_was() -> Iterator[None]:
-    """`auto` as it was when it was measured: a fused step was planned to end at the target, however long the
-    longest context in it."""
-    after, fused_s = Overrun.after, SoloRunModel.fused_s
-
-    def blind_s(self: SoloRunModel, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
-        return fused_s(self, prefill, replace(decode, longest_tokens=0), sms)
-
-    Overrun.after = lambda self, **_: Overrun(ratio=1.0)  # type: ignore[method-assign]
-    SoloRunModel.fused_s = blind_s  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Overrun.after = after  # type: ignore[method-assign]
-        SoloRunModel.fused_s = fused_s  # type: ignore[method-assign]
 
 
 def emulated(
@@ -67,10 +50,9 @@ def emulated(
     requests: Sequence[Request],
     *,
     tbt_ms: float,
-    predictors: Predictors | None,
 ) -> dict[str, Any]:
     """One run, recorded as a measured one is."""
-    limits = EngineLimits(max_decode_bs=MAX_DECODE_BS[policy])
+    limits = EngineLimits(max_decode_bs=MAX_DECODE_BS)
     engine = EmulatedEngine(profile=profile, policy=policy, limits=limits, block_tokens=BLOCK_TOKENS)
     common = {"tbt_s": tbt_ms / 1e3, "attainment_ratio": 0.99}
     slos = {
@@ -78,7 +60,7 @@ def emulated(
         "slope": Slo(ttft_fixed_s=0.001, ttft_per_1k_new_tokens_s=TTFT_PER_1K_S, **common),
     }
     targets = {name: TenantTarget(slo=slo, version=1) for name, slo in slos.items()}
-    engine.apply_settings(version=1, policy=policy, slos=targets, predictors=predictors)
+    engine.apply_settings(version=1, policy=policy, slos=targets)
     sent: list[EmulatedRequest] = []
     for number, request in enumerate(requests):
         sent.append(
@@ -124,22 +106,14 @@ def main() -> None:
     parser.add_argument("--profile", default=DEFAULT_PROFILE)
     options = parser.parse_args()
     profile, traces = load_profile(options.profile), json.loads(options.traces.read_text())
-    predictors = read_file(MEASURED / "llama-8b.profile.json").predictors(1)
     print("| run |", " | ".join(FIGURES), "|")
-    for run in map(json.loads, (MEASURED / "runs.jsonl").read_text().splitlines()):
+    lines = gzip.decompress(RUNS.read_bytes()).splitlines()
+    for run in (found for found in map(json.loads, lines) if "key" in found):
         _, arm, cell, seed, _ = run["key"]
-        policy = POLICIES.get(arm)
-        if policy is None:
+        if arm not in POLICIES or cell.startswith("decode"):
             continue
         requests = build(Cell.parse(cell), traces, seed=seed, duration_s=DURATION_S)
-        with as_it_was():
-            record = emulated(
-                profile,
-                policy,
-                requests,
-                tbt_ms=50.0,
-                predictors=predictors if policy == "auto" else None,
-            )
+        record = emulated(profile, POLICIES[arm], requests, tbt_ms=50.0)
         figures = [score.summary(one, tbt_ms=50.0) for one in (record, run)]
         print(line(arm, cell, *figures))
 

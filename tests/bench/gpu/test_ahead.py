@@ -56,6 +56,15 @@ def test_a_scheduler_waits_until_the_gate_opens_and_other_children_do_not(tmp_pa
     assert done.stdout == "waited True ran True\n"
 
 
+def test_a_site_is_set_up_as_ever_when_a_server_starts_ahead(tmp_path, sglang):
+    (sglang / "sitecustomize.py").write_text("import os\nos.environ['SET_UP'] = __file__\n")
+    gate = ahead.Gate(path=tmp_path / "gate")
+    environment = gate.environment(os.environ | {"PYTHONPATH": str(sglang)}, tp_size=1)
+    code = "import os; print(os.environ['SET_UP'])"
+    told = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, timeout=60)
+    assert told.strip() == str(sglang / "sitecustomize.py")
+
+
 def test_a_server_is_not_held_back_when_it_has_no_gate(tmp_path):
     code = "import sys; print('sitecustomize' in sys.modules)"
     environment = os.environ | {"PYTHONPATH": str(ahead.GATE)}
