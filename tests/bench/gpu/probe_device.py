@@ -29,6 +29,8 @@ def free_bytes() -> int:
 def activations(measurer: Any, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
     """What the largest prefill takes on the prefill stream of each group: each keeps memory of its own."""
     port, tokens = measurer._port, _largest(measurer, max(sizes))
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # what the streams took at their start
     yield {"what": "memory", "of": "free when ready", "bytes": free_bytes()}
     for group in measurer._streams.groups:
         if not group.prefill_sms:
