@@ -36,7 +36,7 @@ class DecodeStage:
         self._streams = streams
         self._unread: deque[Step] = deque()
         self.last_token_s = 0.0
-        """When the decode batch last got tokens."""
+        """When the decode batch last got tokens, or the fused step was launched that it begins with."""
         self.busy_decode_sm_s = 0.0
         """SM-seconds of the steps measured, but for what prompt tokens took of fused ones."""
         self.busy_prefill_sm_s = 0.0

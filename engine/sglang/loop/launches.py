@@ -118,6 +118,8 @@ class Launches:
         step = self._decode.launch_fused(decision)
         if step is not None:
             step.prefill = self._fused_prefill(step, chunked)
+            if not step.decode.bs:
+                self._decode.last_token_s = self._now_s()
         return step
 
     def _fused_prefill(self, step: Step, chunked: PrefillView | None) -> PrefillShape | None:

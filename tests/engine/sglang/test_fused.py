@@ -99,6 +99,17 @@ def test_a_fused_step_is_refused_when_a_layerwise_prefill_is_under_way():
         rig.turn(fused(64))
 
 
+def test_no_gap_is_running_when_the_first_to_decode_are_still_prefilled():
+    rig = Rig()
+    rig.clock.now_s += 100.0
+    rig.arrive("a", tokens=10, outputs=100)
+    rig.turn(fused(64, admit=("a",)))
+    rig.arrive("b", outputs=100)
+    seen = rig.turn(fused(64, admit=("b",)), after_s=0.01)
+    assert seen.decode.bs == 1
+    assert seen.now_s - seen.last_token_s == pytest.approx(0.01)
+
+
 def test_the_engine_goes_from_fused_to_split_and_back_without_waiting():
     rig = Rig()
     rig.arrive("a", tokens=10, outputs=100)
