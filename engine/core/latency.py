@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from pdmuxd.engine.core.answers import Answers
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 
 FITTED_CONTEXT_TOKENS = 8192
 """Of a decoding request in the batches that fused predictors are fitted to, at most."""
-
-
-MAX_ASKED = 4096
-"""Answers about requests that are kept: a long queue's on a few partitions."""
 
 
 class LatencyModel(Protocol):
@@ -180,10 +177,8 @@ class SoloRunModel:
     fused: Mapping[int, FusedCoefficients] = field(default_factory=dict)
     captured_bs: tuple[int, ...] = ()
     """Batch sizes with a captured decode graph, growing; empty if decode is not padded."""
-    _asked: dict[tuple[int, int, int], float] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    """Answers of `request_s`: whoever waits is asked about at every safe point."""
+    _answers: Answers = field(default_factory=Answers, init=False, repr=False, compare=False)
+    """Of `request_s`."""
 
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         """Source: MuxWise eq. 1."""
@@ -194,13 +189,7 @@ class SoloRunModel:
 
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         """MuxWise eq. 1 for a batch of one."""
-        asked = new_tokens, reused_tokens, sms
-        known_s = self._asked.get(asked)
-        if known_s is None:
-            if len(self._asked) >= MAX_ASKED:
-                self._asked.clear()
-            known_s = self._asked[asked] = self._request_s(new_tokens, reused_tokens, sms)
-        return known_s
+        return self._answers.about(new_tokens, reused_tokens, sms, self._request_s)
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Source: MuxWise eq. 2."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from pdmuxd.engine.core.latency import MAX_ASKED
+from pdmuxd.engine.core.answers import Answers
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillSample, PrefillShape
 
@@ -77,9 +77,9 @@ class RooflineModel:
         return ((1.0, 1.0), *((d.flops_on(n), d.bytes_per_s_on(n)) for n in range(1, d.total_sms + 1)))
 
     @cached_property
-    def _asked(self) -> dict[tuple[int, int, int], float]:
-        """Answers of `request_s`."""
-        return {}
+    def _answers(self) -> Answers:
+        """Of `request_s`."""
+        return Answers()
 
     def prefill_cost(self, shape: PrefillShape, sms: int) -> Cost:
         """All layers of a prefill; the classifier runs on one position of each request."""
@@ -115,14 +115,7 @@ class RooflineModel:
 
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         """A prefill of one request."""
-        asked = new_tokens, reused_tokens, sms
-        known_s = self._asked.get(asked)
-        if known_s is None:
-            if len(self._asked) >= MAX_ASKED:
-                self._asked.clear()
-            shape = PrefillShape.of([(new_tokens, reused_tokens)])
-            known_s = self._asked[asked] = self.prefill_s(shape, sms)
-        return known_s
+        return self._answers.about(new_tokens, reused_tokens, sms, self._request_s)
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Device step, graph launch and host work."""
@@ -136,6 +129,9 @@ class RooflineModel:
             launch_s = self.overheads.layer_launch_s * self.model.layers
         cost = self._cost(prefill, decode, sms)
         return max(cost.seconds, launch_s) + self.overheads.graph_launch_s
+
+    def _request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
+        return self.prefill_s(PrefillShape.of([(new_tokens, reused_tokens)]), sms)
 
     def _cost(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> Cost:
         """Sum over operators of max(FLOPs / compute, bytes / bandwidth), as DuetServe's t_total, and of what

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from bisect import insort
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -69,7 +68,6 @@ class Campaign:
         self._random = random.Random(seed)  # noqa: S311 - which points, not a secret
         self._overhead_s = 0.01
         """What a point takes beyond its repeats, as seen so far."""
-        self._stretches: Counter[Point] = Counter()
         self._shortest_s = float("inf")
         """Of what is launched layer by layer."""
         self._predictors = self._make_predictors()
@@ -178,7 +176,6 @@ class Campaign:
 
     def _learn(self, predictor: PredictorInMaking, sample: Sample) -> bool:
         """Whether the point is settled."""
-        self._stretches[sample.point] += 1
         if predictor.family is not solo.DECODE:
             self._shortest_s = min(self._shortest_s, sample.seconds)
         return predictor.add(sample, self._shortest_s)
@@ -186,15 +183,15 @@ class Campaign:
     def _outdone(self, predictor: PredictorInMaking, point: Point) -> list[Point]:
         """What is to be measured again now that a point is settled: it, or others that it has outdone."""
         others = [one for one in self._predictors if one.family is predictor.family]
-        settled = [sample for one in others for sample in one.samples.values()]
+        settled = [(one, sample) for one in others for sample in one.samples.values()]
         mine = predictor.samples[point]
-        found = [mine] if any(is_outdone(mine, other) for other in settled) else []
-        found += [other for other in settled if is_outdone(other, mine)]
+        found = [(predictor, mine)] if any(is_outdone(mine, other) for _, other in settled) else []
+        found += [(one, other) for one, other in settled if is_outdone(other, mine)]
         waiting = {waiting for _, waiting in self._again}
         return [
             sample.point
-            for sample in found
-            if sample.point not in waiting and self._stretches[sample.point] < MOST_STRETCHES
+            for one, sample in found
+            if sample.point not in waiting and one.stretches_of(sample.point) < MOST_STRETCHES
         ]
 
     def _later(self, point: Point, apart_s: float) -> None:

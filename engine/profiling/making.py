@@ -129,6 +129,10 @@ class PredictorInMaking:
             self._asked += 1
         return point
 
+    def stretches_of(self, point: Point) -> int:
+        """How often a point was measured."""
+        return len(self._stretches.get(point, ()))
+
     def add(self, sample: Sample, shortest_s: float) -> bool:
         """Keep one measurement; whether the point is settled, or must be measured again later."""
         point = sample.point

@@ -26,8 +26,8 @@ from fake_scheduler import FakePort, FakeRequest
 from predicting import predictors
 from probe_turns import TurnTimes
 
-from pdmuxd.engine.core.shapes import ModelShape
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, EngineLimits
+from pdmuxd.engine.emulator.shapes import LLAMA_8B
 from pdmuxd.engine.link.socket import EngineEnd
 
 PROFILE = Path(__file__).parents[2] / "docs" / "measurements" / "h200" / "llama-8b.profile.json"
@@ -75,18 +75,7 @@ def measure(
     policy: str, *, running: int, waiting: int, turns: int, cold: bool, address: str
 ) -> dict[str, Any]:
     """The times of so many turns behind a start that fills the batch."""
-    model = ModelShape(
-        name="llama-8b",
-        layers=32,
-        hidden=4096,
-        intermediate=14336,
-        heads=32,
-        kv_heads=8,
-        head_dim=128,
-        vocab=128_256,
-        max_context_tokens=131_072,
-    )
-    facts = make_facts(model=model, limits=EngineLimits(max_decode_bs=running))
+    facts = make_facts(model=LLAMA_8B, limits=EngineLimits(max_decode_bs=running))
     context, link = zmq.Context(), EngineEnd(f"ipc://{address}")
     daemon = context.socket(zmq.ROUTER)
     daemon.bind(f"ipc://{address}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fake_device import FakeClock, FakeStreams
@@ -12,8 +12,9 @@ from fake_scheduler import FINISH_ABORT, FakePort, FakeRequest
 
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules, even_steps
 from pdmuxd.engine.core.policies.base import KeepsState, Policy, PolicyState
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.shapes import DeviceShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, Reason
+from pdmuxd.engine.emulator.shapes import LLAMA_8B
 from pdmuxd.engine.link.messages import EngineSettings, RequestRecord, TenantSlo
 from pdmuxd.engine.sglang.facts import EngineFacts
 from pdmuxd.engine.sglang.loop.loop import EngineLoop
@@ -37,17 +38,7 @@ def make_facts(**changes: Any) -> EngineFacts:
     facts: dict[str, Any] = {
         "pid": 1,
         "model_name": "tiny",
-        "model": ModelShape(
-            name="tiny",
-            layers=4,
-            hidden=4096,
-            intermediate=14336,
-            heads=32,
-            kv_heads=8,
-            head_dim=128,
-            vocab=128_256,
-            max_context_tokens=131_072,
-        ),
+        "model": replace(LLAMA_8B, name="tiny", layers=4),
         "model_hash": "abc",
         "device": DeviceShape(
             name="an H200",

@@ -55,24 +55,13 @@ class EngineMeasurer:
 
     def __call__(self, message: Measure) -> Measured:
         """Run one point; what went wrong is in the answer's `error`."""
-        group = self._port.stream_group
-        try:
-            self._batches.empty_cache()
-            run = {
-                "prefill": self._prefill,
-                "decode": self._decode,
-                "beside": self._beside,
-                "fused": self._fused,
-            }
-            return run[message.mode](message)
-        except EngineError as error:
-            return Measured(point_id=message.point_id, error=str(error))
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()
-            return Measured(point_id=message.point_id, error="the GPU's memory does not hold this batch")
-        finally:
-            self._port.use_group(group)
-            self._port.forget_prefill_metadata()
+        run = {
+            "prefill": self._prefill,
+            "decode": self._decode,
+            "beside": self._beside,
+            "fused": self._fused,
+        }
+        return self._answer(message.point_id, lambda: run[message.mode](message))
 
     def take_memory(self) -> None:
         """A prefill on each prefill stream, before anyone is served: what memory it takes stays the stream's.
@@ -80,26 +69,35 @@ class EngineMeasurer:
         The driver gives a process more only once the device is idle, and every token waits for that: on an
         H200 with Llama-8B 25 of the first 139 prefills stopped decode for a step.
         """
+        error = self._answer(0, self._prefill_on_all).error
+        if error is not None:
+            _log.warning("pdmuxd: prefill streams take their memory while serving: %s", error)
+
+    def _answer(self, point_id: int, run: Callable[[], Measured]) -> Measured:
+        """Run it on an empty cache, and leave the engine as it was."""
         group = self._port.stream_group
-        tokens = min(
-            _MEMORY_TOKENS if torch.cuda.is_available() else _FEW_TOKENS, self._s.max_total_num_tokens // 2
-        )
         try:
             self._batches.empty_cache()
-            _take_pinned_memory()
-            for index, streams in enumerate(self._streams.groups):
-                if streams.prefill_sms:
-                    self._port.use_group(index)
-                    batch = self._batches.split_prefill(((tokens, 0),))
-                    self._streams.wait(self._layers(batch, self._port.state.layers, streams.prefill)[1])
+            return run()
         except EngineError as error:
-            _log.warning("pdmuxd: prefill streams take their memory while serving: %s", error)
+            return Measured(point_id=point_id, error=str(error))
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-            _log.warning("pdmuxd: the GPU's memory does not hold a prefill of %d tokens per group", tokens)
+            return Measured(point_id=point_id, error="the GPU's memory does not hold this batch")
         finally:
             self._port.use_group(group)
             self._port.forget_prefill_metadata()
+
+    def _prefill_on_all(self) -> Measured:
+        _take_pinned_memory()
+        most = _MEMORY_TOKENS if torch.cuda.is_available() else _FEW_TOKENS
+        tokens = min(most, self._s.max_total_num_tokens // 2)
+        for index, streams in enumerate(self._streams.groups):
+            if streams.prefill_sms:
+                self._port.use_group(index)
+                batch = self._batches.split_prefill(((tokens, 0),))
+                self._streams.wait(self._layers(batch, self._port.state.layers, streams.prefill)[1])
+        return Measured(point_id=0)
 
     def _prefill(self, message: Measure) -> Measured:
         stream = self._use(lambda g: g.prefill_sms == message.prefill_sms).prefill

@@ -92,9 +92,9 @@ class Launches:
             return
         layers = -(-decision.prefill_layers // max(1, decision.decode_steps))
         left = min(layers, self._prefill.layers_left)
-        quantum = QUANTUM_LAYERS if step is not None and state.tp_size == 1 else left
+        stops = step is not None and state.tp_size == 1
         while left:
-            launched = min(left, quantum)
+            launched = min(left, QUANTUM_LAYERS) if stops else left
             self._prefill.launch(
                 launched,
                 beside=step,
@@ -104,8 +104,8 @@ class Launches:
             left -= launched
             if step is not None:
                 step.prefill_layers += launched
-                if state.tp_size == 1 and self._decode.has_news:
-                    return
+            if stops and self._decode.has_news:
+                return
 
     # --- one batch of both
 

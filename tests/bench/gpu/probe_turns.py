@@ -132,19 +132,13 @@ class TurnTimes:
         self._ours, self._itemised, self._shares = [], 0, {}
 
     def _itemise(self, owner: Any, part: str, names: tuple[str, ...]) -> None:
-        missing = [name for name in names if not hasattr(owner, name)]
-        if missing:
-            raise AttributeError(
-                f"{type(owner).__name__} has no {missing[0]}: what is itemised is out of date"
-            )
-        calls = {name: self._shared(f"{part}.{name}", getattr(type(owner), name)) for name in names}
-        owner.__class__ = type(type(owner).__name__, (type(owner),), calls)
+        def shared(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+            return self._shared(f"{part}.{name}", call)
+
+        owner.__class__ = _with_timers(type(owner), names, shared)
 
     def _timed(self, of: Any, names: tuple[str, ...]) -> Any:
-        missing = [name for name in names if not hasattr(of, name)]
-        if missing:
-            raise AttributeError(f"{of.__name__} has no {missing[0]}: probe_turns.SGLANGS is out of date")
-        return type(of.__name__, (of,), {name: self._excluded(name, getattr(of, name)) for name in names})
+        return _with_timers(of, names, self._excluded)
 
     def _shared(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -179,3 +173,11 @@ class TurnTimes:
                     self._within_s += took_s
 
         return timed
+
+
+def _with_timers(of: Any, names: tuple[str, ...], timer: Callable[[str, Any], Any]) -> Any:
+    """The class with timers around these calls. Raises: AttributeError for one that it has not."""
+    missing = [name for name in names if not hasattr(of, name)]
+    if missing:
+        raise AttributeError(f"{of.__name__} has no {missing[0]}: what probe_turns times is out of date")
+    return type(of.__name__, (of,), {name: timer(name, getattr(of, name)) for name in names})
