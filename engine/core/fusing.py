@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pdmuxd.engine.core.latency import LatencyModel
+from pdmuxd.engine.core.overrun import Overrun
 from pdmuxd.engine.core.types import Observation, PrefillShape, PrefillView, WaitingRequest
 
 FUSED_MARGIN = 0.95
 """A fused step is planned for this share of the TBT target; no guard covers it."""
+
+AS_PREDICTED = Overrun(ratio=1.0)
 
 BUDGET_LADDER = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
 """Prompt tokens of a fused step that are considered."""
@@ -20,17 +23,24 @@ def fused_budget(
     latency: LatencyModel,
     total_sms: int,
     *,
-    overrun_ratio: float = 1.0,
+    overrun: Overrun = AS_PREDICTED,
+    must: bool = False,
 ) -> tuple[int, float]:
-    """The most prompt tokens whose fused step meets the target even if it takes `overrun_ratio` times what is
-    predicted, and its predicted seconds; (0, 0) if none.
+    """The most prompt tokens whose fused step meets the target even if it takes what few steps exceed, and
+    its predicted seconds; (0, 0) if none.
+
+    `must`: where the host alone takes longer than the target, the most that takes no longer than that.
 
     What is gone of the running gap is counted. Never more than what waits by the estimate: a prefix that
     has left the cache since must not make the step longer than planned.
     """
-    target_s = (obs.tbt_target_s or float("inf")) / overrun_ratio * FUSED_MARGIN
-    if obs.decode.bs:
-        target_s -= max(0.0, obs.now_s - obs.last_token_s)
+    left_s = (obs.tbt_target_s or float("inf")) * FUSED_MARGIN
+    gone_s = max(0.0, obs.now_s - obs.last_token_s) if obs.decode.bs else 0.0
+    if overrun.floor_s > left_s - gone_s:
+        if not must:
+            return 0, 0.0
+        left_s = overrun.floor_s + gone_s
+    target_s = left_s / overrun.ratio - gone_s
     low, high, step_s, tokens = 0, len(BUDGET_LADDER), 0.0, 0
     while low < high:
         middle = (low + high) // 2

@@ -135,7 +135,8 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     decode_steps: int = 1
     """How many decode steps were launched at once; 0 if none."""
     measured_decode_s: float | None = None
-    """One decode step of a split, as the solo predictor counts it (host work included); None if none ran."""
+    """One decode step of a split, as the solo predictor counts it: without waiting for a late launch; None if
+    none ran."""
     measured_prefill_s: float | None = None
     """What `prefill_layers` layers took with nothing beside them; None if they ran beside decode or not at
     all."""

@@ -28,6 +28,16 @@ class Step:
     """Layers launched beside it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Device time of a step that was read."""
+
+    gap_s: float
+    """From the end of the step before, if that was in flight when this one was launched."""
+    busy_s: float
+    """Of that, without what passed until a late launch came."""
+
+
 class DecodeStage:
     """Launches steps, and reads them in the order of their launches."""
 
@@ -85,14 +95,15 @@ class DecodeStage:
         self._port.decode.read(step.launched)
         return step
 
-    def measure(self, step: Step) -> float:
-        """Seconds from the step before to the end of a step that was read; its SMs' time is counted."""
+    def measure(self, step: Step) -> Taken:
+        """What a step took that was read; its SMs' time is counted."""
         streams, launched = self._streams, step.launched
         busy_s = streams.elapsed_s(launched.start, launched.end)
         self._account(step, busy_s)
         if step.previous_end is None:
-            return busy_s
-        return streams.elapsed_s(step.previous_end, launched.end)
+            return Taken(gap_s=busy_s, busy_s=busy_s)
+        gap_s = streams.elapsed_s(step.previous_end, launched.end)
+        return Taken(gap_s=gap_s, busy_s=min(gap_s, busy_s))
 
     def _note(
         self,

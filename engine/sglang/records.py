@@ -5,11 +5,11 @@ from __future__ import annotations
 from pdmuxd.engine.core.roofline import NO_PREFILL
 from pdmuxd.engine.core.types import Feedback, Mode
 from pdmuxd.engine.link.messages import IterationRecord
-from pdmuxd.engine.sglang.decode import Step
+from pdmuxd.engine.sglang.decode import Step, Taken
 from pdmuxd.engine.sglang.prefill import LayerwiseBatch
 
 
-def step_record(step: Step, *, number: int, now_s: float, gap_s: float) -> IterationRecord:
+def step_record(step: Step, *, number: int, now_s: float, taken: Taken) -> IterationRecord:
     """The record of a decode or fused step that was read."""
     decision, numbers, shape = step.decision, step.decision.numbers, step.prefill or NO_PREFILL
     is_split = decision.mode is Mode.SPLIT
@@ -33,8 +33,8 @@ def step_record(step: Step, *, number: int, now_s: float, gap_s: float) -> Itera
         predicted_decode_s=numbers.predicted_decode_s,
         predicted_prefill_s=numbers.predicted_prefill_s,
         predicted_fused_s=numbers.predicted_fused_s,
-        measured_decode_s=gap_s if is_split else None,
-        measured_step_s=gap_s,
+        measured_decode_s=taken.busy_s if is_split else None,
+        measured_step_s=taken.gap_s,
         guard_ratio=numbers.guard_ratio,
         tbt_slack_s=numbers.tbt_slack_s,
     )
@@ -69,8 +69,12 @@ def prefill_record(batch: LayerwiseBatch, *, number: int, now_s: float) -> Itera
     )
 
 
-def feedback(step: Step, gap_s: float) -> Feedback | None:
-    """What the policy may learn from a step; None if nothing was predicted, or no prefill was beside it."""
+def feedback(step: Step, taken: Taken) -> Feedback | None:
+    """What the policy may learn from a step; None if nothing was predicted, or no prefill was beside it.
+
+    A split's guard is of what decode suffers from the prefill, not from a host that launched late; what a
+    fused step takes is often launching.
+    """
     numbers = step.decision.numbers
     fused = step.decision.mode is Mode.FUSED
     predicted_s = numbers.predicted_fused_s if fused else numbers.predicted_decode_s
@@ -82,5 +86,5 @@ def feedback(step: Step, gap_s: float) -> Feedback | None:
         prefill=step.prefill,
         decode=step.decode,
         predicted_s=predicted_s,
-        measured_s=gap_s,
+        measured_s=taken.gap_s if fused else taken.busy_s,
     )

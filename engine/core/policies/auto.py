@@ -104,15 +104,20 @@ class AutoPolicy(KeepsState):
 
     def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
         """As MuxWise: a violation raises the guard. Fused steps have a bound of their own; steps that nobody
-        foresaw cost trust."""
+        foresaw cost trust, but for those that waited for the host as others did before."""
         state = self.split.learn(feedback, state)
-        if feedback.predicted_s <= 0.0:
+        predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
+        if predicted_s <= 0.0:
             return state
-        seen = {"predicted_s": feedback.predicted_s, "measured_s": feedback.measured_s}
-        trust = state.trust.after(**seen)
         if feedback.mode is Mode.FUSED:
-            return replace(state, trust=trust, overrun=state.overrun.after(**seen))
-        return state if trust is state.trust else replace(state, trust=trust)
+            overrun = state.overrun.after(predicted_s=predicted_s, measured_s=measured_s)
+            predicted_s = max(predicted_s, state.overrun.floor_s)
+        else:
+            overrun = state.overrun.without_a_step()
+        trust = state.trust.after(predicted_s=predicted_s, measured_s=measured_s)
+        if trust is state.trust and overrun is state.overrun:
+            return state
+        return replace(state, trust=trust, overrun=overrun)
 
     def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
@@ -207,16 +212,16 @@ class AutoPolicy(KeepsState):
     # --- fused
 
     def _budget(
-        self, obs: Observation, state: PolicyState, batch: tuple[WaitingRequest, ...]
+        self,
+        obs: Observation,
+        state: PolicyState,
+        batch: tuple[WaitingRequest, ...],
+        *,
+        must: bool = False,
     ) -> tuple[int, float]:
         """A fused step's token budget and predicted seconds; what few steps exceed still meets the target."""
-        return fused_budget(
-            obs,
-            batch,
-            self.context.latency,
-            self.table.rules.total_sms,
-            overrun_ratio=state.overrun.ratio,
-        )
+        sms = self.table.rules.total_sms
+        return fused_budget(obs, batch, self.context.latency, sms, overrun=state.overrun, must=must)
 
     def _fused(
         self,
@@ -250,7 +255,7 @@ class AutoPolicy(KeepsState):
         """
         queue = self._queue(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-        budget, step_s = self._budget(obs, state, batch)
+        budget, step_s = self._budget(obs, state, batch, must=True)
         budget = budget or BUDGET_LADDER[0]
         left = budget - (obs.prefill.shape.new_tokens - obs.prefill.done_tokens if obs.prefill else 0)
         fitting: list[WaitingRequest] = []

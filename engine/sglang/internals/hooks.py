@@ -123,7 +123,7 @@ def _build(
     gauges.start()
     measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if facts.can_measure else None
     if measurer is not None:
-        measurer.take_memory()
+        measurer.warm_up()
     return EngineLoop(
         port=port,
         streams=streams,

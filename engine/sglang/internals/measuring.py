@@ -17,6 +17,7 @@ from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.sglang.gauges import ReadGpu
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
+from pdmuxd.engine.sglang.internals.warming import Warming
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
 
 _WARM_UP = 1
@@ -25,9 +26,6 @@ _LAYERS_AHEAD = 6
 """Prefill layers in flight beside decode: enough to keep the stream fed, few enough for decode's launches."""
 _STEPS_AHEAD = 2
 _POLL_S = 0.00002
-_MEMORY_TOKENS, _FEW_TOKENS = 8192, 64
-"""Of a prefill that takes a stream's memory: as many as `auto` puts into a batch; a CPU has one memory."""
-_PINNED_BYTES, _PINNED_BLOCKS = tuple(2**power for power in range(9, 20)), 8
 
 _log = logging.getLogger(__name__)
 
@@ -63,15 +61,11 @@ class EngineMeasurer:
         }
         return self._answer(message.point_id, lambda: run[message.mode](message))
 
-    def take_memory(self) -> None:
-        """A prefill on each prefill stream, before anyone is served: what memory it takes stays the stream's.
-
-        The driver gives a process more only once the device is idle, and every token waits for that: on an
-        H200 with Llama-8B 25 of the first 139 prefills stopped decode for a step.
-        """
-        error = self._answer(0, self._prefill_on_all).error
+    def warm_up(self) -> None:
+        """What is done the first time, done before anyone is served: see `warming.py`."""
+        error = self._answer(0, self._warm_all).error
         if error is not None:
-            _log.warning("pdmuxd: prefill streams take their memory while serving: %s", error)
+            _log.warning("pdmuxd: the first prefills of each size may stop decode for a step: %s", error)
 
     def _answer(self, point_id: int, run: Callable[[], Measured]) -> Measured:
         """Run it on an empty cache, and leave the engine as it was."""
@@ -88,15 +82,17 @@ class EngineMeasurer:
             self._port.use_group(group)
             self._port.forget_prefill_metadata()
 
-    def _prefill_on_all(self) -> Measured:
-        _take_pinned_memory()
-        most = _MEMORY_TOKENS if torch.cuda.is_available() else _FEW_TOKENS
-        tokens = min(most, self._s.max_total_num_tokens // 2)
+    def _warm_all(self) -> Measured:
+        warming = Warming(
+            self._batches,
+            layers=self._port.state.layers,
+            launch=lambda batch, layers, stream: self._layers(batch, layers, stream)[1],
+        )
+        warming.take_pinned_memory()
         for index, streams in enumerate(self._streams.groups):
             if streams.prefill_sms:
                 self._port.use_group(index)
-                batch = self._batches.split_prefill(((tokens, 0),))
-                self._streams.wait(self._layers(batch, self._port.state.layers, streams.prefill)[1])
+                warming.run(streams.prefill, self._streams.wait)
         return Measured(point_id=0)
 
     def _prefill(self, message: Measure) -> Measured:
@@ -223,11 +219,3 @@ class EngineMeasurer:
         if spans:
             self._streams.wait(spans[-1][1])
         return tuple(self._streams.elapsed_s(start, end) for start, end in spans)
-
-
-def _take_pinned_memory() -> None:
-    """Host memory that copies to the device start from; it is kept for the next who wants so much."""
-    if torch.cuda.is_available():
-        sizes = [size for size in _PINNED_BYTES for _ in range(_PINNED_BLOCKS)]
-        blocks = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in sizes]
-        del blocks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.engine.sglang.decode import Step
+from pdmuxd.engine.sglang.decode import Step, Taken
 from pdmuxd.engine.sglang.prefill import LayerwiseBatch
 from pdmuxd.engine.sglang.records import feedback, prefill_record, step_record
 from pdmuxd.engine.sglang.reporting import Reporter
@@ -18,13 +18,13 @@ class Findings:
         self.steps = 0
         """Records made since the start."""
 
-    def stepped(self, step: Step, gap_s: float, now_s: float) -> None:
+    def stepped(self, step: Step, taken: Taken, now_s: float) -> None:
         """A decode or fused step was read."""
         self.steps += 1
-        learned = feedback(step, gap_s)
+        learned = feedback(step, taken)
         if learned is not None:
             self._steering.learn(learned)
-        self._reporter.send_step(step_record(step, number=self.steps, now_s=now_s, gap_s=gap_s))
+        self._reporter.send_step(step_record(step, number=self.steps, now_s=now_s, taken=taken))
 
     def prefilled(self, batch: LayerwiseBatch, now_s: float) -> None:
         """A layer-wise prefill was finished. One of a single request says what its shape takes."""

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pdmuxd.engine.core.overrun import FALL, HIGHEST, LOWEST, RISE, Overrun
+from pdmuxd.engine.core.overrun import FALL, FLOOR_RISE_S, HIGHEST, LOWEST, RISE, Overrun
 
 
 def test_it_rises_by_a_step_at_most_when_a_step_took_longer() -> None:
@@ -38,3 +38,24 @@ def test_it_is_exceeded_by_few_steps_when_times_scatter(scatter: float, at_most:
         exceeded += number >= settled and seen > bound.ratio
         bound = bound.after(predicted_s=1.0, measured_s=seen)
     assert 1 / 10_000 < exceeded / (steps - settled) < at_most
+
+
+def test_the_floor_rises_and_not_the_ratio_when_a_quick_step_waited_for_the_host() -> None:
+    bound = Overrun(ratio=1.1)
+    bound = bound.after(predicted_s=0.008, measured_s=0.02)
+    assert (bound.ratio, bound.floor_s) == (1.1, pytest.approx(0.0088 + FLOOR_RISE_S))
+    for _ in range(10):
+        bound = bound.after(predicted_s=0.008, measured_s=0.02)
+    assert (bound.ratio, bound.floor_s) == (pytest.approx(1.1, abs=0.001), pytest.approx(0.02, rel=0.01))
+    assert bound.bound_s(0.008) == pytest.approx(0.02, rel=0.01)
+    assert bound.bound_s(0.03) == pytest.approx(0.033, rel=0.01)
+
+
+def test_the_floor_is_forgotten_within_seconds_when_no_step_is_fused() -> None:
+    bound = Overrun(ratio=1.1, floor_s=0.02)
+    for _ in range(1000):  # eight seconds of steps of 8 ms
+        bound = bound.without_a_step()
+    assert 0.01 < bound.floor_s < 0.016
+    for _ in range(10_000):
+        bound = bound.without_a_step()
+    assert bound == Overrun(ratio=1.1)
