@@ -23,10 +23,11 @@ def fused_budget(
     latency: LatencyModel,
     total_sms: int,
     *,
+    target_s: float,
     overrun: Overrun = AS_PREDICTED,
     must: bool = False,
 ) -> tuple[int, float]:
-    """The most prompt tokens whose fused step meets the target even if it takes what few steps exceed, and
+    """The most prompt tokens whose fused step meets a TBT target even if it takes what few steps exceed, and
     its predicted seconds; (0, 0) if none.
 
     `must`: where the host alone takes longer than the target, the most that takes no longer than that.
@@ -34,19 +35,19 @@ def fused_budget(
     What is gone of the running gap is counted. Never more than what waits by the estimate: a prefix that
     has left the cache since must not make the step longer than planned.
     """
-    left_s = (obs.tbt_target_s or float("inf")) * FUSED_MARGIN
+    left_s = target_s * FUSED_MARGIN
     gone_s = max(0.0, obs.now_s - obs.last_token_s) if obs.decode.bs else 0.0
     if overrun.floor_s > left_s - gone_s:
         if not must:
             return 0, 0.0
         left_s = overrun.floor_s + gone_s
-    target_s = left_s / overrun.ratio - gone_s
+    left_s = left_s / overrun.ratio - gone_s
     low, high, step_s, tokens = 0, len(BUDGET_LADDER), 0.0, 0
     while low < high:
         middle = (low + high) // 2
         chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, BUDGET_LADDER[middle]))
         predicted_s = latency.fused_s(chunk, obs.decode, total_sms)
-        if predicted_s <= target_s:
+        if predicted_s <= left_s:
             low, step_s, tokens = middle + 1, predicted_s, chunk.new_tokens
         else:
             high = middle

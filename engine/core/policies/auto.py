@@ -220,8 +220,15 @@ class AutoPolicy(KeepsState):
         must: bool = False,
     ) -> tuple[int, float]:
         """A fused step's token budget and predicted seconds; what few steps exceed still meets the target."""
-        sms = self.table.rules.total_sms
-        return fused_budget(obs, batch, self.context.latency, sms, overrun=state.overrun, must=must)
+        return fused_budget(
+            obs,
+            batch,
+            self.context.latency,
+            self.table.rules.total_sms,
+            target_s=self.context.planned_tbt_s(obs.tbt_target_s),
+            overrun=state.overrun,
+            must=must,
+        )
 
     def _fused(
         self,

@@ -28,6 +28,15 @@ class PolicyContext:
     captures_prefill: bool = True
     """Whether the engine has captured prefills: `Decision.prefill_graph` is for one that has."""
 
+    delivery_s: float = 0.0
+    """How much further apart two tokens reach a client than the engine made them: 99% of them, at most."""
+
+    def planned_tbt_s(self, target_s: float | None) -> float:
+        """What a step may take for its tokens to meet a TBT target; a tenth is kept for delivery at most."""
+        if target_s is None:
+            return float("inf")
+        return target_s - min(self.delivery_s, 0.1 * target_s)
+
     def table(self) -> PartitionTable:
         """The operator's splits, or six at 16-SM steps, as MuxWise. Raises: PartitionError."""
         if self.splits is None:

@@ -103,7 +103,7 @@ class BestFitPolicy(KeepsState):
     def best_fit(self, obs: Observation, work: Work, state: PolicyState) -> Plan:
         """The first split whose worst-case decode meets the target; the widest if none does."""
         latency = self.context.latency
-        target_s = obs.tbt_target_s if obs.tbt_target_s is not None else float("inf")
+        target_s = self.context.planned_tbt_s(obs.tbt_target_s)
         rejected: list[Alternative] = []
         group, decode_s, ratio, worst_s = self.table.PREFILL_ONLY, 0.0, 1.0, 0.0
         reason = Reason.TBT_INFEASIBLE
@@ -124,7 +124,7 @@ class BestFitPolicy(KeepsState):
             predicted_prefill_s=prefill_s,
             guard_ratio=ratio,
             tbt_target_s=obs.tbt_target_s,
-            tbt_slack_s=target_s - worst_s if obs.tbt_target_s is not None else None,
+            tbt_slack_s=None if obs.tbt_target_s is None else obs.tbt_target_s - worst_s,
         )
         layers = max(0, count) if self.options.layerwise else self.context.layers
         return Plan(group=group, layers=layers, reason=reason, numbers=numbers, rejected=tuple(rejected))

@@ -50,6 +50,8 @@ NEEDED = (
     Needed("sglang.srt.multiplex.multiplexing_mixin:SchedulerMultiplexMixin.event_loop_pdmux"),
     Needed("sglang.srt.managers.tokenizer_manager:TokenizerManager.sigterm_watchdog"),
     Needed("sglang.srt.distributed.parallel_state:pdmux_prefill_tp_group"),
+    Needed("sglang.srt.layers.linear:LinearBase"),
+    Needed("sglang.kernels.ops.memory.small_copy:try_small_copy", ("dsts", "srcs")),
     Needed("sglang.srt.mem_cache.common:release_kv_cache", ("req", "tree_cache", "checkpoint")),
     Needed("sglang.srt.managers.schedule_batch:Req.init_next_round_input", ("tree_cache",)),
     Needed("sglang.srt.managers.schedule_batch:Req.update_finish_state"),

@@ -21,7 +21,7 @@ from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
-from pdmuxd.engine.sglang.internals import describe, stopping
+from pdmuxd.engine.sglang.internals import describe, stopping, warming
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.loop.loop import EngineLoop
@@ -74,6 +74,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
             HookType.AROUND,
         ),
         stopping.WATCHDOG: (stopping.end_without_delay, HookType.AROUND),
+        warming.SMALL_COPY: (warming.copy_without_compiling, HookType.AROUND),
     }
     for target, (hook, kind) in hooks.items():
         HookRegistry.register(target, hook, kind)

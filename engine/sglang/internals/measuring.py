@@ -26,6 +26,8 @@ _LAYERS_AHEAD = 6
 """Prefill layers in flight beside decode: enough to keep the stream fed, few enough for decode's launches."""
 _STEPS_AHEAD = 2
 _POLL_S = 0.00002
+_FUSED_LENGTHS, _FUSED_CONTEXTS = ((16, 0), (16, 16)), ((), (16,), (16,) * 4)
+"""Of fused batches that compile what all of them need."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +87,8 @@ class EngineMeasurer:
     def _warm_all(self) -> Measured:
         warming = Warming(
             self._batches,
+            self._streams,
+            model=self._s.tp_worker.model_runner.model,
             layers=self._port.state.layers,
             launch=lambda batch, layers, stream: self._layers(batch, layers, stream)[1],
         )
@@ -92,7 +96,11 @@ class EngineMeasurer:
         for index, streams in enumerate(self._streams.groups):
             if streams.prefill_sms:
                 self._port.use_group(index)
-                warming.run(streams.prefill, self._streams.wait)
+                warming.run(streams.prefill)
+        last = self._use(lambda g: g.decode_sms == self._table.rules.total_sms)
+        for contexts in _FUSED_CONTEXTS:
+            batch = self._batches.mixed(_FUSED_LENGTHS, contexts)
+            self._streams.wait(self._step(batch, last.decode)[1])
         return Measured(point_id=0)
 
     def _prefill(self, message: Measure) -> Measured:

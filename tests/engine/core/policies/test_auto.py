@@ -155,6 +155,35 @@ def test_the_budget_shrinks_when_fused_steps_took_longer_than_predicted() -> Non
     assert policy.decide(obs, state)[0].token_budget < before
 
 
+def test_prompts_are_split_while_the_host_takes_longer_than_the_target_to_launch_a_fused_step() -> None:
+    """A fused step of 20 tokens beside 10 should take 30 of 50 ms, and took the host 49 lately."""
+    policy = build_policy("auto", linear_context())
+    obs = observe(decode_bs=10, tbt_target_s=0.05, queue=(waiting(1, 20),))
+    quick = replace(policy.initial_state(), overrun=AS_PREDICTED)
+    slow = replace(quick, overrun=Overrun(ratio=1.0, floor_s=0.049))
+    assert policy.decide(obs, quick)[0].mode is Mode.FUSED
+    assert policy.decide(obs, slow)[0].mode is Mode.SPLIT
+    split_steps = Feedback(
+        mode=Mode.SPLIT,
+        group=3,
+        prefill=PrefillShape.of([(20, 0)]),
+        decode=DecodeShape(bs=10, reused_tokens=0),
+        predicted_s=0.03,
+        measured_s=0.03,
+    )
+    for _ in range(200):
+        slow = policy.learn(split_steps, slow)
+    assert policy.decide(obs, slow)[0].mode is Mode.FUSED, "it is tried again after a while"
+
+
+def test_a_chunked_prompt_gets_what_the_hosts_time_holds_when_that_exceeds_the_target() -> None:
+    policy = build_policy("auto", linear_context())
+    state = replace(policy.initial_state(), overrun=Overrun(ratio=1.0, floor_s=0.08))
+    prefill = running_prefill(4000, mode=PrefillMode.CHUNKED)
+    decision = policy.decide(observe(decode_bs=10, prefill=prefill), state)[0]
+    assert decision.token_budget == 64 + 10, "64 tokens beside 10 take 74 of the 80 ms, 96 would take 106"
+
+
 def test_a_batch_stops_growing_when_its_members_would_be_late_together() -> None:
     # Alone each takes 1.15 s of its 2: together the second, and with it the first, would come after 2.3 s.
     queue = (waiting(1, 1000, deadline_s=2.0), waiting(2, 1000, deadline_s=2.0))

@@ -5,6 +5,8 @@ With LinearLatency a decode step takes bs ms on all 132 SMs and bs * 132 / n ms 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from observations import linear_context, observe, running_prefill, waiting
 
@@ -31,6 +33,21 @@ def test_the_fewest_decode_sms_are_taken_when_they_meet_the_target(
     assert decision.numbers.guard_ratio == 1.25
     assert decision.numbers.tbt_slack_s == pytest.approx(0.05 - 1.25 * decode_bs * 0.132 / decode_sms)
     assert len(decision.rejected) == group - 1
+
+
+def test_a_wider_decode_partition_is_taken_when_tokens_are_late_to_their_clients() -> None:
+    # On 20 SMs the worst case is 49.5 ms of 50: 2 ms more than what is left when delivery takes 2.
+    obs = observe(decode_bs=6, queue=(waiting(1, 4000),))
+    policy = build_policy("muxwise", replace(linear_context(), delivery_s=0.002))
+    decision = policy.decide(obs, policy.initial_state())[0]
+    assert (decision.group, decision.reason) == (2, Reason.BEST_FIT)
+    assert decision.numbers.tbt_target_s == 0.05
+
+
+@pytest.mark.parametrize(("target_s", "planned_s"), [(0.05, 0.048), (0.01, 0.009), (None, float("inf"))])
+def test_a_tenth_of_the_target_is_kept_for_delivery_at_most(target_s: float | None, planned_s: float) -> None:
+    context = replace(linear_context(), delivery_s=0.002)
+    assert context.planned_tbt_s(target_s) == pytest.approx(planned_s)
 
 
 def test_the_widest_decode_partition_is_taken_when_no_split_meets_the_target() -> None:
