@@ -65,7 +65,10 @@ class EngineMeasurer:
 
     def warm_up(self) -> None:
         """What is done the first time, done before anyone is served: see `warming.py`."""
-        error = self._answer(0, self._warm_all).error
+        try:
+            error = self._answer(0, self._warm_all).error
+        except RuntimeError as problem:  # a model's own kernels, with rows that it never had
+            error = str(problem)
         if error is not None:
             _log.warning("pdmuxd: the first prefills of each size may stop decode for a step: %s", error)
 
