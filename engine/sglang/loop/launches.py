@@ -16,9 +16,10 @@ from pdmuxd.engine.sglang.prefill import PrefillStage
 from pdmuxd.engine.sglang.requests import Ledger
 from pdmuxd.engine.sglang.steering import Steering
 
-QUANTUM_LAYERS = 4
-"""Launched between two looks whether tokens have come: 2 to 4 ms of the host's time (32 layers of Llama-8B
-take 18 ms, and up to 40 for stretches of a tenth of a second; one H200, SGLang 0.5.23, 2026-11-21)."""
+QUANTUM_LAYERS = 2
+"""Launched between two looks whether tokens have come: 1 to 2 ms of the host's time (32 layers of Llama-8B
+take 18 ms, and up to 40 for stretches of a tenth of a second; each quantum costs 0.02 ms; one H200, SGLang
+0.5.23, 2026-11-22)."""
 
 
 class Launches:
@@ -84,8 +85,9 @@ class Launches:
         """Layers beside the step just launched; for several steps ahead, this step's share of them.
 
         They stop when tokens have come: those are passed on and the next step is launched first. What is
-        left of the layers is for the next turn to decide. Several ranks launch all of them, because each
-        would see its tokens at another moment.
+        left of the layers is for the next turn to decide. They do not begin when tokens came while their
+        batch was formed, which takes as long as launching many. Several ranks launch all of them, because
+        each would see its tokens at another moment.
         """
         running, state = self._prefill.running, self._port.state
         if running is None or not decision.prefill_layers or self._port.prefill.is_abandoned(running.batch):
@@ -93,6 +95,8 @@ class Launches:
         layers = -(-decision.prefill_layers // max(1, decision.decode_steps))
         left = min(layers, self._prefill.layers_left)
         stops = step is not None and state.tp_size == 1
+        if stops and decision.admit and self._decode.has_news:
+            return
         while left:
             launched = min(left, QUANTUM_LAYERS) if stops else left
             self._prefill.launch(

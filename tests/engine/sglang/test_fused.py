@@ -119,7 +119,7 @@ def test_the_engine_goes_from_fused_to_split_and_back_without_waiting():
     rig.device.finish_prefill()
     rig.turn(fused(0, decode_steps=1))
     assert [entry[0] for entry in rig.port.log] == [
-        *("group", "fused", "group", "decode", "layers", "read"),
+        *("group", "fused", "group", "decode", "layers", "layers", "read"),
         *("finish", "group", "decode", "read", "first"),
     ]
     assert rig.device.blocked == []

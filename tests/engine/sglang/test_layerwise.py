@@ -95,6 +95,19 @@ def test_tokens_are_passed_on_and_the_next_step_is_launched_when_they_come_betwe
     assert sum(layers for what, layers in what if what == "layers") == 20
 
 
+def test_tokens_are_passed_on_before_any_layer_when_they_came_while_its_batch_was_formed():
+    rig = Rig()
+    many_layers(rig)
+    rig.device.finish(rig.port.unread[0].end)
+    rig.turn(split(admit=("a",), prefill_layers=20, **BESIDE))
+    assert rig.launches("layers") == []
+    assert rig.port.log[-1] == ("read", "z")
+    # However fast tokens come, a turn that forms nothing launches layers.
+    rig.device.finish(rig.port.unread[0].end)
+    rig.turn(split(prefill_layers=20, **BESIDE))
+    assert rig.launches("layers") == [(QUANTUM_LAYERS, "a")]
+
+
 def test_all_layers_are_launched_when_no_tokens_come():
     rig = Rig()
     many_layers(rig)
@@ -163,7 +176,8 @@ def test_a_preempted_prefill_is_resumed_where_it_was_and_finishes():
     assert (seen.prefill.was_preempted, seen.prefill.layers_launched, seen.preempted) == (True, 4, None)
     rig.device.finish_prefill()
     rig.turn(split(**BESIDE))
-    assert rig.launches("layers") == [(1, "long"), (4, "short"), (3, "long")]
+    launched = [name for layers, name in rig.launches("layers") for _ in range(layers)]
+    assert launched == ["long"] + ["short"] * 4 + ["long"] * 3
     assert rig.launches("finish") == [("short",), ("long",)]
     assert rig.loop.counters().preemptions == 1
 
