@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -14,6 +16,9 @@ from pdmuxd.engine.profiling.points import Sample
 from pdmuxd.engine.profiling.solo import Errors
 
 FORMAT = "pdmuxd-profile/1"
+MOST_BYTES = 64 * 2**20
+"""Of a document: a hundred times one of 1,000 samples."""
+_GZIP = b"\x1f\x8b"
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,8 +138,21 @@ def from_json(data: bytes | str, where: str) -> MeasuredProfile:
 
 
 def read_file(path: Path) -> MeasuredProfile:
-    """Raises: ProfileError."""
+    """Of a JSON file, or a gzipped one. Raises: ProfileError."""
+    return from_json(read_bytes(path), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """What a file holds, or what is gzipped in it. Raises: ProfileError."""
     try:
-        return from_json(path.read_bytes(), str(path))
+        with path.open("rb") as file:
+            packed = file.read(len(_GZIP)) == _GZIP
+        with gzip.open(path) if packed else path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ProfileError(f"{path}: not a whole gzip file: {error}") from error
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > MOST_BYTES:
+        raise ProfileError(f"{path}: larger than {MOST_BYTES} bytes, which no profile is")
+    return data

@@ -30,7 +30,7 @@ from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, EngineLimits
 from pdmuxd.engine.emulator.shapes import LLAMA_8B
 from pdmuxd.engine.link.socket import EngineEnd
 
-PROFILE = Path(__file__).parents[2] / "docs" / "measurements" / "h200" / "llama-8b.profile.json"
+PROFILE = Path(__file__).parents[2] / "docs" / "measurements" / "h200" / "llama-8b.profile.json.gz"
 TENANTS = 8
 STEP_S = 0.012
 OUTPUTS = 200

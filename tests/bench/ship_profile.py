@@ -1,7 +1,7 @@
 """Make a profile of the emulator from a measured one: today's fits to the samples of then.
 
-    python tests/bench/ship_profile.py docs/measurements/h200/llama-8b.profile.json h200-llama-8b-measured \\
-        > engine/emulator/profiles/h200-llama-8b-measured.json
+    python tests/bench/ship_profile.py docs/measurements/h200/llama-8b.profile.json.gz \\
+        h200-llama-8b-measured > engine/emulator/profiles/h200-llama-8b-measured.json
 """
 
 from __future__ import annotations

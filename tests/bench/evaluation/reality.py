@@ -96,7 +96,7 @@ def _rows(
 
 
 STOCK = "prefill-first:8192"
-L8B, C34B = "h200-llama-8b-measured", "h200-codellama-34b"
+L8B, C34B = "h200-llama-8b-measured", "h200-codellama-34b-measured"
 MEASURED = [
     *_rows(L8B, AZURE_CONV, 12, 0.05, 0.0,
            (STOCK, 42, 40, 6.2, 78), ("chunked:512", 100, 50, 6.1, 15.8), ("upstream", 97, 77, 8.2, 25.5)),

@@ -38,6 +38,7 @@ _BLIND = ("static:", "chunked:", "prefill-first", "upstream")
 """Policies that look at no target."""
 STATICS = ("ours:static:112,20", "ours:static:96,36", "ours:static:80,52")
 RIVALS = ("stock", "chunk-256", "chunk-512", "chunk-1024", "chunk-2048", "pdmux", *STATICS)
+EMULATED_AS_MEASURED = ("llama-8b", "codellama-34b")
 ALL = (*RIVALS, "ours:auto", "ours:muxwise")
 
 
@@ -78,8 +79,8 @@ class Arm:
         python = [sys.executable, "-P", "-m"]
         where = ["--host", HOST, "--port", str(port)]
         if self.server == "emulator":
-            is_measured = model.name in {"llama-8b", "tiny"}
-            profile = "h200-llama-8b-measured" if is_measured else f"h200-{model.name}"
+            name = "llama-8b" if model.name == "tiny" else model.name
+            profile = f"h200-{name}-measured" if name in EMULATED_AS_MEASURED else f"h200-{name}"
             return [
                 *python,
                 "pdmuxd.engine.emulator.server",

@@ -83,7 +83,7 @@ def add_common(
     parser.add_argument("--records", type=Path, help="a folder for every step's record, a file per run")
     parser.add_argument("--log-dir", type=Path, default=Path(".gpu/logs"))
     options = parser.parse_args(argv)
-    measured = {model: MEASURED / f"{model}.profile.json" for model in SHAPES}
+    measured = {model: MEASURED / f"{model}.profile.json.gz" for model in SHAPES}
     kept = {} if options.cpu else {model: path for model, path in measured.items() if path.is_file()}
     options.predictors = kept | dict(options.predictors)
     options.log_dir.mkdir(parents=True, exist_ok=True)

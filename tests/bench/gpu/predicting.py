@@ -14,9 +14,9 @@ def predictors(files: Mapping[str, Path], model: str) -> Any:
     import msgspec
 
     from pdmuxd.engine.link.predictors import Predictors
-    from pdmuxd.engine.profiling.document import from_json
+    from pdmuxd.engine.profiling.document import from_json, read_bytes
 
-    data = files[model].read_bytes()
+    data = read_bytes(files[model])
     try:
         return msgspec.json.decode(data, type=Predictors)
     except msgspec.ValidationError:

@@ -1,6 +1,7 @@
 """Command lines: what is refused, and where profiles come from."""
 
 import argparse
+import gzip
 import json
 from pathlib import Path
 
@@ -22,15 +23,16 @@ def test_the_repositorys_own_profile_serves_when_none_is_given(tmp_path, monkeyp
 
 
 def test_predictors_are_read_when_measure_py_wrote_them(tmp_path):
-    profile = json.loads((options.MEASURED / "llama-8b.profile.json").read_text())
-    made = predictors({"llama-8b": options.MEASURED / "llama-8b.profile.json"}, "llama-8b")
+    kept = options.MEASURED / "llama-8b.profile.json.gz"
+    profile = json.loads(gzip.decompress(kept.read_bytes()))
+    made = predictors({"llama-8b": kept}, "llama-8b")
     (tmp_path / "p.json").write_bytes(msgspec.json.encode(made))
     assert predictors({"llama-8b": tmp_path / "p.json"}, "llama-8b") == made
     assert len(made.solo_run) == len(profile["solo_run"])
 
 
 def test_a_model_without_a_profile_has_no_predictors():
-    assert predictors({}, "codellama-34b") is None
+    assert predictors({}, "qwen3-8b") is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,6 +67,19 @@ def test_a_profile_is_a_new_version_when_exported_and_imported(
     refused = pdmuxd("profile", "import", str(file), code=2).err
     assert refused.count("\n") == 1
     assert "not a measured profile" in refused
+
+
+def test_a_gzipped_profile_is_imported_as_it_is_and_refused_when_it_is_cut_off(
+    pdmuxd: Pdmuxd, profile_id: int, tmp_path: Path
+) -> None:
+    plain, packed = tmp_path / "p.json", tmp_path / "p.json.gz"
+    pdmuxd("profile", "export", str(profile_id), str(plain))
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert pdmuxd("profile", "import", str(packed), "--json").json["version"] == 2
+    packed.write_bytes(packed.read_bytes()[:-20])
+    refused = pdmuxd("profile", "import", str(packed), code=2).err
+    assert refused.count("\n") == 1
+    assert "p.json.gz: not a whole gzip file" in refused
 
 
 def test_a_cell_is_reset_when_named(pdmuxd: Pdmuxd, profile_id: int, control_plane: ControlPlane) -> None:
