@@ -25,7 +25,7 @@ SMALL_COPY = "sglang.kernels.ops.memory.small_copy.try_small_copy"
 """Copies several small tensors with one kernel."""
 MOST_TOKENS = 8192
 """Of a batch that takes a stream's memory: as many as `auto` puts into one."""
-_ROWS = ((16, 1024), (32, 2048), (64, 4096), (128, MOST_TOKENS))
+_ROWS = ((16, 1024), (32, 2048), (64, MOST_TOKENS))
 """Of matrix products: from one number to the next, up to so many."""
 _TOKENS = ((256, 2048), (1024, MOST_TOKENS))
 """Of prefills, likewise."""

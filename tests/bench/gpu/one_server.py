@@ -14,6 +14,7 @@ from typing import Any
 
 from ahead import Gate
 from arms import HOST
+from held_up import watched
 from model_folder import write_model_folder
 from runs import Run
 from server import free_port, healthy, started
@@ -57,6 +58,8 @@ async def one_server(run: Run, options: Namespace, *, is_ahead: bool) -> AsyncIt
         environment = run.arm.environment(cpu=options.cpu, tp_size=run.tp_size)
         if gate is not None:
             environment = gate.environment(environment, run.tp_size)
+        if options.stalls is not None:
+            environment = watched(environment, options.stalls)
         command = run.arm.command(
             model=model, port=port, link=address, tp_size=run.tp_size, cpu=options.cpu, extra=options.extra
         )

@@ -1,4 +1,4 @@
-"""Python runs this at its start in a server that is started ahead: see `ahead.py`.
+"""Python runs this at its start in a server that is started ahead (see `ahead.py`) or watched (`held_up.py`).
 
 A scheduler process is held back when its imports are done, which take half of a server's start and no GPU,
 until the gate's file is there. What SGLang does after that is what it does without this.
@@ -43,6 +43,10 @@ def _is_scheduler(gate: Path) -> bool:
 
 
 _run_the_one_behind()
+if "PDMUXD_STALLS" in os.environ:
+    import stalls
+
+    stalls.watch(Path(os.environ["PDMUXD_STALLS"]))
 if "PDMUXD_GATE" in os.environ and _is_scheduler(Path(os.environ["PDMUXD_GATE"])):
     import sglang.srt.managers.scheduler  # noqa: F401
 
