@@ -30,6 +30,9 @@ class LatencyModel(Protocol):
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         """One batch of both."""
 
+    def beside_ratio(self, sms: int) -> float:
+        """How many times longer than alone a prefill takes on so many SMs beside decode on the others."""
+
 
 Curve = tuple[tuple[float, float], ...]
 """(size, seconds) by growing size: straight between two points, constant beyond the ends; may be empty."""
@@ -67,6 +70,8 @@ class PrefillCoefficients:
     """The line and the curve count new tokens in whole tiles: products compute a part of one in full."""
     per_reused_s: float = 0.0
     floor_s: float = 0.0
+    beside_ratio: float = 0.0
+    """How many times longer it typically takes beside decode; 0 where that was not measured."""
 
     def line_s(self, new_tokens: int) -> float:
         """The part that depends on the number of new tokens alone."""
@@ -95,6 +100,7 @@ class PrefillCoefficients:
             tile_tokens=self.tile_tokens,
             per_reused_s=self.per_reused_s * ratio,
             floor_s=self.floor_s * ratio,
+            beside_ratio=self.beside_ratio,
         )
 
 
@@ -212,6 +218,11 @@ class SoloRunModel:
         usual = replace(decode, longest_tokens=FITTED_CONTEXT_TOKENS)
         fallback_s = self.fallback.fused_s(prefill, decode, sms)
         return fitted_s + fallback_s - self.fallback.fused_s(prefill, usual, sms)
+
+    def beside_ratio(self, sms: int) -> float:
+        """As measured, or the fallback's."""
+        fitted = self.prefill.get(sms)
+        return (fitted.beside_ratio if fitted is not None else 0.0) or self.fallback.beside_ratio(sms)
 
     def _request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         fitted = self.prefill.get(sms)

@@ -18,6 +18,11 @@ NO_PREFILL = PrefillShape(bs=0, new_tokens=0, reused_tokens=0, sum_new_squared=0
 SINGLE_GPU = TensorParallel()
 
 
+BESIDE_SLOPE = 0.75
+"""Of a prefill's slowdown beside decode, over decode's share of the SMs: 0.63 of Llama-8B, 0.95 of
+CodeLlama-34B (one H200, SGLang 0.5.23, 2026-11-22)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """Seconds of a piece of work alone on its SMs, and the HBM bytes that it moves."""
@@ -121,6 +126,10 @@ class RooflineModel:
         """Device step, graph launch and host work."""
         o = self.overheads
         return self._cost(NO_PREFILL, shape, sms).seconds + o.graph_launch_s + o.host_step_s
+
+    def beside_ratio(self, sms: int) -> float:
+        """By the share of the SMs that decode has: see BESIDE_SLOPE."""
+        return 1.0 + BESIDE_SLOPE * max(0.0, 1.0 - sms / self.device.total_sms)
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         """One mixed batch; stock SGLang overlaps the host's part with the previous step."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from msgspec import structs
+
 from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.link.predictors import Predictors, SoloRun, latency_model
 from pdmuxd.engine.profiling import solo
 from pdmuxd.engine.profiling.candidates import cost_s, decode_points, fused_points, prefill_points
-from pdmuxd.engine.profiling.contention import GuardFit, fit_guard, pairs_of
+from pdmuxd.engine.profiling.contention import GuardFit, Pair, beside_ratios, fit_guard, pairs_of
 from pdmuxd.engine.profiling.document import (
     FORMAT,
     FitErrors,
@@ -59,8 +62,10 @@ def assemble(
     )
     left_out: list[str] = []
     measured = replace(target, device=hardware.device, overheads=hardware.overheads)
-    solo_run, fits = _solo(samples, measured, left_out)
-    guard = _guard(measured, solo_run, samples, left_out)
+    alone, fits = _solo(samples, measured, left_out)
+    pairs = pairs_of(samples, _latency(measured, alone))
+    solo_run = _beside(alone, beside_ratios(pairs))
+    guard = _guard(measured, pairs, left_out)
     interference = guard.interference if guard is not None else Interference()
     roofline = FitErrors(
         predictor="roofline", sms=0, samples=len(samples), outliers=0, errors=hardware.errors
@@ -169,9 +174,7 @@ def _fitted(
     return {sms: fit.coefficients for sms, fit in found.items()}
 
 
-def _guard(
-    target: Target, solo_run: tuple[SoloRun, ...], samples: Sequence[Sample], left_out: list[str]
-) -> GuardFit | None:
+def _latency(target: Target, solo_run: tuple[SoloRun, ...]) -> LatencyModel:
     predictors = Predictors(
         profile_id=0,
         profile="",
@@ -180,10 +183,23 @@ def _guard(
         guard_default_ratio=UNKNOWN_GUARD_RATIO,
         captured_decode_bs=target.hello.captured_decode_bs,
     )
-    latency = latency_model(predictors, model=target.model, device=target.device, overheads=target.overheads)
+    return latency_model(predictors, model=target.model, device=target.device, overheads=target.overheads)
+
+
+def _beside(solo_run: tuple[SoloRun, ...], ratios: Mapping[int, float]) -> tuple[SoloRun, ...]:
+    """With what prefills take beside decode, where that was measured."""
+    return tuple(
+        structs.replace(fit, prefill=replace(fit.prefill, beside_ratio=ratios[fit.sms]))
+        if fit.prefill is not None and fit.sms in ratios
+        else fit
+        for fit in solo_run
+    )
+
+
+def _guard(target: Target, pairs: Sequence[Pair], left_out: list[str]) -> GuardFit | None:
     try:
         return fit_guard(
-            pairs_of(samples, latency),
+            pairs,
             roofline=target.prior,
             splits=target.splits,
             kv_capacity_tokens=target.hello.kv_capacity_tokens,

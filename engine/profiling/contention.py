@@ -8,6 +8,7 @@ slower than it. Source of the grid: MuxWise section 3.3.2.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -25,6 +26,8 @@ from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import Floats, fit
 
 MIN_PAIRS = 12
+MIN_BESIDE = 5
+"""Pairs of one split that tell how much longer its prefills take."""
 STALL_RATIO = 1.25
 """Contention lasts as long as the prefill: steps of one pair that scatter more than this were stalled."""
 COVERAGE = 99.0
@@ -80,6 +83,19 @@ def pairs_of(samples: Sequence[Sample], latency: LatencyModel) -> list[Pair]:
                 )
             )
     return pairs
+
+
+def beside_ratios(pairs: Sequence[Pair]) -> dict[int, float]:
+    """By SM count of the prefill: how many times longer it takes beside decode, typically."""
+    by_sms: dict[int, list[float]] = {}
+    for pair in pairs:
+        if math.isfinite(pair.prefill):
+            by_sms.setdefault(pair.point.prefill_sms, []).append(pair.prefill)
+    return {
+        sms: max(1.0, statistics.median(ratios))
+        for sms, ratios in by_sms.items()
+        if len(ratios) >= MIN_BESIDE
+    }
 
 
 def _prefill_slowdown(sample: Sample, latency: LatencyModel) -> float:

@@ -32,6 +32,9 @@ class LinearLatency:
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         return self.prefill_s(prefill, sms) + self.decode_s(decode, sms)
 
+    def beside_ratio(self, sms: int) -> float:
+        return 1.15
+
 
 def linear_context() -> PolicyContext:
     return PolicyContext(

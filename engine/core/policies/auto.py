@@ -44,9 +44,6 @@ from pdmuxd.engine.core.types import (
 BATCH_TOKENS = 8192
 """Prompts join a batch up to this: compute is saturated by then, and the first waits for the last."""
 
-SPLIT_HANDICAP = 1.15
-"""How much longer than predicted alone a prefill takes in a split, beside decode."""
-
 SPLIT_WAIT_STEPS = 1.0
 """Decode steps that the prefill's SMs idle between two batches: half a one until the end of the first is
 noticed, which is asked between steps, and one more if a request has just ended whose KV slot the step still
@@ -162,11 +159,12 @@ class AutoPolicy(KeepsState):
     ) -> tuple[WaitingRequest, ...]:
         """The next batch: it grows only while none of its members comes too late because of the others."""
         sms = self.split.prefill_sms(obs)
+        beside_ratio = self.context.latency.beside_ratio(sms)
         batch: list[WaitingRequest] = []
         done_s, due_s = obs.now_s, float("inf")
         for request in form_prefill_batch(obs, queue=order, max_tokens=BATCH_TOKENS):
             own_s = self.context.latency.request_s(request.new_tokens, request.reused_tokens, sms)
-            done_s += SPLIT_HANDICAP * own_s
+            done_s += beside_ratio * own_s
             is_lost = request.request_id in lost
             if not is_lost:
                 due_s = min(due_s, request.deadline_s)
@@ -185,13 +183,14 @@ class AutoPolicy(KeepsState):
                 return self._fused(obs, shape.new_tokens, step_s, batch)
             return self._layerwise(obs, state, work)
         plan = self.split.best_fit(obs, work, state)
-        split_s = plan.numbers.predicted_prefill_s or 0.0
+        beside_ratio = self.context.latency.beside_ratio(self.table.groups[plan.group].prefill_sms)
+        split_s = (plan.numbers.predicted_prefill_s or 0.0) * beside_ratio
         infeasible = plan.reason is Reason.TBT_INFEASIBLE
         budget, step_s = self._budget(obs, state, batch)
         if budget:
             fused_s = fused_total_s(obs, work.shape, budget, self.context.latency, self.table.rules.total_sms)
             wait_s = SPLIT_WAIT_STEPS * (plan.numbers.predicted_decode_s or 0.0)
-            if infeasible or fused_s <= min(split_s * SPLIT_HANDICAP + wait_s, FUSED_LIMIT_S):
+            if infeasible or fused_s <= min(split_s + wait_s, FUSED_LIMIT_S):
                 rejected = (Alternative(label="split", predicted_s=split_s),)
                 return self._fused(obs, budget, step_s, batch, rejected=rejected)
             plan = replace(plan, rejected=(*plan.rejected, Alternative(label="fused", predicted_s=fused_s)))
@@ -200,12 +199,13 @@ class AutoPolicy(KeepsState):
     def _queue(self, obs: Observation, state: PolicyState) -> OrderedQueue:
         if not self.options.by_slack:
             return OrderedQueue(order=tuple(obs.waiting), lost=())
+        sms = self.split.prefill_sms(obs)
         return order_by_slack(
             obs.waiting,
             now_s=obs.now_s,
             latency=self.context.latency,
-            sms=self.split.prefill_sms(obs),
-            slowdown_ratio=SPLIT_HANDICAP,
+            sms=sms,
+            slowdown_ratio=self.context.latency.beside_ratio(sms),
             aged_credit_tokens=state.aged_credit_tokens,
         )
 
