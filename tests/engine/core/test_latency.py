@@ -156,6 +156,19 @@ def test_the_roofline_answers_when_an_sm_count_has_no_fit() -> None:
         model.decode_s(shape, 0)
 
 
+def test_what_a_prefill_takes_beside_decode_is_as_measured_or_follows_from_decodes_share() -> None:
+    """A fifth of the 10 SMs is decode's beside 8: 15% longer."""
+    roofline = RooflineModel(model=TOY, device=device(flops=1.0, bytes_per_s=1.0), overheads=NO_OVERHEADS)
+    fit = PrefillCoefficients(
+        per_new_squared_s=0.0, per_new_times_reused_s=0.0, per_new_s=1.0, fixed_s=0.0, beside_ratio=1.4
+    )
+    model = SoloRunModel(prefill={4: fit, 6: replace(fit, beside_ratio=0.0)}, decode={}, fallback=roofline)
+    assert model.beside_ratio(4) == fit.scaled(2.0).beside_ratio == 1.4
+    assert model.beside_ratio(6) == roofline.beside_ratio(6) == pytest.approx(1.3)
+    assert model.beside_ratio(8) == pytest.approx(1.15)
+    assert model.beside_ratio(10) == 1.0
+
+
 def test_the_field_is_named_when_a_device_is_impossible() -> None:
     with pytest.raises(ProfileError, match=r"device\.flops is 0"):
         device(flops=0, bytes_per_s=1.0)

@@ -104,6 +104,9 @@ def test_predictors_meet_the_target_when_launching_outlasts_computing_and_stalls
     assert profile.device.compute_curvature == pytest.approx(0.8, abs=0.15)
     assert profile.decode_beside_ratio == pytest.approx(0.15, abs=0.05)
     assert profile.prefill_contention_ratio == pytest.approx(0.5, abs=0.08)
+    beside = {fit.sms: fit.prefill.beside_ratio for fit in profile.solo_run if fit.prefill is not None}
+    assert beside.pop(profile.total_sms) == 0.0, "no split has all SMs"
+    assert 1.0 < beside[112] < beside[32] < 1.6, "the more SMs decode has, the more it takes"
     errors = [one for some in unseen_errors(campaign, profile, LAUNCH_BOUND).values() for one in some]
     assert float(np.percentile(errors, 90.0)) <= 0.03
 

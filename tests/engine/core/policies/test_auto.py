@@ -8,6 +8,7 @@ import pytest
 from engines import PROFILE
 from observations import linear_context, observe, running_prefill, waiting
 
+from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.overrun import Overrun
 from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S
 from pdmuxd.engine.core.policies.base import PolicyState
@@ -58,6 +59,16 @@ def test_the_wait_between_two_batches_counts_when_a_split_is_weighed() -> None:
     and the decode step that is waited for takes 70 ms on 68 SMs."""
     decision = decide(observe(decode_bs=36, tbt_target_s=0.1, queue=(waiting(1, 105),)))
     assert decision.mode is Mode.FUSED
+
+
+@pytest.mark.parametrize(("beside_ratio", "mode"), [(1.05, Mode.SPLIT), (1.6, Mode.FUSED)])
+def test_a_split_is_weighed_with_what_a_prefill_takes_beside_decode(beside_ratio: float, mode: Mode) -> None:
+    context = PROFILE.policy_context
+    assert isinstance(context.latency, SoloRunModel)
+    fits = {sms: replace(fit, beside_ratio=beside_ratio) for sms, fit in context.latency.prefill.items()}
+    policy = build_policy("auto", replace(context, latency=replace(context.latency, prefill=fits)))
+    obs = observe(decode_bs=32, decode_reused_tokens=40_000, queue=(waiting(1, 2000),))
+    assert policy.decide(obs, policy.initial_state())[0].mode is mode
 
 
 def test_the_budget_follows_the_target_when_steps_are_fused() -> None:
