@@ -2,8 +2,9 @@
 
     python tests/bench/beside_measured.py --traces traces.json [--profile h200-llama-8b-measured]
 
-`traces.json` is as `gpu/prepare_traces.py` makes it. Rows are those of docs/measurements/h200/runs.jsonl.gz.
-Left out are policies that look at targets: the engine has changed since they were measured.
+`traces.json` is as `gpu/prepare_traces.py` makes it. Rows are those of docs/measurements/h200/runs.jsonl.gz
+that are of the profile's model. Left out are policies that look at targets: the engine has changed since they
+were measured.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
 
 RUNS = Path(__file__).parents[2] / "docs/measurements/h200/runs.jsonl.gz"
 POLICIES = {
+    "chunk-256": "chunked:256",
     "chunk-512": "chunked:512",
     "chunk-1024": "chunked:1024",
     "ours:chunked:512": "chunked:512",
@@ -95,7 +97,11 @@ def _seen(engine: EmulatedEngine, request: Request, sent: EmulatedRequest, end_s
 
 def line(arm: str, cell: str, ours: Mapping[str, float], theirs: Mapping[str, float]) -> str:
     """A row of the table: emulated / measured (ratio)."""
-    cells = [f"{ours[name]:,.4g} / {theirs[name]:,.4g} ({ours[name] / theirs[name]:.2f})" for name in FIGURES]
+    cells = [
+        f"{ours[name]:,.4g} / {theirs[name]:,.4g}"
+        + (f" ({ours[name] / theirs[name]:.2f})" if theirs[name] else "")
+        for name in FIGURES
+    ]
     return " | ".join((f"| {cell}, {arm}", *cells)) + " |"
 
 
@@ -109,8 +115,8 @@ def main() -> None:
     print("| run |", " | ".join(FIGURES), "|")
     lines = gzip.decompress(RUNS.read_bytes()).splitlines()
     for run in (found for found in map(json.loads, lines) if "key" in found):
-        _, arm, cell, seed, _ = run["key"]
-        if arm not in POLICIES or cell.startswith("decode"):
+        model, arm, cell, seed, _ = run["key"]
+        if model != profile.model.name or arm not in POLICIES or cell.startswith("decode"):
             continue
         requests = build(Cell.parse(cell), traces, seed=seed, duration_s=DURATION_S)
         record = emulated(profile, POLICIES[arm], requests, tbt_ms=50.0)
