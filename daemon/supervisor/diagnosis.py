@@ -97,11 +97,12 @@ KNOWN = (
 _STAGES = (
     ("Load weight begin", "loading the model's weights"),
     ("Load weight end", "making the KV pool"),
-    ("Capture cuda graph begin", "capturing decode graphs"),
-    ("Capture decode cuda graph", "capturing decode graphs"),
+    ("Capture target prefill", "capturing graphs of fused batches"),
+    ("Capture target decode", "capturing decode graphs"),
     ("Application startup complete", "warming up"),
+    ("pdmuxd: warming up", "warming up the prefill streams"),
 )
-"""What SGLang logs, and what it does from then on."""
+"""What SGLang 0.5.23 and the plugin log, and what the engine does from then on."""
 
 
 def diagnose(log: str) -> Diagnosis | None:

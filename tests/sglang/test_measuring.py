@@ -1,5 +1,8 @@
 """Measuring on a real scheduler: every mode answers, and what is served afterwards is untouched by it."""
 
+import json
+import subprocess
+
 import pytest
 from sglang_processes import Link, ask_all
 
@@ -64,6 +67,29 @@ async def test_decode_steps_are_told_when_they_run_alone_or_beside_a_prefill(lin
 async def test_the_reason_is_told_when_a_point_cannot_be_measured(link, asked, says):
     measured = await link.measure(point("decode", **asked))
     assert says in (measured.error or "")
+
+
+def test_each_prefill_stream_is_warm_before_anyone_is_served(ours):
+    for sms in (132, 112, 96, 80, 64, 48, 32):
+        assert f"pdmuxd: warming up the prefill stream of {sms} SMs" in ours.log
+    assert "may stop decode for a step" not in ours.log
+
+
+def test_small_copies_are_left_to_several_kernels_when_one_would_be_compiled_anew(python):
+    program = """
+import json, torch
+from pdmuxd.engine.sglang.internals.warming import copy_without_compiling
+base, asked = torch.zeros(64, dtype=torch.int64), []
+def original(dsts, srcs):
+    asked.append(len(dsts))
+    return True
+assert base.data_ptr() % 16 == 0
+there = [copy_without_compiling(original, [base[:4]], [base[at:at + 4]]) for at in (8, 9, 10)]
+print(json.dumps([there, asked]))
+"""
+    done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [[True, False, True], [1, 1]]
 
 
 async def test_greedy_tokens_are_stock_sglangs_when_points_were_measured_before(ours, link, prompts, stock):

@@ -99,6 +99,7 @@ class EngineMeasurer:
         for index, streams in enumerate(self._streams.groups):
             if streams.prefill_sms:
                 self._port.use_group(index)
+                _log.info("pdmuxd: warming up the prefill stream of %d SMs", streams.prefill_sms)
                 warming.run(streams.prefill)
         last = self._use(lambda g: g.decode_sms == self._table.rules.total_sms)
         for contexts in _FUSED_CONTEXTS:

@@ -75,7 +75,17 @@ def test_a_long_reason_is_cut_when_it_would_fill_a_screen():
 
 
 def test_the_latest_stage_is_told_when_a_start_has_passed_several():
-    log = "Load weight begin. avail mem=139\nLoad weight end. elapsed=3\nCapture cuda graph begin.\n"
-    assert stage(log) == "capturing decode graphs"
-    assert stage(log[:20]) == "loading the model's weights"
-    assert stage("hello") is None
+    lines = {
+        "Load weight begin. avail mem=139.06 GB": "loading the model's weights",
+        "Load weight end. elapsed=0.15 s, type=LlamaForCausalLM": "making the KV pool",
+        "Capture target prefill CUDA graph begin. backend=breakable": "capturing graphs of fused batches",
+        "Capture target prefill CUDA graph end. elapsed=30.11 s": "capturing graphs of fused batches",
+        "Capture target decode CUDA graph begin. backend=full": "capturing decode graphs",
+        "INFO:     Application startup complete.": "warming up",
+        "pdmuxd: warming up the prefill stream of 112 SMs": "warming up the prefill streams",
+    }
+    log = "hello\n"
+    assert stage(log) is None
+    for line, doing in lines.items():
+        log += f"[2026-11-22 00:57:54] {line}\n"
+        assert stage(log) == doing
