@@ -11,8 +11,6 @@ from pdmuxd.engine.core.types import Observation, PrefillShape, PrefillView, Wai
 FUSED_MARGIN = 0.95
 """A fused step is planned for this share of the TBT target; no guard covers it."""
 
-AS_PREDICTED = Overrun(ratio=1.0)
-
 BUDGET_LADDER = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
 """Prompt tokens of a fused step that are considered."""
 
@@ -24,8 +22,8 @@ def fused_budget(
     total_sms: int,
     *,
     target_s: float,
-    overrun: Overrun = AS_PREDICTED,
-    must: bool = False,
+    overrun: Overrun,
+    must: bool,
 ) -> tuple[int, float]:
     """The most prompt tokens whose fused step meets a TBT target even if it takes what few steps exceed, and
     its predicted seconds; (0, 0) if none.

@@ -17,7 +17,6 @@ NO_PREFILL = PrefillShape(bs=0, new_tokens=0, reused_tokens=0, sum_new_squared=0
 
 SINGLE_GPU = TensorParallel()
 
-
 BESIDE_SLOPE = 0.75
 """Of a prefill's slowdown beside decode, over decode's share of the SMs: 0.63 of Llama-8B, 0.95 of
 CodeLlama-34B (one H200, SGLang 0.5.23, 2026-11-22)."""

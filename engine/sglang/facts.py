@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import RooflineModel
@@ -73,27 +74,23 @@ class EngineFacts:
 
         Raises: ProfileError for predictors that contradict themselves.
         """
-        if predictors is None:
-            return PolicyContext(
-                rules=self.table.rules,
-                layers=self.model.layers,
-                latency=self.roofline,
-                guard=ContentionGuard(default_ratio=DEFAULT_GUARD_RATIO),
-                captures_prefill=False,
-                delivery_s=DELIVERY_S,
-            )
-        return PolicyContext(
-            rules=self.table.rules,
-            layers=self.model.layers,
-            latency=latency_model(
+        latency: LatencyModel = self.roofline
+        guard = ContentionGuard(default_ratio=DEFAULT_GUARD_RATIO)
+        if predictors is not None:
+            latency = latency_model(
                 predictors,
                 model=self.model,
                 device=self.device,
                 overheads=self.overheads,
                 tensor_parallel=self.tensor_parallel,
                 fused_tile_rows=self.fused_tile_rows,
-            ),
-            guard=contention_guard(predictors),
+            )
+            guard = contention_guard(predictors)
+        return PolicyContext(
+            rules=self.table.rules,
+            layers=self.model.layers,
+            latency=latency,
+            guard=guard,
             captures_prefill=False,
             delivery_s=DELIVERY_S,
         )

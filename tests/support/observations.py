@@ -9,12 +9,16 @@ from pdmuxd.engine.core.types import (
     NO_DECODE,
     DecodeShape,
     EngineLimits,
+    Feedback,
+    Mode,
     Observation,
     PrefillMode,
     PrefillShape,
     PrefillView,
     WaitingRequest,
 )
+
+TEN = DecodeShape(bs=10, reused_tokens=0)
 
 
 class LinearLatency:
@@ -42,6 +46,26 @@ def linear_context() -> PolicyContext:
         layers=32,
         latency=LinearLatency(),
         guard=ContentionGuard(default_ratio=1.25),
+    )
+
+
+def took(
+    mode: Mode,
+    *,
+    predicted_s: float,
+    measured_s: float,
+    group: int = 0,
+    new_tokens: int = 100,
+    decode: DecodeShape = TEN,
+) -> Feedback:
+    """A step of a prompt and a decode batch, predicted and measured."""
+    return Feedback(
+        mode=mode,
+        group=group,
+        prefill=PrefillShape.of([(new_tokens, 0)]),
+        decode=decode,
+        predicted_s=predicted_s,
+        measured_s=measured_s,
     )
 
 

@@ -186,7 +186,7 @@ class AutoPolicy(KeepsState):
         beside_ratio = self.context.latency.beside_ratio(self.table.groups[plan.group].prefill_sms)
         split_s = (plan.numbers.predicted_prefill_s or 0.0) * beside_ratio
         infeasible = plan.reason is Reason.TBT_INFEASIBLE
-        budget, step_s = self._budget(obs, state, batch)
+        budget, step_s = self._budget(obs, state, batch, must=False)
         if budget:
             fused_s = fused_total_s(obs, work.shape, budget, self.context.latency, self.table.rules.total_sms)
             wait_s = SPLIT_WAIT_STEPS * (plan.numbers.predicted_decode_s or 0.0)
@@ -217,7 +217,7 @@ class AutoPolicy(KeepsState):
         state: PolicyState,
         batch: tuple[WaitingRequest, ...],
         *,
-        must: bool = False,
+        must: bool,
     ) -> tuple[int, float]:
         """A fused step's token budget and predicted seconds; what few steps exceed still meets the target."""
         return fused_budget(

@@ -27,7 +27,6 @@ class PolicyContext:
     """The operator's; None for each policy's own."""
     captures_prefill: bool = True
     """Whether the engine has captured prefills: `Decision.prefill_graph` is for one that has."""
-
     delivery_s: float = 0.0
     """How much further apart two tokens reach a client than the engine made them: 99% of them, at most."""
 

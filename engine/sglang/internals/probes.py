@@ -32,13 +32,6 @@ class ProbeBatches:
         if self._s.tree_cache.total_size() and not self._s.flush_cache(empty_cache=False):
             raise EngineError("the prefix cache could not be emptied; the engine is not idle")
 
-    def fits(self, lengths: Sequence[tuple[int, int]]) -> bool:
-        """Whether the pools hold requests of so many (new, reused) tokens, and half of the slots are left."""
-        rows, row_tokens = self._s.req_to_token_pool.req_to_token.shape
-        totals = [new + reused for new, reused in lengths]
-        fits_rows = len(totals) < rows and max(totals) <= row_tokens
-        return bool(fits_rows and sum(totals) <= self._s.max_total_num_tokens // 2)
-
     def split_prefill(self, lengths: Sequence[tuple[int, int]], *, beside: Sequence[int] = ()) -> Any:
         """A layer-wise prefill at layer 0, of (new tokens, reused tokens) per request.
 

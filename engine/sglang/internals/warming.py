@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from sglang.srt.layers.linear import LinearBase
 
+from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.core.policies.auto import BATCH_TOKENS
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
 
@@ -23,11 +25,9 @@ Lengths = tuple[tuple[int, int], ...]
 
 SMALL_COPY = "sglang.kernels.ops.memory.small_copy.try_small_copy"
 """Copies several small tensors with one kernel."""
-MOST_TOKENS = 8192
-"""Of a batch that takes a stream's memory: as many as `auto` puts into one."""
-_ROWS = ((16, 1024), (32, 2048), (64, MOST_TOKENS))
+_ROWS = ((16, 1024), (32, 2048), (64, BATCH_TOKENS))
 """Of matrix products: from one number to the next, up to so many."""
-_TOKENS = ((256, 2048), (1024, MOST_TOKENS))
+_TOKENS = ((256, 2048), (1024, BATCH_TOKENS))
 """Of prefills, likewise."""
 _REUSED = tuple((new, reused) for new in (16, 64, 256, 1024, 4096) for reused in (1024, 8192, 32768))
 _MOST_REQUESTS = 16
@@ -72,9 +72,10 @@ class Warming:
         """All sizes on one stream. The largest is first: what later ones take is part of its memory."""
         kept: list[tuple[Any, Any]] = []
         for lengths, layers in self._prefills():
-            if not self._batches.fits(lengths):
-                continue
-            batch = self._batches.split_prefill(lengths)
+            try:
+                batch = self._batches.split_prefill(lengths)
+            except EngineError:
+                continue  # more than the pools hold
             kept.append((batch, self._launch(batch, layers, stream)))
             if len(kept) > _AHEAD:
                 self._streams.wait(kept.pop(0)[1])
@@ -87,7 +88,7 @@ class Warming:
         if not self._on_gpu:
             yield ((64, 0),), self._layers
             return
-        yield ((MOST_TOKENS, 0),), self._layers
+        yield ((BATCH_TOKENS, 0),), self._layers
         for requests in range(1, _MOST_REQUESTS + 1):
             yield ((16, 0),) * requests, self._layers
         for tokens in _up_to(_TOKENS):
@@ -98,7 +99,7 @@ class Warming:
     def _multiply(self, stream: Any) -> None:
         with self._streams.on(stream):
             for layer, width, dtype in self._products:
-                rows = torch.zeros((MOST_TOKENS, width), dtype=dtype, device="cuda")
+                rows = torch.zeros((BATCH_TOKENS, width), dtype=dtype, device="cuda")
                 for count in _up_to(_ROWS):
                     layer.quant_method.apply(layer, rows[:count])
 

@@ -12,6 +12,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +30,8 @@ class Gate:
 
     def environment(self, environment: dict[str, str], tp_size: int) -> dict[str, str]:
         """A server's, so that it waits here."""
-        paths = os.pathsep.join(filter(None, (str(GATE), environment.get("PYTHONPATH"))))
-        own = {"PYTHONPATH": paths, "PDMUXD_GATE": str(self.path), "PDMUXD_GATE_RANKS": str(tp_size)}
-        return environment | own
+        own = {"PDMUXD_GATE": str(self.path), "PDMUXD_GATE_RANKS": str(tp_size)}
+        return by_the_gate(environment) | own
 
     async def open(self) -> None:
         """Once the GPU's memory is free, or that takes too long."""
@@ -40,6 +40,14 @@ class Gate:
                 break
             await asyncio.sleep(_LOOK_S)
         self.path.touch()
+
+
+def by_the_gate(environment: Mapping[str, str]) -> dict[str, str]:
+    """A server's environment whose Pythons run what is in GATE at their start."""
+    paths = [
+        path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", str(GATE))
+    ]
+    return dict(environment) | {"PYTHONPATH": os.pathsep.join((str(GATE), *paths))}
 
 
 def used_bytes(visible: str | None = None) -> int:

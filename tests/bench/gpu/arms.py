@@ -38,8 +38,9 @@ _BLIND = ("static:", "chunked:", "prefill-first", "upstream")
 """Policies that look at no target."""
 STATICS = ("ours:static:112,20", "ours:static:96,36", "ours:static:80,52")
 RIVALS = ("stock", "chunk-256", "chunk-512", "chunk-1024", "chunk-2048", "pdmux", *STATICS)
-EMULATED_AS_MEASURED = ("llama-8b", "codellama-34b")
 ALL = (*RIVALS, "ours:auto", "ours:muxwise")
+EMULATED_AS_MEASURED = ("llama-8b", "codellama-34b")
+"""Models whose emulator profile was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

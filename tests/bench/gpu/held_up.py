@@ -11,12 +11,11 @@ what of them the thread had a core.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ahead import GATE
+from ahead import by_the_gate
 
 
 @dataclass(slots=True)
@@ -31,11 +30,7 @@ class Place:
 
 def watched(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     """A server's environment, so that its schedulers write there where they stand."""
-    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if str(GATE) not in paths:
-        paths.insert(0, str(GATE))
-    own = {"PYTHONPATH": os.pathsep.join(paths), "PDMUXD_STALLS": str(folder.absolute())}
-    return dict(environment) | own
+    return by_the_gate(environment) | {"PDMUXD_STALLS": str(folder.absolute())}
 
 
 def places(folder: Path, frames: int, after_s: float) -> dict[str, Place]:

@@ -32,7 +32,7 @@ def test_predictors_are_read_when_measure_py_wrote_them(tmp_path):
 
 
 def test_a_model_without_a_profile_has_no_predictors():
-    assert predictors({}, "qwen3-8b") is None
+    assert predictors({}, "codellama-34b") is None
 
 
 @pytest.mark.parametrize(

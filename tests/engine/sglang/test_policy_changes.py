@@ -4,9 +4,10 @@ import logging
 
 import pytest
 from engine_rig import Rig, make_facts, settings, split, tenant_slo
+from observations import took
 
 from pdmuxd.engine.core.errors import PolicyError
-from pdmuxd.engine.core.types import DecodeShape, Feedback, Mode, PrefillMode, PrefillShape
+from pdmuxd.engine.core.types import DecodeShape, Mode, PrefillMode, PrefillShape
 from pdmuxd.engine.link.messages import Ack, EngineStats
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.sglang.reporting import LISTEN_BUSY_S
@@ -213,13 +214,9 @@ def predictors(profile_id, *, default_ratio=1.2, cells=()):
 
 def learn_violation(rig, ratio):
     """A decode step beside a prefill took `ratio` times its solo prediction."""
-    feedback = Feedback(
-        mode=Mode.SPLIT,
-        group=1,
-        prefill=PrefillShape.of([(4096, 0)]),
-        decode=DecodeShape(bs=8, reused_tokens=8000),
-        predicted_s=0.01,
-        measured_s=0.01 * ratio,
+    decode = DecodeShape(bs=8, reused_tokens=8000)
+    feedback = took(
+        Mode.SPLIT, group=1, new_tokens=4096, decode=decode, predicted_s=0.01, measured_s=0.01 * ratio
     )
     rig.loop.steering.learn(feedback)
 

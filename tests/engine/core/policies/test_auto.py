@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from engines import PROFILE
-from observations import linear_context, observe, running_prefill, waiting
+from observations import linear_context, observe, running_prefill, took, waiting
 
 from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.overrun import Overrun
@@ -15,12 +15,9 @@ from pdmuxd.engine.core.policies.base import PolicyState
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
 from pdmuxd.engine.core.types import (
     Decision,
-    DecodeShape,
-    Feedback,
     Mode,
     Observation,
     PrefillMode,
-    PrefillShape,
     Reason,
 )
 
@@ -152,14 +149,7 @@ def test_the_budget_shrinks_when_fused_steps_took_longer_than_predicted() -> Non
     obs = observe(decode_bs=10, tbt_target_s=0.150, prefill=running_prefill(9000, mode=PrefillMode.CHUNKED))
     state = replace(policy.initial_state(), overrun=AS_PREDICTED)
     before = policy.decide(obs, state)[0].token_budget
-    slow = Feedback(
-        mode=Mode.FUSED,
-        group=0,
-        prefill=PrefillShape.of([(128, 0)]),
-        decode=obs.decode,
-        predicted_s=0.1,
-        measured_s=0.14,
-    )
+    slow = took(Mode.FUSED, new_tokens=128, decode=obs.decode, predicted_s=0.1, measured_s=0.14)
     for _ in range(4):
         state = policy.learn(slow, state)
     assert state.overrun.ratio == pytest.approx(1.4)
@@ -174,16 +164,9 @@ def test_prompts_are_split_while_the_host_takes_longer_than_the_target_to_launch
     slow = replace(quick, overrun=Overrun(ratio=1.0, floor_s=0.049))
     assert policy.decide(obs, quick)[0].mode is Mode.FUSED
     assert policy.decide(obs, slow)[0].mode is Mode.SPLIT
-    split_steps = Feedback(
-        mode=Mode.SPLIT,
-        group=3,
-        prefill=PrefillShape.of([(20, 0)]),
-        decode=DecodeShape(bs=10, reused_tokens=0),
-        predicted_s=0.03,
-        measured_s=0.03,
-    )
     for _ in range(200):
-        slow = policy.learn(split_steps, slow)
+        as_predicted = took(Mode.SPLIT, group=3, new_tokens=20, predicted_s=0.03, measured_s=0.03)
+        slow = policy.learn(as_predicted, slow)
     assert policy.decide(obs, slow)[0].mode is Mode.FUSED, "it is tried again after a while"
 
 
@@ -215,17 +198,7 @@ def test_a_fixed_plan_takes_over_and_says_so_when_predictions_prove_wrong() -> N
 
     def after(steps: int, measured_s: float, state: PolicyState) -> PolicyState:
         for _ in range(steps):
-            state = policy.learn(
-                Feedback(
-                    mode=Mode.FUSED,
-                    group=0,
-                    prefill=PrefillShape.of([(100, 0)]),
-                    decode=DecodeShape(bs=10, reused_tokens=0),
-                    predicted_s=0.040,
-                    measured_s=measured_s,
-                ),
-                state,
-            )
+            state = policy.learn(took(Mode.FUSED, predicted_s=0.040, measured_s=measured_s), state)
         return state
 
     hiccup = after(10, 0.100, policy.initial_state())

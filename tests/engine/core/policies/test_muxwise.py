@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from observations import linear_context, observe, running_prefill, waiting
+from observations import linear_context, observe, running_prefill, took, waiting
 
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.types import Decision, DecodeShape, Feedback, Mode, Observation, PrefillShape, Reason
+from pdmuxd.engine.core.types import Decision, DecodeShape, Mode, Observation, Reason
 
 
 def decide(obs: Observation, spec: str = "muxwise") -> Decision:
@@ -89,14 +89,8 @@ def test_decode_keeps_its_sms_when_the_smaller_group_only_just_meets_the_target(
 def test_a_bound_is_raised_when_a_step_was_slower_than_it() -> None:
     policy = build_policy("muxwise", linear_context())
     obs = observe(decode_bs=6, queue=(waiting(1, 4000),))
-    feedback = Feedback(
-        mode=Mode.SPLIT,
-        group=1,
-        prefill=PrefillShape.of([(4000, 0)]),
-        decode=DecodeShape(bs=6, reused_tokens=0),
-        predicted_s=0.040,
-        measured_s=0.060,
-    )
+    decode = DecodeShape(bs=6, reused_tokens=0)
+    feedback = took(Mode.SPLIT, group=1, new_tokens=4000, decode=decode, predicted_s=0.040, measured_s=0.060)
     state = policy.learn(feedback, policy.initial_state())
     decision, _ = policy.decide(obs, state)
     assert policy.decide(obs, policy.initial_state())[0].group == 1
