@@ -1,0 +1,231 @@
+"""Whether answers under load are those of an idle engine, on a GPU, where kernels and graphs differ from a CPU's.
+
+    PYTHONPATH=SITE python3 tests/bench/gpu/agreement.py --results RESULTS.jsonl
+
+A small model whose weights make every token of a prompt matter (bf16) is asked each prompt alone, greedily,
+and told to name its second choice of each token. Then all prompts come within two seconds, once per policy,
+so that prefills run layer by layer beside decode, in chunks, fused, from the cache and preempted. In bf16 the
+sums of another batch round otherwise, so a token may fall to the second choice where both are nearly as
+likely; from there on an answer goes its own way. The first difference of every answer must be such a tie;
+else the exit code is 3. CI compares exactly, in float32, on a CPU (tests/sglang).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
+
+import aiohttp
+import arms as arms_module
+from arms import Arm
+from client import make_idle
+from model_folder import write_model_folder, write_weights
+from options import add_common
+from outcome import outcome_of
+from runs import MISSED, append_result, build
+from server import ArmError, free_port, running
+
+TIE = 0.3
+"""Largest difference of log probabilities that rounding may turn round."""
+_WITHIN_S = 2.0
+_CONFIG = {"hidden_size": 512, "head_dim": 128, "num_hidden_layers": 8, "intermediate_size": 1024}
+_SHARED = 4
+"""Prompts that begin alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one prompt, alone."""
+
+    tokens: tuple[int, ...]
+    margins: tuple[float, ...]
+    """By how much of log probability each token was ahead of the second choice."""
+
+
+@dataclass(slots=True)
+class Agreement:
+    """Of one policy's answers with the lone ones."""
+
+    same: int = 0
+    ties: int = 0
+    wrong: int = 0
+    widest: float = 0.0
+    """Largest margin at a first difference."""
+
+    def add(self, alone: Answer, tokens: Sequence[int]) -> None:
+        """Compare one answer."""
+        pairs = zip(alone.tokens, tokens, strict=False)
+        first = next((i for i, (one, other) in enumerate(pairs) if one != other), None)
+        if len(tokens) != len(alone.tokens):
+            self.wrong += 1
+        elif first is None:
+            self.same += 1
+        else:
+            self.widest = max(self.widest, alone.margins[first])
+            self.ties += alone.margins[first] <= TIE
+            self.wrong += alone.margins[first] > TIE
+
+
+def prompts_of(count: int, *, longest: int, vocab: int) -> list[list[int]]:
+    """Of 4 tokens up to the longest, many short ones; some share the first half."""
+    rng = random.Random("agreement")
+    found: list[list[int]] = []
+    for number in range(count):
+        size = int(4 * (longest / 4) ** rng.random())
+        begin = found[number - number % _SHARED][: size // 2] if number % _SHARED else []
+        found.append(begin + [rng.randrange(3, vocab) for _ in range(size - len(begin))])
+    return found
+
+
+async def ask(session: aiohttp.ClientSession, tokens: list[int], *, new: int, margins: bool) -> Answer:
+    """One prompt. Raises: ArmError."""
+    body: dict[str, Any] = {
+        "input_ids": tokens,
+        "sampling_params": {"temperature": 0.0, "max_new_tokens": new, "ignore_eos": True},
+    }
+    if margins:
+        body |= {"return_logprob": True, "top_logprobs_num": 2}
+    async with session.post("/generate", json=body) as response:
+        if response.status != 200:
+            raise ArmError(f"{response.status}: {(await response.text())[:200]}")
+        said = await response.json()
+    best_two = said["meta_info"].get("output_top_logprobs", []) if margins else []
+    return Answer(
+        tokens=tuple(said["output_ids"]), margins=tuple(first[0] - second[0] for first, second in best_two)
+    )
+
+
+async def ask_together(
+    session: aiohttp.ClientSession, prompts: Sequence[list[int]], *, new: int
+) -> list[Answer]:
+    """All within two seconds."""
+
+    async def later(number: int) -> Answer:
+        await asyncio.sleep(_WITHIN_S * number / len(prompts))
+        return await ask(session, prompts[number], new=new, margins=False)
+
+    return await asyncio.gather(*map(later, range(len(prompts))))
+
+
+async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Start the server, ask alone, then together under each policy. Raises: ServerError, ArmError."""
+    config = _CONFIG | {"torch_dtype": "float32" if options.cpu else "bfloat16"} | options.config
+    model = write_weights(write_model_folder("tiny", options.work / "agreement", **config))
+    arm, port, address = Arm(name=f"ours:{options.policies[0]}"), free_port(), f"ipc://{folder}/engine"
+    extra = ("--load-format", "auto", *options.extra)
+    prompts = prompts_of(options.count, longest=options.longest, vocab=512)
+    async with contextlib.AsyncExitStack() as stack:
+        from link import listening
+
+        link = await stack.enter_async_context(listening(address))
+        command = arm.command(
+            model=model, port=port, link=address, tp_size=options.tp_size, cpu=options.cpu, extra=extra
+        )
+        base_url = await stack.enter_async_context(
+            running(
+                arm,
+                command=command,
+                environment=arm.environment(cpu=options.cpu, tp_size=options.tp_size),
+                port=port,
+                log=options.log_dir / "agreement.log",
+                start_s=options.start_s,
+            )
+        )
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(base_url, timeout=aiohttp.ClientTimeout(total=120.0))
+        )
+        alone = [await ask(session, prompt, new=options.new_tokens, margins=True) for prompt in prompts]
+        found = {}
+        for policy in options.policies:
+            await make_idle(session)
+            await link.set(policy=policy, tbt_ms=20.0)
+            link.reset()
+            together = await ask_together(session, prompts, new=options.new_tokens)
+            agreement = Agreement()
+            for one, other in zip(alone, together, strict=True):
+                agreement.add(one, other.tokens)
+            found[policy] = {
+                "same": agreement.same,
+                "ties": agreement.ties,
+                "wrong": agreement.wrong,
+                "widest": round(agreement.widest, 4),
+                "steps": _modes(link.report()["steps"]),
+            }
+    return {
+        "what": "agreement",
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "build": build(),
+        "tp_size": options.tp_size,
+        "extra": list(options.extra),
+        "policies": found,
+    }
+
+
+def _modes(steps: dict[str, int]) -> dict[str, int]:
+    """Steps of each mode, whatever their reason and split."""
+    found: dict[str, int] = {}
+    for name, count in steps.items():
+        mode = name.partition("/")[0]
+        found[mode] = found.get(mode, 0) + count
+    return found
+
+
+def is_met(found: dict[str, Any]) -> bool:
+    """No answer differs but by a tie, and most do not differ."""
+    policies = found["policies"].values()
+    return bool(policies) and all(one["wrong"] == 0 and one["same"] >= one["ties"] for one in policies)
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """For people."""
+    said = []
+    for policy, one in found["policies"].items():
+        steps = ", ".join(f"{count} {mode}" for mode, count in sorted(one["steps"].items()))
+        said.append(
+            f"{policy}: {one['same']} answers the same, {one['ties']} from a tie on another "
+            f"(margin up to {one['widest']:g}), {one['wrong']} WRONG; steps: {steps}"
+        )
+    return said
+
+
+def options_of(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument(
+        "--policies",
+        type=arms_module.split_names,
+        default=["static:96,36", "chunked:256", "muxwise", "auto"],
+    )
+    parser.add_argument("--count", type=int, default=96, help="prompts")
+    parser.add_argument("--longest", type=int, default=6000, help="tokens of a prompt")
+    parser.add_argument("--new-tokens", type=int, default=32, help="of each answer")
+    parser.add_argument("--tp-size", type=int, default=1)
+    return add_common(parser, argv)
+
+
+def main() -> int:
+    """Compare, keep, print."""
+    options = options_of()
+    found = outcome_of(partial(measure, options))
+    if found is None:
+        return 1
+    append_result(options.results, found)
+    print("\n".join(lines(found)))
+    return 0 if is_met(found) else MISSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
