@@ -13,6 +13,8 @@ LINK = "PDMUXD_LINK"
 """The daemon's link, `ipc://PATH`; empty to serve alone."""
 PARTITIONS = "PDMUXD_PARTITIONS"
 """Splits to make streams for, `112,20;96,36`; empty for steps of 16 SMs."""
+WHOLE_GRAPHS = "PDMUXD_WHOLE_GRAPHS"
+"""`1` if fused batches may be captured whole; empty if the user's flags say how they are captured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,7 @@ class PluginEnvironment:
     policy: str
     link: str | None
     partitions: tuple[tuple[int, int], ...] | None
+    whole_graphs: bool = False
 
 
 def read_environment(environ: Mapping[str, str]) -> PluginEnvironment | None:
@@ -33,6 +36,7 @@ def read_environment(environ: Mapping[str, str]) -> PluginEnvironment | None:
         policy=policy,
         link=environ.get(LINK) or None,
         partitions=_partitions(environ.get(PARTITIONS, "")),
+        whole_graphs=environ.get(WHOLE_GRAPHS) == "1",
     )
 
 

@@ -21,7 +21,7 @@ from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
-from pdmuxd.engine.sglang.internals import describe, stopping, warming
+from pdmuxd.engine.sglang.internals import describe, stopping, warming, whole_graphs
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.loop.loop import EngineLoop
@@ -76,6 +76,8 @@ def register_hooks(environment: PluginEnvironment) -> None:
         stopping.WATCHDOG: (stopping.end_without_delay, HookType.AROUND),
         warming.SMALL_COPY: (warming.copy_without_compiling, HookType.AROUND),
     }
+    if environment.whole_graphs:
+        hooks[whole_graphs.RUNNER] = (whole_graphs.choose_whole_graphs, HookType.BEFORE)
     for target, (hook, kind) in hooks.items():
         HookRegistry.register(target, hook, kind)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.sglang.environment import LINK, PARTITIONS, POLICY
+from pdmuxd.engine.sglang.environment import LINK, PARTITIONS, POLICY, WHOLE_GRAPHS
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments
 from pdmuxd.engine.sglang.launch.checks import PLUGIN
 from pdmuxd.engine.sglang.launch.flags import CHECKED, check_parsed
@@ -38,6 +38,7 @@ def plugin_environment(arguments: Arguments, table: PartitionTable) -> dict[str,
         POLICY: arguments.policy,
         PARTITIONS: write_splits(table.splits),
         LINK: arguments.link or "",
+        WHOLE_GRAPHS: "" if _has_graphs(arguments) else "1",
     }
     # SGLang would load every plugin that is installed, also those that packages it needs bring along.
     others = [name for name in os.environ.get("SGLANG_PLUGINS", "").split(",") if name]
@@ -52,9 +53,13 @@ def server_flags(arguments: Arguments, *, groups: int, groups_file: Path) -> lis
         *("--host", arguments.host, "--port", str(arguments.port), "--tp-size", str(arguments.tp_size)),
         *("--enable-pdmux", "--pdmux-config-path", str(groups_file), "--sm-group-num", str(groups)),
         *("--chunked-prefill-size", "-1", "--disable-overlap-schedule"),
-        *(() if _USERS_GRAPHS & {word.partition("=")[0] for word in arguments.extra} else _FUSED_GRAPHS),
+        *(() if _has_graphs(arguments) else _FUSED_GRAPHS),
         *arguments.extra,
     ]
+
+
+def _has_graphs(arguments: Arguments) -> bool:
+    return bool(_USERS_GRAPHS & {word.partition("=")[0] for word in arguments.extra})
 
 
 def serve(arguments: Arguments, table: PartitionTable, key: str | None) -> None:
