@@ -3,13 +3,15 @@
 A kernel is loaded when it is first launched, and memory is taken from the driver when a batch first needs
 it. Either waits until the device is idle, and so does every token that decodes meanwhile: on an H200 with
 Llama-8B 25 of the first 139 prefills stopped decode for a step. Which kernel a matrix product takes depends
-on its rows and on the stream's SMs, so each stream runs the model's products with every number of rows that
-is likely to choose another.
+on its rows and on the stream's SMs, in steps that nobody tells: so the products of all numbers of rows are
+asked which kernels they take, and each stream runs one of each.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,16 +21,19 @@ from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.policies.auto import BATCH_TOKENS
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.sglang.streams.kernels import Kernels
+
+_log = logging.getLogger(__name__)
 
 Lengths = tuple[tuple[int, int], ...]
 """(new, reused) tokens per request."""
 
 SMALL_COPY = "sglang.kernels.ops.memory.small_copy.try_small_copy"
 """Copies several small tensors with one kernel."""
-_ROWS = ((16, 1024), (32, 2048), (64, BATCH_TOKENS))
-"""Of matrix products: from one number to the next, up to so many."""
+_ROWS_STEP = 8
+"""Between the numbers of rows of matrix products that are looked at."""
 _TOKENS = ((256, 2048), (1024, BATCH_TOKENS))
-"""Of prefills, likewise."""
+"""Of prefills: from one number to the next, up to so many."""
 _REUSED = tuple((new, reused) for new in (16, 64, 256, 1024, 4096) for reused in (1024, 8192, 32768))
 _MOST_REQUESTS = 16
 """First tokens of so many requests in one batch."""
@@ -97,11 +102,17 @@ class Warming:
             yield (reused,), 1
 
     def _multiply(self, stream: Any) -> None:
+        """Every kernel once that some number of rows takes."""
+        kernels = Kernels(int(stream.cuda_stream))
         with self._streams.on(stream):
             for layer, width, dtype in self._products:
                 rows = torch.zeros((BATCH_TOKENS, width), dtype=dtype, device="cuda")
-                for count in _up_to(_ROWS):
-                    layer.quant_method.apply(layer, rows[:count])
+                layer.quant_method.apply(layer, rows)
+                for count in range(_ROWS_STEP, BATCH_TOKENS + 1, _ROWS_STEP):
+                    multiply = partial(layer.quant_method.apply, layer, rows[:count])
+                    if kernels.are_new(multiply):
+                        multiply()
+        _log.info("pdmuxd: loaded %d kernels of matrix products", kernels.count)
 
 
 def _products(model: Any) -> Iterator[tuple[Any, int, Any]]:

@@ -1,10 +1,10 @@
 """Fused batches as one graph each, where SGLang would capture segments and launch attention between them.
 
-Between the segments of Llama-8B the host launches 32 attention calls, 9 to 20 ms of its time for a batch that
-the device may do in 8; a whole graph is one launch. SGLang has both and calls whole ones experimental: their
-attention must be captured with bounds instead of the batch's own sizes. They are taken where that was measured
-and its answers compared (one H200, FlashAttention-3, 2026-11-22): attention of one kind over whole contexts, of
-text alone. Everything else keeps the segments.
+Between the segments of Llama-8B the host launches 32 attention calls, 9 to 20 ms of its time for a batch
+that the device may do in 8; a whole graph is one launch. SGLang has both and calls whole ones experimental:
+their attention must be captured with bounds instead of the batch's own sizes. They are taken where that was
+measured and its answers compared (one H200, FlashAttention-3, 2026-11-22): attention of one kind over whole
+contexts, of text alone. Everything else keeps the segments.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from sglang.srt.model_executor.cuda_graph_config import Backend
 from sglang.srt.runtime_context import get_exec
 
-RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner.init_prefill_cuda_graph"
-"""Captures the graphs of prompt tokens."""
+RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner.init_cuda_graphs"
+"""Captures all graphs."""
 JOINING = 64
 """Requests whose prompts a fused batch may hold beside the largest batch of decode. One with more is launched
 layer by layer."""
@@ -32,7 +32,7 @@ def choose_whole_graphs(runner: Any, *_args: Any, **_kwargs: Any) -> None:
     if graphs.prefill.backend == Backend.BREAKABLE and captures_whole(runner):
         graphs.prefill.backend = Backend.FULL
         graphs.prefill.full_prefill_max_req = (graphs.decode.max_bs or _MOST_DECODING) + JOINING
-        _log.info("pdmuxd: fused batches are captured whole, attention included")
+    _log.info("pdmuxd: graphs of fused batches: %s", graphs.prefill.backend)
 
 
 def captures_whole(runner: Any) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.sglang.streams.driver import load_driver, value_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +29,17 @@ def split_device(gpu: int, prefill_sms: int, decode_sms: int) -> tuple[GreenStre
 
     Raises: EngineError if the driver has no green contexts, refuses the split, or gave other sizes.
     """
-    driver = _driver()
-    device = _ok(driver, "cuDeviceGet", driver.cuDeviceGet(gpu))
+    driver = load_driver()
+    device = value_of(driver, "cuDeviceGet", driver.cuDeviceGet(gpu))
     kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-    whole = _ok(driver, "cuDeviceGetDevResource", driver.cuDeviceGetDevResource(device, kind))
-    parts, _, rest = _ok(
+    whole = value_of(driver, "cuDeviceGetDevResource", driver.cuDeviceGetDevResource(device, kind))
+    parts, _, rest = value_of(
         driver,
         f"cuDevSmResourceSplitByCount({prefill_sms})",
         driver.cuDevSmResourceSplitByCount(1, whole, 0, prefill_sms),
     )
     if rest.sm.smCount != decode_sms:
-        parts_of_rest, _, _ = _ok(
+        parts_of_rest, _, _ = value_of(
             driver,
             f"cuDevSmResourceSplitByCount({decode_sms})",
             driver.cuDevSmResourceSplitByCount(1, rest, 0, decode_sms),
@@ -53,36 +54,13 @@ def split_device(gpu: int, prefill_sms: int, decode_sms: int) -> tuple[GreenStre
 
 
 def _stream(driver: Any, device: Any, kind: Any, part: Any) -> GreenStream:
-    description = _ok(driver, "cuDevResourceGenerateDesc", driver.cuDevResourceGenerateDesc([part], 1))
+    description = value_of(driver, "cuDevResourceGenerateDesc", driver.cuDevResourceGenerateDesc([part], 1))
     flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
-    context = _ok(driver, "cuGreenCtxCreate", driver.cuGreenCtxCreate(description, device, flags))
-    got = _ok(driver, "cuGreenCtxGetDevResource", driver.cuGreenCtxGetDevResource(context, kind))
-    stream = _ok(
+    context = value_of(driver, "cuGreenCtxCreate", driver.cuGreenCtxCreate(description, device, flags))
+    got = value_of(driver, "cuGreenCtxGetDevResource", driver.cuGreenCtxGetDevResource(context, kind))
+    stream = value_of(
         driver,
         "cuGreenCtxStreamCreate",
         driver.cuGreenCtxStreamCreate(context, driver.CUstream_flags.CU_STREAM_NON_BLOCKING, 0),
     )
     return GreenStream(sms=int(got.sm.smCount), handle=int(stream), context=context)
-
-
-def _driver() -> Any:
-    try:
-        from cuda.bindings import driver
-    except ImportError as error:
-        raise EngineError(
-            "cuda-python (cuda.bindings) is not installed; the engine needs it for green contexts"
-        ) from error
-    version = _ok(driver, "cuDriverGetVersion", driver.cuDriverGetVersion())
-    if version < 12040 or not hasattr(driver, "cuGreenCtxStreamCreate"):
-        raise EngineError(
-            f"the driver supports CUDA {version // 1000}.{version % 1000 // 10}; green contexts need 12.4"
-        )
-    return driver
-
-
-def _ok(driver: Any, call: str, answer: tuple[Any, ...]) -> Any:
-    """The value of a driver call, or EngineError with the driver's own name of what went wrong."""
-    status, *values = answer
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise EngineError(f"{call} failed: {status.name}")
-    return values[0] if len(values) == 1 else tuple(values)

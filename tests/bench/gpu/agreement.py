@@ -1,4 +1,4 @@
-"""Whether answers under load are those of an idle engine, on a GPU, where kernels and graphs differ from a CPU's.
+"""Whether answers under load are those of an idle engine, on a GPU, whose kernels and graphs a CPU has not.
 
     PYTHONPATH=SITE python3 tests/bench/gpu/agreement.py --results RESULTS.jsonl
 
