@@ -74,7 +74,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
             HookType.AROUND,
         ),
         stopping.WATCHDOG: (stopping.end_without_delay, HookType.AROUND),
-        warming.SMALL_COPY: (warming.copy_without_compiling, HookType.AROUND),
+        warming.SMALL_COPY: (warming.decline_small_copy, HookType.REPLACE),
     }
     if environment.whole_graphs:
         hooks[whole_graphs.RUNNER] = (whole_graphs.choose_whole_graphs, HookType.BEFORE)
@@ -124,6 +124,7 @@ def _build(
     read_gpu = describe.gpu_reader(scheduler) if link is not None else None
     gauges = GpuGauges(read_gpu)
     gauges.start()
+    warming.load_products(scheduler.tp_worker.model_runner.model, streams)
     measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if facts.can_measure else None
     if measurer is not None:
         measurer.warm_up()

@@ -91,7 +91,6 @@ class EngineMeasurer:
         warming = Warming(
             self._batches,
             self._streams,
-            model=self._s.tp_worker.model_runner.model,
             layers=self._port.state.layers,
             launch=lambda batch, layers, stream: self._layers(batch, layers, stream)[1],
         )

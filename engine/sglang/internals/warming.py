@@ -1,16 +1,17 @@
-"""First times, before anyone is served: each prefill stream runs prefills of all sizes.
+"""First times, before anyone is served: kernels of matrix products, and prefills of all sizes on each stream.
 
 A kernel is loaded when it is first launched, and memory is taken from the driver when a batch first needs
 it. Either waits until the device is idle, and so does every token that decodes meanwhile: on an H200 with
 Llama-8B 25 of the first 139 prefills stopped decode for a step. Which kernel a matrix product takes depends
-on its rows and on the stream's SMs, in steps that nobody tells: so the products of all numbers of rows are
-asked which kernels they take, and each stream runs one of each.
+on its rows, in steps that nobody tells: so the products of every number of rows are asked which kernels they
+take, and one of each is run. A kernel that was loaded on one stream is there for all of them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,13 +31,13 @@ Lengths = tuple[tuple[int, int], ...]
 
 SMALL_COPY = "sglang.kernels.ops.memory.small_copy.try_small_copy"
 """Copies several small tensors with one kernel."""
-_ROWS_STEP = 8
-"""Between the numbers of rows of matrix products that are looked at."""
 _TOKENS = ((256, 2048), (1024, BATCH_TOKENS))
 """Of prefills: from one number to the next, up to so many."""
 _REUSED = tuple((new, reused) for new in (16, 64, 256, 1024, 4096) for reused in (1024, 8192, 32768))
 _MOST_REQUESTS = 16
-"""First tokens of so many requests in one batch."""
+"""First tokens of so many requests in one prefill."""
+_MOST_ANSWERS = 256
+"""And in one fused batch."""
 _AHEAD = 8
 """Batches on the device whose tensors are kept."""
 _PINNED_BYTES, _PINNED_BLOCKS = tuple(2**power for power in range(9, 20)), 8
@@ -45,25 +46,38 @@ Launch = Callable[[Any, int, Any], Any]
 """Launches so many layers of a batch on a stream; the event behind them."""
 
 
-def copy_without_compiling(original: Callable[..., bool], dsts: Sequence[Any], srcs: Sequence[Any]) -> bool:
-    """Around SMALL_COPY, whose kernel is compiled anew, 0.12 s while serving, for each pattern of addresses
-    that are no multiples of 16 bytes: False for these, and SGLang copies them with several kernels."""
-    if any(tensor.data_ptr() % 16 for tensor in (*dsts, *srcs)):
-        return False
-    return original(dsts, srcs)
+def decline_small_copy(_dsts: Sequence[Any], _srcs: Sequence[Any]) -> bool:
+    """In place of SMALL_COPY, which is compiled anew, 0.12 s while serving, for each pattern of types, sizes
+    and addresses: it declines, and SGLang copies with a kernel per type."""
+    return False
+
+
+def load_products(model: Any, streams: DeviceStreams) -> None:
+    """Run every kernel once that a matrix product of the model takes with some number of rows."""
+    if not torch.cuda.is_available():
+        return
+    stream = streams.groups[0].prefill
+    try:
+        kernels = Kernels(int(stream.cuda_stream))
+        _log.info("pdmuxd: warming up the matrix products")
+        with streams.on(stream):
+            for product in _products(model):
+                product.load(kernels)
+    except (EngineError, RuntimeError) as error:  # a model's own kernels, with rows that it never had
+        _log.warning("pdmuxd: the first prefills of each size may stop decode for a step: %s", error)
+    else:
+        _log.info("pdmuxd: loaded %d kernels of matrix products", kernels.count)
+    streams.wait(streams.mark(stream))
 
 
 class Warming:
     """Of one scheduler, whose prefix cache is empty."""
 
-    def __init__(
-        self, batches: ProbeBatches, streams: DeviceStreams, *, model: Any, layers: int, launch: Launch
-    ) -> None:
+    def __init__(self, batches: ProbeBatches, streams: DeviceStreams, *, layers: int, launch: Launch) -> None:
         self._batches = batches
         self._streams = streams
         self._layers = layers
         self._launch = launch
-        self._products = list(_products(model))
         self._on_gpu = torch.cuda.is_available()
 
     def take_pinned_memory(self) -> None:
@@ -84,8 +98,6 @@ class Warming:
             kept.append((batch, self._launch(batch, layers, stream)))
             if len(kept) > _AHEAD:
                 self._streams.wait(kept.pop(0)[1])
-        if self._on_gpu:
-            self._multiply(stream)
         self._streams.wait(self._streams.mark(stream))
 
     def _prefills(self) -> Iterator[tuple[Lengths, int]]:
@@ -101,22 +113,28 @@ class Warming:
         for reused in _REUSED:
             yield (reused,), 1
 
-    def _multiply(self, stream: Any) -> None:
-        """Every kernel once that some number of rows takes."""
-        kernels = Kernels(int(stream.cuda_stream))
-        with self._streams.on(stream):
-            for layer, width, dtype in self._products:
-                rows = torch.zeros((BATCH_TOKENS, width), dtype=dtype, device="cuda")
-                layer.quant_method.apply(layer, rows)
-                for count in range(_ROWS_STEP, BATCH_TOKENS + 1, _ROWS_STEP):
-                    multiply = partial(layer.quant_method.apply, layer, rows[:count])
-                    if kernels.are_new(multiply):
-                        multiply()
-        _log.info("pdmuxd: loaded %d kernels of matrix products", kernels.count)
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Rows times one layer's weights."""
+
+    multiply: Callable[[Any], Any]
+    width: int
+    dtype: Any
+    most_rows: int
+
+    def load(self, kernels: Kernels) -> None:
+        """Run one number of rows for each kernel."""
+        rows = torch.zeros((self.most_rows, self.width), dtype=self.dtype, device="cuda")
+        # The memory of the largest product is taken here: capturing could not.
+        self.multiply(rows)
+        for count in range(1, self.most_rows + 1):
+            if kernels.are_new(partial(self.multiply, rows[:count])):
+                self.multiply(rows[:count])
 
 
-def _products(model: Any) -> Iterator[tuple[Any, int, Any]]:
-    """A layer of each shape of weights, with the columns and the type of what it multiplies."""
+def _products(model: Any) -> Iterator[_Product]:
+    """A layer of each shape of weights, and the head, which has a row per request."""
     seen: set[tuple[Any, ...]] = set()
     for module in model.modules():
         weight = getattr(module, "weight", None)
@@ -125,7 +143,11 @@ def _products(model: Any) -> Iterator[tuple[Any, int, Any]]:
             key = (*weight.shape, weight.dtype, width)
             if key not in seen:
                 seen.add(key)
-                yield module, width, module.params_dtype
+                apply = partial(module.quant_method.apply, module)
+                yield _Product(apply, width, module.params_dtype, BATCH_TOKENS)
+    head = getattr(getattr(model, "lm_head", None), "weight", None)
+    if head is not None and head.dtype in (torch.bfloat16, torch.float16):
+        yield _Product(lambda rows: torch.mm(rows, head.T), head.shape[1], head.dtype, _MOST_ANSWERS)
 
 
 def _up_to(steps: Sequence[tuple[int, int]]) -> Iterator[int]:
