@@ -1,7 +1,5 @@
 """Measuring on a real scheduler: every mode answers, and what is served afterwards is untouched by it."""
 
-import json
-import subprocess
 
 import pytest
 from sglang_processes import Link, ask_all
