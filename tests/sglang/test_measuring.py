@@ -1,6 +1,5 @@
 """Measuring on a real scheduler: every mode answers, and what is served afterwards is untouched by it."""
 
-
 import pytest
 from sglang_processes import Link, ask_all
 

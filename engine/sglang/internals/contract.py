@@ -46,6 +46,7 @@ NEEDED = (
     Needed(f"{_BATCH}.copy"),
     Needed(f"{_RUNNER}.update_decode_attn_backend", ("stream_idx",)),
     Needed(f"{_RUNNER}.init_cuda_graphs"),
+    Needed("sglang.srt.model_executor.runner.prefill_cuda_graph_runner:PrefillCudaGraphRunner.capture"),
     Needed("sglang.srt.model_executor.cuda_graph_config:PhaseConfig", ("backend", "full_prefill_max_req")),
     Needed(f"{_PDMUX}:initialize_stream_groups", ("gpu_id", "config")),
     Needed(f"{_PDMUX}:set_current_stream_idx", ("idx",)),

@@ -78,6 +78,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
     }
     if environment.whole_graphs:
         hooks[whole_graphs.RUNNER] = (whole_graphs.choose_whole_graphs, HookType.BEFORE)
+        hooks[whole_graphs.CAPTURE] = (whole_graphs.capture_unsplit, HookType.AROUND)
     for target, (hook, kind) in hooks.items():
         HookRegistry.register(target, hook, kind)
 

@@ -10,6 +10,7 @@ contexts, of text alone. Everything else keeps the segments.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from sglang.srt.model_executor.cuda_graph_config import Backend
@@ -17,6 +18,8 @@ from sglang.srt.runtime_context import get_exec
 
 RUNNER = "sglang.srt.model_executor.model_runner.ModelRunner.init_cuda_graphs"
 """Captures all graphs."""
+CAPTURE = "sglang.srt.model_executor.runner.prefill_cuda_graph_runner.PrefillCudaGraphRunner.capture"
+"""Captures those of fused batches."""
 JOINING = 64
 """Requests whose prompts a fused batch may hold beside the largest batch of decode. One with more is launched
 layer by layer."""
@@ -33,6 +36,23 @@ def choose_whole_graphs(runner: Any, *_args: Any, **_kwargs: Any) -> None:
         graphs.prefill.backend = Backend.FULL
         graphs.prefill.full_prefill_max_req = (graphs.decode.max_bs or _MOST_DECODING) + JOINING
     _log.info("pdmuxd: graphs of fused batches: %s", graphs.prefill.backend)
+
+
+def capture_unsplit(original: Callable[..., Any], graphs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around CAPTURE: a whole graph's attention does not divide a context among SMs.
+
+    What puts the parts of a divided context together is launched for every request that the graph could hold:
+    batches of up to 384 tokens took 14.9 ms instead of 9.6 (Llama-8B). Larger ones are not divided anyway.
+    """
+    if get_exec().graph.cuda_graph_config.prefill.backend != Backend.FULL:
+        return original(graphs, *args, **kwargs)
+    attention = graphs.model_runner.attn_backend
+    given = attention.num_splits
+    attention.num_splits = 1
+    try:
+        return original(graphs, *args, **kwargs)
+    finally:
+        attention.num_splits = given
 
 
 def captures_whole(runner: Any) -> bool:

@@ -44,7 +44,9 @@ def test_predictions_are_near_the_truth_when_batches_are_common() -> None:
             assert profile.predictor.prefill_s(batch, sms) == pytest.approx(truth, rel=0.1)
 
 
-@pytest.mark.parametrize(("model", "median"), [("llama-8b", 0.05), ("codellama-34b", 0.06)])
+@pytest.mark.parametrize(
+    ("model", "median"), [("llama-8b", 0.05), ("codellama-34b", 0.06), ("qwen3-8b", 0.06)]
+)
 def test_what_was_measured_on_the_device_is_the_truth_when_a_profile_is_a_measured_one(
     model: str, median: float
 ) -> None:

@@ -30,6 +30,13 @@ def test_the_environment_is_read_as_the_launcher_wrote_it():
     assert read_environment({"PDMUXD_POLICY": "auto", "PDMUXD_LINK": ""}) == environment("auto")
 
 
+@pytest.mark.parametrize(("text", "whole"), [("1", True), ("", False)])
+def test_fused_batches_may_be_captured_whole_when_the_launcher_says_so(text, whole):
+    found = read_environment({"PDMUXD_POLICY": "auto", "PDMUXD_WHOLE_GRAPHS": text})
+    assert found is not None
+    assert found.whole_graphs is whole
+
+
 @pytest.mark.parametrize("text", ["112", "112,20;", "112,x", "112,20,3", "-112,20", "112;20"])
 def test_the_variable_and_what_it_holds_are_named_when_it_cannot_be_read(text):
     with pytest.raises(SettingsError, match=r"PDMUXD_PARTITIONS: '.*' is not a split; give prefill SMs"):

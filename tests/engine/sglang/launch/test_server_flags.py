@@ -3,9 +3,12 @@
 import itertools
 
 import pytest
+from engine_rig import RULES
 
+from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.launch.arguments import parse
-from pdmuxd.engine.sglang.launch.server import FUSED_TOKENS, server_flags
+from pdmuxd.engine.sglang.launch.server import FUSED_TOKENS, plugin_environment, server_flags
+from pdmuxd.engine.sglang.tables import make_table
 
 
 def flags(tmp_path, *extra):
@@ -33,4 +36,21 @@ def test_fused_batches_are_captured_in_sizes_that_are_close_together(tmp_path):
 def test_a_users_own_graphs_are_left_alone(tmp_path, extra):
     found = flags(tmp_path, *extra)
     assert found[-len(extra) :] == list(extra)
-    assert str(FUSED_TOKENS[0]) not in found
+    assert str(FUSED_TOKENS[-1]) not in found
+    assert environment(*extra)["PDMUXD_WHOLE_GRAPHS"] == ""
+
+
+def test_fused_batches_may_be_captured_whole_when_the_user_says_nothing_of_graphs():
+    assert environment("--mem-fraction-static", "0.8")["PDMUXD_WHOLE_GRAPHS"] == "1"
+
+
+def environment(*extra):
+    words = ["--model", "m", "--served-model", "m", "--port", "1", "--", *extra]
+    table = make_table(RULES, PluginEnvironment(policy="auto", link=None, partitions=None))
+    return plugin_environment(parse(words), table)
+
+
+def test_every_batch_has_a_graph_of_at_most_twice_its_size():
+    """SGLang replays no graph that would more than double a batch."""
+    for tokens in range(1, FUSED_TOKENS[-1] + 1):
+        assert min(size for size in FUSED_TOKENS if size >= tokens) <= 2 * tokens
