@@ -38,7 +38,7 @@ PAPERS: dict[str, str] = {
 """By the key of a finding in papers.py: where and why our figure is not the paper's."""
 
 REALITY = (
-    "The profile of Llama-8B is measured, that of CodeLlama-34B derived from data sheets. Of these measurements only trace and rate are "
+    "Both profiles are measured. Of these measurements only trace and rate are "
     "known, not the requests; on the very requests of other runs the same emulator is within 15% of TTFT, TBT and throughput on Mooncake "
     "([measurements/h200-emulator.md](measurements/h200-emulator.md)), so on that trace much of the difference is which requests came: "
     "the measured runs brought a quarter more input tokens a second. At 24 conversations a second the device is at capacity, where it "
