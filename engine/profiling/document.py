@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -134,7 +136,38 @@ def from_json(data: bytes | str, where: str) -> MeasuredProfile:
         raise ProfileError(f"{where}: not a measured profile: {error}") from error
     if profile.format != FORMAT:
         raise ProfileError(f"{where}: format is {profile.format[:40]!r}; this version reads {FORMAT}")
+    try:
+        _check(profile)
+    except ProfileError as error:
+        raise ProfileError(f"{where}: {error}") from error
     return profile
+
+
+def _check(profile: MeasuredProfile) -> None:
+    """Fits are never negative: a predictor with a negative one would promise work in no time.
+
+    Raises: ProfileError naming the field.
+    """
+    for fit in profile.solo_run:
+        of_prompts = fit.fused.prefill if fit.fused is not None else None
+        parts = {
+            "prefill": fit.prefill,
+            "decode": fit.decode,
+            "fused": fit.fused,
+            "fused.prefill": of_prompts,
+        }
+        for name, part in parts.items():
+            for field in fields(part) if part is not None else ():
+                value = getattr(part, field.name)
+                if isinstance(value, float) and not (math.isfinite(value) and value >= 0.0):
+                    raise ProfileError(
+                        f"{name}.{field.name} on {fit.sms} SMs is {value:g}; allowed are numbers from 0 on"
+                    )
+        if fit.prefill is not None and 0.0 < fit.prefill.beside_ratio < 1.0:
+            raise ProfileError(
+                f"prefill.beside_ratio on {fit.sms} SMs is {fit.prefill.beside_ratio:g}; allowed are "
+                "numbers from 1 on, and 0 where it was not measured"
+            )
 
 
 def read_file(path: Path) -> MeasuredProfile:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pdmuxd.daemon.profiling.report.guard import guard_map, slowdowns
+from pdmuxd.daemon.profiling.report.guard import guard_map, prefill_slowdowns, slowdowns
 from pdmuxd.daemon.profiling.report.where_next import where_next
 from pdmuxd.daemon.replay.report import colours
 from pdmuxd.daemon.replay.report.plots import Figure, log_axis, single
@@ -32,6 +32,7 @@ def all_figures(profile: MeasuredProfile) -> list[Figure]:
         measured_against_predicted(profile, model, "fused"),
         latency_by_sms(profile, model),
         slowdowns(profile, model),
+        prefill_slowdowns(profile, model),
         guard_map(profile),
         where_next(profile),
     ]

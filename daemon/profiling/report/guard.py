@@ -1,6 +1,8 @@
-"""The contention guard in figures: its cells, and the slowdowns that it was made of."""
+"""The contention guard in figures: its cells, and the slowdowns that it was made of, on either side."""
 
 from __future__ import annotations
+
+import math
 
 from plotly.subplots import make_subplots
 
@@ -77,6 +79,42 @@ def slowdowns(profile: MeasuredProfile, model: SoloRunModel) -> Figure | None:
     return Figure(
         title="Slowdown of decode beside prefill",
         caption=f"The 95th percentile of the steps of each of {len(pairs)} pairs.",
+        plot=plot,
+    )
+
+
+def prefill_slowdowns(profile: MeasuredProfile, model: SoloRunModel) -> Figure | None:
+    """How much longer prefill took beside decode, by its SMs, and what a split is weighed with."""
+    pairs = [pair for pair in pairs_of(profile.samples, model) if math.isfinite(pair.prefill)]
+    if not pairs:
+        return None
+    plot = single(380)
+    plot.add_scatter(
+        x=[pair.point.prefill_sms for pair in pairs],
+        y=[pair.prefill for pair in pairs],
+        mode="markers",
+        name="a pair",
+        marker={"color": colours.policy_colour(0), "size": 5, "opacity": 0.5},
+        hovertemplate="%{x} prefill SMs: %{y:.2f}<extra></extra>",
+    )
+    known = {
+        fit.sms: fit.prefill.beside_ratio
+        for fit in profile.solo_run
+        if fit.prefill is not None and fit.prefill.beside_ratio
+    }
+    plot.add_scatter(
+        x=list(known),
+        y=list(known.values()),
+        mode="lines+markers",
+        name="typically",
+        line={"color": colours.policy_colour(1), "width": 2},
+    )
+    plot.update_xaxes(title="prefill SMs", rangemode="tozero")
+    plot.update_yaxes(title="prefill beside decode / predicted alone")
+    return Figure(
+        title="Slowdown of prefill beside decode",
+        caption="The line is what the policy auto weighs a split with; where nothing was measured it goes by "
+        "decode's share of the SMs.",
         plot=plot,
     )
 

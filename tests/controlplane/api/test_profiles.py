@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from profiling import greeting_of, measured_profile
 from stores import AdminCalls
 
@@ -40,6 +41,33 @@ async def test_a_document_is_refused_with_its_field_when_it_is_wrong(
     call: AdminCalls, change: dict[str, object], detail: str
 ) -> None:
     document = json.loads(to_json(measured_profile())) | change
+    answer = await call("POST", "/api/v1/profiles", json=document)
+    assert answer.status_code == 422
+    assert detail in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "detail"),
+    [
+        (
+            "prefill",
+            {"per_new_s": -1e-6},
+            "prefill.per_new_s on 132 SMs is -1e-06; allowed are numbers from 0",
+        ),
+        ("decode", {"fixed_s": -0.5}, "decode.fixed_s on 132 SMs is -0.5"),
+        (
+            "prefill",
+            {"beside_ratio": 0.5},
+            "prefill.beside_ratio on 132 SMs is 0.5; allowed are numbers from 1",
+        ),
+        ("prefill", {"beside_ratio": -2.0}, "prefill.beside_ratio on 132 SMs is -2"),
+    ],
+)
+async def test_a_document_is_refused_with_its_coefficient_when_no_fit_can_be_so(
+    call: AdminCalls, part: str, change: dict[str, float], detail: str
+) -> None:
+    document = json.loads(to_json(measured_profile()))
+    next(fit for fit in document["solo_run"] if fit["sms"] == 132)[part] |= change
     answer = await call("POST", "/api/v1/profiles", json=document)
     assert answer.status_code == 422
     assert detail in answer.json()["detail"]
@@ -104,3 +132,17 @@ async def test_only_what_differs_is_listed_when_two_profiles_are_compared(
     }
     assert {(one["before"], one["after"]) for one in found} == {(2.0, 3.0)}
     assert (await call("GET", f"/api/v1/profiles/{profile_id}/diff/{profile_id}")).json() == []
+
+
+async def test_what_a_prefill_takes_beside_decode_is_compared_too(
+    call: AdminCalls, profile_id: int, control_plane: ControlPlane
+) -> None:
+    plain = measured_profile()
+    fits = tuple(
+        structs.replace(fit, prefill=replace(fit.prefill, beside_ratio=1.25)) if fit.prefill else fit
+        for fit in plain.solo_run
+    )
+    other = control_plane.profiles.add(structs.replace(plain, solo_run=fits), origin="measured").profile_id
+    found = (await call("GET", f"/api/v1/profiles/{profile_id}/diff/{other}")).json()
+    assert {(one["unit"], one["before"], one["after"]) for one in found} == {("times alone", None, 1.25)}
+    assert "prefill beside decode on 132 SMs" in {one["quantity"] for one in found}

@@ -17,6 +17,8 @@ from pdmuxd.engine.profiling.changes import Change
 if TYPE_CHECKING:
     from conftest import Pdmuxd
 
+MEASURED = Path(__file__).parents[3] / "docs" / "measurements" / "h200" / "qwen3-8b.profile.json.gz"
+
 
 @pytest.fixture
 def profile_id(control_plane: ControlPlane) -> int:
@@ -106,6 +108,16 @@ def test_one_page_holds_all_figures_when_reported(pdmuxd: Pdmuxd, profile_id: in
     assert "default-src 'none'" in page
     for title in ("Measured against predicted: prefill", "Latency against SM count", "The contention guard"):
         assert title in page
+
+
+def test_both_sides_of_a_pair_are_drawn_when_a_measured_profile_is_reported(
+    pdmuxd: Pdmuxd, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    pdmuxd("profile", "import", str(MEASURED))
+    pdmuxd("profile", "report", "1", str(tmp_path / "p.html"))
+    page = (tmp_path / "p.html").read_text()
+    assert "Slowdown of decode beside prefill" in page
+    assert "Slowdown of prefill beside decode" in page
 
 
 @pytest.mark.parametrize(
