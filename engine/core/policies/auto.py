@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from pdmuxd.engine.core.batching import form_prefill_batch
-from pdmuxd.engine.core.fusing import BUDGET_LADDER, chunk_lengths, fused_budget, fused_total_s
+from pdmuxd.engine.core.fusing import BUDGET_LADDER, fused_total_s
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
 from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
+from pdmuxd.engine.core.policies.fusedsteps import FusedSteps, decode_alone
 from pdmuxd.engine.core.policies.layerwise import (
     Plan,
     Work,
@@ -31,12 +32,10 @@ from pdmuxd.engine.core.types import (
     NO_DECODE,
     Alternative,
     Decision,
-    DecisionNumbers,
     Feedback,
     Mode,
     Observation,
     PrefillMode,
-    PrefillShape,
     Reason,
     WaitingRequest,
 )
@@ -55,10 +54,6 @@ is replayed, would wait for its layers to be launched: it runs fused."""
 
 FUSED_LIMIT_S = 2.0
 """A chunked prompt cannot be preempted: one that takes longer than this runs layer by layer instead."""
-
-FIXED_BUDGET = 512
-"""Tokens of a fused step while predictions cannot be trusted: the fixed chunk that did best on chat (H200,
-Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
 
 MAX_LOOK_AHEAD = 4
 """Decode steps launched at once in a split; the host's part is paid once for all of them."""
@@ -85,6 +80,7 @@ class AutoPolicy(KeepsState):
     table: PartitionTable
     options: AutoOptions
     split: BestFitPolicy
+    fused: FusedSteps
 
     @classmethod
     def build(cls, name: str, context: PolicyContext, options: AutoOptions) -> AutoPolicy:
@@ -93,7 +89,8 @@ class AutoPolicy(KeepsState):
         split = BestFitPolicy(
             name=name, context=context, table=table, options=SplitOptions(guard=options.guard)
         )
-        return cls(name=name, context=context, table=table, options=options, split=split)
+        fused = FusedSteps(context=context, table=table)
+        return cls(name=name, context=context, table=table, options=options, split=split, fused=fused)
 
     def initial_state(self) -> PolicyState:
         """The guard as it was profiled, no credit."""
@@ -120,7 +117,7 @@ class AutoPolicy(KeepsState):
         """Go on with the prefill under way, or choose the next one and how to run it."""
         layerwise = obs.preempted or (obs.prefill and obs.prefill.mode is PrefillMode.LAYERWISE)
         if state.trust.is_lost and not layerwise:
-            return self._fixed_plan(obs), state
+            return self.fused.fixed(obs), state
         if obs.prefill is None and obs.preempted is None:
             return self._next_prefill(obs, state)
         if obs.prefill is not None and obs.prefill.mode is PrefillMode.CHUNKED:
@@ -130,16 +127,6 @@ class AutoPolicy(KeepsState):
             return overtaking, state
         return self._layerwise(obs, state, next_work(obs, self.context.layers)), state
 
-    def _fixed_plan(self, obs: Observation) -> Decision:
-        """While predictions prove wrong: the best fixed plan, in order of arrival."""
-        batch = form_prefill_batch(obs)
-        if obs.prefill is None and not batch:
-            return self._decode_alone(obs)
-        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, FIXED_BUDGET - obs.decode.bs))
-        step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
-        decision = self._fused(obs, FIXED_BUDGET - obs.decode.bs, step_s, batch)
-        return replace(decision, reason=Reason.PREDICTIONS_WRONG)
-
     # --- choosing
 
     def _next_prefill(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
@@ -147,7 +134,7 @@ class AutoPolicy(KeepsState):
         lost = frozenset(queue.lost)  # asked of every member; the order is the queue's
         batch = self._in_time(obs, queue.order, lost)
         if not batch:
-            decision = self._decode_alone(obs)
+            decision = decode_alone(obs, self.table)
         else:
             credit = next_credit(batch, lost, state.aged_credit_tokens)
             decision = self._start(obs, state, batch)
@@ -180,19 +167,19 @@ class AutoPolicy(KeepsState):
             shape, sms = work.shape, self.table.rules.total_sms
             step_s = self.context.latency.fused_s(shape, NO_DECODE, sms)
             if step_s <= LAUNCH_BOUND * self.context.latency.prefill_s(shape, sms):
-                return self._fused(obs, shape.new_tokens, step_s, batch)
+                return self.fused.step(obs, shape.new_tokens, step_s, batch)
             return self._layerwise(obs, state, work)
         plan = self.split.best_fit(obs, work, state)
         beside_ratio = self.context.latency.beside_ratio(self.table.groups[plan.group].prefill_sms)
         split_s = (plan.numbers.predicted_prefill_s or 0.0) * beside_ratio
         infeasible = plan.reason is Reason.TBT_INFEASIBLE
-        budget, step_s = self._budget(obs, state, batch, must=False)
+        budget, step_s = self.fused.budget(obs, state, batch, must=False)
         if budget:
             fused_s = fused_total_s(obs, work.shape, budget, self.context.latency, self.table.rules.total_sms)
             wait_s = SPLIT_WAIT_STEPS * (plan.numbers.predicted_decode_s or 0.0)
             if infeasible or fused_s <= min(split_s + wait_s, FUSED_LIMIT_S):
                 rejected = (Alternative(label="split", predicted_s=split_s),)
-                return self._fused(obs, budget, step_s, batch, rejected=rejected)
+                return self.fused.step(obs, budget, step_s, batch, rejected=rejected)
             plan = replace(plan, rejected=(*plan.rejected, Alternative(label="fused", predicted_s=fused_s)))
         return self._layerwise(obs, state, work, plan)
 
@@ -211,50 +198,6 @@ class AutoPolicy(KeepsState):
 
     # --- fused
 
-    def _budget(
-        self,
-        obs: Observation,
-        state: PolicyState,
-        batch: tuple[WaitingRequest, ...],
-        *,
-        must: bool,
-    ) -> tuple[int, float]:
-        """A fused step's token budget and predicted seconds; what few steps exceed still meets the target."""
-        return fused_budget(
-            obs,
-            batch,
-            self.context.latency,
-            self.table.rules.total_sms,
-            target_s=self.context.planned_tbt_s(obs.tbt_target_s),
-            overrun=state.overrun,
-            must=must,
-        )
-
-    def _fused(
-        self,
-        obs: Observation,
-        budget: int,
-        step_s: float,
-        batch: tuple[WaitingRequest, ...],
-        *,
-        rejected: tuple[Alternative, ...] = (),
-    ) -> Decision:
-        target_s = obs.tbt_target_s
-        return Decision(
-            mode=Mode.FUSED,
-            group=self.table.PREFILL_ONLY,
-            reason=Reason.FUSED_FITS,
-            decode_steps=1 if obs.decode.bs else 0,
-            token_budget=budget + obs.decode.bs,
-            admit=tuple(request.request_id for request in batch),
-            numbers=DecisionNumbers(
-                predicted_fused_s=step_s,
-                tbt_target_s=target_s,
-                tbt_slack_s=None if target_s is None else target_s - step_s,
-            ),
-            rejected=rejected,
-        )
-
     def _chunked(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
         """A batch that began fused stays so, and what its budget leaves goes to those who wait.
 
@@ -262,7 +205,7 @@ class AutoPolicy(KeepsState):
         """
         queue = self._queue(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-        budget, step_s = self._budget(obs, state, batch, must=True)
+        budget, step_s = self.fused.budget(obs, state, batch, must=True)
         budget = budget or BUDGET_LADDER[0]
         left = budget - (obs.prefill.shape.new_tokens - obs.prefill.done_tokens if obs.prefill else 0)
         fitting: list[WaitingRequest] = []
@@ -270,16 +213,8 @@ class AutoPolicy(KeepsState):
             if request.new_tokens <= left and request.request_id not in queue.lost:
                 left -= request.new_tokens
                 fitting.append(request)
-        decision = self._fused(obs, budget, step_s, tuple(fitting))
+        decision = self.fused.step(obs, budget, step_s, tuple(fitting))
         return replace(decision, demote=queue.lost) if queue.lost else decision, state
-
-    def _decode_alone(self, obs: Observation) -> Decision:
-        """Decode by itself runs as stock SGLang does, its host work overlapped."""
-        if not obs.decode.bs:
-            return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
-        return Decision(
-            mode=Mode.FUSED, group=self.table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
-        )
 
     # --- split
 

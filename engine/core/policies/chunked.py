@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.fusedsteps import decode_alone
 from pdmuxd.engine.core.types import Decision, DecisionNumbers, Mode, Observation, Reason
 
 
@@ -37,17 +38,7 @@ class ChunkedPolicy(KeepsState):
         """Fuse whatever is there; the chunk in progress comes before new requests."""
         batch = form_prefill_batch(obs)
         if obs.prefill is None and not batch:
-            if not obs.decode.bs:
-                return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO), state
-            return (
-                Decision(
-                    mode=Mode.FUSED,
-                    group=self.table.decode_only,
-                    decode_steps=1,
-                    reason=Reason.DECODE_ALONE,
-                ),
-                state,
-            )
+            return decode_alone(obs, self.table), state
         decision = Decision(
             mode=Mode.FUSED,
             group=self.table.PREFILL_ONLY,

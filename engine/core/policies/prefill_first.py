@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.fusedsteps import decode_alone
 from pdmuxd.engine.core.types import Decision, Mode, Observation, Reason
 
 DEFAULT_CHUNK_TOKENS = 8192
@@ -37,18 +38,13 @@ class PrefillFirstPolicy(KeepsState):
     def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
         """A chunk of prefill if there is any, else a decode step, each on all SMs."""
         batch = form_prefill_batch(obs)
-        if obs.prefill is not None or batch:
-            decision = Decision(
-                mode=Mode.FUSED,
-                group=self.table.PREFILL_ONLY,
-                reason=Reason.PREFILL_FIRST,
-                token_budget=self.chunk_tokens,
-                admit=tuple(request.request_id for request in batch),
-            )
-        elif obs.decode.bs:
-            decision = Decision(
-                mode=Mode.FUSED, group=self.table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
-            )
-        else:
-            decision = Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
+        if obs.prefill is None and not batch:
+            return decode_alone(obs, self.table), state
+        decision = Decision(
+            mode=Mode.FUSED,
+            group=self.table.PREFILL_ONLY,
+            reason=Reason.PREFILL_FIRST,
+            token_budget=self.chunk_tokens,
+            admit=tuple(request.request_id for request in batch),
+        )
         return decision, state

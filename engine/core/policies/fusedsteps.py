@@ -1,0 +1,98 @@
+"""Fused steps as `auto` decides them: how many prompt tokens go with a decode batch, and what that takes.
+
+Sources: DuetServe section 4.2 (a token budget that the TBT target leaves), Sarathi-Serve's fixed chunk for
+while predictions cannot be trusted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pdmuxd.engine.core.batching import form_prefill_batch
+from pdmuxd.engine.core.fusing import chunk_lengths, fused_budget
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.policies.base import PolicyContext, PolicyState
+from pdmuxd.engine.core.types import (
+    Alternative,
+    Decision,
+    DecisionNumbers,
+    Mode,
+    Observation,
+    PrefillShape,
+    Reason,
+    WaitingRequest,
+)
+
+FIXED_BUDGET = 512
+"""Tokens of a fused step while predictions cannot be trusted: the fixed chunk that did best on chat (H200,
+Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
+
+
+def decode_alone(obs: Observation, table: PartitionTable) -> Decision:
+    """Decode by itself runs as stock SGLang does, its host work overlapped; idle if nothing decodes."""
+    if not obs.decode.bs:
+        return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
+    return Decision(mode=Mode.FUSED, group=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedSteps:
+    """On all SMs of the table."""
+
+    context: PolicyContext
+    table: PartitionTable
+
+    def budget(
+        self,
+        obs: Observation,
+        state: PolicyState,
+        batch: tuple[WaitingRequest, ...],
+        *,
+        must: bool,
+    ) -> tuple[int, float]:
+        """A step's token budget and predicted seconds; what few steps exceed still meets the target."""
+        return fused_budget(
+            obs,
+            batch,
+            self.context.latency,
+            self.table.rules.total_sms,
+            target_s=self.context.planned_tbt_s(obs.tbt_target_s),
+            overrun=state.overrun,
+            must=must,
+        )
+
+    def step(
+        self,
+        obs: Observation,
+        budget: int,
+        step_s: float,
+        batch: tuple[WaitingRequest, ...],
+        *,
+        rejected: tuple[Alternative, ...] = (),
+    ) -> Decision:
+        """Decode and `budget` tokens of the chunk in progress and of these requests."""
+        target_s = obs.tbt_target_s
+        return Decision(
+            mode=Mode.FUSED,
+            group=self.table.PREFILL_ONLY,
+            reason=Reason.FUSED_FITS,
+            decode_steps=1 if obs.decode.bs else 0,
+            token_budget=budget + obs.decode.bs,
+            admit=tuple(request.request_id for request in batch),
+            numbers=DecisionNumbers(
+                predicted_fused_s=step_s,
+                tbt_target_s=target_s,
+                tbt_slack_s=None if target_s is None else target_s - step_s,
+            ),
+            rejected=rejected,
+        )
+
+    def fixed(self, obs: Observation) -> Decision:
+        """While predictions prove wrong: the best fixed plan, in order of arrival."""
+        batch = form_prefill_batch(obs)
+        if obs.prefill is None and not batch:
+            return decode_alone(obs, self.table)
+        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, FIXED_BUDGET - obs.decode.bs))
+        step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
+        decision = self.step(obs, FIXED_BUDGET - obs.decode.bs, step_s, batch)
+        return replace(decision, reason=Reason.PREDICTIONS_WRONG)
