@@ -13,6 +13,7 @@ from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.fusing import chunk_lengths
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.fusedsteps import decode_alone
 from pdmuxd.engine.core.policies.layerwise import layers_for
 from pdmuxd.engine.core.types import (
     Alternative,
@@ -87,11 +88,7 @@ class DuetPolicy(KeepsState):
         chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, self.token_budget - obs.decode.bs))
         admit = tuple(request.request_id for request in batch)
         if not chunk.new_tokens:
-            if obs.decode.bs:
-                return Decision(
-                    mode=Mode.FUSED, group=self.table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
-                )
-            return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
+            return decode_alone(obs, self.table)
         total_sms = self.table.rules.total_sms
         fused_s = self.context.latency.fused_s(chunk, obs.decode, total_sms)
         target_s = obs.tbt_target_s
