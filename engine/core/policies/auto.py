@@ -213,6 +213,8 @@ class AutoPolicy(KeepsState):
             if request.new_tokens <= left and request.request_id not in queue.lost:
                 left -= request.new_tokens
                 fitting.append(request)
+        if len(fitting) < len(batch):
+            step_s = self.fused.step_s(obs, budget, fitting)
         decision = self.fused.step(obs, budget, step_s, tuple(fitting))
         return replace(decision, demote=queue.lost) if queue.lost else decision, state
 

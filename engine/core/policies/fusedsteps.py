@@ -6,6 +6,7 @@ while predictions cannot be trusted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.batching import form_prefill_batch
@@ -61,6 +62,11 @@ class FusedSteps:
             must=must,
         )
 
+    def step_s(self, obs: Observation, budget: int, batch: Iterable[WaitingRequest]) -> float:
+        """Predicted for a step of the chunk in progress and these requests, within a budget."""
+        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, budget))
+        return self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
+
     def step(
         self,
         obs: Observation,
@@ -92,7 +98,6 @@ class FusedSteps:
         batch = form_prefill_batch(obs)
         if obs.prefill is None and not batch:
             return decode_alone(obs, self.table)
-        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, FIXED_BUDGET - obs.decode.bs))
-        step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
-        decision = self.step(obs, FIXED_BUDGET - obs.decode.bs, step_s, batch)
+        budget = FIXED_BUDGET - obs.decode.bs
+        decision = self.step(obs, budget, self.step_s(obs, budget, batch), batch)
         return replace(decision, reason=Reason.PREDICTIONS_WRONG)

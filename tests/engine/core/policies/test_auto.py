@@ -18,6 +18,7 @@ from pdmuxd.engine.core.types import (
     Mode,
     Observation,
     PrefillMode,
+    PrefillShape,
     Reason,
 )
 
@@ -84,6 +85,16 @@ def test_the_budget_follows_the_target_when_steps_are_fused() -> None:
 def test_the_smallest_step_is_taken_when_no_budget_meets_the_target() -> None:
     obs = observe(decode_bs=60, prefill=running_prefill(9000, mode=PrefillMode.CHUNKED))
     assert decide(obs).token_budget == 32 + 60
+
+
+def test_a_chunks_prediction_is_of_what_it_holds_when_the_next_prompt_does_not_fit() -> None:
+    latency = linear_context().latency
+    chunk = replace(running_prefill(9000, mode=PrefillMode.CHUNKED), done_tokens=8950)
+    obs = observe(decode_bs=10, tbt_target_s=0.3, prefill=chunk, queue=(waiting(1, 100), waiting(2, 5000)))
+    held = PrefillShape.of([(50, 8950), (100, 0)])
+    assert decide(obs).numbers.predicted_fused_s == latency.fused_s(held, obs.decode, 132)
+    alone = replace(obs, waiting=obs.waiting[:1], waiting_count=1)
+    assert decide(alone).numbers.predicted_fused_s == decide(obs).numbers.predicted_fused_s
 
 
 def test_what_a_chunk_leaves_goes_to_the_next_when_it_fits_whole() -> None:
