@@ -32,8 +32,8 @@ from arms import Arm
 from client import make_idle
 from model_folder import write_model_folder, write_weights
 from options import add_common
-from outcome import outcome_of
-from runs import MISSED, append_result, build
+from outcome import kept_and_printed
+from runs import build
 from server import ArmError, free_port, running
 
 TIE = 0.3
@@ -219,12 +219,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Compare, keep, print."""
     options = options_of()
-    found = outcome_of(partial(measure, options))
-    if found is None:
-        return 1
-    append_result(options.results, found)
-    print("\n".join(lines(found)))
-    return 0 if is_met(found) else MISSED
+    return kept_and_printed(partial(measure, options), options.results, lines=lines, is_met=is_met)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What scripts share that measure one thing on servers of their own: a folder, an end without a traceback."""
+"""What scripts share that measure one thing on servers of their own: a folder, an end without a traceback,
+what is kept and printed."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench import run_until_told
+from runs import MISSED, append_result
 from server import ArmError, ServerError
 
 Found = TypeVar("Found")
@@ -21,3 +23,19 @@ def outcome_of(measure: Callable[[Path], Coroutine[Any, Any, Found]]) -> Found |
         except (ServerError, ArmError) as error:
             print(f"FAILED: {error}")
             return None
+
+
+def kept_and_printed(
+    measure: Callable[[Path], Coroutine[Any, Any, dict[str, Any]]],
+    results: Path,
+    *,
+    lines: Callable[[dict[str, Any]], list[str]],
+    is_met: Callable[[dict[str, Any]], bool],
+) -> int:
+    """Measure, append what was found to `results`, print it; the script's exit code."""
+    found = outcome_of(measure)
+    if found is None:
+        return 1
+    append_result(results, found)
+    print("\n".join(lines(found)))
+    return 0 if is_met(found) else MISSED

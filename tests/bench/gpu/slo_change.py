@@ -27,8 +27,7 @@ from arms import CPU_FLAGS, GPU_FLAGS, Arm
 from client import Seen, send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
-from outcome import outcome_of
-from runs import MISSED, append_result
+from outcome import kept_and_printed
 from score import quantile
 from serving import serving
 from slo_edits import TENANT, Edit, edit_to_and_fro
@@ -176,12 +175,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Measure, keep, print."""
     options = options_of()
-    found = outcome_of(partial(with_logs, options))
-    if found is None:
-        return 1
-    append_result(options.results, found)
-    print("\n".join(lines(found)))
-    return 0 if is_met(found) else MISSED
+    return kept_and_printed(partial(with_logs, options), options.results, lines=lines, is_met=is_met)
 
 
 async def with_logs(options: argparse.Namespace, folder: Path) -> dict[str, Any]:

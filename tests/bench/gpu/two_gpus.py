@@ -33,9 +33,9 @@ from bench import gpu_name
 from client import Seen, send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
-from outcome import outcome_of
+from outcome import kept_and_printed
 from predicting import predictors
-from runs import MISSED, append_result, build
+from runs import build
 from server import free_port, running
 from workload import Cell
 from workload import build as build_requests
@@ -192,12 +192,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Measure, keep, print."""
     options = options_of()
-    found = outcome_of(partial(measure, options))
-    if found is None:
-        return 1
-    append_result(options.results, found)
-    print("\n".join(lines(found)))
-    return 0 if is_met(found) else MISSED
+    return kept_and_printed(partial(measure, options), options.results, lines=lines, is_met=is_met)
 
 
 if __name__ == "__main__":
