@@ -12,61 +12,59 @@ from sglang.srt.model_executor.cuda_graph_config import CudaGraphConfig, PhaseCo
 from pdmuxd.engine.sglang.internals import whole_graphs
 
 class FlashAttentionBackend:
-    fa_impl_ver, use_mla, has_local_attention, num_splits = 3, False, False, 0
-
-class TritonAttnBackend(FlashAttentionBackend):
     pass
 
-config = CudaGraphConfig(
-    decode=PhaseConfig(backend="full", max_bs=MAX_BS), prefill=PhaseConfig(backend="BACKEND")
-)
-whole_graphs.get_exec = lambda: N(graph=N(cuda_graph_config=config))
-attention = ATTENTION()
-for name, value in CHANGES.items():
-    setattr(attention, name, value)
-model = N(is_multimodal=False, is_encoder_decoder=False)
-runner = N(attn_backend=attention, model_config=model, sliding_window_size=WINDOW)
-whole_graphs.choose_whole_graphs(runner)
-seen = []
-whole_graphs.capture_unsplit(lambda graphs: seen.append(attention.num_splits), N(model_runner=runner))
-prefill = config.prefill
-print(json.dumps([prefill.backend, prefill.full_prefill_max_req, seen, attention.num_splits]))
+class TritonAttnBackend:
+    pass
+
+PLAIN = {"fa_impl_ver": 3, "use_mla": False, "has_local_attention": False, "num_splits": 0}
+
+def captured(backend="breakable", max_bs=128, kind="FlashAttentionBackend", window=None, **changes):
+    decode = PhaseConfig(backend="full", max_bs=max_bs)
+    config = CudaGraphConfig(decode=decode, prefill=PhaseConfig(backend=backend))
+    whole_graphs.get_exec = lambda: N(graph=N(cuda_graph_config=config))
+    attention = globals()[kind]()
+    vars(attention).update(PLAIN | changes)
+    model = N(is_multimodal=False, is_encoder_decoder=False)
+    runner = N(attn_backend=attention, model_config=model, sliding_window_size=window)
+    whole_graphs.choose_whole_graphs(runner)
+    seen = []
+    whole_graphs.capture_unsplit(lambda graphs: seen.append(attention.num_splits), N(model_runner=runner))
+    return [config.prefill.backend, config.prefill.full_prefill_max_req, seen, attention.num_splits]
+
+print(json.dumps({name: captured(**given) for name, given in CASES.items()}))
 """
 
+OTHER = {
+    "another backend": {"kind": "TritonAttnBackend"},
+    "a window": {"window": 4096},
+    "MLA": {"use_mla": True},
+    "FlashAttention 4": {"fa_impl_ver": 4},
+    "local attention": {"has_local_attention": True},
+}
+CASES = OTHER | {"plain": {}, "no size": {"max_bs": None}, "disabled": {"backend": "disabled"}}
 
-PLAIN = {"MAX_BS": 128, "BACKEND": "breakable", "ATTENTION": "FlashAttentionBackend", "WINDOW": None}
 
-
-def said(python, **given):
-    program = PROGRAM
-    for name, value in (PLAIN | {"CHANGES": {}} | given).items():
-        program = program.replace(name, str(value))
+@pytest.fixture(scope="module")
+def said(python):
+    program = PROGRAM.replace("CASES", repr(CASES))
     done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_fused_batches_are_captured_whole_and_undivided_when_attention_is_plain(python):
-    assert said(python) == ["full", 128 + 64, [1], 0]
+def test_fused_batches_are_captured_whole_and_undivided_when_attention_is_plain(said):
+    assert said["plain"] == ["full", 128 + 64, [1], 0]
 
 
-def test_there_is_room_for_a_large_batch_when_nothing_says_how_large_decode_is(python):
-    assert said(python, MAX_BS=None) == ["full", 256 + 64, [1], 0]
+def test_there_is_room_for_a_large_batch_when_nothing_says_how_large_decode_is(said):
+    assert said["no size"] == ["full", 256 + 64, [1], 0]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"ATTENTION": "TritonAttnBackend"},
-        {"WINDOW": 4096},
-        {"CHANGES": {"use_mla": True}},
-        {"CHANGES": {"fa_impl_ver": 4}},
-        {"CHANGES": {"has_local_attention": True}},
-    ],
-)
-def test_segments_are_kept_when_attention_is_of_another_kind(python, other):
-    assert said(python, **other) == ["breakable", None, [0], 0]
+@pytest.mark.parametrize("other", OTHER)
+def test_segments_are_kept_when_attention_is_of_another_kind(said, other):
+    assert said[other] == ["breakable", None, [0], 0]
 
 
-def test_nothing_is_captured_when_sglang_decided_so(python):
-    assert said(python, BACKEND="disabled") == ["disabled", None, [0], 0]
+def test_nothing_is_captured_when_sglang_decided_so(said):
+    assert said["disabled"] == ["disabled", None, [0], 0]

@@ -1,4 +1,5 @@
-"""Fused steps as `auto` decides them: how many prompt tokens go with a decode batch, and what that takes.
+"""Fused steps: decode by itself as all policies on one stream run it; and, as `auto` decides them, how many
+prompt tokens go with a decode batch, and what that takes.
 
 Sources: DuetServe section 4.2 (a token budget that the TBT target leaves), Sarathi-Serve's fixed chunk for
 while predictions cannot be trusted.

@@ -4,7 +4,7 @@ A kernel is loaded when it is first launched, and memory is taken from the drive
 it. Either waits until the device is idle, and so does every token that decodes meanwhile: on an H200 with
 Llama-8B 25 of the first 139 prefills stopped decode for a step. Which kernel a matrix product takes depends
 on its rows, in steps that nobody tells: so the products of every number of rows are asked which kernels they
-take, and one of each is run. A kernel that was loaded on one stream is there for all of them.
+take, and one of each is run.
 """
 
 from __future__ import annotations
@@ -53,21 +53,30 @@ def decline_small_copy(_dsts: Sequence[Any], _srcs: Sequence[Any]) -> bool:
 
 
 def load_products(model: Any, streams: DeviceStreams) -> None:
-    """Run every kernel once that a matrix product of the model takes with some number of rows."""
+    """Run every kernel once that a matrix product of the model takes with some number of rows.
+
+    Once on all SMs, and again on one split: splits share what was loaded (measured), and whether they share
+    it with ordinary streams too is not known.
+    """
     if not torch.cuda.is_available():
         return
-    stream = streams.groups[0].prefill
+    whole = streams.groups[0].prefill
+    splits = [group.prefill for group in streams.groups if group.prefill_sms and group.decode_sms]
     try:
-        kernels = Kernels(int(stream.cuda_stream))
+        kernels = Kernels(int(whole.cuda_stream))
         _log.info("pdmuxd: warming up the matrix products")
-        with streams.on(stream):
-            for product in _products(model):
-                product.load(kernels)
+        with streams.on(whole):
+            taken = [(product, product.load(kernels)) for product in _products(model)]
+        for split in splits[:1]:
+            with streams.on(split):
+                for product, counts in taken:
+                    product.run(counts)
     except (EngineError, RuntimeError) as error:  # a model's own kernels, with rows that it never had
         _log.warning("pdmuxd: the first prefills of each size may stop decode for a step: %s", error)
     else:
         _log.info("pdmuxd: loaded %d kernels of matrix products", kernels.count)
-    streams.wait(streams.mark(stream))
+    for stream in (whole, *splits[:1]):
+        streams.wait(streams.mark(stream))
 
 
 class Warming:
@@ -123,14 +132,21 @@ class _Product:
     dtype: Any
     most_rows: int
 
-    def load(self, kernels: Kernels) -> None:
-        """Run one number of rows for each kernel."""
-        rows = torch.zeros((self.most_rows, self.width), dtype=self.dtype, device="cuda")
+    def load(self, kernels: Kernels) -> list[int]:
+        """Run one number of rows for each kernel; which they were."""
+        rows = self._rows()
         # The memory of the largest product is taken here: capturing could not.
         self.multiply(rows)
-        for count in range(1, self.most_rows + 1):
-            if kernels.are_new(partial(self.multiply, rows[:count])):
-                self.multiply(rows[:count])
+        return kernels.load(lambda count: self.multiply(rows[:count]), range(1, self.most_rows + 1))
+
+    def run(self, counts: Sequence[int]) -> None:
+        """These numbers of rows."""
+        rows = self._rows()
+        for count in counts:
+            self.multiply(rows[:count])
+
+    def _rows(self) -> Any:
+        return torch.zeros((self.most_rows, self.width), dtype=self.dtype, device="cuda")
 
 
 def _products(model: Any) -> Iterator[_Product]:

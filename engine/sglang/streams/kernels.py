@@ -7,7 +7,8 @@ API, "Graph Management" (12.0 and later, where a captured kernel has a handle of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from pdmuxd.engine.sglang.streams.driver import load_driver, value_of
@@ -28,6 +29,15 @@ class Kernels:
         is_new = not found <= self._seen
         self._seen |= found
         return is_new
+
+    def load(self, launch: Callable[[int], object], counts: Iterable[int]) -> list[int]:
+        """Launch one number of rows for each new kernel that these numbers take; which they were."""
+        launched = []
+        for count in counts:
+            if self.are_new(partial(launch, count)):
+                launch(count)
+                launched.append(count)
+        return launched
 
     @property
     def count(self) -> int:

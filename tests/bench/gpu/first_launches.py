@@ -1,10 +1,12 @@
-"""Which matrix products still load a kernel after each way to prepare for them, and what that costs the host.
+"""Which matrix products load a kernel when launched, what that costs the host, and whether streams share it.
 
     PYTHONPATH=SITE python3 tests/bench/gpu/first_launches.py --model llama-8b
 
-A kernel is loaded when it is first launched in a context, and every green context is one. Each prefill
+A kernel is loaded when it is first launched; is that so in each green context? Each prefill
 stream is prepared in another way; then products of random numbers of rows are launched on it, each on an idle
-device. A launch that takes the host a millisecond or more has loaded something. No SGLang is needed.
+device. A launch that takes the host a millisecond or more has loaded something. The numbers are the same for
+all streams: the first row tells of its way to prepare, the others whether a stream finds what an earlier one
+has loaded, and how many kernels are known. No SGLang is needed.
 """
 
 from __future__ import annotations
@@ -72,9 +74,12 @@ def asked(step: int, launch: bool, stream: int, products: Sequence[Product]) -> 
     kernels = Kernels(stream)
     for product in products:
         product(ROWS)
-        for count in range(step, ROWS + 1, step):
-            if kernels.are_new(partial(product, count)) and launch:
-                product(count)
+        counts = range(step, ROWS + 1, step)
+        if launch:
+            kernels.load(product, counts)
+        else:
+            for count in counts:
+                kernels.are_new(partial(product, count))
     return kernels.count
 
 

@@ -68,6 +68,22 @@ def test_a_launch_is_new_when_one_of_its_kernels_was_not_taken_before(driver):
     assert driver.destroyed == 4
 
 
+def test_each_kernel_is_launched_once_when_many_numbers_of_rows_take_it(driver):
+    launched = []
+
+    def launch(count):
+        if driver.capturing:
+            driver.launch((count // 4 + 1, 0))
+        else:
+            launched.append(count)
+
+    kernels = Kernels(7)
+    assert kernels.load(launch, range(1, 11)) == [1, 4, 8]
+    assert kernels.load(launch, (3, 12)) == [12]
+    assert launched == [1, 4, 8, 12]
+    assert kernels.count == 4
+
+
 def test_a_kernel_without_a_handle_of_its_own_is_known_by_its_function(driver):
     kernels = Kernels(7)
     assert kernels.are_new(lambda: driver.launch((0, 21)))
