@@ -1,4 +1,5 @@
-"""The layer-wise prefill on the device: one batch that runs, at most one set aside (invariant 3)."""
+"""The layer-wise prefill on the device: one batch that runs, at most one set aside (invariant 3), and at most
+one that ends ahead of the one that runs."""
 
 from __future__ import annotations
 
@@ -64,6 +65,8 @@ class PrefillStage:
         self._port = port
         self._streams = streams
         self._ids = count(1)
+        self.ending: LayerwiseBatch | None = None
+        """All of its layers were launched, and the running batch behind it."""
         self.running: LayerwiseBatch | None = None
         self.preempted: LayerwiseBatch | None = None
         self.preemptions = 0
@@ -71,8 +74,9 @@ class PrefillStage:
         """SM-seconds of the quanta seen finished."""
 
     def members(self) -> list[LayerwiseBatch]:
-        """The batches that hold KV."""
-        return [batch for batch in (self.running, self.preempted) if batch is not None]
+        """The batches that hold KV, the one first that ends first."""
+        batches = (self.ending, self.running, self.preempted)
+        return [batch for batch in batches if batch is not None]
 
     def start(self, batch: Any, entries: tuple[WaitingRequest, ...]) -> None:
         """A batch was formed. Raises: EngineInvariantError if another runs."""
@@ -86,6 +90,13 @@ class PrefillStage:
             shape=shape,
             earliest_deadline_s=min(entry.deadline_s for entry in entries),
         )
+
+    def let_end(self) -> None:
+        """Another batch may be started behind the running one. Raises: EngineInvariantError if layers of it
+        are left, or another one ends already."""
+        if self.running is None or self.running.result is None or self.ending is not None:
+            raise EngineInvariantError("no prefill can be started behind the one that runs")
+        self.ending, self.running = self.running, None
 
     def preempt(self) -> None:
         """Set the running batch aside, once (invariant 3)."""
@@ -128,7 +139,9 @@ class PrefillStage:
         batch.predicted_s = predicted_s if batch.predicted_s is None else batch.predicted_s
 
     def launch_rest(self) -> None:
-        """All layers that are left of the running batch, or of the one set aside."""
+        """All layers that are left of the running batch, or of the one set aside, if none ends before it."""
+        if self.ending is not None:
+            return
         if self.running is None:
             self.resume()
         if self.layers_left:
@@ -141,9 +154,15 @@ class PrefillStage:
                 self._account(batch, batch.quanta.popleft())
 
     @property
+    def next_done(self) -> LayerwiseBatch | None:
+        """The batch that ends next, but for the one set aside."""
+        return self.ending or self.running
+
+    @property
     def is_done(self) -> bool:
-        """Whether the running batch has passed its last layer, as far as `collect` saw."""
-        return self.running is not None and self.running.result is not None and not self.running.quanta
+        """Whether that has passed its last layer, as far as `collect` saw."""
+        batch = self.next_done
+        return batch is not None and batch.result is not None and not batch.quanta
 
     def wait(self, batch: LayerwiseBatch) -> None:
         """Block until a batch has nothing in flight."""
@@ -151,12 +170,13 @@ class PrefillStage:
             self._streams.wait(batch.quanta[-1].end)
             self.collect()
 
-    def wait_for_running(self) -> LayerwiseBatch:
-        """The running batch, with nothing of it in flight. Raises: EngineInvariantError if none runs."""
-        if self.running is None:
+    def wait_for_next(self) -> LayerwiseBatch:
+        """The batch that ends next, nothing of it in flight. Raises: EngineInvariantError if none runs."""
+        batch = self.next_done
+        if batch is None:
             raise EngineInvariantError("no prefill runs")
-        self.wait(self.running)
-        return self.running
+        self.wait(batch)
+        return batch
 
     def wait_for_last_layer(self) -> None:
         """Block until the running batch is done, if its last layer was launched: an ablation of asking."""
@@ -168,10 +188,10 @@ class PrefillStage:
 
         Raises: EngineInvariantError if it is not finished.
         """
-        batch = self.running
+        batch = self.next_done
         if batch is None or batch.result is None:
             raise EngineInvariantError("no prefill is finished")
-        self.running = None
+        self._forget(batch)
         self._port.prefill.finish_prefill(batch.batch, batch.result, batch.end, hold=hold)
 
     def release_tokens(self) -> None:
@@ -189,10 +209,7 @@ class PrefillStage:
     def drop(self, batch: LayerwiseBatch) -> None:
         """End an abandoned batch; its KV is given back, so nothing of it may be in flight on any rank."""
         self.wait(batch)
-        if batch is self.running:
-            self.running = None
-        else:
-            self.preempted = None
+        self._forget(batch)
         self._port.prefill.drop_prefill(batch.batch)
 
     def view(self, batch: LayerwiseBatch | None, *, in_flight: Step | None) -> PrefillView | None:
@@ -218,6 +235,14 @@ class PrefillStage:
             layers_done=batch.layers_launched - backlog,
             was_preempted=batch.was_preempted,
         )
+
+    def _forget(self, batch: LayerwiseBatch) -> None:
+        if batch is self.ending:
+            self.ending = None
+        elif batch is self.running:
+            self.running = None
+        else:
+            self.preempted = None
 
     def _account(self, batch: LayerwiseBatch, quantum: Quantum) -> None:
         elapsed_s = self._streams.elapsed_s(quantum.start, quantum.end)

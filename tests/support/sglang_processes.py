@@ -15,7 +15,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -152,6 +152,7 @@ class OurServer(_Server):
         policy: str = "muxwise",
         tp_size: int = 1,
         flags: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         port = free_port()
         # Not pytest's folder: a socket's path has at most 107 bytes.
@@ -161,7 +162,8 @@ class OurServer(_Server):
         command += ["--host", "127.0.0.1", "--port", str(port), "--link", self.link_address]
         command += ["--policy", policy, "--tp-size", str(tp_size), "--parent-pid", str(os.getpid())]
         command += ["--", *CPU_FLAGS, *flags]
-        super().__init__(folder, command, port, PDMUXD_ENGINE_API_KEY=KEY, **ranks(tp_size))
+        own = ranks(tp_size) | dict(variables or {})
+        super().__init__(folder, command, port, PDMUXD_ENGINE_API_KEY=KEY, **own)
 
     def __exit__(self, *_):
         super().__exit__()

@@ -83,7 +83,8 @@ class SchedulerPrefill:
         with self._streamer.holding(hold):
             s.process_batch_result(batch, result)
         batch.split_forward_batch = None
-        self._group.attention_owner = None
+        if self._group.attention_owner is batch:
+            self._group.attention_owner = None
         batch.filter_batch()
         join_decode(s, batch)
 

@@ -51,15 +51,17 @@ class Launches:
                 self._port.use_group(turn.stream_group)
                 self.switches += 1
             self._steering.group = decision.group
-            step = self._fuse(decision) if decision.mode is Mode.FUSED else self._split(decision)
+            step = self._fuse(decision) if decision.mode is Mode.FUSED else self._split(decision, turn.behind)
         if step is None:
             self._decode.nothing_launched()
         return step is not None
 
     # --- decode and prefill on two partitions
 
-    def _split(self, decision: Decision) -> Step | None:
+    def _split(self, decision: Decision, behind: bool) -> Step | None:
         prefill = self._prefill
+        if behind:
+            prefill.let_end()
         if decision.preempt:
             prefill.preempt()
         if decision.resume:

@@ -62,12 +62,12 @@ class Results:
                 self._ledger.give_tokens(batch.batch.reqs, self._now_s())
 
     def finish_prefill(self) -> None:
-        """Merge the running batch. What rank 0 saw finished may have a moment left on another's device.
+        """Merge the batch that ends next. What rank 0 saw done may have a moment left on another's device.
 
         Its requests are in the step after the one in flight, so their first tokens go out with those of the
         one in flight: the gap to the second is then one step and not up to two.
         """
-        batch = self._prefill.wait_for_running()
+        batch = self._prefill.wait_for_next()
         requests = batch.batch.reqs  # The merge takes those out that end with their first token.
         if not self._state.running:
             self._decode.last_token_s = self._now_s()

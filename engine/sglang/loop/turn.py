@@ -12,7 +12,7 @@ class Done:
     """What rank 0 saw its device finish."""
 
     finish: bool
-    """The running prefill has passed its last layer."""
+    """The prefill that ends next has passed its last layer."""
     dropped: tuple[int, ...]
     """Batch ids of abandoned prefills; one that is finished ends that way."""
 
@@ -27,3 +27,5 @@ class Turn:
     decision: Decision | None = None
     stream_group: int = 0
     """The decision's, among the streams that were made."""
+    behind: bool = False
+    """What the decision admits is launched behind the prefill that runs, whose layers all were launched."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.types import (
+    DecodeShape,
     EngineLimits,
     Observation,
     PrefillMode,
@@ -47,18 +52,64 @@ class View:
         """Whether a prefill is under way, layer by layer or in chunks."""
         return bool(self._state.chunked_request is not None or self._prefill.members())
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the prefill that runs is assumed to be done by the step that is decided about, its SMs free
+        for those who wait. Its last layers were launched beside the step in flight, none before them is left;
+        or they were launched earlier."""
+        prefill, step = self._prefill, self._decode.in_flight
+        running = prefill.running
+        if running is None or running.result is None or step is None or not self._state.waiting:
+            return False
+        if prefill.ending is not None or prefill.preempted is not None or self._steering.is_changing:
+            return False
+        quanta = running.quanta
+        return not quanta or quanta[0].beside is step or quanta[-1].beside is not step
+
     def observe(self, now_s: float) -> Observation:
         """The engine at this moment. See `PrefillStage.view` for what is assumed to be done."""
         state, prefill, step = self._state, self._prefill, self._decode.in_flight
-        hidden = self._steering.is_changing
+        batch = prefill.running or prefill.ending
+        return self._observation(
+            now_s,
+            state.decode_shape(),
+            state.running,
+            prefill=chunked_prefill(state, self._ledger) or prefill.view(batch, in_flight=step),
+            preempted=prefill.view(prefill.preempted, in_flight=step),
+        )
+
+    def observe_behind(self, now_s: float) -> Observation:
+        """As if the prefill that `is_ending` were done, and its requests decoded."""
+        running = self._prefill.running
+        if running is None:
+            raise EngineInvariantError("no prefill is ending")
+        decode, joining = self._state.decode_shape(), running.batch.reqs
+        contexts = [entry.new_tokens + entry.reused_tokens for entry in running.entries]
+        grown = DecodeShape(
+            bs=decode.bs + len(joining),
+            reused_tokens=decode.reused_tokens + sum(contexts),
+            longest_tokens=max(decode.longest_tokens, *contexts),
+        )
+        return self._observation(now_s, grown, [*self._state.running, *joining])
+
+    def _observation(
+        self,
+        now_s: float,
+        decode: DecodeShape,
+        decoding: Sequence[Any],
+        *,
+        prefill: PrefillView | None = None,
+        preempted: PrefillView | None = None,
+    ) -> Observation:
+        state, hidden = self._state, self._steering.is_changing
         return Observation(
             now_s=now_s,
             group=self._steering.group,
-            decode=state.decode_shape(),
-            tbt_target_s=self._ledger.tbt_target_s(state.running),
+            decode=decode,
+            tbt_target_s=self._ledger.tbt_target_s(decoding),
             last_token_s=self._decode.last_token_s,
-            prefill=chunked_prefill(state, self._ledger) or prefill.view(prefill.running, in_flight=step),
-            preempted=prefill.view(prefill.preempted, in_flight=step),
+            prefill=prefill,
+            preempted=preempted,
             waiting=() if hidden else self._ledger.window(state.waiting, self._limits.waiting_window),
             waiting_count=0 if hidden else len(state.waiting),
             kv_free_tokens=state.kv_free_tokens,

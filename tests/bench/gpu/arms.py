@@ -18,9 +18,11 @@ from pathlib import Path
 HOST = "127.0.0.1"
 STUB = Path(__file__).parents[2] / "sglang" / "stub"
 """What SGLang's CPU path needs of vLLM."""
+DECODE_GRAPHS = (1, 2, 4, 8, 12, *range(16, 129, 8), *range(160, 257, 32))
+"""Sizes of decode batches with a graph, for every arm; ours does not let more decode at a time."""
 GPU_FLAGS = (
     *("--load-format", "dummy", "--sampling-backend", "pytorch", "--grammar-backend", "none"),
-    *("--cuda-graph-max-bs-decode", "128", "--incremental-streaming-output"),
+    *("--cuda-graph-bs-decode", *map(str, DECODE_GRAPHS), "--incremental-streaming-output"),
 )
 CPU_FLAGS = (
     *("--load-format", "dummy", "--device", "cpu", "--attention-backend", "torch_native"),

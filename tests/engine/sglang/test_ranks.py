@@ -63,6 +63,25 @@ def test_the_other_rank_launches_and_reads_the_same_in_the_same_order(ranks):
     assert len(ranks.first.records) == 3
 
 
+def test_the_other_rank_launches_a_prefill_behind_another_too(ranks):
+    ranks.arrive("z", outputs=100)
+    ranks.turn(split(group=0, admit=("z",), prefill_layers=4))
+    ranks.first.device.finish_prefill()
+    ranks.turn(split(decode_steps=1))
+    ranks.arrive("a")
+    ranks.turn(split(admit=("a",), decode_steps=1, prefill_layers=4))
+    ranks.arrive("b")
+    ranks.first.script.answers.append(split(decode_steps=1))
+    ranks.turn(split(admit=("b",), decode_steps=1, prefill_layers=4))
+    assert ranks.second.launches("layers")[-1] == (4, "b")
+    assert not ranks.second.launches("finish")[1:], "on no rank the first is done"
+    ranks.first.device.finish_prefill()
+    ranks.turn(split(decode_steps=1))
+    ranks.turn(split(decode_steps=1))
+    assert ranks.second.launches("finish")[1:] == [("a",), ("b",)]
+    ranks.assert_alike()
+
+
 def test_the_other_rank_waits_for_its_own_device_when_rank_0_saw_the_prefill_finished(ranks):
     ranks.arrive("a", outputs=100)
     ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
