@@ -138,26 +138,48 @@ class DecodeCoefficients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedCoefficients:
-    """A mixed batch: eq. 1 over all its tokens, decode's included, and eq. 2's reading of decode's KV."""
+    """A mixed batch: eq. 1 over all its tokens, decode's included, and eq. 2's reading of decode's KV.
+
+    Attention takes the longer of two: all contexts, shared by all SMs, or the longest of them, which an
+    SM reads alone where attention is not split.
+    """
 
     prefill: PrefillCoefficients
     per_reused_s: float
+    per_longest_s: float = 0.0
+    """Per token of the longest context; 0 if contexts are split over SMs."""
 
     def predict_s(self, prefill: PrefillShape, decode: DecodeShape) -> float:
         """Seconds for the batch."""
         p = self.prefill
-        sum_s = (
+        contexts_s = (
             p.per_new_squared_s * prefill.sum_new_squared
             + p.per_new_times_reused_s * prefill.sum_new_times_reused
             + p.per_reused_s * prefill.reused_tokens
-            + p.line_s(prefill.new_tokens + decode.bs)
             + self.per_reused_s * decode.reused_tokens
         )
-        return max(sum_s, p.floor_s)
+        if self.per_longest_s:
+            contexts_s = max(contexts_s, self.per_longest_s * longest_context_tokens(prefill, decode))
+        return max(contexts_s + p.line_s(prefill.new_tokens + decode.bs), p.floor_s)
 
     def scaled(self, ratio: float) -> FusedCoefficients:
         """The same predictor, `ratio` times slower."""
-        return FusedCoefficients(prefill=self.prefill.scaled(ratio), per_reused_s=self.per_reused_s * ratio)
+        return FusedCoefficients(
+            prefill=self.prefill.scaled(ratio),
+            per_reused_s=self.per_reused_s * ratio,
+            per_longest_s=self.per_longest_s * ratio,
+        )
+
+
+def longest_context_tokens(prefill: PrefillShape, decode: DecodeShape) -> float:
+    """The longest context of a mixed batch, as far as is known.
+
+    Sums tell that of one prompt, and of several the mean of their new tokens; of decode it is the mean where
+    nobody looked.
+    """
+    decode_tokens = decode.longest_tokens or decode.reused_tokens / max(1, decode.bs)
+    prefill_tokens = (prefill.sum_new_squared + prefill.sum_new_times_reused) / max(1, prefill.new_tokens)
+    return max(decode_tokens, prefill_tokens)
 
 
 def padded_bs(bs: int, captured: Sequence[int]) -> int:
@@ -207,13 +229,13 @@ class SoloRunModel:
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         """Source: MuxWise eq. 1 and 2 joined. A batch without prompt tokens has no fit.
 
-        What a context longer than any that was fitted adds is the fallback's to say.
+        What a context longer than any that was fitted adds is the fallback's to say, unless the fit does.
         """
         fitted = self.fused.get(sms) if prefill.new_tokens else None
         if fitted is None:
             return self.fallback.fused_s(prefill, decode, sms)
         fitted_s = fitted.predict_s(prefill, decode)
-        if decode.longest_tokens <= FITTED_CONTEXT_TOKENS:
+        if fitted.per_longest_s or decode.longest_tokens <= FITTED_CONTEXT_TOKENS:
             return fitted_s
         usual = replace(decode, longest_tokens=FITTED_CONTEXT_TOKENS)
         fallback_s = self.fallback.fused_s(prefill, decode, sms)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdmuxd.engine.profiling.designs import Design
+from pdmuxd.engine.profiling.longest import fit_longest, predict
 from pdmuxd.engine.profiling.regression import (
     CUT_FLOOR,
     TABLE_CUT_FLOOR,
@@ -46,9 +47,10 @@ def best_of(
     to all folds takes too long, so only those go on that it speaks well of, one for each number of terms.
     """
     good = PROMISING * min(one.score for one in tried)
-    promising: dict[tuple[int, int, bool], Tried] = {}
+    promising: dict[tuple[int, int, bool, bool], Tried] = {}
     for one in tried:
-        terms = (len(one.design.knots), len(one.design.own_bs), one.design.has_floor)
+        of = one.design
+        terms = (len(of.knots), len(of.own_bs), of.has_floor, of.has_longest)
         if one.score <= good and (terms not in promising or one.score < WORTHWHILE * promising[terms].score):
             promising[terms] = one
     best, lowest, of_best = tried[0], np.inf, np.empty(0)
@@ -69,6 +71,8 @@ def fit_design(
     floor_s: float | None = None,
 ) -> Regression | None:
     """None if the samples do not show the floor that the design has."""
+    if design.has_longest:
+        return fit_longest(rows, seconds, belief, confirmed)
     if design.has_floor:
         return fit_above_floor(rows, seconds, belief, confirmed, known_floor_s=floor_s)
     cut_floor = TABLE_CUT_FLOOR if design.own_bs else CUT_FLOOR
@@ -92,7 +96,7 @@ def _held_out(
             kept, kept_s = rows[~is_out], seconds[~is_out]
             sure = confirmed[~is_out]
             found = fit_design(kept, kept_s, design, belief, sure, floor_s) or fit(kept, kept_s, belief, sure)
-            predicted = np.maximum(found.floor_s, rows[is_out] @ found.coefficients)
+            predicted = predict(rows[is_out], found, design)
             errors[is_out] = np.abs(predicted / seconds[is_out] - 1.0)
     return errors
 

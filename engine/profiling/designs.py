@@ -17,6 +17,7 @@ from pdmuxd.engine.core.latency import (
     DecodeCoefficients,
     FusedCoefficients,
     PrefillCoefficients,
+    longest_context_tokens,
     padded_bs,
 )
 from pdmuxd.engine.core.types import PrefillShape
@@ -34,11 +35,18 @@ class Design:
     captured_bs: tuple[int, ...] = ()
     own_bs: tuple[int, ...] = ()
     """Batch sizes that have a time of their own beside the line; straight between them."""
+    has_longest: bool = False
+    """Whether the longest context, in the last column, may outlast what all contexts take; without a floor,
+    since batches whose attention is not split are whole graphs, which the host launches at once."""
 
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096)
+FUSED_KNOTS = PREFILL_KNOTS[:-1]
+"""The largest chunks that are measured have 4096 tokens: what more tokens take is not theirs to say."""
 DECODE_KNOTS = (8, 16, 32, 64, 72, 128, 136, 192)
 """Matrix products take 64 or 128 rows at a time: on few SMs one row more costs a whole wave."""
+CONTEXT_COLUMNS = slice(0, 4)
+"""Of `fused_rows`: what all contexts take when all SMs share them."""
 OWN_SAMPLES = 2
 """Of a batch size, to have a time of its own: one could not tell requests from what they reuse."""
 TILES = (1, 64, 128)
@@ -107,20 +115,25 @@ def decode_of(coefficients: Floats, _floor_s: float, design: Design) -> DecodeCo
 
 
 def fused_rows(points: Sequence[Point], design: Design) -> Floats:
-    """Decode's reused tokens, and the columns of a prefill of all tokens of the batch."""
-    sums, tokens = [], []
+    """Decode's reused tokens, a prefill of all tokens of the batch, and the longest context if it counts."""
+    sums, tokens, longest = [], [], []
     for point in points:
         prefill, decode = point.prefill_shape, point.decode_shape
         sums.append([float(decode.reused_tokens), *_prefill_sums(prefill)])
         count = prefill.new_tokens + decode.bs
         tokens.append(-(-count // design.tile_tokens) * design.tile_tokens)
-    return np.hstack([np.array(sums), _segments(tokens, design.knots)])
+        longest.append([longest_context_tokens(prefill, decode)])
+    rows = np.hstack([np.array(sums), _segments(tokens, design.knots)])
+    return np.hstack([rows, np.array(longest)]) if design.has_longest else rows
 
 
 def fused_of(coefficients: Floats, floor_s: float, design: Design) -> FusedCoefficients:
     """The predictor that the coefficients of `fused_rows` are of."""
+    end = 6 + len(design.knots)
     return FusedCoefficients(
-        prefill=prefill_of(coefficients[1:], floor_s, design), per_reused_s=float(coefficients[0])
+        prefill=prefill_of(coefficients[1:end], floor_s, design),
+        per_reused_s=float(coefficients[0]),
+        per_longest_s=float(coefficients[end]) if design.has_longest else 0.0,
     )
 
 

@@ -80,6 +80,8 @@ class Family(Generic[_CoefficientsT]):
     has_own_bs: bool = False
     """Whether batch sizes may have a time of their own, whatever line the others lie on."""
     floors: tuple[bool, ...] = (False,)
+    longest: tuple[bool, ...] = (False,)
+    """Whether a batch may wait for its longest context."""
 
 
 PREFILL = Family(
@@ -103,10 +105,11 @@ FUSED = Family(
     name="fused",
     rows=designs.fused_rows,
     coefficients=designs.fused_of,
-    knots=designs.PREFILL_KNOTS,
+    knots=designs.FUSED_KNOTS,
     size_of=lambda point: point.prefill_shape.new_tokens + len(point.decode),
     tiles=designs.TILES,
     floors=(False, True),
+    longest=(False, True),
 )
 
 
@@ -174,11 +177,19 @@ def _designs(
     fine = tuple(knot for knot in family.knots if sizes[1] < knot < sizes[-2])
     choices = {(), fine[1::2], fine[-3:], fine}
     lines = [
-        Design(knots=knots, has_floor=has_floor, tile_tokens=tile, captured_bs=captured_bs)
+        Design(
+            knots=knots,
+            has_floor=has_floor,
+            tile_tokens=tile,
+            captured_bs=captured_bs,
+            has_longest=has_longest,
+        )
+        for has_longest in family.longest
         for knots in sorted(choices, key=len)
         for has_floor in family.floors
         for tile in family.tiles
-        if (4 + len(knots)) * SAMPLES_PER_TERM <= len(points)
+        if (4 + len(knots) + has_longest) * SAMPLES_PER_TERM <= len(points)
+        and not (has_floor and has_longest)
     ]
     own = designs.own_sizes(sizes, captured_bs) if family.has_own_bs else ()
     if not own or (3 + len(own)) * OWN_SAMPLES_PER_TERM > len(points):

@@ -74,6 +74,23 @@ def decode_samples(
     return samples
 
 
+def fused_samples(
+    law: Callable[[PrefillShape, DecodeShape], float], *, noise: float = 0.0, seed: int = 0, sms: int = 132
+) -> list[Sample]:
+    """Mixed batches: small and large chunks beside one long context or many short ones, with scatter."""
+    source = random.Random(seed)
+    samples = []
+    for new in (32, 128, 200, 256, 512, 700, 1024, 2048, 4096):
+        for reused in (0, 8192):
+            for contexts in ((512,), (8192,), (512,) * 64, (8192,) * 32):
+                point = Point(
+                    mode="fused", prefill_sms=sms, decode_sms=sms, prefill=((new, reused),), decode=contexts
+                )
+                seconds = law(point.prefill_shape, point.decode_shape) * source.lognormvariate(0.0, noise)
+                samples.append(Sample(point=point, decode_s=seconds))
+    return samples
+
+
 def target_of(profile: Profile, *, policy: str = "auto") -> Target:
     """An emulated engine that believes wrongly: a third too much compute, a fifth too much bandwidth."""
     engine = EmulatedEngine(profile=profile, policy=policy)

@@ -145,6 +145,33 @@ def test_a_fused_fit_is_late_by_what_a_longer_context_than_fitted_adds() -> None
     assert fused_s(FITTED_CONTEXT_TOKENS + 100) == pytest.approx(7.0 + 100 * 24 * 10)
 
 
+def test_a_fused_fit_waits_for_the_longest_context_when_it_outlasts_all_of_them() -> None:
+    prefill_fit = PrefillCoefficients(
+        per_new_squared_s=1.0, per_new_times_reused_s=0.0, per_new_s=0.0, fixed_s=7.0
+    )
+    fit = FusedCoefficients(prefill=prefill_fit, per_reused_s=1.0, per_longest_s=5.0)
+    chunk = PrefillShape.of([(2, 1)])
+    assert fit.predict_s(chunk, DecodeShape.of([6, 1, 1])) == 7.0 + 5 * 6
+    assert fit.predict_s(chunk, DecodeShape.of([6] * 6)) == 7.0 + 4 + 36
+    assert fit.predict_s(chunk, DecodeShape.of([1])) == 7.0 + 5 * 3, "the prompt's own context is the longest"
+    assert fit.predict_s(chunk, DecodeShape(bs=2, reused_tokens=10)) == 7.0 + 5 * 5, "nobody looked: the mean"
+    assert fit.scaled(2.0).predict_s(chunk, DecodeShape.of([6, 1, 1])) == 2 * (7.0 + 5 * 6)
+    assert replace(fit, per_longest_s=0.0).predict_s(chunk, DecodeShape.of([6, 1, 1])) == 7.0 + 4 + 8
+
+
+def test_the_roofline_adds_nothing_for_a_long_context_when_the_fused_fit_waits_for_it() -> None:
+    roofline = RooflineModel(
+        model=TOY, device=device(flops=1.0, bytes_per_s=1e30), overheads=NO_OVERHEADS, fused_tile_rows=3
+    )
+    nothing = PrefillCoefficients(
+        per_new_squared_s=0.0, per_new_times_reused_s=0.0, per_new_s=0.0, fixed_s=0.0
+    )
+    fit = FusedCoefficients(prefill=nothing, per_reused_s=0.0, per_longest_s=1.0)
+    model = SoloRunModel(prefill={}, decode={}, fallback=roofline, fused={10: fit})
+    long = DecodeShape.of([2 * FITTED_CONTEXT_TOKENS])
+    assert model.fused_s(PrefillShape.of([(4, 0)]), long, 10) == 2 * FITTED_CONTEXT_TOKENS
+
+
 def test_the_roofline_answers_when_an_sm_count_has_no_fit() -> None:
     roofline = RooflineModel(model=TOY, device=device(flops=1.0, bytes_per_s=1.0), overheads=NO_OVERHEADS)
     fit = DecodeCoefficients(per_reused_s=0.0, per_request_s=0.0, fixed_s=42.0)

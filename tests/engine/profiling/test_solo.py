@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiling import decode_samples, prefill_samples
+from profiling import decode_samples, fused_samples, prefill_samples
 
 from pdmuxd.engine.core.errors import ProfileError
-from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients
+from pdmuxd.engine.core.latency import DecodeCoefficients, FusedCoefficients, PrefillCoefficients
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.measuring import Measured
 from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.solo import DECODE, PREFILL, fit_solo
+from pdmuxd.engine.profiling.solo import DECODE, FUSED, PREFILL, fit_solo
 
 PREFILL_LAW = PrefillCoefficients(
     per_new_squared_s=1e-9, per_new_times_reused_s=2e-9, per_new_s=4e-5, fixed_s=0.002
 )
 DECODE_LAW = DecodeCoefficients(per_reused_s=5e-8, per_request_s=3e-5, fixed_s=0.006)
+SPLIT_LAW = FusedCoefficients(
+    prefill=PrefillCoefficients(
+        per_new_squared_s=1e-10, per_new_times_reused_s=9e-10, per_new_s=2.2e-5, fixed_s=0.005
+    ),
+    per_reused_s=3e-8,
+)
+UNDIVIDED_LAW = replace(SPLIT_LAW, per_longest_s=4e-7)
 NOISE = 0.01
 
 
@@ -91,6 +100,33 @@ def test_a_padded_batch_is_fitted_at_its_graph_size_when_graphs_are_captured() -
     samples.append(Sample(point=odd, decode_s=law(odd.decode_shape)))
     found = fit_solo(DECODE, samples, captured)
     assert found.errors.max < 0.01
+
+
+def test_what_the_longest_context_takes_is_recovered_when_a_fused_batch_waits_for_it() -> None:
+    law = UNDIVIDED_LAW
+    fit = fit_solo(FUSED, fused_samples(law.predict_s, noise=NOISE))
+    assert fit.coefficients.per_longest_s == pytest.approx(law.per_longest_s, rel=10 * NOISE)
+    assert fit.coefficients.per_reused_s == pytest.approx(law.per_reused_s, rel=10 * NOISE)
+    assert fit.errors.p90 < 3 * NOISE
+    # One context of half of a batch's, and longer than any that was fitted.
+    chunk, decode = PrefillShape.of([(256, 0)]), DecodeShape.of([40_000, *[5_000] * 8])
+    assert fit.coefficients.predict_s(chunk, decode) == pytest.approx(law.predict_s(chunk, decode), rel=0.1)
+
+
+def test_the_longest_context_has_no_part_in_a_fit_when_contexts_are_split() -> None:
+    fit = fit_solo(FUSED, fused_samples(SPLIT_LAW.predict_s, noise=NOISE))
+    assert fit.coefficients.per_longest_s == 0.0
+    assert fit.errors.p90 < 3 * NOISE
+
+
+def test_tokens_beyond_the_largest_chunk_cost_as_those_before_when_a_fused_line_bends() -> None:
+    """However the largest samples scatter: all of them have 4096 prompt tokens and a few requests besides."""
+    bent = replace(SPLIT_LAW.prefill, curve=((0.0, 0.0), (256.0, -0.005)))
+    law = replace(UNDIVIDED_LAW, prefill=bent)
+    chunk, decode = PrefillShape.of([(8192, 0)]), DecodeShape.of([2000] * 8)
+    for seed in range(5):
+        found = fit_solo(FUSED, fused_samples(law.predict_s, noise=0.02, seed=seed)).coefficients
+        assert found.predict_s(chunk, decode) == pytest.approx(law.predict_s(chunk, decode), rel=0.1)
 
 
 def test_samples_are_refused_when_there_are_none() -> None:

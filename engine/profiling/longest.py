@@ -1,0 +1,59 @@
+"""Fits of batches that wait for their longest context where it outlasts what all contexts take together.
+
+The longer of two is not linear, but it is linear once it is known which of the two is the longer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pdmuxd.engine.profiling.designs import CONTEXT_COLUMNS, Design
+from pdmuxd.engine.profiling.regression import Belief, Bools, Floats, Regression, fit
+
+_ROUNDS = 8
+_LONGEST = -1
+
+
+def fit_longest(
+    rows: Floats, seconds: Floats, belief: Belief | None = None, confirmed: Bools | None = None
+) -> Regression:
+    """As `fit`: which samples wait for their longest context and what all cost, in turns, until they agree.
+
+    At first the longest context is taken to add to all contexts.
+    """
+    found, waits = fit(rows, seconds, belief, confirmed), None
+    for _ in range(_ROUNDS):
+        before, waits = waits, _waits(rows, found)
+        if before is not None and (waits == before).all():
+            break
+        found = fit(_chosen(rows, waits), seconds, _believed(belief, found), confirmed)
+    return found
+
+
+def predict(rows: Floats, found: Regression, design: Design) -> Floats:
+    """Seconds of each row."""
+    if design.has_longest:
+        rows = _chosen(rows, _waits(rows, found))
+    seconds: Floats = np.maximum(found.floor_s, rows @ found.coefficients)
+    return seconds
+
+
+def _believed(belief: Belief | None, found: Regression) -> Belief | None:
+    if belief is None:
+        return None
+    rows = _chosen(belief.design, _waits(belief.design, found))
+    return Belief(design=rows, seconds=belief.seconds)
+
+
+def _waits(rows: Floats, found: Regression) -> Bools:
+    of = found.coefficients
+    waits: Bools = rows[:, _LONGEST] * of[_LONGEST] > rows[:, CONTEXT_COLUMNS] @ of[CONTEXT_COLUMNS]
+    return waits
+
+
+def _chosen(rows: Floats, waits: Bools) -> Floats:
+    """Each row without the one of the two that takes less."""
+    chosen = rows.copy()
+    chosen[waits, CONTEXT_COLUMNS] = 0.0
+    chosen[~waits, _LONGEST] = 0.0
+    return chosen
