@@ -21,7 +21,7 @@ def test_fused_batches_are_captured_in_sizes_that_are_close_together(tmp_path):
     at = found.index("--cuda-graph-bs-prefill")
     assert found[at + 1 : at + 1 + len(FUSED_TOKENS)] == [str(tokens) for tokens in FUSED_TOKENS]
     pairs = [(small, large) for small, large in itertools.pairwise(FUSED_TOKENS) if small >= 128]
-    assert all((large - small - 1) / large < 0.2 for small, large in pairs), "what a batch is padded with"
+    assert all((large - small - 1) / large < 0.25 for small, large in pairs), "what a batch is padded with"
 
 
 @pytest.mark.parametrize(
