@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from pdmuxd.engine.core.fusedsizes import FusedSizes
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.overrun import Overrun
 from pdmuxd.engine.core.types import Observation, PrefillShape, PrefillView, WaitingRequest
@@ -23,10 +24,11 @@ def fused_budget(
     *,
     target_s: float,
     overrun: Overrun,
+    sizes: FusedSizes,
     must: bool,
 ) -> tuple[int, float]:
-    """The most prompt tokens whose fused step meets a TBT target even if it takes what few steps exceed, and
-    its predicted seconds; (0, 0) if none.
+    """The most prompt tokens whose fused step meets a TBT target even if it takes what few steps of its size
+    exceed, and its predicted seconds; (0, 0) if none.
 
     `must`: where the host alone takes longer than the target, the most that takes no longer than that.
 
@@ -45,7 +47,7 @@ def fused_budget(
         middle = (low + high) // 2
         chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, BUDGET_LADDER[middle]))
         predicted_s = latency.fused_s(chunk, obs.decode, total_sms)
-        if predicted_s <= left_s:
+        if predicted_s * sizes.ratio(chunk.new_tokens + obs.decode.bs) <= left_s:
             low, step_s, tokens = middle + 1, predicted_s, chunk.new_tokens
         else:
             high = middle
@@ -53,13 +55,21 @@ def fused_budget(
 
 
 def fused_total_s(
-    obs: Observation, shape: PrefillShape, budget: int, latency: LatencyModel, total_sms: int
+    obs: Observation,
+    shape: PrefillShape,
+    budget: int,
+    latency: LatencyModel,
+    total_sms: int,
+    *,
+    sizes: FusedSizes,
 ) -> float:
-    """Seconds for a whole batch in fused steps: each chunk reads what came before it, half on average."""
+    """Seconds that a whole batch typically takes in fused steps: each chunk reads what came before it, which
+    is half on average."""
     new, reused = shape.new_tokens, shape.reused_tokens
     tokens = min(new, budget)
     chunk = PrefillShape.of([(tokens, reused + (new - tokens) // 2)])
-    return latency.fused_s(chunk, obs.decode, total_sms) * -(-new // budget)
+    step_s = latency.fused_s(chunk, obs.decode, total_sms) * sizes.ratio(tokens + obs.decode.bs)
+    return step_s * -(-new // budget)
 
 
 def chunk_lengths(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from pdmuxd.engine.core.batching import form_prefill_batch
-from pdmuxd.engine.core.fusing import BUDGET_LADDER, fused_total_s
+from pdmuxd.engine.core.fusing import BUDGET_LADDER
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
 from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
@@ -104,14 +104,12 @@ class AutoPolicy(KeepsState):
         if predicted_s <= 0.0:
             return state
         if feedback.mode is Mode.FUSED:
-            overrun = state.overrun.after(predicted_s=predicted_s, measured_s=measured_s)
-            predicted_s = max(predicted_s, state.overrun.floor_s)
+            state, predicted_s = self.fused.learn(feedback, state)
         else:
             overrun = state.overrun.without_a_step()
+            state = state if overrun is state.overrun else replace(state, overrun=overrun)
         trust = state.trust.after(predicted_s=predicted_s, measured_s=measured_s)
-        if trust is state.trust and overrun is state.overrun:
-            return state
-        return replace(state, trust=trust, overrun=overrun)
+        return state if trust is state.trust else replace(state, trust=trust)
 
     def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
@@ -175,7 +173,7 @@ class AutoPolicy(KeepsState):
         infeasible = plan.reason is Reason.TBT_INFEASIBLE
         budget, step_s = self.fused.budget(obs, state, batch, must=False)
         if budget:
-            fused_s = fused_total_s(obs, work.shape, budget, self.context.latency, self.table.rules.total_sms)
+            fused_s = self.fused.total_s(obs, state, work.shape, budget)
             wait_s = SPLIT_WAIT_STEPS * (plan.numbers.predicted_decode_s or 0.0)
             if infeasible or fused_s <= min(split_s + wait_s, FUSED_LIMIT_S):
                 rejected = (Alternative(label="split", predicted_s=split_s),)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pdmuxd.engine.core.awd import AwdState
 from pdmuxd.engine.core.boundary import BoundaryFit, BoundarySamples
+from pdmuxd.engine.core.fusedsizes import FusedSizes
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.overrun import Overrun
@@ -57,6 +58,7 @@ class LengthAwareState:
 
 TRUSTED = Trust()
 FIRST_OVERRUN = Overrun()
+AS_FITTED = FusedSizes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,8 @@ class PolicyState:
     """What requests past saving may spend (queueing.py)."""
     trust: Trust = TRUSTED
     overrun: Overrun = FIRST_OVERRUN
-    """Of fused steps."""
+    """Of fused steps, beyond what is typical of their size."""
+    sizes: FusedSizes = AS_FITTED
     length_aware: LengthAwareState = field(default_factory=LengthAwareState)
 
 

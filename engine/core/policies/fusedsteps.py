@@ -11,13 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.batching import form_prefill_batch
-from pdmuxd.engine.core.fusing import chunk_lengths, fused_budget
+from pdmuxd.engine.core.fusing import chunk_lengths, fused_budget, fused_total_s
+from pdmuxd.engine.core.overrun import HOST_RATIO
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import PolicyContext, PolicyState
 from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
     DecisionNumbers,
+    Feedback,
     Mode,
     Observation,
     PrefillShape,
@@ -60,8 +62,30 @@ class FusedSteps:
             self.table.rules.total_sms,
             target_s=self.context.planned_tbt_s(obs.tbt_target_s),
             overrun=state.overrun,
+            sizes=state.sizes,
             must=must,
         )
+
+    def total_s(self, obs: Observation, state: PolicyState, shape: PrefillShape, budget: int) -> float:
+        """What a whole batch typically takes in steps of this budget."""
+        latency, sms = self.context.latency, self.table.rules.total_sms
+        return fused_total_s(obs, shape, budget, latency, sms, sizes=state.sizes)
+
+    def learn(self, feedback: Feedback, state: PolicyState) -> tuple[PolicyState, float]:
+        """After a fused step: the state, and the seconds that were to be expected.
+
+        A step that waited for the host tells nothing of its size, and one with nobody to wait for its tokens
+        nothing of what few steps exceed.
+        """
+        predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
+        overrun, sizes = state.overrun, state.sizes
+        tokens = feedback.prefill.new_tokens + feedback.decode.bs
+        expected_s = predicted_s * sizes.ratio(tokens)
+        if measured_s <= HOST_RATIO * expected_s:
+            sizes = sizes.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
+        if feedback.decode.bs:
+            overrun = overrun.after(predicted_s=expected_s, measured_s=measured_s)
+        return replace(state, overrun=overrun, sizes=sizes), max(expected_s, state.overrun.floor_s)
 
     def step_s(self, obs: Observation, budget: int, batch: Iterable[WaitingRequest]) -> float:
         """Predicted for a step of the chunk in progress and these requests, within a budget."""

@@ -14,6 +14,7 @@ from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S
 from pdmuxd.engine.core.policies.base import PolicyState
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
 from pdmuxd.engine.core.types import (
+    NO_DECODE,
     Decision,
     Mode,
     Observation,
@@ -163,8 +164,33 @@ def test_the_budget_shrinks_when_fused_steps_took_longer_than_predicted() -> Non
     slow = took(Mode.FUSED, new_tokens=128, decode=obs.decode, predicted_s=0.1, measured_s=0.14)
     for _ in range(4):
         state = policy.learn(slow, state)
-    assert state.overrun.ratio == pytest.approx(1.4)
+    assert state.overrun.ratio * state.sizes.ratio(138) == pytest.approx(1.4, rel=0.02)
     assert policy.decide(obs, state)[0].token_budget < before
+
+
+def test_a_size_that_always_takes_longer_costs_no_other_size_its_budget() -> None:
+    policy = build_policy("auto", linear_context())
+    state = replace(policy.initial_state(), overrun=AS_PREDICTED)
+    slow = took(Mode.FUSED, new_tokens=200, predicted_s=0.1, measured_s=0.13)
+    even = took(Mode.FUSED, new_tokens=400, predicted_s=0.2, measured_s=0.2)
+    for _ in range(200):
+        state = policy.learn(even, policy.learn(slow, state))
+    assert state.sizes.ratio(210) == pytest.approx(1.3, rel=0.01)
+    assert state.sizes.ratio(410) == pytest.approx(1.0)
+    raised = state.overrun.ratio
+    for _ in range(200):
+        state = policy.learn(even, policy.learn(slow, state))
+    assert state.overrun.ratio < raised, "it rose before the size was known, and falls since"
+
+
+def test_a_prompt_alone_tells_nothing_of_what_tokens_may_wait_for() -> None:
+    policy = build_policy("auto", linear_context())
+    state = policy.initial_state()
+    alone = took(Mode.FUSED, new_tokens=15_000, decode=NO_DECODE, predicted_s=0.8, measured_s=1.8)
+    learned = policy.learn(alone, state)
+    assert learned.overrun == state.overrun
+    assert learned.sizes == state.sizes
+    assert learned.trust != state.trust
 
 
 def test_prompts_are_split_while_the_host_takes_longer_than_the_target_to_launch_a_fused_step() -> None:
