@@ -77,10 +77,10 @@ def test_the_budget_follows_the_target_when_steps_are_fused() -> None:
         )
         return decide(obs).token_budget
 
-    # 10 ms of decode; 95% of the target; 1 ms a token; from the ladder; plus the decode tokens.
-    assert budget(0.100) == 64 + 10
-    assert budget(0.150) == 128 + 10
-    assert budget(0.300) == 256 + 10
+    # 10 ms of decode; 95% of the target; 1 ms a token; sizes of steps, the decode tokens among them.
+    assert budget(0.100) == 64
+    assert budget(0.150) == 128
+    assert budget(0.300) == 256
 
 
 def test_the_smallest_step_is_taken_when_no_budget_meets_the_target() -> None:
@@ -152,8 +152,8 @@ def test_decode_steps_are_launched_ahead_when_a_long_prefill_runs_beside() -> No
 def test_the_running_gap_is_counted_when_a_fused_step_is_sized() -> None:
     chunk = running_prefill(9000, mode=PrefillMode.CHUNKED)
     obs = observe(decode_bs=10, tbt_target_s=0.150, prefill=chunk, now_s=5.0)
-    assert decide(obs).token_budget == 128 + 10
-    assert decide(replace(obs, last_token_s=4.960)).token_budget == 64 + 10  # 40 ms of the gap are gone
+    assert decide(obs).token_budget == 128
+    assert decide(replace(obs, last_token_s=4.960)).token_budget == 96  # 40 ms of the gap are gone
 
 
 def test_the_budget_shrinks_when_fused_steps_took_longer_than_predicted() -> None:
@@ -212,7 +212,7 @@ def test_a_chunked_prompt_gets_what_the_hosts_time_holds_when_that_exceeds_the_t
     state = replace(policy.initial_state(), overrun=Overrun(ratio=1.0, floor_s=0.08))
     prefill = running_prefill(4000, mode=PrefillMode.CHUNKED)
     decision = policy.decide(observe(decode_bs=10, prefill=prefill), state)[0]
-    assert decision.token_budget == 64 + 10, "64 tokens beside 10 take 74 of the 80 ms, 96 would take 106"
+    assert decision.token_budget == 64, "54 tokens beside 10 take 64 of the 80 ms, 86 would take 96"
 
 
 def test_a_batch_stops_growing_when_its_members_would_be_late_together() -> None:
