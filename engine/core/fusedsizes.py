@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-SIZES = (*range(32, 257, 32), *range(320, 1025, 64), *range(1152, 2561, 128))
+SIZES = (*range(32, 321, 32), *range(384, 1025, 64), *range(1152, 2561, 128))
 """Tokens of a step, decoding requests included: from one to the next are taken as one size."""
 WEIGHT = 0.05
 """Of the newest step: about the last 20 of its size count."""

@@ -16,8 +16,10 @@ FUSED_MARGIN = 0.95
 BUDGET_LADDER = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
 """Prompt tokens of a fused step that are weighed where no step is launched; the first is the least in any."""
 STEP_TOKENS = (
-    *(*range(32, 257, 32), 320),
-    *(*range(512, 1025, 128), *range(1152, 1537, 128), *range(1792, 2561, 256), 3072, 4096, 8192),
+    *range(32, 321, 32),
+    *range(512, 1537, 128),
+    *range(1792, 2561, 256),
+    *(3072, 4096, 8192),
 )
 """Tokens of a fused step that are considered, decoding requests included: sizes of graphs, which take the
 same time whether their last rows are used or not. Not 384, which takes almost what 512 do (one H200,

@@ -21,8 +21,11 @@ from pdmuxd.engine.sglang.tables import write_splits
 
 _GROUPS_FILE = "sm-groups.yaml"
 FUSED_TOKENS = (
-    *(2, 4, 8, 16, *range(32, 257, 32), 320, 384),
-    *(*range(512, 1025, 64), *range(1152, 2561, 128)),
+    *(2, 4, 8, 16),
+    *range(32, 321, 32),
+    384,
+    *range(512, 1025, 64),
+    *range(1152, 2561, 128),
 )
 """Sizes of fused batches, decoding requests included, for which SGLang captures graphs: up to what meets a
 TBT target of 100 ms, and close enough together for padding to cost little; a batch that a graph would more
