@@ -5,16 +5,15 @@ import asyncio
 import httpx
 import late_device
 import pytest
-from sglang_processes import KEY, Link, OurServer, ask_all, environment, wrong_answers
+from sglang_processes import KEY, Link, OurServer, ask_all, wrong_answers
 
 POLICIES = ("muxwise", "auto", "static:80,52")
 
 
 @pytest.fixture(scope="module")
 def late(python, model, tmp_path_factory):
-    found = late_device.install(tmp_path_factory.mktemp("plugin"))
-    found["PYTHONPATH"] += f":{environment()['PYTHONPATH']}"
-    with OurServer(python, model, tmp_path_factory.mktemp("late"), variables=found) as server:
+    variables = late_device.install(tmp_path_factory.mktemp("plugin"))
+    with OurServer(python, model, tmp_path_factory.mktemp("late"), variables=variables) as server:
         yield server
 
 

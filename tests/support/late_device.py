@@ -1,11 +1,12 @@
 """A second plugin for SGLang, beside pdmuxd's own: the CPU stand-in's work ends a while after its launch.
 
 The stand-in's own work is over when the launch returns, so that no prefill is ever in flight there when the
-next is to be launched. `test_late_device.py` starts a server with this plugin.
+next is to be launched. `test_late_device.py` and `test_tensor_parallel.py` start servers with this plugin.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -19,12 +20,15 @@ _NAME = "pdmuxd_late_device"
 
 def install(folder: Path) -> dict[str, str]:
     """Make a distribution that SGLang finds the plugin by; the environment that loads it."""
+    from sglang_processes import environment  # not beside the copy that SGLang loads
+
     info = folder / f"{_NAME}-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: 1\n")
     (info / "entry_points.txt").write_text(f"[sglang.srt.plugins]\n{_NAME} = late_device:register\n")
     shutil.copy(__file__, folder)
-    return {"SGLANG_PLUGINS": _NAME, "PYTHONPATH": str(folder)}
+    paths = (str(folder), environment()["PYTHONPATH"])
+    return {"SGLANG_PLUGINS": _NAME, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def register() -> None:

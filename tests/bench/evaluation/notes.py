@@ -39,11 +39,11 @@ PAPERS: dict[str, str] = {
 
 REALITY = (
     "Both profiles are measured. Of these measurements only trace and rate are "
-    "known, not the requests; on the very requests of other runs the same emulator is within 15% of TTFT, TBT and throughput on Mooncake "
-    "([measurements/h200-emulator.md](measurements/h200-emulator.md)), so on that trace much of the difference is which requests came: "
-    "the measured runs brought a quarter more input tokens a second. At 24 conversations a second the device is at capacity, where it "
-    "serves about 5% less than the emulator and small differences become large ones in queueing time. Fused steps of 1,024 tokens "
-    "took 31 ms there and 25 ms when measured one at a time; why is not known (a GPU that is kept at work may lower its clock; "
-    "batches of several prompts were not measured). The order of the policies is mostly kept."
+    "known, not the requests; on the very requests of other runs the same emulator is within 15% of TTFT, TBT and throughput of "
+    "SGLang's chunks on Mooncake, and of the throughput and TBT p99 of all of its chunks "
+    "([measurements/h200-emulator.md](measurements/h200-emulator.md)), so on Mooncake much of the difference is which requests came: "
+    "the measured runs brought a quarter more input tokens a second. At rates where an arm is at its capacity small differences of "
+    "its steps become large ones in queueing time: fused batches take 4 to 17% longer while serving than when measured one at a "
+    "time; why is not known. The order of the policies is mostly kept."
 )
 """What the differences between the emulator and the measurements come from."""
