@@ -63,11 +63,11 @@ class Round:
                     yield from Run.each(arm=arm, tbt_ms=self.tbt_ms[-1:], cell=cell, seed=seed, **shared)
 
 
-# Rates: where mixed chunks begin to fail on one H200 (docs/measurements/h200.md, and what is known of 34B).
+# Rates: where SGLang begins to fail on one H200 (docs/measurements/h200.md).
 _SMALL: dict[str, Any] = {"model": "llama-8b", "tbt_ms": (20.0, 50.0)}
 _LARGE: dict[str, Any] = {"model": "codellama-34b", "tbt_ms": (50.0, 100.0)}
-_SMALL_CELLS, _LARGE_CELLS = "conv:20,mooncake:1.5", "conv:4.5,mooncake:0.5"
-_SMALL_CODE, _LARGE_CODE = "code:10", "code:2"
+_SMALL_CELLS, _LARGE_CELLS = "conv:24,mooncake:2.5", "conv:5.5,mooncake:0.5"
+_SMALL_CODE, _LARGE_CODE = "code:15", "code:3.5"
 _EVERY = f"{MAIN},{OTHERS}"
 FIRST_TABLE = 4
 """So many rounds are one seed of everything on two cells of each model."""

@@ -40,13 +40,13 @@ def test_nobody_is_out_when_nobody_was_good():
 
 
 def test_an_arm_that_is_out_waits_until_everything_else_is_done():
-    out = frozenset({("llama-8b", "conv:20", "stock")})
+    out = frozenset({("llama-8b", "conv:24", "stock")})
     small = [one for one in rounds.ROUNDS if one.model == "llama-8b"]
-    order = [run for run in matrix.in_order(small, set(), out=out) if str(run.cell) == "conv:20"]
+    order = [run for run in matrix.in_order(small, set(), out=out) if str(run.cell) == "conv:24"]
     seeds = [(run.arm.name, run.seed) for run in order]
     last_of_others = max(i for i, run in enumerate(order) if run.arm.name == "chunk-512")
     assert seeds.index(("stock", 1)) < last_of_others < seeds.index(("stock", 2))
-    assert set(order) == {run for run in matrix.in_order(small, set()) if str(run.cell) == "conv:20"}
+    assert set(order) == {run for run in matrix.in_order(small, set()) if str(run.cell) == "conv:24"}
 
 
 def test_every_rival_has_a_seed_on_two_cells_before_any_has_a_second():
@@ -54,7 +54,7 @@ def test_every_rival_has_a_seed_on_two_cells_before_any_has_a_second():
     runs = matrix.in_order(small, set())
     compared = {(run.arm.name, str(run.cell)) for run in runs if run.seed == 1}
     rivals = ("stock", "chunk-256", "chunk-512", "chunk-1024", "chunk-2048", "pdmux", "ours:static:80,52")
-    for cell in ("conv:20", "mooncake:1.5"):
+    for cell in ("conv:24", "mooncake:2.5"):
         assert {(rival, cell) for rival in (*rivals, "ours:auto")} <= compared
     assert {run.cell.workload for run in runs if run.seed > 1} == {"decode"}
 
