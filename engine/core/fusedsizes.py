@@ -3,7 +3,7 @@
 A step runs as a captured graph of the next size up, and what the products of a size take does not grow evenly
 with it: another kernel serves 224 rows than 192, and 448 rows take longer than 512. A fitted line has none of
 that. Measured over predicted, by size, is 1.0 to 1.4 on an H200 with CodeLlama-34B and 1.0 to 1.2 with
-Llama-8B; what is left once it is known is 1 to 3% of most steps (docs/measurements/h200.md, 2026-11-22).
+Llama-8B; once it is known, half of the steps are within 1 to 4% (docs/measurements/h200.md, 2026-11-22).
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import late_device
 import pytest
+import sglang_plugin
 from model_folder import write_model_folder, write_weights
 from sglang_processes import KEY, TEXTS, Answers, OurServer, Prompts, StockServer, ask_all, complete
 
@@ -66,6 +68,13 @@ def stock(python, model, prompts, tmp_path_factory):
             answers=asyncio.run(ask_all(server.base_url, prompts.without_aborts())),
             completions=[complete(server.base_url, KEY, text) for text in TEXTS],
         )
+
+
+@pytest.fixture(scope="session")
+def late_device_variables(tmp_path_factory):
+    """The environment of a server whose device is behind the host."""
+    folder, file = tmp_path_factory.mktemp("late-device"), Path(late_device.__file__)
+    return sglang_plugin.install(folder, late_device.NAME, file.stem, [file])
 
 
 @pytest.fixture(scope="module")

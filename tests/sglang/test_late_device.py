@@ -11,9 +11,9 @@ POLICIES = ("muxwise", "auto", "static:80,52")
 
 
 @pytest.fixture(scope="module")
-def late(python, model, tmp_path_factory):
-    variables = late_device.install(tmp_path_factory.mktemp("plugin"))
-    with OurServer(python, model, tmp_path_factory.mktemp("late"), variables=variables) as server:
+def late(python, model, late_device_variables, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("late")
+    with OurServer(python, model, folder, variables=late_device_variables) as server:
         yield server
 
 

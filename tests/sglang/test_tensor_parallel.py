@@ -13,10 +13,10 @@ POLICIES = ("muxwise", "auto", "chunked:256", "static:80,52")
 SMALL_POOL = ("--max-total-tokens", "3000")
 
 
-async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(python, model, prompts, stock, tmp_path):
-    asked = prompts.first(60)
-    (tmp_path / "plugin").mkdir()
-    late = late_device.install(tmp_path / "plugin")
+async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(
+    python, model, prompts, stock, late_device_variables, tmp_path
+):
+    asked, late = prompts.first(60), late_device_variables
     with OurServer(python, model, tmp_path, tp_size=2, flags=SMALL_POOL, variables=late) as server:
         async with Link(server.link_address) as link:
             async with link.changing(POLICIES, every_s=1.0), asyncio.timeout(300):

@@ -6,29 +6,13 @@ next is to be launched. `test_late_device.py` and `test_tensor_parallel.py` star
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from pathlib import Path
 from typing import Any
 
 LATE_S = 0.02
 """Some decode steps of the tiny model."""
 SAYS = "late device: a prefill is launched behind another"
-_NAME = "pdmuxd_late_device"
-
-
-def install(folder: Path) -> dict[str, str]:
-    """Make a distribution that SGLang finds the plugin by; the environment that loads it."""
-    from sglang_processes import environment  # not beside the copy that SGLang loads
-
-    info = folder / f"{_NAME}-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(f"[sglang.srt.plugins]\n{_NAME} = late_device:register\n")
-    shutil.copy(__file__, folder)
-    paths = (str(folder), environment()["PYTHONPATH"])
-    return {"SGLANG_PLUGINS": _NAME, "PYTHONPATH": os.pathsep.join(paths)}
+NAME = "pdmuxd_late_device"
 
 
 def register() -> None:

@@ -54,7 +54,8 @@ def environment(**own: str) -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PDMUXD_")}
     checks = {"SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE": "1", "OMP_NUM_THREADS": "1"}
-    return kept | {"PYTHONPATH": str(STUB)} | checks | own
+    paths = (own.get("PYTHONPATH"), str(STUB))
+    return kept | checks | own | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def daemon_settings(python: Path, model: Path) -> list[str]:

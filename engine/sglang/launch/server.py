@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.core.fusedsizes import SIZES
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.sglang.environment import LINK, PARTITIONS, POLICY, WHOLE_GRAPHS
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments
@@ -20,13 +21,7 @@ from pdmuxd.engine.sglang.launch.groups import write_groups_file
 from pdmuxd.engine.sglang.tables import write_splits
 
 _GROUPS_FILE = "sm-groups.yaml"
-FUSED_TOKENS = (
-    *(2, 4, 8, 16),
-    *range(32, 321, 32),
-    384,
-    *range(512, 1025, 64),
-    *range(1152, 2561, 128),
-)
+FUSED_TOKENS = (2, 4, 8, 16, *(tokens for tokens in SIZES if tokens != 448))
 """Sizes of fused batches, decoding requests included, for which SGLang captures graphs: up to what meets a
 TBT target of 100 ms, and close enough together for padding to cost little; a batch that a graph would more
 than double is not replayed. Launched layer by layer, 32 layers take 18 to 40 ms of the host's time whatever a

@@ -26,6 +26,7 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 import micro_table
 import probe_plugin
+import sglang_plugin
 from arms import Arm
 from bench import gpu_name
 from client import send_all
@@ -112,10 +113,16 @@ async def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, A
     return [one for one in probes.all() if one["what"] not in {"turns", "ready"}] + found + from_log(log)
 
 
+def install_probes(folder: Path) -> dict[str, str]:
+    """The environment of a server that loads the probes."""
+    files = Path(__file__).parent.glob("probe_*.py")
+    return sglang_plugin.install(folder, probe_plugin.PLUGIN, "probe_plugin", files)
+
+
 def environment(arm: Arm, folder: Path, options: argparse.Namespace) -> dict[str, str]:
     """The arm's, with the plugin."""
     found = arm.environment(cpu=options.cpu)
-    own = probe_plugin.install(folder)
+    own = install_probes(folder)
     own[probe_plugin.OUT] = str(folder / "probes.jsonl")
     own[probe_plugin.SIZES] = ",".join(map(str, options.prefill_tokens))
     own["PYTHONPATH"] = os.pathsep.join(filter(None, (own["PYTHONPATH"], found.get("PYTHONPATH"))))

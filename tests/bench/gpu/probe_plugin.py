@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,18 +19,6 @@ SIZES = "PDMUXD_PROBE_SIZES"
 PLUGIN = "pdmuxd_probe"
 
 _Probe = Callable[[Any, list[int]], Iterator[dict[str, Any]]]
-
-
-def install(folder: Path) -> dict[str, str]:
-    """Make a distribution that SGLang finds the plugin by; the environment of a server that loads it."""
-    info = folder / f"{PLUGIN}-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PLUGIN}\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(f"[sglang.srt.plugins]\n{PLUGIN} = probe_plugin:register\n")
-    # Copies: the other modules here have names that something else may want to import.
-    for path in Path(__file__).parent.glob("probe_*.py"):
-        shutil.copy(path, folder)
-    return {"SGLANG_PLUGINS": PLUGIN, "PYTHONPATH": str(folder)}
 
 
 def register() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import micro
 import micro_table
-import probe_plugin
 import pytest
 from engine_rig import Rig
 from probe_turns import ITEMISED, OURS, SGLANGS, TurnTimes
@@ -153,7 +152,7 @@ def test_the_real_port_has_the_calls_that_are_left_out():
 
 
 def test_sglang_finds_the_plugin_when_it_is_installed(tmp_path):
-    environment = probe_plugin.install(tmp_path)
+    environment = micro.install_probes(tmp_path)
     (entry,) = metadata.Distribution.at(tmp_path / "pdmuxd_probe-1.dist-info").entry_points
     assert (entry.group, entry.name) == ("sglang.srt.plugins", environment["SGLANG_PLUGINS"])
     code = f"import {entry.module}; print({entry.module}.{entry.attr}.__name__)"
