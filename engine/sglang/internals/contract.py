@@ -53,6 +53,7 @@ NEEDED = (
     Needed("sglang.srt.multiplex.multiplexing_mixin:SchedulerMultiplexMixin.event_loop_pdmux"),
     Needed("sglang.srt.managers.tokenizer_manager:TokenizerManager.sigterm_watchdog"),
     Needed("sglang.srt.distributed.parallel_state:pdmux_prefill_tp_group"),
+    Needed("sglang.srt.runtime_context:ParallelContext.override"),
     Needed("sglang.srt.layers.linear:LinearBase"),
     Needed("sglang.kernels.ops.memory.small_copy:try_small_copy", ("dsts", "srcs")),
     Needed("sglang.srt.mem_cache.common:release_kv_cache", ("req", "tree_cache", "checkpoint")),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sglang.srt.distributed.parallel_state import pdmux_prefill_tp_group
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
 from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
+from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.internals.streaming import HoldingStreamer
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
@@ -23,6 +23,7 @@ class SchedulerPrefill:
         self._s = scheduler
         self._streams = streams
         self._group = group
+        self._collectives = PrefillCollectives()
         self._streamer = HoldingStreamer(scheduler.batch_result_processor.output_streamer)
         # It is frozen.
         object.__setattr__(scheduler.batch_result_processor, "output_streamer", self._streamer)
@@ -32,7 +33,7 @@ class SchedulerPrefill:
         s = self._s
         s.chunked_prefill_size = None
         s.is_mixed_chunk = False
-        with pdmux_prefill_tp_group():
+        with self._collectives.in_force():
             plan = form_from(s, request_ids, lambda: s.get_new_batch_prefill(s.running_batch))
         s.running_batch = plan.running_batch
         batch = plan.batch_to_run
@@ -49,7 +50,7 @@ class SchedulerPrefill:
         The result is None until the last layer is launched; it may be read once the end event is done.
         """
         s, stream = self._s, self._group.prefill
-        with self._streams.on(stream), pdmux_prefill_tp_group():
+        with self._streams.on(stream), self._collectives.in_force():
             if not batch.split_index:
                 # Not for the whole schedule stream: each step that is launched puts a barrier on it, which
                 # the device passes when that step begins.

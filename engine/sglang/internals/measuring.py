@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from sglang.srt.distributed.parallel_state import pdmux_prefill_tp_group
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
@@ -209,7 +208,7 @@ class EngineMeasurer:
         raise EngineError(f"no partition group has these SMs; there are {there}")
 
     def _layers(self, batch: Any, layers: int, stream: Any) -> Span:
-        with self._streams.on(stream), pdmux_prefill_tp_group():
+        with self._streams.on(stream):
             stream.wait_stream(self._s.schedule_stream)
             start = self._streams.mark(stream)
             batch.split_forward_count = layers

@@ -85,7 +85,9 @@ def add_common(
     parser.add_argument("--log-dir", type=Path, default=Path(".gpu/logs"))
     options = parser.parse_args(argv)
     measured = {model: MEASURED / f"{model}.profile.json.gz" for model in SHAPES}
-    kept = {} if options.cpu else {model: path for model, path in measured.items() if path.is_file()}
+    # They are of one GPU: several as one predict with the roofline, which knows of them.
+    none_fits = options.cpu or getattr(options, "tp_size", 1) > 1
+    kept = {} if none_fits else {model: path for model, path in measured.items() if path.is_file()}
     options.predictors = kept | dict(options.predictors)
     options.log_dir.mkdir(parents=True, exist_ok=True)
     options.results.parent.mkdir(parents=True, exist_ok=True)

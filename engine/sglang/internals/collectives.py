@@ -1,0 +1,69 @@
+"""Which communicator the ranks' sums go over, where several GPUs share a model."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from sglang.srt.distributed.parallel_state import pdmux_prefill_tp_group
+from sglang.srt.runtime_context import get_parallel
+
+from pdmuxd.engine.core.errors import EngineError
+
+GROUPS = (
+    "tp_group",
+    "attn_tp_group",
+    "attn_cp_group",
+    "dcp_group",
+    "moe_dp_group",
+    "moe_ep_group",
+    "moe_tp_group",
+    "shared_experts_tp_group",
+)
+"""Names under which SGLang's layers look up whom they sum with."""
+
+
+class PrefillCollectives:
+    """A communicator of prefill's own, under every name that stands for decode's.
+
+    Sums of one communicator must come one after the other on each GPU; of two that meet, on the streams of
+    decode and of prefill, each takes the other's signals, and the GPUs wait for ever (two H200s, Llama-8B,
+    seconds after the first split, 2026-11-22). SGLang makes a second communicator for `--enable-pdmux`, but
+    its `pdmux_prefill_tp_group` gives that to those alone who ask for `tp_group`: attention's sums (0.5.23:
+    `attn_tp_group`) go over decode's all the same.
+
+    Raises: EngineError if layers sum over ranks for which there is no second communicator.
+    """
+
+    def __init__(self) -> None:
+        parallel = get_parallel()
+        self._own: dict[str, Any] = {}
+        if parallel.tp_size == 1:
+            return
+        decode = parallel.tp_group
+        with pdmux_prefill_tp_group():
+            prefill = parallel.tp_group
+        for name in GROUPS:
+            group = _group(parallel, name)
+            if group is decode:
+                self._own[name] = prefill
+            elif group is not None and group.world_size > 1:
+                raise EngineError(
+                    f"SGLang's {name} is of {group.world_size} ranks and not the tensor-parallel group: prefill "
+                    "beside decode has no communicator of its own for it"
+                )
+
+    def in_force(self) -> AbstractContextManager[Any]:
+        """Around what prefill launches."""
+        if not self._own:
+            return nullcontext()
+        override: AbstractContextManager[Any] = get_parallel().override(**self._own)
+        return override
+
+
+def _group(parallel: Any, name: str) -> Any:
+    """None if SGLang made none."""
+    try:
+        return getattr(parallel, name)
+    except RuntimeError:
+        return None
