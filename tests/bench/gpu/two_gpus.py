@@ -96,7 +96,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             )
         )
         changes: list[float] = []
-        changing = asyncio.create_task(change(link, options, changes))
+        # Sending comes first: its prompts are written before anything else can run here.
         sending = asyncio.create_task(
             send_all(
                 base_url,
@@ -107,6 +107,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 name="tp",
             )
         )
+        changing = asyncio.create_task(change(link, options, changes))
         await asyncio.wait({changing, sending}, return_when=asyncio.FIRST_COMPLETED)
         refused = changing.exception() if changing.done() else None
         changing.cancel()
