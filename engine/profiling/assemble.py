@@ -12,7 +12,7 @@ from msgspec import structs
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.link.predictors import Predictors, SoloRun, latency_model
-from pdmuxd.engine.profiling import solo
+from pdmuxd.engine.profiling import families, solo
 from pdmuxd.engine.profiling.candidates import cost_s, decode_points, fused_points, prefill_points
 from pdmuxd.engine.profiling.contention import GuardFit, Pair, beside_ratios, fit_guard, pairs_of
 from pdmuxd.engine.profiling.document import (
@@ -118,9 +118,9 @@ def _solo(
     samples: Sequence[Sample], target: Target, left_out: list[str]
 ) -> tuple[tuple[SoloRun, ...], list[FitErrors]]:
     fits: list[FitErrors] = []
-    prefill = _fitted(solo.PREFILL, _by_sms(samples, "prefill"), prefill_points, target, fits, left_out)
-    decode = _fitted(solo.DECODE, _by_sms(samples, "decode"), decode_points, target, fits, left_out)
-    fused = _fitted(solo.FUSED, _by_sms(samples, "fused"), fused_points, target, fits, left_out)
+    prefill = _fitted(families.PREFILL, _by_sms(samples, "prefill"), prefill_points, target, fits, left_out)
+    decode = _fitted(families.DECODE, _by_sms(samples, "decode"), decode_points, target, fits, left_out)
+    fused = _fitted(families.FUSED, _by_sms(samples, "fused"), fused_points, target, fits, left_out)
     solo_run = tuple(
         SoloRun(sms=sms, prefill=prefill.get(sms), decode=decode.get(sms), fused=fused.get(sms))
         for sms in sorted({*prefill, *decode, *fused})
@@ -137,7 +137,7 @@ def _by_sms(samples: Sequence[Sample], mode: str) -> dict[int, list[Sample]]:
 
 
 def _fitted(
-    family: solo.Family[_CoefficientsT],
+    family: families.Family[_CoefficientsT],
     groups: dict[int, list[Sample]],
     points: Callable[[Target, int, float], list[Point]],
     target: Target,

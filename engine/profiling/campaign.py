@@ -13,7 +13,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pdmuxd.engine.profiling import candidates, designs, solo
+from pdmuxd.engine.profiling import candidates, designs, families
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.making import JUDGED_EVERY, MAX_STRETCHES, STALL_S, PredictorInMaking
 from pdmuxd.engine.profiling.pairs import PairChoice
@@ -149,9 +149,9 @@ class Campaign:
         steps = replace(steps, captured_bs=captured)
         tokens = Design(knots=designs.PREFILL_KNOTS)
         kinds = [
-            (solo.DECODE, target.decode_sizes, candidates.decode_points, steps),
-            (solo.PREFILL, target.prefill_sizes, candidates.prefill_points, tokens),
-            (solo.FUSED, (total_sms,), candidates.fused_points, tokens),
+            (families.DECODE, target.decode_sizes, candidates.decode_points, steps),
+            (families.PREFILL, target.prefill_sizes, candidates.prefill_points, tokens),
+            (families.FUSED, (total_sms,), candidates.fused_points, tokens),
         ]
         return [
             PredictorInMaking(
@@ -176,7 +176,7 @@ class Campaign:
 
     def _learn(self, predictor: PredictorInMaking, sample: Sample) -> bool:
         """Whether the point is settled."""
-        if predictor.family is not solo.DECODE:
+        if predictor.family is not families.DECODE:
             self._shortest_s = min(self._shortest_s, sample.seconds)
         return predictor.add(sample, self._shortest_s)
 

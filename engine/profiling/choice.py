@@ -24,6 +24,8 @@ from pdmuxd.engine.profiling.regression import (
 FOLDS = 5
 PROMISING = 2.0
 """Times the best score, what a design may have to be tried on held-out samples."""
+MIN_JUDGED = 6
+"""Held-out samples that two designs must share to be compared."""
 WORTHWHILE = 0.9
 """A more complicated design is taken only if its error is at most this share of the simpler one's."""
 
@@ -43,6 +45,8 @@ def best_of(
 ) -> tuple[Tried, Floats]:
     """The simplest of those that predict held-out samples as well as any, and its errors there.
 
+    A sample that alone says what its size takes is not held out: nothing else could tell.
+
     What a fit says of samples that it was fitted to flatters designs with many terms; but fitting all designs
     to all folds takes too long, so only those go on that it speaks well of, one for each number of terms.
     """
@@ -53,13 +57,21 @@ def best_of(
         terms = (len(of.knots), len(of.own_bs), of.has_floor, of.has_longest)
         if one.score <= good and (terms not in promising or one.score < WORTHWHILE * promising[terms].score):
             promising[terms] = one
-    best, lowest, of_best = tried[0], np.inf, np.empty(0)
+    best, of_best = tried[0], np.empty(0)
     for one in promising.values():
         errors = _held_out(one.rows, seconds, one.design, one.belief, confirmed, floor_s)
-        error = float(np.percentile(errors, 90.0))
-        if error < lowest * WORTHWHILE:
-            best, lowest, of_best = one, error, errors
-    return best, of_best
+        if not of_best.size or _is_better(errors, of_best):
+            best, of_best = one, errors
+    return best, of_best[~np.isnan(of_best)]
+
+
+def _is_better(errors: Floats, of_best: Floats) -> bool:
+    """By the samples that were held out of both."""
+    judged = ~np.isnan(errors) & ~np.isnan(of_best)
+    if judged.sum() < MIN_JUDGED:
+        return False
+    p90, best_p90 = (np.percentile(each[judged], 90.0) for each in (errors, of_best))
+    return bool(p90 < WORTHWHILE * best_p90)
 
 
 def fit_design(
@@ -87,8 +99,8 @@ def _held_out(
     confirmed: Bools,
     floor_s: float | None,
 ) -> Floats:
-    """The relative error of each sample, predicted by a fit to the other folds."""
-    errors = np.empty_like(seconds)
+    """The relative error of each sample, predicted by a fit to the other folds; NaN if it was in all."""
+    errors = np.full_like(seconds, np.nan)
     fold_of = _folds(rows, design)
     for fold in range(FOLDS):
         is_out = fold_of == fold
@@ -102,9 +114,18 @@ def _held_out(
 
 
 def _folds(rows: Floats, design: Design) -> NDArray[np.int64]:
-    """Which fold each sample is held out with: never all of a size that has a time of its own."""
+    """Which fold each sample is held out with, -1: none. Never all of a size that has a time of its own."""
     turn = np.arange(len(rows))
-    order = np.lexsort(rows[:, -len(design.own_bs) :].T) if design.own_bs else turn
+    if not design.own_bs:
+        return turn % FOLDS
+    own = rows[:, -len(design.own_bs) :]
     fold_of = np.empty_like(turn)
-    fold_of[order] = turn % FOLDS
+    fold_of[np.lexsort(own.T)] = turn % FOLDS
+    fold_of[is_told_once(own)] = -1
     return fold_of
+
+
+def is_told_once(own: Floats) -> Bools:
+    """Which samples are the only ones of a size that has a time of its own; columns are of those sizes."""
+    is_own = own == 1.0
+    return np.asarray(is_own[:, is_own.sum(axis=0) == 1].any(axis=1), dtype=np.bool_)

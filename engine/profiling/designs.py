@@ -48,7 +48,7 @@ DECODE_KNOTS = (8, 16, 32, 64, 72, 128, 136, 192)
 CONTEXT_COLUMNS = slice(0, 4)
 """Of `fused_rows`: what all contexts take when all SMs share them."""
 OWN_SAMPLES = 2
-"""Of a batch size, to have a time of its own: one could not tell requests from what they reuse."""
+"""Of a batch size, for its own time to be judged: one is what it says."""
 TILES = (1, 64, 128)
 
 
@@ -80,10 +80,12 @@ def prefill_of(coefficients: Floats, floor_s: float, design: Design) -> PrefillC
     )
 
 
-def own_sizes(sizes: Sequence[int], captured_bs: Sequence[int]) -> tuple[int, ...]:
-    """The batch sizes, as padded, that enough samples are of to have a time of their own."""
+def own_sizes(
+    sizes: Sequence[int], captured_bs: Sequence[int], at_least: int = OWN_SAMPLES
+) -> tuple[int, ...]:
+    """The batch sizes, as padded, that at least so many samples are of."""
     counts = Counter(padded_bs(size, captured_bs) for size in sizes)
-    return tuple(sorted(size for size, count in counts.items() if count >= OWN_SAMPLES))
+    return tuple(sorted(size for size, count in counts.items() if count >= at_least))
 
 
 def decode_rows(points: Sequence[Point], design: Design) -> Floats:

@@ -7,7 +7,7 @@ import random
 import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
-from pdmuxd.engine.profiling import candidates, solo
+from pdmuxd.engine.profiling import candidates, families, solo
 from pdmuxd.engine.profiling.designs import OWN_SAMPLES, Design
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import Floats, leverage_of
@@ -41,7 +41,7 @@ class PredictorInMaking:
 
     def __init__(
         self,
-        family: solo.Family[object],
+        family: families.Family[object],
         sms: int,
         *,
         target: Target,
@@ -169,13 +169,13 @@ class PredictorInMaking:
     def _may_be_stalled(self, together: Sample, shortest_s: float) -> bool:
         """A decode step is one launch of a graph; prefills and fused batches are launched layer by layer."""
         return (
-            self.family is not solo.DECODE
+            self.family is not families.DECODE
             and not together.confirmed
             and together.seconds <= min(STALL_S, LAUNCH_BOUND * shortest_s)
         )
 
 
-def _is_near(found: solo.SoloFit[object], family: solo.Family[object], points: list[Point]) -> list[bool]:
+def _is_near(found: solo.SoloFit[object], family: families.Family[object], points: list[Point]) -> list[bool]:
     """Which points take about as long to compute as to launch."""
     ratios = family.rows(points, found.design) @ found.terms / max(found.floor_s, np.finfo(np.float64).tiny)
     return [bool(KNEE[0] <= ratio <= KNEE[1]) for ratio in ratios]

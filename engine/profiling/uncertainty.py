@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdmuxd.engine.core.roofline import RooflineModel
-from pdmuxd.engine.profiling import candidates, designs, solo
+from pdmuxd.engine.profiling import candidates, designs, families
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.document import FitErrors, MeasuredProfile
 from pdmuxd.engine.profiling.hardware import predict_s
@@ -36,17 +36,17 @@ def uncertainties(profile: MeasuredProfile) -> list[Uncertainty]:
     for fit in profile.fits:
         if fit.predictor == "prefill":
             design = Design(knots=designs.PREFILL_KNOTS)
-            found += _of(profile, fit, solo.PREFILL, design, _prefill_points)
+            found += _of(profile, fit, families.PREFILL, design, _prefill_points)
         elif fit.predictor == "decode":
             design = Design(knots=designs.DECODE_KNOTS, captured_bs=profile.captured_decode_bs)
-            found += _of(profile, fit, solo.DECODE, design, _decode_points)
+            found += _of(profile, fit, families.DECODE, design, _decode_points)
     return found
 
 
 def _of(
     profile: MeasuredProfile,
     fit: FitErrors,
-    family: solo.Family[object],
+    family: families.Family[object],
     design: Design,
     points_on: Callable[[int], list[Point]],
 ) -> list[Uncertainty]:

@@ -17,7 +17,8 @@ def names(ranks, **others):
     parallel = get_parallel()
     group = lambda name, size=ranks: N(name=name, world_size=size)
     decode = group("decode")
-    made = {"tp_group": decode, "attn_tp_group": decode, "moe_tp_group": decode, "attn_cp_group": group("one", 1)}
+    made = {name: decode for name in ("tp_group", "attn_tp_group", "moe_tp_group")}
+    made["attn_cp_group"] = group("one", 1)
     made |= {name: group(name, size) for name, size in others.items()}
     parallel.clear_stamp()
     parallel.override_permanently(tp_size=ranks, **made)

@@ -49,8 +49,8 @@ class PrefillCollectives:
                 self._own[name] = prefill
             elif group is not None and group.world_size > 1:
                 raise EngineError(
-                    f"SGLang's {name} is of {group.world_size} ranks and not the tensor-parallel group: prefill "
-                    "beside decode has no communicator of its own for it"
+                    f"SGLang's {name} is of {group.world_size} ranks and not the tensor-parallel group: "
+                    "prefill beside decode has no communicator of its own for it"
                 )
 
     def in_force(self) -> AbstractContextManager[Any]:

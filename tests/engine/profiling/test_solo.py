@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,11 +11,17 @@ from hypothesis import strategies as st
 from profiling import decode_samples, fused_samples, prefill_samples
 
 from pdmuxd.engine.core.errors import ProfileError
-from pdmuxd.engine.core.latency import DecodeCoefficients, FusedCoefficients, PrefillCoefficients
+from pdmuxd.engine.core.latency import (
+    DecodeCoefficients,
+    FusedCoefficients,
+    PrefillCoefficients,
+    padded_bs,
+)
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.measuring import Measured
+from pdmuxd.engine.profiling.families import DECODE, FUSED, PREFILL
 from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.solo import DECODE, FUSED, PREFILL, fit_solo
+from pdmuxd.engine.profiling.solo import fit_solo
 
 PREFILL_LAW = PrefillCoefficients(
     per_new_squared_s=1e-9, per_new_times_reused_s=2e-9, per_new_s=4e-5, fixed_s=0.002
@@ -100,6 +107,40 @@ def test_a_padded_batch_is_fitted_at_its_graph_size_when_graphs_are_captured() -
     samples.append(Sample(point=odd, decode_s=law(odd.decode_shape)))
     found = fit_solo(DECODE, samples, captured)
     assert found.errors.max < 0.01
+
+
+STAIRS_S = (0.038, 0.040, 0.041, 0.079, 0.081, 0.088, 0.093, 0.108, 0.117, 0.077, 0.169, 0.148)
+STEPS = (1, 8, 24, 40, 48, 64, 80, 96, 104, 120, 160, 256)
+"""Batch sizes with a graph, and what they take: as on 20 SMs of an H200 (CodeLlama-34B, 2026-11-22)."""
+
+
+def stairs(shape: DecodeShape) -> float:
+    return STAIRS_S[STEPS.index(padded_bs(shape.bs, STEPS))] + 1.7e-7 * shape.reused_tokens
+
+
+def samples_on_stairs(seconds: Callable[[Point], float]) -> list[Sample]:
+    """Each size once, with short contexts, and three of them with longer ones as well."""
+    batches = [(64,) * bs for bs in STEPS]
+    batches += [(context,) * bs for bs in (8, 40, 96) for context in (1024, 4096)]
+    points = [Point(mode="decode", prefill_sms=0, decode_sms=20, decode=batch) for batch in batches]
+    return [Sample(point=point, decode_s=seconds(point)) for point in points]
+
+
+def test_a_batch_size_that_was_measured_once_has_its_own_time_when_each_runs_as_a_graph() -> None:
+    found = fit_solo(DECODE, samples_on_stairs(lambda point: stairs(point.decode_shape)), STEPS)
+    assert found.errors.max < 0.01
+    for bs in (20, 33, 60, 101, 110, 200):
+        shape = DecodeShape.of((2000,) * bs)
+        assert found.coefficients.predict_s(shape, STEPS) == pytest.approx(stairs(shape), rel=0.02)
+
+
+def test_one_measurement_alone_is_not_believed_of_its_size_when_it_is_tenfold() -> None:
+    def once_tenfold(point: Point) -> float:
+        return stairs(point.decode_shape) * (10.0 if len(point.decode) == 64 else 1.0)
+
+    found = fit_solo(DECODE, samples_on_stairs(once_tenfold), STEPS)
+    between = (stairs(DecodeShape.of((64,) * 48)), stairs(DecodeShape.of((64,) * 80)))
+    assert between[0] <= found.coefficients.predict_s(DecodeShape.of((64,) * 64), STEPS) <= between[1]
 
 
 def test_what_the_longest_context_takes_is_recovered_when_a_fused_batch_waits_for_it() -> None:

@@ -1,0 +1,62 @@
+"""The kinds of solo predictor: what each is made of, and which designs it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pdmuxd.engine.profiling import designs
+from pdmuxd.engine.profiling.designs import Design
+from pdmuxd.engine.profiling.points import Point
+from pdmuxd.engine.profiling.regression import Floats
+
+_CoefficientsT = TypeVar("_CoefficientsT", covariant=True)
+"""PrefillCoefficients, DecodeCoefficients or FusedCoefficients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(Generic[_CoefficientsT]):
+    """A kind of predictor: its columns, its coefficients, and the designs to choose from."""
+
+    name: str
+    rows: Callable[[Sequence[Point], Design], Floats]
+    coefficients: Callable[[Floats, float, Design], _CoefficientsT]
+    knots: tuple[int, ...]
+    size_of: Callable[[Point], int]
+    """What the knots are over."""
+    tiles: tuple[int, ...] = (1,)
+    has_own_bs: bool = False
+    """Whether batch sizes may have a time of their own, whatever line the others lie on."""
+    floors: tuple[bool, ...] = (False,)
+    longest: tuple[bool, ...] = (False,)
+    """Whether a batch may wait for its longest context."""
+
+
+PREFILL = Family(
+    name="prefill",
+    rows=designs.prefill_rows,
+    coefficients=designs.prefill_of,
+    knots=designs.PREFILL_KNOTS,
+    size_of=lambda point: point.prefill_shape.new_tokens,
+    tiles=designs.TILES,
+    floors=(False, True),
+)
+DECODE = Family(
+    name="decode",
+    rows=designs.decode_rows,
+    coefficients=designs.decode_of,
+    knots=designs.DECODE_KNOTS,
+    size_of=lambda point: len(point.decode),
+    has_own_bs=True,
+)
+FUSED = Family(
+    name="fused",
+    rows=designs.fused_rows,
+    coefficients=designs.fused_of,
+    knots=designs.FUSED_KNOTS,
+    size_of=lambda point: point.prefill_shape.new_tokens + len(point.decode),
+    tiles=designs.TILES,
+    floors=(False, True),
+    longest=(False, True),
+)
