@@ -41,7 +41,7 @@ _BLIND = ("static:", "chunked:", "prefill-first", "upstream")
 STATICS = ("ours:static:112,20", "ours:static:96,36", "ours:static:80,52")
 RIVALS = ("stock", "chunk-256", "chunk-512", "chunk-1024", "chunk-2048", "pdmux", *STATICS)
 ALL = (*RIVALS, "ours:auto", "ours:muxwise")
-EMULATED_AS_MEASURED = ("llama-8b", "codellama-34b", "qwen3-8b")
+EMULATED_AS_MEASURED = ("llama-8b", "codellama-34b", "qwen3-8b", "qwen3-14b")
 """Models whose emulator profile was measured."""
 
 
