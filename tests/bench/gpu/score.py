@@ -57,6 +57,9 @@ def summary(run: Mapping[str, Any], *, tbt_ms: float) -> dict[str, Any]:
     known = [good for good, _ in verdicts if good is not None]
     return {
         "good_ratio": _share(known),
+        "in_time_ratio": _share(
+            [good for row in run["rows"] if (good := _is_good(row, math.inf)) is not None]
+        ),
         "good_short": _share([g for g, size in verdicts if g is not None and size <= SHORT_TOKENS]),
         "good_long": _share([g for g, size in verdicts if g is not None and size > LONG_TOKENS]),
         "goodput_rps": sum(known) / run["duration_s"] if run["duration_s"] else None,

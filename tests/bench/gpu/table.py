@@ -22,8 +22,8 @@ from runs import read_runs
 from score import summary
 
 _HEAD = (
-    "| arm | good | max - min | good short, long | goodput req/s | within TBT | TTFT p50, p99 ms "
-    "| TBT p50, p99 ms | input tok/s | seeds | errors |"
+    "| arm | good | max - min | good short, long | first token in time | goodput req/s | within TBT "
+    "| TTFT p50, p99 ms | TBT p50, p99 ms | input tok/s | seeds | errors |"
 )
 _VERDICTS = (
     "| cell | TBT ms | arm | gaps within | best rival's | target | goodput / best rival's | target | seeds |"
@@ -96,7 +96,8 @@ def table(runs: Sequence[dict[str, Any]], tbt_ms: float) -> str:
     rows = [_HEAD, "|" + "---|" * (_HEAD.count("|") - 1)]
     rows += [
         f"| {arm} | {_percent(mean['good_ratio'])} | {_percent(mean['spread'])} "
-        f"| {_percent(mean['good_short'])}, {_percent(mean['good_long'])} | {mean['goodput_rps']:.2f} "
+        f"| {_percent(mean['good_short'])}, {_percent(mean['good_long'])} "
+        f"| {_percent(mean['in_time_ratio'])} | {mean['goodput_rps']:.2f} "
         f"| {_percent(mean['within_ratio'])} | {mean['ttft_p50_ms']:.0f}, {mean['ttft_p99_ms']:.0f} "
         f"| {mean['tbt_p50_ms']:.1f}, {mean['tbt_p99_ms']:.1f} | {mean['input_tps']:.0f} "
         f"| {mean['seeds']} | {mean['errors']} |"
