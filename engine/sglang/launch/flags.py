@@ -62,7 +62,7 @@ REFUSED: Mapping[str, Refusal] = {
     "grpc_mode": Refusal(why="pdmuxd speaks HTTP with its engine", harmless=(False,)),
     "smg_grpc_mode": Refusal(why="pdmuxd speaks HTTP with its engine", harmless=(False,)),
     "use_ray": Refusal(why="pdmuxd starts the engine itself", harmless=(False,)),
-    "tokenizer_worker_num": Refusal(why="the engine has one front process", harmless=(1,)),
+    "tokenizer_worker_num": Refusal(why="with several, SGLang takes no API key", harmless=(1,)),
 }
 
 
