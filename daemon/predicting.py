@@ -55,7 +55,11 @@ def _profiled(hello: Hello, predictors: Predictors) -> Predicting | None:
     if difference(predictors, hello) is not None:
         return None
     model = latency_model(
-        predictors, model=hello.model_shape, device=hello.device_shape, overheads=hello.overheads
+        predictors,
+        model=hello.model_shape,
+        device=hello.device_shape,
+        overheads=hello.overheads,
+        tensor_parallel=hello.tensor_parallel,
     )
     return Predicting(name=predictors.profile, latency=model, guard=contention_guard(predictors))
 
@@ -63,5 +67,10 @@ def _profiled(hello: Hello, predictors: Predictors) -> Predicting | None:
 def _roofline(hello: Hello) -> Predicting | None:
     if hello.model_shape is None or hello.device_shape is None or hello.overheads is None:
         return None
-    model = RooflineModel(model=hello.model_shape, device=hello.device_shape, overheads=hello.overheads)
+    model = RooflineModel(
+        model=hello.model_shape,
+        device=hello.device_shape,
+        overheads=hello.overheads,
+        tensor_parallel=hello.tensor_parallel,
+    )
     return Predicting(name="roofline", latency=model, guard=UNPROFILED_GUARD)

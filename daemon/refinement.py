@@ -122,5 +122,9 @@ def _model(predictors: Predictors, hello: Hello) -> SoloRunModel | None:
     if difference(predictors, hello) is not None:
         return None
     return latency_model(
-        predictors, model=hello.model_shape, device=hello.device_shape, overheads=hello.overheads
+        predictors,
+        model=hello.model_shape,
+        device=hello.device_shape,
+        overheads=hello.overheads,
+        tensor_parallel=hello.tensor_parallel,
     )

@@ -44,6 +44,7 @@ class ProfileOut(BaseModel):
     frozen: bool = Field(description="Nothing is learned while it is in force.")
     created_at: datetime
     device: str
+    gpus: int = Field(examples=[1], description="So many of the device held one copy of the model.")
     model: str
     provenance: str = Field(description="What was measured, where, when and with which versions.")
     total_sms: int
@@ -68,8 +69,9 @@ class ProfileOut(BaseModel):
             frozen=stored.frozen,
             created_at=stored.created_at,
             device=stored.device,
+            gpus=profile.tensor_parallel.gpus,
             model=stored.model,
-            provenance=profile.provenance.line(),
+            provenance=profile.provenance_line,
             total_sms=profile.total_sms,
             samples=stored.samples,
             took_ms=round(profile.provenance.took_s * 1000.0, 3),

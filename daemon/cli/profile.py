@@ -32,6 +32,7 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
             "version": one["version"],
             "active": one["active"],
             "device": one["device"],
+            "GPUs": one["gpus"],
             "model": one["model"],
             "samples": one["samples"],
             "worst p90": percent(round(one["worst_p90_error_ratio"], 4)),

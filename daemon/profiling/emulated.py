@@ -16,10 +16,11 @@ def emulator_profile(measured: MeasuredProfile) -> Profile:
     return Profile(
         format=FORMAT,
         name=measured.name,
-        provenance=measured.provenance.line(),
+        provenance=measured.provenance_line,
         model=measured.model,
         device=measured.device,
         overheads=measured.overheads,
+        tensor_parallel=measured.tensor_parallel,
         kv_capacity_tokens=measured.kv_capacity_tokens,
         guard_default_ratio=measured.guard_default_ratio,
         contention_ratio=measured.contention_ratio,

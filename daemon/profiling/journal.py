@@ -46,11 +46,11 @@ NOTHING = Earlier(began_at="")
 
 
 def journal_path(folder: Path, hello: Hello) -> Path:
-    """One file for each engine, model, GPU and table of SMs: nothing else may go on from it."""
+    """One file for each engine, model, number of GPUs and table of SMs: nothing else may go on."""
     told_apart = (
         *(hello.engine, hello.engine_version, hello.sglang_version, hello.driver, hello.profile),
         *(hello.device, hello.total_sms, hello.partitions, hello.model_hash),
-        *(hello.captured_decode_bs, hello.max_decode_bs),
+        *(hello.captured_decode_bs, hello.max_decode_bs, hello.tensor_parallel.gpus),
     )
     mark = hashlib.sha256(msgspec.json.encode(told_apart)).hexdigest()[:12]
     return folder / f"campaign-{mark}.jsonl"

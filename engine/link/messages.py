@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.core.roofline import SINGLE_GPU
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
@@ -70,6 +71,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     device_shape: DeviceShape | None = None
     """What the engine believes of its GPU before anything is measured."""
     overheads: Overheads | None = None
+    tensor_parallel: TensorParallel = SINGLE_GPU
+    """How many such GPUs hold one copy of the model; a profile is of so many."""
     driver: str = ""
     """The GPU driver's version; empty where there is none."""
     sglang_version: str = ""

@@ -56,13 +56,17 @@ class Predictors(msgspec.Struct, frozen=True, kw_only=True):
     model_hash: str = ""
     total_sms: int = 0
     device_name: str = ""
-    """With the two before it what engine they are for; empty or 0 if for any."""
+    gpus: int = 0
+    """Of one copy of the model. With the three before it what engine they are for; empty or 0 if for any."""
 
 
 def difference(predictors: Predictors, hello: Hello) -> str | None:
     """What of the engine is not what the predictors are for; None if they are for it."""
     if predictors.device_name and predictors.device_name != hello.device:
         return f"it is of a {predictors.device_name}, the engine runs on a {hello.device}"
+    if predictors.gpus and predictors.gpus != hello.tensor_parallel.gpus:
+        theirs = "1 GPU" if predictors.gpus == 1 else f"{predictors.gpus} GPUs"
+        return f"it is of a model on {theirs}, the engine spreads its model over {hello.tensor_parallel.gpus}"
     if predictors.total_sms and predictors.total_sms != hello.total_sms:
         return f"it is of {predictors.total_sms} SMs, the engine has {hello.total_sms}"
     if predictors.model_hash and predictors.model_hash != hello.model_hash:

@@ -58,6 +58,7 @@ def assemble(
         model=target.model,
         device=target.device,
         overheads=target.overheads,
+        tensor_parallel=target.tensor_parallel,
         captured_bs=captured,
     )
     left_out: list[str] = []
@@ -92,6 +93,7 @@ def assemble(
         model=target.model,
         device=hardware.device,
         overheads=hardware.overheads,
+        tensor_parallel=target.tensor_parallel,
         kv_capacity_tokens=hello.kv_capacity_tokens,
         max_decode_bs=hello.max_decode_bs,
         captured_decode_bs=captured,
@@ -183,7 +185,13 @@ def _latency(target: Target, solo_run: tuple[SoloRun, ...]) -> LatencyModel:
         guard_default_ratio=UNKNOWN_GUARD_RATIO,
         captured_decode_bs=target.hello.captured_decode_bs,
     )
-    return latency_model(predictors, model=target.model, device=target.device, overheads=target.overheads)
+    return latency_model(
+        predictors,
+        model=target.model,
+        device=target.device,
+        overheads=target.overheads,
+        tensor_parallel=target.tensor_parallel,
+    )
 
 
 def _beside(solo_run: tuple[SoloRun, ...], ratios: Mapping[int, float]) -> tuple[SoloRun, ...]:

@@ -34,6 +34,7 @@ def differences(before: MeasuredProfile, after: MeasuredProfile) -> tuple[Differ
 
 def _quantities(profile: MeasuredProfile) -> Iterator[tuple[tuple[str, str], float]]:
     device, overheads = profile.device, profile.overheads
+    yield ("GPUs", ""), float(profile.tensor_parallel.gpus)
     yield ("compute", "TFLOP/s"), device.flops / 1e12
     yield ("bandwidth", "TB/s"), device.bytes_per_s / 1e12
     yield ("bandwidth curvature", ""), device.bandwidth_curvature

@@ -12,7 +12,8 @@ import msgspec
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import GuardCell
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.core.roofline import SINGLE_GPU
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.link.predictors import Predictors, SoloRun
 from pdmuxd.engine.profiling.points import Sample
 from pdmuxd.engine.profiling.solo import Errors
@@ -39,18 +40,6 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     interrupted: bool = False
 
-    def line(self) -> str:
-        """In one line, for people."""
-        versions = [
-            f"{name} {version}"
-            for name, version in (("driver", self.driver), ("SGLang", self.sglang_version))
-            if version
-        ]
-        return (
-            f"measured: {self.model} on {self.device}, {self.samples} samples, {self.measured_at[:10]}, "
-            + ", ".join([f"engine {self.engine} {self.engine_version}", *versions])
-        )
-
 
 class FitErrors(msgspec.Struct, frozen=True, kw_only=True):
     """How far one predictor is off on samples that it was not fitted to."""
@@ -73,7 +62,7 @@ class GuardSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """One model on one GPU, measured. All times in seconds."""
+    """One model on one GPU, or spread over several alike, measured. All times in seconds."""
 
     format: str
     name: str
@@ -83,6 +72,8 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelShape
     device: DeviceShape
     overheads: Overheads
+    tensor_parallel: TensorParallel = SINGLE_GPU
+    """The GPUs that held the model; SM counts are those of each."""
     kv_capacity_tokens: int
     max_decode_bs: int
     captured_decode_bs: tuple[int, ...]
@@ -105,7 +96,7 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
         return Predictors(
             profile_id=profile_id,
             profile=self.name,
-            provenance=self.provenance.line(),
+            provenance=self.provenance_line,
             solo_run=self.solo_run,
             guard_default_ratio=self.guard_default_ratio,
             guard_cells=self.guard_cells,
@@ -115,6 +106,27 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
             model_hash=self.provenance.model_hash,
             total_sms=self.total_sms,
             device_name=self.provenance.device,
+            gpus=self.tensor_parallel.gpus,
+        )
+
+    @property
+    def devices(self) -> str:
+        """What it is of, such as `2 x NVIDIA H200`."""
+        gpus, device = self.tensor_parallel.gpus, self.provenance.device
+        return device if gpus == 1 else f"{gpus} x {device}"
+
+    @property
+    def provenance_line(self) -> str:
+        """Where and when it was measured, in one line for people."""
+        told = self.provenance
+        versions = [
+            f"{name} {version}"
+            for name, version in (("driver", told.driver), ("SGLang", told.sglang_version))
+            if version
+        ]
+        return (
+            f"measured: {told.model} on {self.devices}, {told.samples} samples, {told.measured_at[:10]}, "
+            + ", ".join([f"engine {told.engine} {told.engine_version}", *versions])
         )
 
     @property

@@ -15,8 +15,8 @@ from scipy.optimize import least_squares
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import padded_bs
-from pdmuxd.engine.core.roofline import RooflineModel
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import DecodeShape
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import Floats
@@ -51,9 +51,12 @@ def fit_hardware(
     model: ModelShape,
     device: DeviceShape,
     overheads: Overheads,
+    tensor_parallel: TensorParallel = SINGLE_GPU,
     captured_bs: tuple[int, ...] = (),
 ) -> Hardware:
     """Fit to solo samples of all modes, starting from what is believed of the device.
+
+    What summing over several GPUs costs is believed: what it really costs shows in the rates.
 
     Launching costs a fused batch a graph launch and a decode step the host's work as well, so the two are
     told apart only if both were measured. Raises: ProfileError for too few samples.
@@ -68,6 +71,7 @@ def fit_hardware(
             model=model,
             device=_device(device, parameters),
             overheads=_overheads(overheads, parameters),
+            tensor_parallel=tensor_parallel,
         )
 
     def residuals(parameters: Floats) -> Floats:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.roofline import RooflineModel
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.link.messages import Hello
 
 KV_SHARE = 0.9
@@ -37,7 +37,17 @@ class Target:
     @property
     def prior(self) -> RooflineModel:
         """What is believed before anything is measured: it sizes the points and their cost."""
-        return RooflineModel(model=self.model, device=self.device, overheads=self.overheads)
+        return RooflineModel(
+            model=self.model,
+            device=self.device,
+            overheads=self.overheads,
+            tensor_parallel=self.tensor_parallel,
+        )
+
+    @property
+    def tensor_parallel(self) -> TensorParallel:
+        """The GPUs that are measured together; one as a rule."""
+        return self.hello.tensor_parallel
 
     @property
     def splits(self) -> tuple[tuple[int, int], ...]:

@@ -113,6 +113,7 @@ class EngineFacts:
             model_hash=self.model_hash,
             device_shape=self.device,
             overheads=self.overheads,
+            tensor_parallel=self.tensor_parallel,
             driver=self.driver,
             sglang_version=self.sglang_version,
             kv_capacity_tokens=self.kv_capacity_tokens,

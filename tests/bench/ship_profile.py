@@ -43,6 +43,7 @@ def refitted(old: MeasuredProfile) -> MeasuredProfile:
         model_hash=told.model_hash,
         device_shape=replace(BELIEVED, name=told.device),
         overheads=replace(OVERHEADS, fused_graph_tokens=old.overheads.fused_graph_tokens),
+        tensor_parallel=old.tensor_parallel,
         driver=next(
             (word for word in told.driver.split() if word[:1].isdigit() and "." in word), told.driver
         ),

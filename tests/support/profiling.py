@@ -185,6 +185,7 @@ def measured_profile(
         model=hidden.model,
         device=hidden.device,
         overheads=hidden.overheads,
+        tensor_parallel=hidden.tensor_parallel,
         kv_capacity_tokens=hidden.kv_capacity_tokens,
         max_decode_bs=256,
         captured_decode_bs=(1, 2, 4, 8),

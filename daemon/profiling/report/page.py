@@ -22,7 +22,7 @@ def report_page(document: dict[str, Any], learned: dict[str, Any]) -> str:
     return assemble(
         Page(
             title=f"Profile {profile.name}",
-            lead=f"{provenance.model} on {provenance.device}: measured against predicted",
+            lead=f"{provenance.model} on {profile.devices}: measured against predicted",
             notes=[f"Left out: {one}" for one in profile.left_out] + _learned_notes(learned),
             facts=_facts(profile),
             caption="Relative errors on samples that the predictor was not fitted to (cross-validated); "
@@ -49,7 +49,7 @@ def _learned_notes(learned: dict[str, Any]) -> list[str]:
 def _facts(profile: MeasuredProfile) -> list[tuple[str, str]]:
     device, overheads, guard = profile.device, profile.overheads, profile.guard
     facts = [
-        ("Provenance", profile.provenance.line()),
+        ("Provenance", profile.provenance_line),
         ("Measuring", f"{profile.provenance.samples} samples in {profile.provenance.took_s:.0f} s"),
         (
             "Device",

@@ -118,6 +118,7 @@ def hello(engine: EmulatedEngine, *, model: str, version: str) -> Hello:
         model_hash=hashlib.sha256(msgspec.json.encode(profile.model)).hexdigest(),
         device_shape=profile.device,
         overheads=profile.overheads,
+        tensor_parallel=profile.tensor_parallel,
         kv_capacity_tokens=profile.kv_capacity_tokens,
         max_prefill_tokens=engine.max_prefill_tokens,
         max_decode_bs=engine.max_decode_bs,

@@ -23,7 +23,13 @@ def report(profile: MeasuredProfile, checks: Sequence[Sample], target: Target) -
         )
     print("  left out:", "; ".join(profile.left_out) or "nothing", "; guard:", profile.guard)
     predictors = profile.predictors(1)
-    model = latency_model(predictors, model=target.model, device=target.device, overheads=target.overheads)
+    model = latency_model(
+        predictors,
+        model=target.model,
+        device=target.device,
+        overheads=target.overheads,
+        tensor_parallel=target.tensor_parallel,
+    )
     errors: dict[str, list[float]] = {}
     for sample in checks:
         point = sample.point

@@ -13,6 +13,7 @@ from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
 from pdmuxd.engine.core.guard import GuardCell
+from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.link.predictors import Correction, Predictors
 from pdmuxd.engine.profiling.changes import Change, Predictor
 
@@ -65,6 +66,10 @@ def test_another_engines_profile_is_refused_with_the_difference_when_activated(
         (greeting_of("h100-qwen3-8b"), "it is of a NVIDIA H200, the engine runs on a NVIDIA H100"),
         (greeting_of("h200-codellama-34b"), "the engine serves m, which is"),
         (msgspec.structs.replace(ours, total_sms=114), "it is of 132 SMs, the engine has 114"),
+        (
+            msgspec.structs.replace(ours, tensor_parallel=TensorParallel(gpus=2)),
+            "it is of a model on 1 GPU, the engine spreads its model over 2",
+        ),
     ):
         with pytest.raises(ConflictError, match=difference):
             control_plane.profiles.activate(profile_id, hello, force=True)

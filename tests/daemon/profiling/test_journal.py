@@ -14,6 +14,7 @@ from profiling import greeting_of
 
 from pdmuxd.daemon.profiling.journal import NOTHING, Earlier, Journal, journal_path, read_journal
 from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.profiling.document import Provenance, read_file
 from pdmuxd.engine.profiling.points import Point, Sample
 
@@ -75,6 +76,7 @@ def test_nothing_is_shared_when_engine_model_gpu_or_table_differ(tmp_path: Path)
         {"partitions": ((8, 124),)},
         {"engine_version": "2"},
         {"captured_decode_bs": (1,)},
+        {"tensor_parallel": TensorParallel(gpus=2)},
     ]
     paths = {journal_path(tmp_path, msgspec.structs.replace(hello, **other)) for other in [{}, *others]}
     assert len(paths) == 1 + len(others)

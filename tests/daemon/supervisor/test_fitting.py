@@ -6,6 +6,7 @@ import msgspec
 from profiling import greeting_of, measured_profile
 
 from pdmuxd.daemon.supervisor.sync import SettingsSync
+from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.link.messages import Ack, EngineSettings
 
 SETTINGS = EngineSettings(version=3, policy="auto", tenants=(), predictors=measured_profile().predictors(7))
@@ -44,3 +45,16 @@ async def test_predictors_are_kept_back_and_the_difference_told_when_the_engine_
     assert sent == [msgspec.structs.replace(SETTINGS, predictors=None)]
     assert "the engine runs on a NVIDIA H100" in sync.profile_difference
     assert sync.in_force
+
+
+async def test_predictors_are_kept_back_when_the_engine_came_back_on_another_number_of_gpus():
+    several = msgspec.structs.replace(greeting_of(), tensor_parallel=TensorParallel(gpus=2))
+    sync, sent = await sent_to(several)
+    assert sent == [msgspec.structs.replace(SETTINGS, predictors=None)]
+    assert sync.profile_difference == "it is of a model on 1 GPU, the engine spreads its model over 2"
+    of_several = msgspec.structs.replace(SETTINGS.predictors, gpus=2)
+    sync = SettingsSync(msgspec.structs.replace(SETTINGS, predictors=of_several))
+    sync.meet(several)
+    assert sync.profile_difference is None
+    sync.meet(greeting_of())
+    assert sync.profile_difference == "it is of a model on 2 GPUs, the engine spreads its model over 1"
