@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pdmuxd.engine.core.errors import LinkError
+from pdmuxd.engine.core.errors import EngineInvariantError, LinkError
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.messages import (
     EngineSettings,
@@ -74,6 +75,7 @@ class Reporter:
         self._link = link
         self._measure = measure
         self._gauges = gauges or GpuGauges(None)
+        self._asked: deque[Measure] = deque()
         self._listened_s = 0.0
         self._reported = _Totals()
 
@@ -98,6 +100,26 @@ class Reporter:
             self._listened_s = now_s
             self._listen(self._link, loop)
 
+    def next_point(self, loop: EngineLoop) -> Measure | None:
+        """What the daemon wants measured, if this turn can measure it; otherwise that is answered here."""
+        while self._asked:
+            point = self._asked.popleft()
+            refusal = self._refusal(loop)
+            if refusal is None:
+                return point
+            self._answer(Measured(point_id=point.point_id, error=refusal))
+        return None
+
+    def measure(self, point: Measure) -> None:
+        """Measure on every rank; the one that asked for it answers."""
+        if self._measure is None:
+            raise EngineInvariantError("rank 0 wants a point measured, and this rank cannot measure")
+        self._answer(self._measure(point))
+
+    def _answer(self, measured: Measured) -> None:
+        if self._link is not None:
+            self._link.send(measured)
+
     def _listen(self, link: EngineEnd, loop: EngineLoop) -> None:
         while True:
             try:
@@ -111,16 +133,16 @@ class Reporter:
                 case EngineSettings():
                     link.send(loop.steering.apply(message, loop.ledger))
                 case Measure():
-                    link.send(self._measured(message, loop))
+                    self._asked.append(message)
                 case StopServing():
                     os.kill(os.getppid(), signal.SIGTERM)
 
-    def _measured(self, message: Measure, loop: EngineLoop) -> Measured:
+    def _refusal(self, loop: EngineLoop) -> str | None:
         if self._measure is None:
-            return Measured(point_id=message.point_id, error="this engine does not measure")
+            return "this engine does not measure"
         if loop.is_busy or len(loop.ledger):
-            return Measured(point_id=message.point_id, error="the engine is serving; it measures while idle")
-        return self._measure(message)
+            return "the engine is serving; it measures while idle"
+        return None
 
     def _stats(self, link: EngineEnd, loop: EngineLoop, now_s: float) -> EngineStats:
         counters = loop.counters()

@@ -1,16 +1,9 @@
 """Measuring on a real scheduler: every mode answers, and what is served afterwards is untouched by it."""
 
 import pytest
-from sglang_processes import Link, ask_all
-
-from pdmuxd.engine.link.measuring import Measure
+from sglang_processes import Link, ask_all, point
 
 CONTEXTS = (100,) * 8
-
-
-def point(mode, **changes):
-    values = {"mode": mode, "point_id": 1, "prefill_sms": 0, "decode_sms": 0, "prefill": (), "decode": ()}
-    return Measure(**values | {"repeats": 2} | changes)
 
 
 @pytest.fixture

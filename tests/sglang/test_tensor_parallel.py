@@ -1,8 +1,9 @@
 """Two ranks on the CPU, under aborts and policy switches, with prefixes evicted all the time and a device
 that is behind the host.
 
-Ranks whose prefix caches differ form batches of different sizes and end; on GPUs, so do ranks whose prefill
-and decode sum over one communicator.
+Ranks whose prefix caches differ form batches of different sizes and end. Ranks that do not launch the same
+for a measurement wait for each other, and on GPUs so do ranks whose prefill and decode sum over one
+communicator.
 """
 
 import asyncio
@@ -10,34 +11,80 @@ import os
 from pathlib import Path
 
 import late_device
+import pytest
 import sglang_plugin
 import told_collectives
-from sglang_processes import Link, OurServer, ask_all, wrong_answers
+from sglang_processes import Link, OurServer, ask_all, point, wrong_answers
 
 POLICIES = ("muxwise", "auto", "chunked:256", "static:80,52")
 SMALL_POOL = ("--max-total-tokens", "3000")
 
 
-async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(
-    python, model, prompts, stock, late_device_variables, tmp_path
-):
-    asked, variables = prompts.first(60), both(late_device_variables, told(tmp_path))
-    with OurServer(python, model, tmp_path, tp_size=2, flags=SMALL_POOL, variables=variables) as server:
-        async with Link(server.link_address) as link:
-            async with link.changing(POLICIES, every_s=1.0), asyncio.timeout(300):
-                answers = await ask_all(server.base_url, asked)
-            stats = await link.idle()
-            assert stats.settings_version > len(POLICIES)
-            assert stats.kv_used_tokens == 0
-            assert link.hello.can_measure is False
-        assert wrong_answers(asked, answers, stock.answers[: len(answers)]) == {}
-        assert "leak" not in server.log
-        assert server.log.count(late_device.SAYS) > 2, "on two ranks"
-        groups = {(stage, name) for stage in STAGES for name in GROUPS if says(stage, name) in server.log}
-        assert groups == {("prefill layers", "pdmux_prefill_tp:0"), ("the rest", "tp:0")}
+CONTEXTS = (100,) * 4
+SIDE_BY_SIDE = {"prefill_sms": 96, "decode_sms": 36}
+ON_ALL_SMS = {"prefill_sms": 132, "decode_sms": 132}
+POINTS = [
+    point("prefill", prefill_sms=112, prefill=((128, 300), (64, 0))),
+    point("prefill", prefill_sms=132, prefill=((512, 0),), warm_s=0.2),
+    point("decode", decode_sms=36, decode=CONTEXTS),
+    point("beside", **SIDE_BY_SIDE, prefill=((256, 0),), decode=CONTEXTS),
+    point("fused", **ON_ALL_SMS, prefill=((64, 100),), decode=CONTEXTS, warm_s=0.2),
+    point("beside", **SIDE_BY_SIDE, prefill=((64, 0), (64, 0)), decode=CONTEXTS, repeats=4),
+]
 
 
-STAGES, GROUPS = ("prefill layers", "the rest"), ("pdmux_prefill_tp:0", "tp:0")
+@pytest.fixture(scope="module")
+def server(python, model, late_device_variables, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two-ranks")
+    variables = both(late_device_variables, told(folder))
+    with OurServer(python, model, folder, tp_size=2, flags=SMALL_POOL, variables=variables) as server:
+        yield server
+
+
+async def test_each_repeat_is_told_when_two_ranks_measure(server):
+    async with Link(server.link_address) as link:
+        await link.set("muxwise")
+        await link.idle()
+        assert (link.hello.can_measure, link.hello.tensor_parallel.gpus) == (True, 2)
+        for asked in POINTS:
+            measured = await link.measure(asked)
+            assert measured.error is None
+            repeats = {"prefill": measured.prefill_s, "beside": measured.prefill_s}
+            assert len(repeats.get(asked.mode, measured.decode_s)) == asked.repeats
+        refused = await link.measure(point("decode", decode_sms=33, decode=CONTEXTS))
+        assert "no partition group has these SMs" in refused.error
+        assert (await link.idle()).kv_used_tokens == 0
+
+
+def test_every_rank_is_warm_before_anyone_is_served(server):
+    for sms in (132, 112, 96, 80, 64, 48, 32):
+        assert server.log.count(f"pdmuxd: warming up the prefill stream of {sms} SMs") == 2
+    assert "may stop decode for a step" not in server.log
+
+
+async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(server, prompts, stock):
+    asked = prompts.first(60)
+    async with Link(server.link_address) as link:
+        await link.set("muxwise")
+        for one in POINTS:
+            assert (await link.measure(one)).error is None
+        async with link.changing(POLICIES, every_s=1.0), asyncio.timeout(300):
+            answers = await ask_all(server.base_url, asked)
+        stats = await link.idle()
+        assert stats.settings_version > len(POLICIES)
+        assert stats.kv_used_tokens == 0
+    assert wrong_answers(asked, answers, stock.answers[: len(answers)]) == {}
+    assert "leak" not in server.log
+    assert server.log.count(late_device.SAYS) > 2, "on two ranks"
+    groups = {(stage, name) for stage in STAGES for name in GROUPS if says(stage, name) in server.log}
+    assert groups == {
+        ("measured layers", "pdmux_prefill_tp:0"),
+        ("prefill layers", "pdmux_prefill_tp:0"),
+        ("the rest", "tp:0"),
+    }
+
+
+STAGES, GROUPS = ("measured layers", "prefill layers", "the rest"), ("pdmux_prefill_tp:0", "tp:0")
 
 
 def says(stage, group):

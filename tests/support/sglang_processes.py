@@ -18,10 +18,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-from pdmuxd.engine.link.measuring import Measure, Measured
+from pdmuxd.engine.link.measuring import Measure, Measured, MeasureMode
 from pdmuxd.engine.link.messages import (
     Ack,
     EngineSettings,
@@ -271,6 +272,12 @@ class Link:
             while (seen := self.stats) is None or not wanted(seen):  # noqa: ASYNC110 - they come by themselves
                 await asyncio.sleep(0.1)
         return seen
+
+
+def point(mode: MeasureMode, **changes: Any) -> Measure:
+    """A point to measure, twice."""
+    values = {"point_id": 1, "prefill_sms": 0, "decode_sms": 0, "prefill": (), "decode": (), "repeats": 2}
+    return Measure(mode=mode, **values | changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,16 +14,19 @@ def register() -> None:
     from sglang.srt.distributed.parallel_state import GroupCoordinator
 
     from pdmuxd.engine.sglang.internals.layerwise import SchedulerPrefill
+    from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 
     stages, told = ["the rest"], set()
-    launch_layers = SchedulerPrefill.launch_layers
 
-    def launch_and_note(prefill: Any, batch: Any, layers: int) -> Any:
-        stages.append("prefill layers")
-        try:
-            return launch_layers(prefill, batch, layers)
-        finally:
-            stages.pop()
+    def noting(stage: str, launch: Any) -> Any:
+        def launch_and_note(*args: Any, **kwargs: Any) -> Any:
+            stages.append(stage)
+            try:
+                return launch(*args, **kwargs)
+            finally:
+                stages.pop()
+
+        return launch_and_note
 
     def tell(original: Any) -> Any:
         def told_first(group: Any, *args: Any, **kwargs: Any) -> Any:
@@ -35,6 +38,7 @@ def register() -> None:
 
         return told_first
 
-    SchedulerPrefill.launch_layers = launch_and_note  # type: ignore[method-assign]
+    SchedulerPrefill.launch_layers = noting("prefill layers", SchedulerPrefill.launch_layers)  # type: ignore[method-assign]
+    EngineMeasurer._layers = noting("measured layers", EngineMeasurer._layers)  # type: ignore[method-assign]
     for name in ("all_reduce", "all_gather"):
         setattr(GroupCoordinator, name, tell(getattr(GroupCoordinator, name)))

@@ -71,8 +71,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         captured_decode_bs=captured,
         driver=_driver(),
         sglang_version=check_version(),
-        # A measurement is of one rank alone, and of layer-wise prefill too.
-        can_measure=scheduler.tp_size == 1 and can_split,
+        can_measure=can_split,  # layer-wise prefill is what is measured
         can_split=can_split,
         fused_tile_rows=_tile_rows(runner.attn_backend),
     )

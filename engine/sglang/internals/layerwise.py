@@ -19,11 +19,17 @@ from pdmuxd.engine.sglang.streams.base import DeviceStreams
 class SchedulerPrefill:
     """Implements PrefillStream."""
 
-    def __init__(self, scheduler: Any, streams: DeviceStreams, group: GroupInForce) -> None:
+    def __init__(
+        self,
+        scheduler: Any,
+        streams: DeviceStreams,
+        group: GroupInForce,
+        collectives: PrefillCollectives,
+    ) -> None:
         self._s = scheduler
         self._streams = streams
         self._group = group
-        self._collectives = PrefillCollectives()
+        self._collectives = collectives
         self._streamer = HoldingStreamer(scheduler.batch_result_processor.output_streamer)
         # It is frozen.
         object.__setattr__(scheduler.batch_result_processor, "output_streamer", self._streamer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.measuring import Measure, Measured
+from pdmuxd.engine.sglang.beside import Beside, Span
 from pdmuxd.engine.sglang.gauges import ReadGpu
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
@@ -21,21 +21,19 @@ from pdmuxd.engine.sglang.streams.base import DeviceStreams
 
 _WARM_UP = 1
 """Runs ahead of those that count: kernels are chosen and memory is taken in the first."""
-_LAYERS_AHEAD = 6
-"""Prefill layers in flight beside decode: enough to keep the stream fed, few enough for decode's launches."""
-_STEPS_AHEAD = 2
-_POLL_S = 0.00002
 _FUSED_LENGTHS, _FUSED_CONTEXTS = ((16, 0), (16, 16)), ((), (16,), (16,) * 4)
 """Of fused batches that compile what all of them need."""
 
 _log = logging.getLogger(__name__)
 
-Span = tuple[Any, Any]
-"""Start and end event."""
-
 
 class EngineMeasurer:
-    """Carries out Measure messages on an idle scheduler."""
+    """Carries out Measure messages on an idle scheduler.
+
+    Several ranks carry out each at the same time, and launch the same: their batches sum over each other.
+    What depends on the device's clock rank 0 decides for all. A rank that runs out of memory alone leaves
+    sums behind that the others would wait for without end, so where there are several, that ends the engine.
+    """
 
     def __init__(
         self,
@@ -66,6 +64,8 @@ class EngineMeasurer:
         """What is done the first time, done before anyone is served: see `warming.py`."""
         try:
             error = self._answer(0, self._warm_all).error
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as problem:  # a model's own kernels, with rows that it never had
             error = str(problem)
         if error is not None:
@@ -80,6 +80,8 @@ class EngineMeasurer:
         except EngineError as error:
             return Measured(point_id=point_id, error=str(error))
         except torch.OutOfMemoryError:
+            if self._port.state.tp_size > 1:
+                raise
             torch.cuda.empty_cache()
             return Measured(point_id=point_id, error="the GPU's memory does not hold this batch")
         finally:
@@ -135,43 +137,20 @@ class EngineMeasurer:
         group = self._use(lambda g: (g.prefill_sms, g.decode_sms) == sms)
         decode = self._batches.decode(message.decode)
         self._step(decode, group.decode)
-        steps: list[Span] = []
-        prefills = [self._beside_one(message, group, decode, steps) for _ in range(message.repeats)]
-        self._streams.wait(steps[-1][1])
-        begin, end = prefills[0][0], prefills[-1][1]
-        inside = [
-            (before[1], step[1])
-            for before, step in itertools.pairwise(steps)
-            if self._streams.elapsed_s(begin, before[1]) >= 0.0
-            and self._streams.elapsed_s(step[1], end) >= 0.0
+        beside = Beside(
+            self._port,
+            self._streams,
+            step=lambda: self._step(decode, group.decode),
+            layer=lambda batch: self._layers(batch, 1, group.prefill),
+        )
+        prefills = [
+            beside.run(self._batches.split_prefill(message.prefill, beside=message.decode))
+            for _ in range(message.repeats)
         ]
+        inside = beside.steps_within(prefills[0][0], prefills[-1][1])
         return Measured(
             point_id=message.point_id, prefill_s=self._seconds(prefills), decode_s=self._seconds(inside)
         )
-
-    def _beside_one(self, message: Measure, group: Any, decode: Any, steps: list[Span]) -> Span:
-        batch = self._batches.split_prefill(message.prefill, beside=message.decode)
-        layers_ends: list[Any] = []
-        start: Any = None
-        steps_last = False
-        while True:
-            launched = len(layers_ends)
-            if launched == self._port.state.layers and self._streams.is_done(layers_ends[-1]):
-                return start, layers_ends[-1]
-            in_flight = sum(not self._streams.is_done(end) for _, end in steps[-_STEPS_AHEAD:])
-            if in_flight < _STEPS_AHEAD and not steps_last:
-                steps.append(self._step(decode, group.decode))
-                steps_last = True
-            elif launched < self._port.state.layers and (
-                launched < _LAYERS_AHEAD or self._streams.is_done(layers_ends[-_LAYERS_AHEAD])
-            ):
-                span = self._layers(batch, 1, group.prefill)
-                start = start if start is not None else span[0]
-                layers_ends.append(span[1])
-                steps_last = False
-            else:
-                time.sleep(_POLL_S)
-                steps_last = False
 
     # --- launching
 
@@ -186,7 +165,7 @@ class EngineMeasurer:
             kept.append(make())
             warm.append(launch(kept[-1]))
             self._streams.wait(warm[-2][1])
-            if self._streams.elapsed_s(warm[0][0], warm[-2][1]) >= message.warm_s:
+            if self._port.agree(self._streams.elapsed_s(warm[0][0], warm[-2][1]) >= message.warm_s):
                 break
         spans = [*warm, *(launch(batch) for batch in counted)]
         clock_mhz = self._clock_mhz()
@@ -208,7 +187,7 @@ class EngineMeasurer:
         raise EngineError(f"no partition group has these SMs; there are {there}")
 
     def _layers(self, batch: Any, layers: int, stream: Any) -> Span:
-        with self._streams.on(stream):
+        with self._streams.on(stream), self._port.collectives.in_force():
             stream.wait_stream(self._s.schedule_stream)
             start = self._streams.mark(stream)
             batch.split_forward_count = layers

@@ -18,6 +18,7 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 
 from pdmuxd.engine.core.errors import EngineError
 
+_SEED = 1
 _GREEDY = {"temperature": 0.0, "max_new_tokens": 1, "ignore_eos": True}
 
 
@@ -26,6 +27,9 @@ class ProbeBatches:
 
     def __init__(self, scheduler: Any) -> None:
         self._s = scheduler
+        # The same tokens on every rank: each looks up those of its part of the vocabulary.
+        self._random = torch.Generator(device=scheduler.device)
+        self._random.manual_seed(_SEED)
 
     def empty_cache(self) -> None:
         """Free every KV slot. Raises: EngineError if the engine is not idle."""
@@ -113,4 +117,6 @@ class ProbeBatches:
 
     def _tokens(self, count: int) -> Any:
         high = self._s.model_config.vocab_size
-        return torch.randint(0, high, (count,), dtype=torch.int64, device=self._s.device)
+        return torch.randint(
+            0, high, (count,), generator=self._random, dtype=torch.int64, device=self._s.device
+        )

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.decode import SchedulerDecode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.internals.layerwise import SchedulerPrefill
@@ -26,7 +27,8 @@ class SchedulerPort:
         self._group = GroupInForce(scheduler, streams)
         self.state = SchedulerState(scheduler)
         self.decode = SchedulerDecode(scheduler, streams, self._group)
-        self.prefill = SchedulerPrefill(scheduler, streams, self._group)
+        self.collectives = PrefillCollectives()
+        self.prefill = SchedulerPrefill(scheduler, streams, self._group, self.collectives)
 
     @property
     def stream_group(self) -> int:

@@ -23,6 +23,7 @@ from pdmuxd.engine.sglang.loop.findings import Findings
 from pdmuxd.engine.sglang.loop.launches import Launches
 from pdmuxd.engine.sglang.loop.planner import Planner
 from pdmuxd.engine.sglang.loop.results import Results
+from pdmuxd.engine.sglang.loop.turn import Turn
 from pdmuxd.engine.sglang.loop.view import View
 from pdmuxd.engine.sglang.port import EnginePort
 from pdmuxd.engine.sglang.prefill import PrefillStage
@@ -116,11 +117,15 @@ class EngineLoop:
         if state.is_first_rank:
             done = self._results.notice()
             self._results.collect(done)
-            turn = port.agree(self._planner.plan(done, now_s))
+            point = self._reporter.next_point(self)
+            plan = self._planner.plan(done, now_s) if point is None else Turn(done=done, measure=point)
+            turn = port.agree(plan)
         else:
             turn = port.agree(None)
             self._results.collect(turn.done)
             self.ledger.look_up(turn.looked_up)
+        if turn.measure is not None:
+            self._reporter.measure(turn.measure)
         launched = self._launches.carry_out(turn)
         self._results.read(leaving=1 if launched else 0)
         if turn.decision is not None and turn.decision.blocking_merge:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.types import Decision
+from pdmuxd.engine.link.measuring import Measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,3 +30,5 @@ class Turn:
     """The decision's, among the streams that were made."""
     behind: bool = False
     """What the decision admits is launched behind the prefill that runs, whose layers all were launched."""
+    measure: Measure | None = None
+    """A point that the daemon asks for; there is no decision then."""

@@ -1,4 +1,5 @@
-"""Measure one model on one GPU: a profile within a budget, then shapes that the profile has not seen.
+"""Measure one model on one GPU, or on `--tp-size` GPUs that share it: a profile within a budget, then shapes
+that the profile has not seen.
 
     PYTHONPATH=SITE python3 tests/bench/gpu/measure.py --model llama-8b --budget-s 195 --check-s 45 --out DIR
 
@@ -164,6 +165,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--model", required=True, choices=sorted(SHAPES))
     parser.add_argument("--arm", default="ours:auto", help="or emulator:auto, to try the script")
+    parser.add_argument("--tp-size", type=int, default=1, help="GPUs that share the model")
     parser.add_argument("--budget-s", type=float, default=195.0)
     parser.add_argument("--check-s", type=float, default=45.0)
     parser.add_argument("--sustained", action="store_true", help="as sustained.py, on the same server")

@@ -23,11 +23,12 @@ def plan_of(options: argparse.Namespace, runtime_dir: Path) -> EnginePlan:
     """The engine of an arm, started as the daemon starts it."""
     arm = Arm(name=options.arm)
     model = write_model_folder(options.model, options.work / options.model)
-    os.environ.update(arm.environment(cpu=options.cpu))
+    tp_size: int = options.tp_size
+    os.environ.update(arm.environment(cpu=options.cpu, tp_size=tp_size))
 
     def command(port: int, link: str, parent_pid: int) -> Sequence[str]:
         words = arm.command(
-            model=model, port=port, link=link, tp_size=1, cpu=options.cpu, extra=options.extra
+            model=model, port=port, link=link, tp_size=tp_size, cpu=options.cpu, extra=options.extra
         )
         # It ends with this process however that ends: a killed one must not leave the GPU taken.
         at = words.index("--link")

@@ -114,6 +114,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("--model", required=True, choices=sorted(SHAPES))
     parser.add_argument("--arm", default="ours:auto", help="or emulator:auto, to try the script")
+    parser.add_argument("--tp-size", type=int, default=1, help="GPUs that share the model")
     parser.add_argument("--warm-s", type=float, nargs="+", default=WARM_S)
     parser.add_argument("--start-s", type=float, default=240.0)
     parser.add_argument("--cpu", action="store_true", help="SGLang's CPU path, to try the script")

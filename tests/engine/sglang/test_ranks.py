@@ -1,11 +1,18 @@
 """Tensor parallelism: rank 0 decides, the others do the same, and their prefix caches stay alike."""
 
+import pickle
 from collections import deque
 
 import pytest
 from engine_rig import IDLE, Rig, fused, settings, split
 
+from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.messages import EngineStats
+from pdmuxd.engine.sglang.reporting import LISTEN_BUSY_S
+
+POINT = Measure(
+    point_id=3, mode="decode", prefill_sms=0, decode_sms=132, prefill=(), decode=(100,), repeats=1
+)
 
 
 class Ranks:
@@ -13,9 +20,16 @@ class Ranks:
 
     def __init__(self, policy=None):
         self.wire = deque()
-        self.first = Rig(policy, wire=self.wire)
-        self.second = Rig(policy, first=False, wire=self.wire)
+        self.measured = []
+        self.first = Rig(policy, wire=self.wire, measure=lambda point: self.measure("first", point))
+        self.second = Rig(
+            policy, first=False, wire=self.wire, measure=lambda point: self.measure("second", point)
+        )
         self.both = (self.first, self.second)
+
+    def measure(self, rank, point):
+        self.measured.append((rank, point))
+        return Measured(point_id=point.point_id, decode_s=(0.5,))
 
     def arrive(self, name, **fields):
         return [rig.arrive(name, **fields) for rig in self.both]
@@ -167,6 +181,38 @@ def test_every_rank_drains_the_same_when_sglang_pauses(ranks):
     ranks.turn(IDLE)
     assert ranks.first.launches("decode") == [("z",), ("z", "a")]
     ranks.assert_alike()
+
+
+def test_every_rank_measures_in_the_same_turn_and_rank_0_answers(ranks):
+    ranks.first.link.inbox.append(POINT)
+    ranks.turn()
+    assert ranks.measured == [("first", POINT), ("second", POINT)]
+    assert ranks.first.link.of(Measured) == [Measured(point_id=3, decode_s=(0.5,))]
+    assert ranks.second.link.sent == []
+    ranks.arrive("a")
+    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    assert ranks.second.launches("layers") == [(4, "a")]
+    ranks.assert_alike()
+
+
+def test_no_rank_measures_when_rank_0_must_refuse(ranks):
+    ranks.arrive("a")
+    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    ranks.first.link.inbox.append(POINT)
+    ranks.first.clock.now_s += LISTEN_BUSY_S
+    ranks.turn()
+    (answer,) = ranks.first.link.of(Measured)
+    assert answer.error == "the engine is serving; it measures while idle"
+    assert ranks.measured == []
+    ranks.assert_alike()
+
+
+def test_what_one_rank_tells_the_others_can_be_sent(ranks):
+    ranks.first.link.inbox.append(POINT)
+    ranks.turn()
+    (turn,) = ranks.first.port.turns
+    assert pickle.loads(pickle.dumps(turn)) == turn
+    assert turn.measure == POINT
 
 
 def test_only_rank_0_speaks_and_asks_the_policy(ranks):

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from engine_rig import Rig, split
+from msgspec import structs
 
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link.measuring import Measure, Measured
@@ -47,6 +48,20 @@ def test_measuring_is_refused_when_the_engine_cannot():
     rig = Rig()
     rig.link.inbox.append(POINT)
     assert answers(rig)[0].error == "this engine does not measure"
+
+
+def test_measuring_is_refused_when_a_request_comes_in_the_turn_in_which_it_is_asked_for():
+    rig = Rig(measure=lambda message: pytest.fail("measured while serving"))
+    rig.arrive("a")
+    rig.link.inbox.append(POINT)
+    assert answers(rig)[0].error is not None
+
+
+def test_each_point_is_measured_in_a_turn_of_its_own_when_several_are_asked_for():
+    rig = Rig(measure=lambda message: Measured(point_id=message.point_id, decode_s=(0.5,)))
+    rig.link.inbox.extend([POINT, structs.replace(POINT, point_id=4)])
+    assert [answer.point_id for answer in answers(rig)] == [3]
+    assert [answer.point_id for answer in answers(rig)] == [3, 4]
 
 
 def test_the_server_is_told_to_stop_when_the_daemon_says_so(monkeypatch):
