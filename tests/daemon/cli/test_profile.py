@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 from profiling import measured_profile
 
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.profiling.changes import Change
 
@@ -31,6 +33,18 @@ def test_profiles_are_listed_and_shown_when_there_are_some(pdmuxd: Pdmuxd, profi
     assert "300 pairs" in shown
     assert "prefill    132" in shown
     assert pdmuxd("profile", "list", "--json").json[0]["worst_p90_error_ratio"] == 0.02
+
+
+def test_it_is_shown_of_how_many_gpus_a_profile_is_when_there_are_several(
+    pdmuxd: Pdmuxd, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    several = structs.replace(measured_profile(), tensor_parallel=TensorParallel(gpus=2))
+    profile_id = control_plane.profiles.add(several, origin="measured").profile_id
+    assert pdmuxd("profile", "list", "--json").json[0]["gpus"] == 2
+    assert "GPUs" in pdmuxd("profile", "list").out
+    assert "m on 2 x NVIDIA H200" in " ".join(pdmuxd("profile", "show", str(profile_id)).out.split())
+    pdmuxd("profile", "report", str(profile_id), str(tmp_path / "p.html"))
+    assert "m on 2 x NVIDIA H200: measured against predicted" in (tmp_path / "p.html").read_text()
 
 
 def test_it_is_said_how_to_make_one_when_there_is_no_profile(
