@@ -27,7 +27,7 @@ _OUTLIER_SCALE = 0.1
 """Relative residuals beyond this count less and less."""
 _SMALLEST_S = 1e-7
 _HIGHEST = 50.0
-"""Logarithm of any rate."""
+"""Logarithm of any rate; negative, the lowest: the fit looks at rates that no number holds."""
 _LONGEST = 0.0
 """Logarithm of the seconds of any fixed cost: the fit strides far along one that samples do not show."""
 _FIRST_CURVATURE = 0.3
@@ -120,7 +120,7 @@ def _start(device: DeviceShape, overheads: Overheads) -> Floats:
 
 def _device(device: DeviceShape, parameters: Floats) -> DeviceShape:
     flops, bytes_per_s, bandwidth, compute, serial = (
-        float(x) for x in np.exp(np.minimum(parameters[:5], _HIGHEST))
+        float(x) for x in np.exp(np.clip(parameters[:5], -_HIGHEST, _HIGHEST))
     )
     return replace(
         device,
