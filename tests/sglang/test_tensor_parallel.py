@@ -18,8 +18,6 @@ from sglang_processes import Link, OurServer, ask_all, point, wrong_answers
 
 POLICIES = ("muxwise", "auto", "chunked:256", "static:80,52")
 SMALL_POOL = ("--max-total-tokens", "3000")
-
-
 CONTEXTS = (100,) * 4
 SIDE_BY_SIDE = {"prefill_sms": 96, "decode_sms": 36}
 ON_ALL_SMS = {"prefill_sms": 132, "decode_sms": 132}
@@ -54,12 +52,6 @@ async def test_each_repeat_is_told_when_two_ranks_measure(server):
         refused = await link.measure(point("decode", decode_sms=33, decode=CONTEXTS))
         assert "no partition group has these SMs" in refused.error
         assert (await link.idle()).kv_used_tokens == 0
-
-
-def test_every_rank_is_warm_before_anyone_is_served(server):
-    for sms in (132, 112, 96, 80, 64, 48, 32):
-        assert server.log.count(f"pdmuxd: warming up the prefill stream of {sms} SMs") == 2
-    assert "may stop decode for a step" not in server.log
 
 
 async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(server, prompts, stock):
