@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from ports import free_port
 
 from pdmuxd.engine.link.measuring import Measure, Measured, MeasureMode
 from pdmuxd.engine.link.messages import (
@@ -124,11 +124,6 @@ class _Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class StockServer(_Server):

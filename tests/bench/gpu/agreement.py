@@ -33,8 +33,9 @@ from client import make_idle
 from model_folder import write_model_folder, write_weights
 from options import add_common
 from outcome import kept_and_printed
+from ports import free_port
 from runs import build
-from server import ArmError, free_port, running
+from server import ArmError, running
 
 TIE = 0.3
 """Largest difference of log probabilities that rounding may turn round."""

@@ -33,9 +33,10 @@ from client import send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, whole_numbers
 from outcome import outcome_of
+from ports import free_port
 from predicting import predictors
 from runs import MISSED, append_result, build, read_results
-from server import ServerError, free_port, running
+from server import ServerError, running
 from workload import Cell
 from workload import build as build_requests
 

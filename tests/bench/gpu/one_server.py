@@ -16,8 +16,9 @@ from ahead import Gate
 from arms import HOST
 from held_up import watched
 from model_folder import write_model_folder
+from ports import free_port
 from runs import Run
-from server import free_port, healthy, started
+from server import healthy, started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import random
 import signal
-import socket
 import time
 from asyncio.subprocess import STDOUT, Process
 from collections.abc import AsyncIterator
@@ -17,9 +15,6 @@ from pathlib import Path
 import aiohttp
 from arms import HOST, Arm
 
-PORTS = range(10_000, 20_000)
-"""Below those that Linux gives to clients, and below 22,000 to 29,999, where SGLang looks for ports that it
-uses only later."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -29,14 +24,6 @@ class ServerError(Exception):
 
 class ArmError(Exception):
     """An arm cannot do a run; its server goes on."""
-
-
-def free_port() -> int:
-    """A port that nobody listens on now, and that no client is given later: a server may start ahead."""
-    for port in random.sample(PORTS, len(PORTS)):
-        with contextlib.suppress(OSError), socket.create_server((HOST, port)):
-            return port
-    raise ServerError(f"no port of {PORTS.start} to {PORTS.stop - 1} is free")
 
 
 @contextlib.asynccontextmanager

@@ -14,8 +14,8 @@ import micro
 import pytest
 import slo_change
 import two_gpus
+from ports import PORTS
 from runs import MISSED
-from server import PORTS
 from sitting import command
 from sitting.checks import Checks
 from sitting.place import Place, environment_of

@@ -34,9 +34,10 @@ from client import Seen, send_all
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
 from outcome import kept_and_printed
+from ports import free_port
 from predicting import predictors
 from runs import build
-from server import free_port, running
+from server import running
 from workload import Cell
 from workload import build as build_requests
 
