@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 from client import Seen, is_idle, send_all
+from held_up import watch_client
 from model_folder import SHAPES
 from one_server import Servers
 from predicting import predictors
@@ -77,6 +78,8 @@ class Bench:
         self._served: set[tuple[str, int, str]] = set()
         """Those that have done a run since they were started last."""
         self._servers = Servers(options)
+        if options.stalls is not None:
+            watch_client(options.stalls)
         self.left = 0
         self.failed: list[str] = []
 

@@ -1,21 +1,24 @@
-"""What holds up a server's host: where its scheduler's main thread stood for 9 ms and more.
+"""What holds up a host: where the processes that tokens pass stood for 9 ms and more.
 
     PYTHONPATH=SITE python3 tests/bench/gpu/run.py --model llama-8b --arms ours:auto ... --stalls FOLDER
     python3 tests/bench/gpu/held_up.py FOLDER --frames 4
 
-Waiting for a step's tokens is most of it, and as it should be. What else takes that long keeps every token
-waiting: compiling, loading a kernel, taking memory. A row per place, by the seconds spent in it; `ran` is
-what of them the thread had a core.
+Of a scheduler, waiting for a step's tokens is most of it, and as it should be. What else takes that long
+keeps every token waiting: compiling, loading a kernel, taking memory. Of the processes behind it, the
+detokenizer, SGLang's HTTP server (`front`) and the script's own client, rows are stretches of work without a
+pause, by where most looks found them. A row per process and place, by the seconds spent in it; `ran` is what
+of them the thread had a core.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ahead import by_the_gate
+from ahead import GATE, by_the_gate
 
 
 @dataclass(slots=True)
@@ -29,16 +32,24 @@ class Place:
 
 
 def watched(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """A server's environment, so that its schedulers write there where they stand."""
+    """A server's environment, so that its processes write there where they stand."""
     return by_the_gate(environment) | {"PDMUXD_STALLS": str(folder.absolute())}
 
 
+def watch_client(folder: Path) -> None:
+    """This process, too, in a thread of its own."""
+    sys.path.append(str(GATE))
+    import stalls
+
+    stalls.watch(folder.absolute(), "client")
+
+
 def places(folder: Path, frames: int, after_s: float) -> dict[str, Place]:
-    """By the innermost `frames` frames; only what began `after_s` or later on the process's clock."""
+    """By process and the innermost `frames` frames; what began `after_s` or later on the host's clock."""
     found: dict[str, Place] = {}
-    for began_s, took_s, ran_s, stack in _stalls(folder):
+    for role, began_s, took_s, ran_s, stack in _stalls(folder):
         if began_s >= after_s:
-            place = found.setdefault(" < ".join(stack.split(" < ")[:frames]), Place())
+            place = found.setdefault(f"{role}: {' < '.join(stack.split(' < ')[:frames])}", Place())
             place.count += 1
             place.total_s += took_s
             place.longest_s = max(place.longest_s, took_s)
@@ -46,11 +57,11 @@ def places(folder: Path, frames: int, after_s: float) -> dict[str, Place]:
     return found
 
 
-def _stalls(folder: Path) -> Iterator[tuple[float, float, float, str]]:
+def _stalls(folder: Path) -> Iterator[tuple[str, float, float, float, str]]:
     for file in sorted(folder.glob("*.stalls")):
         for line in file.read_text().splitlines():
             began_s, took_s, ran_s, stack = line.split("\t")
-            yield float(began_s), float(took_s), float(ran_s), stack
+            yield file.stem.partition("-")[0], float(began_s), float(took_s), float(ran_s), stack
 
 
 def main() -> None:

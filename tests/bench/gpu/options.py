@@ -81,7 +81,7 @@ def add_common(
     parser.add_argument("--results", type=Path, default=Path(".gpu/results.jsonl"))
     parser.add_argument("--work", type=Path, default=Path(".gpu/models"))
     parser.add_argument("--records", type=Path, help="a folder for every step's record, a file per run")
-    parser.add_argument("--stalls", type=Path, help="a folder for what held schedulers up: see held_up.py")
+    parser.add_argument("--stalls", type=Path, help="a folder for what held tokens up: see held_up.py")
     parser.add_argument("--log-dir", type=Path, default=Path(".gpu/logs"))
     options = parser.parse_args(argv)
     measured = {model: MEASURED / f"{model}.profile.json.gz" for model in SHAPES}
