@@ -187,12 +187,12 @@ async def test_the_others_are_cancelled_when_one_fails():
     ("program", "grace_s", "is_killed"),
     [
         (
-            "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); print('up'); input()",
+            "import os, signal; signal.signal(signal.SIGTERM, lambda *_: os._exit(0)); print('up'); input()",
             60.0,
             False,
         ),
         ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); input()", 0.05, True),
-        ("print('up'); input()", 0.0, True),
+        ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); input()", 0.0, True),
     ],
 )
 async def test_a_process_is_killed_only_when_it_outlives_its_grace(program, grace_s, is_killed):
