@@ -8,7 +8,6 @@ from functools import cached_property
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.what_if import Predicting
 from pdmuxd.engine.core.guard import ContentionGuard
-from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.link.messages import EngineSettings, Hello
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, difference, latency_model
@@ -50,27 +49,13 @@ class LivePredictors:
 
 
 def _profiled(hello: Hello, predictors: Predictors) -> Predicting | None:
-    if hello.model_shape is None or hello.device_shape is None or hello.overheads is None:
+    if hello.roofline is None or difference(predictors, hello) is not None:
         return None
-    if difference(predictors, hello) is not None:
-        return None
-    model = latency_model(
-        predictors,
-        model=hello.model_shape,
-        device=hello.device_shape,
-        overheads=hello.overheads,
-        tensor_parallel=hello.tensor_parallel,
-    )
+    model = latency_model(predictors, hello.roofline)
     return Predicting(name=predictors.profile, latency=model, guard=contention_guard(predictors))
 
 
 def _roofline(hello: Hello) -> Predicting | None:
-    if hello.model_shape is None or hello.device_shape is None or hello.overheads is None:
+    if hello.roofline is None:
         return None
-    model = RooflineModel(
-        model=hello.model_shape,
-        device=hello.device_shape,
-        overheads=hello.overheads,
-        tensor_parallel=hello.tensor_parallel,
-    )
-    return Predicting(name="roofline", latency=model, guard=UNPROFILED_GUARD)
+    return Predicting(name="roofline", latency=hello.roofline, guard=UNPROFILED_GUARD)

@@ -117,14 +117,6 @@ def start_refining(stack: AsyncExitStack, refinement: Refinement) -> None:
 
 
 def _model(predictors: Predictors, hello: Hello) -> SoloRunModel | None:
-    if hello.model_shape is None or hello.device_shape is None or hello.overheads is None:
+    if hello.roofline is None or difference(predictors, hello) is not None:
         return None
-    if difference(predictors, hello) is not None:
-        return None
-    return latency_model(
-        predictors,
-        model=hello.model_shape,
-        device=hello.device_shape,
-        overheads=hello.overheads,
-        tensor_parallel=hello.tensor_parallel,
-    )
+    return latency_model(predictors, hello.roofline)

@@ -125,14 +125,7 @@ class Profile:
         d = self.device
         latency, guard = self.predictor, ContentionGuard(default_ratio=self.guard_default_ratio)
         if predictors is not None:
-            latency = latency_model(
-                predictors,
-                model=self.model,
-                device=d,
-                overheads=self.overheads,
-                tensor_parallel=self.tensor_parallel,
-                fused_tile_rows=self.fused_tile_rows,
-            )
+            latency = latency_model(predictors, self.truth)
             guard = contention_guard(predictors)
         return PolicyContext(
             rules=SmRules(total_sms=d.total_sms, min_sms=d.min_sms, multiple_sms=d.multiple_sms),

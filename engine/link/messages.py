@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pdmuxd.engine.core.roofline import SINGLE_GPU
+from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
@@ -83,6 +83,18 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """Batch sizes with a captured decode graph, growing; a batch in between is padded up to the next."""
     can_measure: bool = False
     """Whether it answers Measure."""
+
+    @property
+    def roofline(self) -> RooflineModel | None:
+        """What the engine believes before anything is measured; None if it does not tell its shapes."""
+        if self.model_shape is None or self.device_shape is None or self.overheads is None:
+            return None
+        return RooflineModel(
+            model=self.model_shape,
+            device=self.device_shape,
+            overheads=self.overheads,
+            tensor_parallel=self.tensor_parallel,
+        )
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):

@@ -13,8 +13,8 @@ from pdmuxd.engine.core.latency import (
     PrefillCoefficients,
     SoloRunModel,
 )
-from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.roofline import RooflineModel
+from pdmuxd.engine.core.shapes import DeviceShape, Overheads
 
 if TYPE_CHECKING:
     from pdmuxd.engine.link.messages import Hello  # which holds settings, and so predictors
@@ -75,25 +75,17 @@ def difference(predictors: Predictors, hello: Hello) -> str | None:
     return None
 
 
-def latency_model(
-    predictors: Predictors,
-    *,
-    model: ModelShape,
-    device: DeviceShape,
-    overheads: Overheads,
-    tensor_parallel: TensorParallel = SINGLE_GPU,
-    fused_tile_rows: int = 0,
-) -> SoloRunModel:
+def latency_model(predictors: Predictors, believed: RooflineModel) -> SoloRunModel:
     """What policies predict with: the fits as corrected, and behind them a roofline.
 
-    `device` and `overheads` are used where the profile has none of its own.
+    It is the one that is `believed` of the engine, but for the device and overheads that the profile has.
     """
     fallback = RooflineModel(
-        model=model,
-        device=predictors.device or device,
-        overheads=predictors.overheads or overheads,
-        tensor_parallel=tensor_parallel,
-        fused_tile_rows=fused_tile_rows,
+        model=believed.model,
+        device=predictors.device or believed.device,
+        overheads=predictors.overheads or believed.overheads,
+        tensor_parallel=believed.tensor_parallel,
+        fused_tile_rows=believed.fused_tile_rows,
     )
     by_sms = {each.sms: each for each in predictors.corrections}
     none = Correction(sms=0)

@@ -53,14 +53,7 @@ def assemble(
     """
     samples = settled(samples)
     captured = target.hello.captured_decode_bs
-    hardware = fit_hardware(
-        samples,
-        model=target.model,
-        device=target.device,
-        overheads=target.overheads,
-        tensor_parallel=target.tensor_parallel,
-        captured_bs=captured,
-    )
+    hardware = fit_hardware(samples, target.prior, captured)
     left_out: list[str] = []
     measured = replace(target, device=hardware.device, overheads=hardware.overheads)
     alone, fits = _solo(samples, measured, left_out)
@@ -185,13 +178,7 @@ def _latency(target: Target, solo_run: tuple[SoloRun, ...]) -> LatencyModel:
         guard_default_ratio=UNKNOWN_GUARD_RATIO,
         captured_decode_bs=target.hello.captured_decode_bs,
     )
-    return latency_model(
-        predictors,
-        model=target.model,
-        device=target.device,
-        overheads=target.overheads,
-        tensor_parallel=target.tensor_parallel,
-    )
+    return latency_model(predictors, target.prior)
 
 
 def _beside(solo_run: tuple[SoloRun, ...], ratios: Mapping[int, float]) -> tuple[SoloRun, ...]:

@@ -121,11 +121,11 @@ def _folds(rows: Floats, design: Design) -> NDArray[np.int64]:
     own = rows[:, -len(design.own_bs) :]
     fold_of = np.empty_like(turn)
     fold_of[np.lexsort(own.T)] = turn % FOLDS
-    fold_of[is_told_once(own)] = -1
+    fold_of[is_told_once(rows, design)] = -1
     return fold_of
 
 
-def is_told_once(own: Floats) -> Bools:
-    """Which samples are the only ones of a size that has a time of its own; columns are of those sizes."""
-    is_own = own == 1.0
+def is_told_once(rows: Floats, design: Design) -> Bools:
+    """Which samples are the only ones of a size that has a time of its own; those sizes' columns are last."""
+    is_own = rows[:, rows.shape[1] - len(design.own_bs) :] == 1.0
     return np.asarray(is_own[:, is_own.sum(axis=0) == 1].any(axis=1), dtype=np.bool_)

@@ -12,7 +12,7 @@ import msgspec
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import GuardCell
-from pdmuxd.engine.core.roofline import SINGLE_GPU
+from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.link.predictors import Predictors, SoloRun
 from pdmuxd.engine.profiling.points import Sample
@@ -107,6 +107,16 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
             total_sms=self.total_sms,
             device_name=self.provenance.device,
             gpus=self.tensor_parallel.gpus,
+        )
+
+    @property
+    def roofline(self) -> RooflineModel:
+        """Of the device as fitted: it serves where nothing else was."""
+        return RooflineModel(
+            model=self.model,
+            device=self.device,
+            overheads=self.overheads,
+            tensor_parallel=self.tensor_parallel,
         )
 
     @property

@@ -15,8 +15,8 @@ from scipy.optimize import least_squares
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import padded_bs
-from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.roofline import RooflineModel
+from pdmuxd.engine.core.shapes import DeviceShape, Overheads
 from pdmuxd.engine.core.types import DecodeShape
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import Floats
@@ -46,13 +46,7 @@ class Hardware:
 
 
 def fit_hardware(
-    samples: Sequence[Sample],
-    *,
-    model: ModelShape,
-    device: DeviceShape,
-    overheads: Overheads,
-    tensor_parallel: TensorParallel = SINGLE_GPU,
-    captured_bs: tuple[int, ...] = (),
+    samples: Sequence[Sample], believed: RooflineModel, captured_bs: tuple[int, ...] = ()
 ) -> Hardware:
     """Fit to solo samples of all modes, starting from what is believed of the device.
 
@@ -67,11 +61,10 @@ def fit_hardware(
     seconds = np.array([sample.seconds for sample in solo])
 
     def built(parameters: Floats) -> RooflineModel:
-        return RooflineModel(
-            model=model,
-            device=_device(device, parameters),
-            overheads=_overheads(overheads, parameters),
-            tensor_parallel=tensor_parallel,
+        return replace(
+            believed,
+            device=_device(believed.device, parameters),
+            overheads=_overheads(believed.overheads, parameters),
         )
 
     def residuals(parameters: Floats) -> Floats:
@@ -80,13 +73,13 @@ def fit_hardware(
         logarithms: Floats = np.log(np.array(predicted) / seconds)
         return logarithms
 
-    found = least_squares(
-        residuals, _start(device, overheads), loss="soft_l1", f_scale=_OUTLIER_SCALE, x_scale="jac"
-    )
+    start = _start(believed.device, believed.overheads)
+    found = least_squares(residuals, start, loss="soft_l1", f_scale=_OUTLIER_SCALE, x_scale="jac")
     parameters = np.asarray(found.x, dtype=np.float64)
+    fitted = built(parameters)
     return Hardware(
-        device=_device(device, parameters),
-        overheads=_overheads(overheads, parameters),
+        device=fitted.device,
+        overheads=fitted.overheads,
         errors=Errors.of(np.abs(np.expm1(residuals(parameters)))),
     )
 

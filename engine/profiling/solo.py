@@ -198,9 +198,7 @@ def _belief(
 
 def _score(regression: Regression, rows: Floats, design: Design) -> float:
     """Typical and near-worst error together; the median alone would not see a bend."""
-    judged = regression.is_inlier
-    if design.own_bs:
-        judged = judged & ~is_told_once(rows[:, -len(design.own_bs) :])
+    judged = regression.is_inlier & ~is_told_once(rows, design)
     if not judged.any():
         return np.inf
     errors = np.abs(regression.left_out_residuals[judged])

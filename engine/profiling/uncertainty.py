@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.profiling import candidates, designs, families
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.document import FitErrors, MeasuredProfile
@@ -58,7 +57,7 @@ def _of(
     ]
     if not measured:
         return []
-    roofline = RooflineModel(model=profile.model, device=profile.device, overheads=profile.overheads)
+    roofline = profile.roofline
 
     def rows(of: list[Point]) -> Floats:
         seconds = np.array([predict_s(roofline, point, profile.captured_decode_bs) for point in of])

@@ -77,14 +77,7 @@ class EngineFacts:
         latency: LatencyModel = self.roofline
         guard = ContentionGuard(default_ratio=DEFAULT_GUARD_RATIO)
         if predictors is not None:
-            latency = latency_model(
-                predictors,
-                model=self.model,
-                device=self.device,
-                overheads=self.overheads,
-                tensor_parallel=self.tensor_parallel,
-                fused_tile_rows=self.fused_tile_rows,
-            )
+            latency = latency_model(predictors, self.roofline)
             guard = contention_guard(predictors)
         return PolicyContext(
             rules=self.table.rules,

@@ -60,12 +60,8 @@ def stats(profile_id: int) -> EngineStats:
 
 def step_of(predictors: Predictors, ratio: float) -> IterationRecord:
     hello = greeting_of()
-    assert hello.model_shape is not None
-    assert hello.device_shape is not None
-    assert hello.overheads is not None
-    model = latency_model(
-        predictors, model=hello.model_shape, device=hello.device_shape, overheads=hello.overheads
-    )
+    assert hello.roofline is not None
+    model = latency_model(predictors, hello.roofline)
     return decode_record(BATCH, PREFILL, alone_s=model.decode_s(BATCH, 36), ratio=ratio)
 
 

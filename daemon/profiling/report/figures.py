@@ -23,13 +23,7 @@ DECODE_BATCHES = ((8, 1024), (64, 1024), (64, 4096))
 
 def all_figures(profile: MeasuredProfile) -> list[Figure]:
     """In the order in which a person would ask."""
-    model = latency_model(
-        profile.predictors(0),
-        model=profile.model,
-        device=profile.device,
-        overheads=profile.overheads,
-        tensor_parallel=profile.tensor_parallel,
-    )
+    model = latency_model(profile.predictors(0), profile.roofline)
     figures = [
         measured_against_predicted(profile, model, "prefill"),
         measured_against_predicted(profile, model, "decode"),

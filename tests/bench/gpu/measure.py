@@ -145,7 +145,7 @@ async def main(options: argparse.Namespace) -> bool:
             stem.with_name(f"{stem.name}.check.json").write_bytes(msgspec.json.encode(checks))
             if options.sustained:
                 await _sustained(engine, target, options)
-    report(profile, checks, target)
+    report(profile, checks)
     print(f"refused points: {outcome.refused}; broken off: {outcome.broken_off or 'no'}")
     return outcome.broken_off is None
 

@@ -1,18 +1,24 @@
-"""How well a profile predicts shapes that it has not seen, as a table."""
+"""How well a profile predicts shapes that it has not seen: what `measure.py` prints at its end, or
+
+python tests/bench/gpu/unseen.py MODEL.profile.json.gz MODEL.unseen.json.gz
+"""
 
 from __future__ import annotations
 
+import argparse
+import gzip
 from collections.abc import Sequence
+from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from pdmuxd.engine.link.predictors import contention_guard, latency_model
-from pdmuxd.engine.profiling.document import MeasuredProfile
+from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
 from pdmuxd.engine.profiling.points import Sample
-from pdmuxd.engine.profiling.target import Target
 
 
-def report(profile: MeasuredProfile, checks: Sequence[Sample], target: Target) -> None:
+def report(profile: MeasuredProfile, checks: Sequence[Sample]) -> None:
     """Print the errors by cross-validation, then those on unseen shapes and pairs."""
     print(f"profile: {len(profile.samples)} samples in {profile.provenance.took_s:.0f} s")
     for fit in profile.fits:
@@ -23,13 +29,7 @@ def report(profile: MeasuredProfile, checks: Sequence[Sample], target: Target) -
         )
     print("  left out:", "; ".join(profile.left_out) or "nothing", "; guard:", profile.guard)
     predictors = profile.predictors(1)
-    model = latency_model(
-        predictors,
-        model=target.model,
-        device=target.device,
-        overheads=target.overheads,
-        tensor_parallel=target.tensor_parallel,
-    )
+    model = latency_model(predictors, profile.roofline)
     errors: dict[str, list[float]] = {}
     for sample in checks:
         point = sample.point
@@ -62,3 +62,19 @@ def report(profile: MeasuredProfile, checks: Sequence[Sample], target: Target) -
             f"  unseen pairs: {len(ratios)}, slowdown p10 {cuts[0]:.2f} p50 {cuts[1]:.2f} p90 {cuts[2]:.2f} "
             f"p99 {cuts[3]:.2f}; above the guard {exceeded:.1%}, mean bound / slowdown {np.mean(over):.2f}"
         )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Print the table of a profile and samples that were kept, as it predicts them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("profile", type=Path)
+    parser.add_argument("unseen", type=Path, help="samples, gzipped")
+    options = parser.parse_args(argv)
+    checks = msgspec.json.decode(gzip.decompress(options.unseen.read_bytes()), type=list[Sample])
+    report(read_file(options.profile), checks)
+
+
+if __name__ == "__main__":
+    main()

@@ -40,12 +40,7 @@ def predictors(*corrections: Correction) -> Predictors:
 
 
 def model_of(*corrections: Correction):
-    return latency_model(
-        predictors(*corrections),
-        model=PROFILE.model,
-        device=PROFILE.device,
-        overheads=PROFILE.overheads,
-    )
+    return latency_model(predictors(*corrections), PROFILE.truth)
 
 
 def test_a_batch_is_padded_to_its_graph_when_decode_is_predicted() -> None:

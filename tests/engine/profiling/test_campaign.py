@@ -123,9 +123,7 @@ def test_unseen_prefills_are_predicted_when_the_host_is_slow_for_seconds() -> No
 
 def unseen_errors(campaign: Measured, profile: MeasuredProfile, hidden: Profile) -> dict[str, list[float]]:
     """Relative errors on random shapes, by predictor."""
-    model = latency_model(
-        profile.predictors(1), model=profile.model, device=profile.device, overheads=profile.overheads
-    )
+    model = latency_model(profile.predictors(1), profile.roofline)
     source = random.Random(7)
     found: dict[str, list[float]] = {}
     for sms in campaign.target.prefill_sizes:
@@ -166,9 +164,7 @@ def test_the_guard_bounds_pairs_that_were_never_measured_when_profiled(
     campaign: Measured, profile: MeasuredProfile
 ) -> None:
     """Drawn evenly from the grid; a campaign prefers those that take little time."""
-    model = latency_model(
-        profile.predictors(1), model=profile.model, device=profile.device, overheads=profile.overheads
-    )
+    model = latency_model(profile.predictors(1), profile.roofline)
     guard = contention_guard(profile.predictors(1))
     seen = {sample.point for sample in campaign.samples}
     ratios = []

@@ -25,6 +25,6 @@ def test_a_device_is_found_when_work_takes_as_long_on_any_number_of_sms() -> Non
             *decode_samples(lambda _: 0.001, sms=sms),
         )
     ]
-    found = fit_hardware(samples, model=TINY, device=BELIEVED.device, overheads=BELIEVED.overheads)
+    found = fit_hardware(samples, replace(BELIEVED.prior, model=TINY))
     assert found.device.flops > 0.0
     assert found.errors.p50 < 1.0

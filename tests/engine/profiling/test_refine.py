@@ -30,12 +30,8 @@ DEFAULT = PREDICTORS.guard_default_ratio
 
 def model_of(predictors: Predictors) -> SoloRunModel:
     hello = HELLO
-    assert hello.model_shape is not None
-    assert hello.device_shape is not None
-    assert hello.overheads is not None
-    return latency_model(
-        predictors, model=hello.model_shape, device=hello.device_shape, overheads=hello.overheads
-    )
+    assert hello.roofline is not None
+    return latency_model(predictors, hello.roofline)
 
 
 MODEL = model_of(PREDICTORS)

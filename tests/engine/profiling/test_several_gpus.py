@@ -61,7 +61,7 @@ def test_the_hidden_hardware_is_recovered_when_gpus_sum_over_each_other(
 
 
 def test_a_profile_says_of_how_many_gpus_it_is(profile: MeasuredProfile) -> None:
-    assert profile.tensor_parallel == HIDDEN.tensor_parallel
+    assert profile.tensor_parallel == profile.roofline.tensor_parallel == HIDDEN.tensor_parallel
     assert profile.predictors(3).gpus == 8
     assert profile.provenance_line.startswith("measured: m on 8 x NVIDIA A100")
     assert from_json(to_json(profile), "x") == profile
