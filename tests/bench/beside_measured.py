@@ -1,10 +1,12 @@
 """The emulated engine on the very requests of runs that were measured on a GPU, in virtual time.
 
     python tests/bench/beside_measured.py --traces traces.json [--profile h200-llama-8b-measured]
+    python tests/bench/beside_measured.py --traces traces.json --policies static:96,36 --tbt-ms 20,50
 
 `traces.json` is as `gpu/prepare_traces.py` makes it. Rows are those of docs/measurements/h200/runs.jsonl.gz
 that are of the profile's model. Left out are policies that look at targets: the engine has changed since they
-were measured.
+were measured. With `--policies` those are emulated instead, on the requests of each measured cell, and the
+share that is good at each target is printed.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parent / "gpu"))
 
 import score
+from arms import split_names
 from client import Seen
+from options import numbers
 from workload import TTFT_FLOOR_S, TTFT_PER_1K_S, Cell, Request, build
 
 from pdmuxd.engine.core.slo import Slo
@@ -105,18 +109,45 @@ def line(arm: str, cell: str, ours: Mapping[str, float], theirs: Mapping[str, fl
     return " | ".join((f"| {cell}, {arm}", *cells)) + " |"
 
 
+def print_policies(
+    profile: Profile,
+    traces: Mapping[str, Any],
+    runs: Sequence[Mapping[str, Any]],
+    policies: Sequence[str],
+    tbts_ms: Sequence[float],
+) -> None:
+    """Good shares by cell and policy, at each target as a mean over the seeds that were measured."""
+    seeds: dict[str, set[int]] = {}
+    for run in runs:
+        seeds.setdefault(run["key"][2], set()).add(run["key"][3])
+    for cell, policy, tbt_ms in product(seeds, policies, tbts_ms):
+        good = []
+        for seed in sorted(seeds[cell]):
+            requests = build(Cell.parse(cell), traces, seed=seed, duration_s=DURATION_S)
+            record = emulated(profile, policy, requests, tbt_ms=tbt_ms)
+            good.append(score.summary(record, tbt_ms=tbt_ms)["good_ratio"])
+        print(f"{cell} {policy} @{tbt_ms:g}ms: good {sum(good) / len(good):.1%} of {len(good)} seeds")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--traces", type=Path, required=True)
     parser.add_argument("--profile", default=DEFAULT_PROFILE)
+    parser.add_argument("--policies", type=split_names, default=[])
+    parser.add_argument("--tbt-ms", type=numbers, default=[50.0])
     options = parser.parse_args()
     profile, traces = load_profile(options.profile), json.loads(options.traces.read_text())
-    print("| run |", " | ".join(FIGURES), "|")
     lines = gzip.decompress(RUNS.read_bytes()).splitlines()
-    for run in (found for found in map(json.loads, lines) if "key" in found):
-        model, arm, cell, seed, _ = run["key"]
-        if model != profile.model.name or arm not in POLICIES or cell.startswith("decode"):
+    runs = [found for found in map(json.loads, lines) if "key" in found]
+    runs = [run for run in runs if run["key"][0] == profile.model.name and "decode" not in run["key"][2]]
+    if options.policies:
+        print_policies(profile, traces, runs, options.policies, options.tbt_ms)
+        return
+    print("| run |", " | ".join(FIGURES), "|")
+    for run in runs:
+        _, arm, cell, seed, _ = run["key"]
+        if arm not in POLICIES:
             continue
         requests = build(Cell.parse(cell), traces, seed=seed, duration_s=DURATION_S)
         record = emulated(profile, POLICIES[arm], requests, tbt_ms=50.0)

@@ -31,7 +31,7 @@ def read_steps(path: Path) -> list[dict[str, Any]]:
     return [record for record in records if record["type"] == "iteration" and record["measured_step_s"]]
 
 
-def lines(steps: Sequence[dict[str, Any]], over_ms: float | None) -> list[str]:
+def lines(steps: Sequence[dict[str, Any]], limits_ms: Sequence[float]) -> list[str]:
     """The table of one file."""
     by_kind: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for step in steps:
@@ -39,8 +39,8 @@ def lines(steps: Sequence[dict[str, Any]], over_ms: float | None) -> list[str]:
         by_kind[kind].append(step)
     rows = [_HEAD, "|---|---:|---:|---:|"]
     rows += [_row(kind, of) for kind, of in sorted(by_kind.items(), key=lambda one: -len(one[1]))]
-    if over_ms is not None:
-        decoding = [step for step in steps if step["decode_bs"]]
+    decoding = [step for step in steps if step["decode_bs"]]
+    for over_ms in limits_ms:
         late = [step for step in decoding if step["measured_step_s"] * 1e3 > over_ms]
         tokens = sum(step["decode_bs"] for step in late)
         rows.append(f"{len(late)} of {len(decoding)} steps over {over_ms:g} ms, with {tokens} tokens")
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("records", type=Path, nargs="+")
-    parser.add_argument("--over-ms", type=numbers, help="a target, less what tokens take to the client")
+    parser.add_argument("--over-ms", type=numbers, default=[], help="targets, less the way to the client")
     options = parser.parse_args(argv)
     for path in options.records:
         try:
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
         except (OSError, ValueError, KeyError, TypeError) as error:
             print(f"{path}: no records of steps: {error}", file=sys.stderr)
             return 2
-        print(f"{path.name}\n" + "\n".join(lines(steps, options.over_ms[0] if options.over_ms else None)))
+        print(f"{path.name}\n" + "\n".join(lines(steps, options.over_ms)))
     return 0
 
 

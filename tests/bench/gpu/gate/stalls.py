@@ -38,9 +38,8 @@ def watch(folder: Path, role: str | None = None) -> None:
 
 
 def _watch(folder: Path, main: threading.Thread, role: str | None) -> None:
-    while role is None:
-        role = _role(Path("/proc/self/cmdline").read_bytes())
-        time.sleep(_TITLE_EVERY_S if role is None else 0.0)
+    while (role := role or _role(Path("/proc/self/cmdline").read_bytes())) is None:
+        time.sleep(_TITLE_EVERY_S)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{role}-{main.native_id}.stalls").open("a", buffering=1) as file:
         (_look if role == "scheduler" else _look_for_work)(file.write, main)
