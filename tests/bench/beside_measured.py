@@ -42,6 +42,7 @@ POLICIES = {
     "chunk-1024": "chunked:1024",
     "ours:chunked:512": "chunked:512",
     "ours:static:96,36": "static:96,36",
+    "ours:static:112,20": "static:112,20",
     "pdmux": "upstream",
 }
 MAX_DECODE_BS = 256

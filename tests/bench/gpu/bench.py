@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
+from between_steps import profile_run
 from client import Seen, is_idle, send_all
 from held_up import watch_client
 from model_folder import SHAPES
@@ -204,6 +205,7 @@ class Bench:
             )
             link.reset()
         name = f"{run.arm.name}-{run.cell}-{run.seed}-{run.tbt_ms}"
+        profiling = asyncio.create_task(profile_run(base_url, options))
         seen = await send_all(
             base_url,
             requests,
@@ -212,6 +214,7 @@ class Bench:
             drain_s=STEPS_ALONE_WITHIN_S if run.cell.workload == "decode" else options.drain_s,
             name=name,
         )
+        await profiling
         answers(seen)
         result = {"key": run.key, "sitting": self._sitting, "gpu": self._gpu}
         if run.build is not None:
@@ -220,7 +223,8 @@ class Bench:
         if link is not None:
             result["engine"] = link.report()
             link.keep_records(options.records, name)
-        append_result(options.results, result)
+        if options.profile is None:
+            append_result(options.results, result)
         self._served.add(run.server)
         for tbt_ms in run.judged_ms:
             self._say("  " + line(run.key, tbt_ms, summary(result, tbt_ms=tbt_ms)))

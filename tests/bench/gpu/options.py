@@ -82,6 +82,11 @@ def add_common(
     parser.add_argument("--work", type=Path, default=Path(".gpu/models"))
     parser.add_argument("--records", type=Path, help="a folder for every step's record, a file per run")
     parser.add_argument("--stalls", type=Path, help="a folder for what held tokens up: see held_up.py")
+    parser.add_argument(
+        "--profile",
+        type=lambda text: Path(text).absolute(),
+        help="a folder for a trace of each run, whose result is not kept: see between_steps.py",
+    )
     parser.add_argument("--log-dir", type=Path, default=Path(".gpu/logs"))
     options = parser.parse_args(argv)
     measured = {model: MEASURED / f"{model}.profile.json.gz" for model in SHAPES}
