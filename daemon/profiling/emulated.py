@@ -25,7 +25,8 @@ def emulator_profile(measured: MeasuredProfile) -> Profile:
         guard_default_ratio=measured.guard_default_ratio,
         contention_ratio=measured.contention_ratio,
         decode_beside_ratio=measured.decode_beside_ratio,
-        prefill_contention_ratio=measured.prefill_contention_ratio,
+        decode_beside_sms_ratio=measured.decode_beside_sms_ratio,
+        prefill_beside_ratio=measured.prefill_beside_ratio,
         fused_tile_rows=FLASH_ATTENTION_TILE_ROWS if measured.provenance.engine == "sglang" else 0,
         solo_run=tuple(
             SoloRunFit(sms=fit.sms, prefill=fit.prefill, decode=fit.decode) for fit in measured.solo_run

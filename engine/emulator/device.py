@@ -2,9 +2,10 @@
 
 Work is measured in seconds that it would take alone on its SMs. While both streams are busy each runs
 slower: decode by the bandwidth that the two ask for beyond what there is, and by interference, a part of it
-fixed and a part in proportion to prefill's traffic; prefill, which is bound by compute (DRIFT principle 1),
-by interference in proportion to decode's traffic only. MuxWise figure 11 gives the range of decode: up to 30%
-on H100. One H200 (Llama-8B, 2026-11-21): decode 10 to 30%, prefill 13 to 47%.
+fixed, a part in proportion to prefill's SMs and a part to its traffic; prefill, which is bound by compute
+(DRIFT principle 1), by interference in proportion to decode's traffic and to the root of decode's share of
+the SMs. MuxWise figure 11 gives the range of decode: up to 30% on H100. One H200 (Llama-8B, 2026-11-21):
+decode 10 to 30%, prefill 13 to 47%.
 """
 
 from __future__ import annotations
@@ -41,17 +42,16 @@ class Device:
         bytes_per_s: float,
         contention_ratio: float,
         decode_beside_ratio: float = 0.0,
-        prefill_contention_ratio: float | None = None,
+        decode_beside_sms_ratio: float = 0.0,
+        prefill_beside_ratio: float | None = None,
     ) -> None:
         """The ratios are the Profile's."""
         self.prefill = Stream()
         self.decode = Stream()
         self._bytes_per_s = bytes_per_s
-        self._decode_ratios = (decode_beside_ratio, contention_ratio)
-        """Fixed, and per share of the bandwidth."""
-        self._prefill_ratio = (
-            contention_ratio if prefill_contention_ratio is None else prefill_contention_ratio
-        )
+        self._decode_ratios = (decode_beside_ratio, decode_beside_sms_ratio, contention_ratio)
+        """Fixed, per share of the SMs, and per share of the bandwidth."""
+        self._prefill_ratio = prefill_beside_ratio
         self._decode_slowdown = 1.0
         self._prefill_slowdown = 1.0
         self._throttle_ratio = 1.0
@@ -128,9 +128,14 @@ class Device:
         prefill_share = min(1.0, self.prefill.bytes_per_s / self._bytes_per_s)
         decode_share = min(1.0, self.decode.bytes_per_s / self._bytes_per_s)
         overcommit = max(1.0, prefill_share + decode_share)
-        fixed, per_share = self._decode_ratios
-        self._decode_slowdown *= overcommit * (1.0 + fixed + per_share * prefill_share)
-        self._prefill_slowdown *= 1.0 + self._prefill_ratio * decode_share
+        decode_sms_share = self.decode.sms / (self.prefill.sms + self.decode.sms)
+        fixed, per_sms, per_share = self._decode_ratios
+        interference = fixed + per_sms * (1.0 - decode_sms_share) + per_share * prefill_share
+        self._decode_slowdown *= overcommit * (1.0 + interference)
+        if self._prefill_ratio is None:
+            self._prefill_slowdown *= 1.0 + per_share * decode_share
+        else:
+            self._prefill_slowdown *= 1.0 + self._prefill_ratio * decode_share * math.sqrt(decode_sms_share)
 
 
 def layers_left(remaining_s: float, layer_s: float) -> int:

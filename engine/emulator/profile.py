@@ -29,6 +29,7 @@ from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_
 DEFAULT_PROFILE = "h200-llama-8b-measured"
 FORMAT = 1
 _MEASURED = "measured: "
+_RATIOS = ("contention_ratio", "decode_beside_ratio", "decode_beside_sms_ratio", "prefill_beside_ratio")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,11 @@ class Profile:
     """Slowdown of decode beside a prefill that moves the whole bandwidth, on top of sharing it."""
     decode_beside_ratio: float = 0.0
     """Slowdown of decode beside any prefill, whatever that moves."""
-    prefill_contention_ratio: float | None = None
-    """Slowdown of prefill beside a decode step that moves the whole bandwidth; None: `contention_ratio`."""
+    decode_beside_sms_ratio: float = 0.0
+    """And beside a prefill on all SMs; in proportion to those that it has."""
+    prefill_beside_ratio: float | None = None
+    """Slowdown of prefill beside a decode step that moves the whole bandwidth on all SMs: in proportion to
+    what it moves, and to the root of the SMs that it has. None: `contention_ratio`, on any SMs."""
     fused_tile_rows: int = 0
     """As the roofline's."""
     solo_run: tuple[SoloRunFit, ...]
@@ -73,7 +77,7 @@ class Profile:
             raise ProfileError(f"profile {self.name}: provenance must start with 'derived: ' or 'measured: '")
         if self.kv_capacity_tokens <= 0:
             raise ProfileError(f"profile {self.name}: kv_capacity_tokens must be positive")
-        for field in ("contention_ratio", "decode_beside_ratio", "prefill_contention_ratio"):
+        for field in _RATIOS:
             ratio = getattr(self, field)
             if ratio is not None and not 0.0 <= ratio <= 1.0:
                 raise ProfileError(f"profile {self.name}: {field} must be within 0 and 1")
@@ -84,7 +88,8 @@ class Profile:
             bytes_per_s=self.device.bytes_per_s,
             contention_ratio=self.contention_ratio,
             decode_beside_ratio=self.decode_beside_ratio,
-            prefill_contention_ratio=self.prefill_contention_ratio,
+            decode_beside_sms_ratio=self.decode_beside_sms_ratio,
+            prefill_beside_ratio=self.prefill_beside_ratio,
         )
 
     @cached_property

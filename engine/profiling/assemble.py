@@ -13,8 +13,9 @@ from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.link.predictors import Predictors, SoloRun, latency_model
 from pdmuxd.engine.profiling import families, solo
+from pdmuxd.engine.profiling.beside import Pair, beside_ratios, pairs_of
 from pdmuxd.engine.profiling.candidates import cost_s, decode_points, fused_points, prefill_points
-from pdmuxd.engine.profiling.contention import GuardFit, Pair, beside_ratios, fit_guard, pairs_of
+from pdmuxd.engine.profiling.contention import GuardFit, fit_guard
 from pdmuxd.engine.profiling.document import (
     FORMAT,
     FitErrors,
@@ -103,7 +104,8 @@ def assemble(
         ),
         contention_ratio=interference.contention_ratio,
         decode_beside_ratio=interference.decode_ratio,
-        prefill_contention_ratio=interference.prefill_contention_ratio,
+        decode_beside_sms_ratio=interference.decode_sms_ratio,
+        prefill_beside_ratio=interference.prefill_ratio,
         left_out=tuple(left_out),
         samples=tuple(samples),
     )

@@ -7,8 +7,6 @@ slower than it. Source of the grid: MuxWise section 3.3.2.
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -17,19 +15,15 @@ import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import MAX_RATIO, GuardCell, guard_cell
-from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.profiling import slowdown
-from pdmuxd.engine.profiling.interference import Interference, fit_interference
-from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.beside import Pair
+from pdmuxd.engine.profiling.interference import Interference, interference_of
+from pdmuxd.engine.profiling.points import Point
 from pdmuxd.engine.profiling.regression import Floats, fit
 
 MIN_PAIRS = 12
-MIN_BESIDE = 5
-"""Pairs of one split that tell how much longer its prefills take."""
-STALL_RATIO = 1.25
-"""Contention lasts as long as the prefill: steps of one pair that scatter more than this were stalled."""
 COVERAGE = 99.0
 """Percentile of the held-out excess over the fit that every bound is widened by; of what is beyond, some
 is stalls, and the rest raises its cell when serving meets it."""
@@ -37,19 +31,6 @@ FOLDS = 6
 ROUNDED = 3
 """Digits of a bound: finer than any measurement."""
 _FEW_PAIRS_MARGIN = 0.04
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """A decode batch beside a prefill, and how much slower than predicted alone its steps were."""
-
-    point: Point
-    slowdown: float
-    """Of its slower steps: what the guard must cover."""
-    typical: float
-    """Of its median step."""
-    prefill: float
-    """How much slower than predicted alone the prefill was; NaN if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,44 +45,6 @@ class GuardFit:
     overestimate_ratio: float
     """Mean of bound / slowdown - 1 over held-out pairs."""
     pairs: int
-
-
-def pairs_of(samples: Sequence[Sample], latency: LatencyModel) -> list[Pair]:
-    """The pairs among samples, against the solo predictor in use: the guard covers its errors too."""
-    pairs = []
-    for sample in samples:
-        high_s, typical_s = sample.decode_high_s, sample.decode_s
-        if sample.point.mode == "beside" and high_s is not None and typical_s is not None:
-            solo_s = latency.decode_s(sample.point.decode_shape, sample.point.decode_sms)
-            slower_s = high_s if high_s <= STALL_RATIO * typical_s else typical_s
-            pairs.append(
-                Pair(
-                    point=sample.point,
-                    slowdown=slower_s / solo_s,
-                    typical=typical_s / solo_s,
-                    prefill=_prefill_slowdown(sample, latency),
-                )
-            )
-    return pairs
-
-
-def beside_ratios(pairs: Sequence[Pair]) -> dict[int, float]:
-    """By SM count of the prefill: how many times longer it takes beside decode, typically."""
-    by_sms: dict[int, list[float]] = {}
-    for pair in pairs:
-        if math.isfinite(pair.prefill):
-            by_sms.setdefault(pair.point.prefill_sms, []).append(pair.prefill)
-    return {
-        sms: max(1.0, statistics.median(ratios))
-        for sms, ratios in by_sms.items()
-        if len(ratios) >= MIN_BESIDE
-    }
-
-
-def _prefill_slowdown(sample: Sample, latency: LatencyModel) -> float:
-    if sample.prefill_s is None:
-        return math.nan
-    return sample.prefill_s / latency.prefill_s(sample.point.prefill_shape, sample.point.prefill_sms)
 
 
 def fit_guard(
@@ -139,12 +82,7 @@ def fit_guard(
     return GuardFit(
         default_ratio=default_ratio,
         cells=cells,
-        interference=fit_interference(
-            np.array([_shares(roofline, pair.point) for pair in kept]),
-            np.array([_busy_share(roofline, pair.point) for pair in kept]),
-            np.array([pair.typical for pair in kept]),
-            np.array([pair.prefill for pair in kept]),
-        ),
+        interference=interference_of(kept, roofline),
         exceeded_ratio=float((slowdowns > bounds).mean()),
         overestimate_ratio=float((bounds / np.maximum(1.0, slowdowns) - 1.0).mean()),
         pairs=len(kept),
@@ -158,25 +96,6 @@ def _row(point: Point) -> Floats:
 
 def _cell(point: Point) -> GuardCell:
     return guard_cell(point.decode_sms, point.prefill_shape, point.decode_shape)
-
-
-def _shares(roofline: RooflineModel, point: Point) -> tuple[float, float]:
-    """The share of the device's bandwidth that prefill, and that decode asks for when alone."""
-    prefill, decode = point.prefill_shape, point.decode_shape
-    prefill_bytes = roofline.prefill_cost(prefill, point.prefill_sms).hbm_bytes
-    prefill_s = roofline.prefill_s(prefill, point.prefill_sms)
-    decode_cost = roofline.decode_cost(decode, point.decode_sms)
-    most = roofline.device.bytes_per_s
-    return (
-        min(1.0, prefill_bytes / prefill_s / most),
-        min(1.0, decode_cost.hbm_bytes / decode_cost.seconds / most),
-    )
-
-
-def _busy_share(roofline: RooflineModel, point: Point) -> float:
-    """Of a decode step's time, what it is on the device; the rest is the host's."""
-    shape, sms = point.decode_shape, point.decode_sms
-    return roofline.decode_cost(shape, sms).seconds / roofline.decode_s(shape, sms)
 
 
 def _fit(rows: Floats, slowdowns: Floats) -> Floats:

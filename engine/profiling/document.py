@@ -85,8 +85,9 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
     """None if too few pairs were measured for one."""
     contention_ratio: float
     decode_beside_ratio: float = 0.0
-    prefill_contention_ratio: float | None = None
-    """The three are what the emulated device is told of two streams beside each other (`interference.py`)."""
+    decode_beside_sms_ratio: float = 0.0
+    prefill_beside_ratio: float | None = None
+    """The four are what the emulated device is told of two streams beside each other (`interference.py`)."""
     left_out: tuple[str, ...] = ()
     """What was asked for but could not be fitted, and why."""
     samples: tuple[Sample, ...]

@@ -10,7 +10,7 @@ from pdmuxd.daemon.replay.report import colours
 from pdmuxd.daemon.replay.report.plots import MARGIN_PX, Figure, settle, single
 from pdmuxd.engine.core.guard import MAX_RATIO
 from pdmuxd.engine.core.latency import SoloRunModel
-from pdmuxd.engine.profiling.contention import pairs_of
+from pdmuxd.engine.profiling.beside import pairs_of
 from pdmuxd.engine.profiling.document import MeasuredProfile
 
 PANEL_PX = 150

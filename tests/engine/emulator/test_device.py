@@ -32,13 +32,17 @@ def test_decode_slows_by_traffic_and_interference_when_prefill_runs_beside_it() 
 
 def test_each_side_slows_by_its_own_ratios_when_they_are_told_apart() -> None:
     d = Device(
-        bytes_per_s=100.0, contention_ratio=0.2, decode_beside_ratio=0.15, prefill_contention_ratio=0.5
+        bytes_per_s=100.0,
+        contention_ratio=0.2,
+        decode_beside_ratio=0.09,
+        decode_beside_sms_ratio=0.08,
+        prefill_beside_ratio=1.0,
     )
     d.launch(d.prefill, solo_s=10.0, sms=96, hbm_bytes=100.0)
     d.launch(d.decode, solo_s=1.0, sms=32, hbm_bytes=40.0)
-    # Prefill asks for 0.1 of the bandwidth, decode for 0.4.
-    assert d.decode_done_in_s() == pytest.approx(1.0 + 0.15 + 0.2 * 0.1)
-    assert d.prefill_done_in_s() == pytest.approx(1.17 + 10.0 - 1.17 / 1.2)
+    # Prefill has 0.75 of the SMs and asks for 0.1 of the bandwidth, decode for 0.4.
+    assert d.decode_done_in_s() == pytest.approx(1.0 + 0.09 + 0.08 * 0.75 + 0.2 * 0.1)
+    assert d.prefill_done_in_s() == pytest.approx(1.17 + 10.0 - 1.17 / (1.0 + 0.4 * 0.25**0.5))
 
 
 @given(

@@ -85,7 +85,7 @@ def test_the_shipped_ones_are_named_when_a_profile_is_unknown() -> None:
         ({"provenance": "guessed"}, "provenance must start with"),
         ({"contention_ratio": 2.0}, "contention_ratio must be within 0 and 1"),
         ({"decode_beside_ratio": -0.1}, "decode_beside_ratio must be within 0 and 1"),
-        ({"prefill_contention_ratio": 1.1}, "prefill_contention_ratio must be within 0 and 1"),
+        ({"prefill_beside_ratio": 1.1}, "prefill_beside_ratio must be within 0 and 1"),
     ],
 )
 def test_the_field_is_named_when_a_profile_is_wrong(
