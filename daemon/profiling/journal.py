@@ -50,7 +50,8 @@ def journal_path(folder: Path, hello: Hello) -> Path:
     told_apart = (
         *(hello.engine, hello.engine_version, hello.sglang_version, hello.driver, hello.profile),
         *(hello.device, hello.total_sms, hello.partitions, hello.model_hash),
-        *(hello.captured_decode_bs, hello.max_decode_bs, hello.tensor_parallel.gpus),
+        *(hello.captured_decode_bs, hello.captured_fused_tokens),
+        *(hello.max_decode_bs, hello.tensor_parallel.gpus),
     )
     mark = hashlib.sha256(msgspec.json.encode(told_apart)).hexdigest()[:12]
     return folder / f"campaign-{mark}.jsonl"

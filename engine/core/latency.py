@@ -148,6 +148,8 @@ class FusedCoefficients:
     per_reused_s: float
     per_longest_s: float = 0.0
     """Per token of the longest context; 0 if contexts are split over SMs."""
+    captured: tuple[int, ...] = ()
+    """Tokens of captured graphs, growing: a batch in between takes what the next one up takes."""
 
     def predict_s(self, prefill: PrefillShape, decode: DecodeShape) -> float:
         """Seconds for the batch."""
@@ -160,7 +162,8 @@ class FusedCoefficients:
         )
         if self.per_longest_s:
             contexts_s = max(contexts_s, self.per_longest_s * longest_context_tokens(prefill, decode))
-        return max(contexts_s + p.line_s(prefill.new_tokens + decode.bs), p.floor_s)
+        tokens = padded_bs(prefill.new_tokens + decode.bs, self.captured)
+        return max(contexts_s + p.line_s(tokens), p.floor_s)
 
     def scaled(self, ratio: float) -> FusedCoefficients:
         """The same predictor, `ratio` times slower."""
@@ -168,6 +171,7 @@ class FusedCoefficients:
             prefill=self.prefill.scaled(ratio),
             per_reused_s=self.per_reused_s * ratio,
             per_longest_s=self.per_longest_s * ratio,
+            captured=self.captured,
         )
 
 
@@ -183,7 +187,7 @@ def longest_context_tokens(prefill: PrefillShape, decode: DecodeShape) -> float:
 
 
 def padded_bs(bs: int, captured: Sequence[int]) -> int:
-    """The captured batch size that a batch of `bs` replays; its own if none is large enough."""
+    """The captured size that so many requests, or tokens, replay; their own if none is large enough."""
     at = bisect_left(captured, bs)
     return captured[at] if at < len(captured) else bs
 

@@ -81,6 +81,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     max_decode_bs: int = 256
     captured_decode_bs: tuple[int, ...] = ()
     """Batch sizes with a captured decode graph, growing; a batch in between is padded up to the next."""
+    captured_fused_tokens: tuple[int, ...] = ()
+    """The same of fused batches: tokens, those of decoding requests included."""
     can_measure: bool = False
     """Whether it answers Measure."""
 

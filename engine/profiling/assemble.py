@@ -91,6 +91,7 @@ def assemble(
         kv_capacity_tokens=hello.kv_capacity_tokens,
         max_decode_bs=hello.max_decode_bs,
         captured_decode_bs=captured,
+        captured_fused_tokens=hello.captured_fused_tokens,
         solo_run=solo_run,
         fits=(*fits, roofline),
         guard_default_ratio=guard.default_ratio if guard is not None else UNKNOWN_GUARD_RATIO,
@@ -145,7 +146,7 @@ def _fitted(
 
     Launching takes as long on any number of SMs: what most of them show is the floor of all.
     """
-    captured = target.hello.captured_decode_bs
+    captured = family.captured(target.hello)
     found: dict[int, solo.SoloFit[_CoefficientsT]] = {}
 
     def fit_on(sms: int, floor_s: float | None = None) -> solo.SoloFit[_CoefficientsT]:

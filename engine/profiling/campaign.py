@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pdmuxd.engine.profiling import candidates, designs, families
 from pdmuxd.engine.profiling.designs import Design
@@ -144,14 +144,10 @@ class Campaign:
 
     def _make_predictors(self) -> list[PredictorInMaking]:
         target, total_sms = self._target, self._target.hello.total_sms
-        captured = target.hello.captured_decode_bs
-        steps = Design(own_bs=captured) if captured else Design(knots=designs.DECODE_KNOTS)
-        steps = replace(steps, captured_bs=captured)
-        tokens = Design(knots=designs.PREFILL_KNOTS)
         kinds = [
-            (families.DECODE, target.decode_sizes, candidates.decode_points, steps),
-            (families.PREFILL, target.prefill_sizes, candidates.prefill_points, tokens),
-            (families.FUSED, (total_sms,), candidates.fused_points, tokens),
+            (families.DECODE, target.decode_sizes, candidates.decode_points, designs.DECODE_KNOTS),
+            (families.PREFILL, target.prefill_sizes, candidates.prefill_points, designs.PREFILL_KNOTS),
+            (families.FUSED, (total_sms,), candidates.fused_points, designs.PREFILL_KNOTS),
         ]
         return [
             PredictorInMaking(
@@ -159,10 +155,10 @@ class Campaign:
                 sms,
                 target=target,
                 pool=points(target, sms, self._longest_s),
-                design=design,
+                design=_planned(family.captured(target.hello), knots),
                 chance=self._random,
             )
-            for family, sizes, points, design in kinds
+            for family, sizes, points, knots in kinds
             for sms in sizes
         ]
 
@@ -204,3 +200,8 @@ class Campaign:
             repeats = 3 if once_s < STALL_S else 2 if once_s < 2.0 * STALL_S else 1
         self._asked = Step(point=point, repeats=repeats, expected_s=once_s * repeats)
         return self._asked
+
+
+def _planned(captured: tuple[int, ...], knots: tuple[int, ...]) -> Design:
+    """What points are chosen for: a time for each size of graph, or a line with bends."""
+    return Design(own_bs=captured, captured_bs=captured) if captured else Design(knots=knots)

@@ -77,7 +77,15 @@ def decode_points(target: Target, sms: int, longest_s: float) -> list[Point]:
 
 
 def fused_points(target: Target, sms: int, longest_s: float) -> list[Point]:
-    """Mixed batches: a chunk of one prompt, and a decode batch."""
+    """Mixed batches: a chunk of one prompt, and a decode batch; with one request, every size of graph."""
+    shapes = [
+        (new, reused, bs, context)
+        for new in CHUNK_TOKENS
+        for reused in (0, 2048, 8192)
+        for bs in (1, 8, 32, 64, 128)
+        for context in (512, 2048, 8192)
+    ]
+    graphs = [(tokens - 1, 0, 1, 512) for tokens in target.hello.captured_fused_tokens if tokens > 1]
     points = (
         Point(
             mode="fused",
@@ -86,10 +94,7 @@ def fused_points(target: Target, sms: int, longest_s: float) -> list[Point]:
             prefill=((new, reused),),
             decode=(context,) * bs,
         )
-        for new in CHUNK_TOKENS
-        for reused in (0, 2048, 8192)
-        for bs in (1, 8, 32, 64, 128)
-        for context in (512, 2048, 8192)
+        for new, reused, bs, context in (*shapes, *graphs)
     )
     return list(_possible(points, target, longest_s))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pdmuxd.engine.profiling.designs import Design
+from pdmuxd.engine.profiling.designs import Design, own_columns
 from pdmuxd.engine.profiling.longest import fit_longest, predict
 from pdmuxd.engine.profiling.regression import (
     CUT_FLOOR,
@@ -60,18 +60,24 @@ def best_of(
     best, of_best = tried[0], np.empty(0)
     for one in promising.values():
         errors = _held_out(one.rows, seconds, one.design, one.belief, confirmed, floor_s)
-        if not of_best.size or _is_better(errors, of_best):
+        at_most = 1.0 if _tells_more(one.design, best.design) else WORTHWHILE
+        if not of_best.size or _is_better(errors, of_best, at_most):
             best, of_best = one, errors
     return best, of_best[~np.isnan(of_best)]
 
 
-def _is_better(errors: Floats, of_best: Floats) -> bool:
-    """By the samples that were held out of both."""
+def _tells_more(design: Design, other: Design) -> bool:
+    """Of sizes that the other interpolates. That they were measured once shows in no sample held out."""
+    return bool(other.own_bs) and set(design.own_bs) > set(other.own_bs)
+
+
+def _is_better(errors: Floats, of_best: Floats, at_most: float) -> bool:
+    """By the samples that were held out of both: its error is at most that share of the other's."""
     judged = ~np.isnan(errors) & ~np.isnan(of_best)
     if judged.sum() < MIN_JUDGED:
         return False
     p90, best_p90 = (np.percentile(each[judged], 90.0) for each in (errors, of_best))
-    return bool(p90 < WORTHWHILE * best_p90)
+    return bool(p90 < at_most * best_p90)
 
 
 def fit_design(
@@ -83,11 +89,11 @@ def fit_design(
     floor_s: float | None = None,
 ) -> Regression | None:
     """None if the samples do not show the floor that the design has."""
+    cut_floor = TABLE_CUT_FLOOR if design.own_bs else CUT_FLOOR
     if design.has_longest:
-        return fit_longest(rows, seconds, belief, confirmed)
+        return fit_longest(rows, seconds, belief, confirmed, cut_floor=cut_floor)
     if design.has_floor:
         return fit_above_floor(rows, seconds, belief, confirmed, known_floor_s=floor_s)
-    cut_floor = TABLE_CUT_FLOOR if design.own_bs else CUT_FLOOR
     return fit(rows, seconds, belief, confirmed, cut_floor=cut_floor)
 
 
@@ -118,7 +124,7 @@ def _folds(rows: Floats, design: Design) -> NDArray[np.int64]:
     turn = np.arange(len(rows))
     if not design.own_bs:
         return turn % FOLDS
-    own = rows[:, -len(design.own_bs) :]
+    own = own_columns(rows, design)
     fold_of = np.empty_like(turn)
     fold_of[np.lexsort(own.T)] = turn % FOLDS
     fold_of[is_told_once(rows, design)] = -1
@@ -126,6 +132,6 @@ def _folds(rows: Floats, design: Design) -> NDArray[np.int64]:
 
 
 def is_told_once(rows: Floats, design: Design) -> Bools:
-    """Which samples are the only ones of a size that has a time of its own; those sizes' columns are last."""
-    is_own = rows[:, rows.shape[1] - len(design.own_bs) :] == 1.0
+    """Which samples are the only ones of a size that has a time of its own."""
+    is_own = own_columns(rows, design) == 1.0
     return np.asarray(is_own[:, is_own.sum(axis=0) == 1].any(axis=1), dtype=np.bool_)

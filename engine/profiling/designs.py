@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,7 +34,8 @@ class Design:
     tile_tokens: int = 1
     captured_bs: tuple[int, ...] = ()
     own_bs: tuple[int, ...] = ()
-    """Batch sizes that have a time of their own beside the line; straight between them."""
+    """Batch sizes, or tokens of fused batches, that have a time of their own beside the line; straight
+    between them."""
     has_longest: bool = False
     """Whether the longest context, in the last column, may outlast what all contexts take; without a floor,
     since batches whose attention is not split are whole graphs, which the host launches at once."""
@@ -83,9 +84,9 @@ def prefill_of(coefficients: Floats, floor_s: float, design: Design) -> PrefillC
 def own_sizes(
     sizes: Sequence[int], captured_bs: Sequence[int], at_least: int = OWN_SAMPLES
 ) -> tuple[int, ...]:
-    """The batch sizes, as padded, that at least so many samples are of."""
+    """The captured sizes that at least so many samples replay."""
     counts = Counter(padded_bs(size, captured_bs) for size in sizes)
-    return tuple(sorted(size for size, count in counts.items() if count >= at_least))
+    return tuple(size for size in sorted(captured_bs) if counts[size] >= at_least)
 
 
 def decode_rows(points: Sequence[Point], design: Design) -> Floats:
@@ -105,9 +106,7 @@ def decode_of(coefficients: Floats, _floor_s: float, design: Design) -> DecodeCo
     slopes = len(design.knots) + 1
     slope, curve = _line(coefficients[2 : 2 + slopes], design.knots)
     if design.own_bs:
-        curve = tuple(
-            (float(bs), float(own)) for bs, own in zip(design.own_bs, coefficients[3:], strict=True)
-        )
+        curve = _own_curve(coefficients[3:], design.own_bs)
     return DecodeCoefficients(
         per_reused_s=float(coefficients[0]),
         per_request_s=slope,
@@ -117,26 +116,46 @@ def decode_of(coefficients: Floats, _floor_s: float, design: Design) -> DecodeCo
 
 
 def fused_rows(points: Sequence[Point], design: Design) -> Floats:
-    """Decode's reused tokens, a prefill of all tokens of the batch, and the longest context if it counts."""
+    """Decode's reused tokens, a prefill of all tokens of the batch, a column per own size, and the longest
+    context if it counts. Where graphs were captured, tokens are those of the graph that a batch replays."""
     sums, tokens, longest = [], [], []
     for point in points:
         prefill, decode = point.prefill_shape, point.decode_shape
         sums.append([float(decode.reused_tokens), *_prefill_sums(prefill)])
-        count = prefill.new_tokens + decode.bs
-        tokens.append(-(-count // design.tile_tokens) * design.tile_tokens)
+        tokens.append(_replayed(prefill.new_tokens + decode.bs, design))
         longest.append([longest_context_tokens(prefill, decode)])
-    rows = np.hstack([np.array(sums), _segments(tokens, design.knots)])
+    rows = np.hstack([np.array(sums), _segments(tokens, design.knots), _own(tokens, design.own_bs)])
     return np.hstack([rows, np.array(longest)]) if design.has_longest else rows
 
 
 def fused_of(coefficients: Floats, floor_s: float, design: Design) -> FusedCoefficients:
     """The predictor that the coefficients of `fused_rows` are of."""
     end = 6 + len(design.knots)
+    prefill = prefill_of(coefficients[1:end], floor_s, design)
+    if design.own_bs:
+        prefill = replace(prefill, curve=_own_curve(coefficients[end:], design.own_bs))
     return FusedCoefficients(
-        prefill=prefill_of(coefficients[1:end], floor_s, design),
+        prefill=prefill,
         per_reused_s=float(coefficients[0]),
-        per_longest_s=float(coefficients[end]) if design.has_longest else 0.0,
+        per_longest_s=float(coefficients[-1]) if design.has_longest else 0.0,
+        captured=design.captured_bs,
     )
+
+
+def _replayed(tokens: int, design: Design) -> int:
+    if design.captured_bs:
+        return padded_bs(tokens, design.captured_bs)
+    return -(-tokens // design.tile_tokens) * design.tile_tokens
+
+
+def own_columns(rows: Floats, design: Design) -> Floats:
+    """Those of the sizes that have a time of their own: the last, but for that of the longest context."""
+    end = rows.shape[1] - design.has_longest
+    return rows[:, end - len(design.own_bs) : end]
+
+
+def _own_curve(seconds: Floats, own: Sequence[int]) -> Curve:
+    return tuple((float(size), float(one)) for size, one in zip(own, seconds[: len(own)], strict=True))
 
 
 def _own(sizes: Sequence[float], own: Sequence[int]) -> Floats:

@@ -77,6 +77,7 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
     kv_capacity_tokens: int
     max_decode_bs: int
     captured_decode_bs: tuple[int, ...]
+    captured_fused_tokens: tuple[int, ...] = ()
     solo_run: tuple[SoloRun, ...]
     fits: tuple[FitErrors, ...]
     guard_default_ratio: float

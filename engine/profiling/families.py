@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling import designs
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.points import Point
@@ -26,8 +27,13 @@ class Family(Generic[_CoefficientsT]):
     size_of: Callable[[Point], int]
     """What the knots are over."""
     tiles: tuple[int, ...] = (1,)
-    has_own_bs: bool = False
-    """Whether batch sizes may have a time of their own, whatever line the others lie on."""
+    captured: Callable[[Hello], tuple[int, ...]] = lambda _hello: ()
+    """Sizes of the graphs that it replays. Each may have a time of its own, whatever line the others lie
+    on."""
+    own_samples: int = 1
+    """Of such a size: how many a campaign takes at least."""
+    shared_terms: int = 3
+    """Beside own sizes."""
     floors: tuple[bool, ...] = (False,)
     longest: tuple[bool, ...] = (False,)
     """Whether a batch may wait for its longest context."""
@@ -48,7 +54,8 @@ DECODE = Family(
     coefficients=designs.decode_of,
     knots=designs.DECODE_KNOTS,
     size_of=lambda point: len(point.decode),
-    has_own_bs=True,
+    captured=lambda hello: hello.captured_decode_bs,
+    own_samples=designs.OWN_SAMPLES,
 )
 FUSED = Family(
     name="fused",
@@ -56,6 +63,8 @@ FUSED = Family(
     coefficients=designs.fused_of,
     knots=designs.FUSED_KNOTS,
     size_of=lambda point: point.prefill_shape.new_tokens + len(point.decode),
+    captured=lambda hello: hello.captured_fused_tokens,
+    shared_terms=7,
     tiles=designs.TILES,
     floors=(False, True),
     longest=(False, True),

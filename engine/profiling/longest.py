@@ -8,25 +8,31 @@ from __future__ import annotations
 import numpy as np
 
 from pdmuxd.engine.profiling.designs import CONTEXT_COLUMNS, Design
-from pdmuxd.engine.profiling.regression import Belief, Bools, Floats, Regression, fit
+from pdmuxd.engine.profiling.regression import CUT_FLOOR, Belief, Bools, Floats, Regression, fit
 
 _ROUNDS = 8
 _LONGEST = -1
 
 
 def fit_longest(
-    rows: Floats, seconds: Floats, belief: Belief | None = None, confirmed: Bools | None = None
+    rows: Floats,
+    seconds: Floats,
+    belief: Belief | None = None,
+    confirmed: Bools | None = None,
+    *,
+    cut_floor: float = CUT_FLOOR,
 ) -> Regression:
     """As `fit`: which samples wait for their longest context and what all cost, in turns, until they agree.
 
     At first the longest context is taken to add to all contexts.
     """
-    found, waits = fit(rows, seconds, belief, confirmed), None
+    found, waits = fit(rows, seconds, belief, confirmed, cut_floor=cut_floor), None
     for _ in range(_ROUNDS):
         before, waits = waits, _waits(rows, found)
         if before is not None and (waits == before).all():
             break
-        found = fit(_chosen(rows, waits), seconds, _believed(belief, found), confirmed)
+        believed = _believed(belief, found)
+        found = fit(_chosen(rows, waits), seconds, believed, confirmed, cut_floor=cut_floor)
     return found
 
 

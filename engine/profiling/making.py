@@ -8,7 +8,7 @@ import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.profiling import candidates, families, solo
-from pdmuxd.engine.profiling.designs import OWN_SAMPLES, Design
+from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import Floats, leverage_of
 from pdmuxd.engine.profiling.stretches import typical
@@ -81,7 +81,7 @@ class PredictorInMaking:
         """Samples without which no fit is tried."""
         own = len(self._design.own_bs)
         shared = len(self._information) - own
-        return max(solo.MIN_SAMPLES, int(SAMPLES_PER_TERM * shared) + OWN_SAMPLES * own)
+        return max(solo.MIN_SAMPLES, int(SAMPLES_PER_TERM * shared) + self.family.own_samples * own)
 
     @property
     def is_open(self) -> bool:
@@ -167,9 +167,11 @@ class PredictorInMaking:
         return odd
 
     def _may_be_stalled(self, together: Sample, shortest_s: float) -> bool:
-        """A decode step is one launch of a graph; prefills and fused batches are launched layer by layer."""
+        """A decode step is one launch, and so is what was captured; the rest is launched layer by layer."""
+        captured = max(self._design.captured_bs, default=0)
         return (
             self.family is not families.DECODE
+            and self.family.size_of(together.point) > captured
             and not together.confirmed
             and together.seconds <= min(STALL_S, LAUNCH_BOUND * shortest_s)
         )

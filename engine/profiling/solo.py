@@ -27,8 +27,8 @@ MIN_SAMPLES = 8
 SAMPLES_PER_TERM = 2.0
 OWN_SAMPLES_PER_TERM = 1.5
 """A decode step scatters by a thousandth, and what it costs beside the line is no guess."""
-SPARE_SAMPLES = 4
-"""Beyond one per size, to tell what contexts cost."""
+SPARE_SAMPLES = 1
+"""Beyond one per size and shared term, to tell what contexts cost."""
 LIKELY = 0.5
 """How far above the line one sample alone may be, relative to itself, to be believed of its size: stalls add
 time. On 20 SMs of an H200 steps of CodeLlama-34B are up to 0.3 above (2026-11-22)."""
@@ -154,29 +154,37 @@ def _designs(
         for has_longest in family.longest
         for knots in sorted(choices, key=len)
         for has_floor in family.floors
-        for tile in family.tiles
+        for tile in (family.tiles if not captured_bs else (1,))
         if (4 + len(knots) + has_longest) * SAMPLES_PER_TERM <= len(points)
         and not (has_floor and has_longest)
     ]
-    own = designs.own_sizes(sizes, captured_bs) if family.has_own_bs else ()
-    if not own or (3 + len(own)) * OWN_SAMPLES_PER_TERM > len(points):
+    own = designs.own_sizes(sizes, captured_bs) if captured_bs else ()
+    if not own or (family.shared_terms + len(own)) * OWN_SAMPLES_PER_TERM > len(points):
         return lines
-    return [*lines, Design(own_bs=own, captured_bs=captured_bs)]
+    return [*lines, *_with_own(family, own, captured_bs)]
 
 
 def _tables(
     family: Family[_CoefficientsT], points: Sequence[Point], is_likely: Bools, captured_bs: tuple[int, ...]
 ) -> list[Design]:
     """A time of its own for each batch size that was measured, even once: each runs as a graph of its own."""
-    if not family.has_own_bs or not captured_bs:
+    if not captured_bs:
         return []
     sizes = [family.size_of(point) for point in points]
     often = designs.own_sizes(sizes, captured_bs)
     likely = [size for size, is_one in zip(sizes, is_likely, strict=True) if is_one]
     own = tuple(sorted({*often, *designs.own_sizes(likely, captured_bs, at_least=1)}))
-    if len(own) == len(often) or len(own) + SPARE_SAMPLES > len(points):
+    if len(own) == len(often) or len(own) + family.shared_terms + SPARE_SAMPLES > len(points):
         return []
-    return [Design(own_bs=own, captured_bs=captured_bs)]
+    return _with_own(family, own, captured_bs)
+
+
+def _with_own(
+    family: Family[_CoefficientsT], own: tuple[int, ...], captured_bs: tuple[int, ...]
+) -> list[Design]:
+    return [
+        Design(own_bs=own, captured_bs=captured_bs, has_longest=has_longest) for has_longest in family.longest
+    ]
 
 
 def _belief(

@@ -39,6 +39,7 @@ class EngineFacts:
     limits: EngineLimits
     kv_capacity_tokens: int
     captured_decode_bs: tuple[int, ...]
+    captured_fused_tokens: tuple[int, ...]
     driver: str
     sglang_version: str
     can_measure: bool
@@ -113,6 +114,7 @@ class EngineFacts:
             max_prefill_tokens=self.limits.max_prefill_tokens,
             max_decode_bs=self.limits.max_decode_bs,
             captured_decode_bs=self.captured_decode_bs,
+            captured_fused_tokens=self.captured_fused_tokens,
             can_measure=self.can_measure,
         )
 

@@ -51,6 +51,7 @@ def refitted(old: MeasuredProfile) -> MeasuredProfile:
         kv_capacity_tokens=old.kv_capacity_tokens,
         max_decode_bs=old.max_decode_bs,
         captured_decode_bs=old.captured_decode_bs,
+        captured_fused_tokens=old.captured_fused_tokens,
         can_measure=True,
     )
     return assemble(

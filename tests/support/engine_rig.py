@@ -57,6 +57,7 @@ def make_facts(**changes: Any) -> EngineFacts:
         "limits": EngineLimits(),
         "kv_capacity_tokens": 100_000,
         "captured_decode_bs": (1, 2, 4),
+        "captured_fused_tokens": (32, 64),
         "driver": "",
         "sglang_version": "0.5.23",
         "can_measure": True,

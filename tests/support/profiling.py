@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import msgspec
 
-from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients
+from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, padded_bs
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.measuring import Noise, measure
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.emulator.server.telemetry import hello
+from pdmuxd.engine.link import measuring as link
 from pdmuxd.engine.link.messages import Hello, IterationRecord
 from pdmuxd.engine.link.predictors import SoloRun
 from pdmuxd.engine.profiling import candidates
@@ -91,7 +93,20 @@ def fused_samples(
     return samples
 
 
-def target_of(profile: Profile, *, policy: str = "auto") -> Target:
+NO_GRAPHS: Mapping[int, float] = MappingProxyType({})
+
+
+def graph_s(
+    hidden: Profile, graphs: Mapping[int, float], prefill: PrefillShape, decode: DecodeShape
+) -> float:
+    """What a fused batch takes as a graph: the tokens that the graph has, and seconds of its own."""
+    tokens = prefill.new_tokens + decode.bs
+    size = padded_bs(tokens, tuple(graphs))
+    whole = replace(prefill, new_tokens=prefill.new_tokens + size - tokens)
+    return hidden.truth.fused_s(whole, decode, hidden.device.total_sms) + graphs.get(size, 0.0)
+
+
+def target_of(profile: Profile, *, policy: str = "auto", fused_tokens: tuple[int, ...] = ()) -> Target:
     """An emulated engine that believes wrongly: a third too much compute, a fifth too much bandwidth."""
     engine = EmulatedEngine(profile=profile, policy=policy)
     device = replace(
@@ -108,7 +123,8 @@ def target_of(profile: Profile, *, policy: str = "auto") -> Target:
         layer_fixed_s=0.00001,
     )
     greeting = hello(engine, model="m", version="0")
-    return Target.of(msgspec.structs.replace(greeting, device_shape=device, overheads=overheads))
+    believed = {"device_shape": device, "overheads": overheads, "captured_fused_tokens": fused_tokens}
+    return Target.of(msgspec.structs.replace(greeting, **believed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,15 +138,25 @@ class Measured:
 
 
 def run_campaign(
-    *, budget_s: float, noise: Noise, hidden: Profile, stop_after: int | None = None
+    *,
+    budget_s: float,
+    noise: Noise,
+    hidden: Profile,
+    stop_after: int | None = None,
+    graphs: Mapping[int, float] = NO_GRAPHS,
 ) -> Measured:
-    """Measure the emulated device, whose clock is what its work takes, warming up included."""
-    target = target_of(hidden)
+    """Measure the emulated device, whose clock is what its work takes, warming up included.
+
+    `graphs` are those of fused batches, by tokens: seconds that each takes beside its work.
+    """
+    target = target_of(hidden, fused_tokens=tuple(graphs))
     table = EmulatedEngine(profile=hidden, policy="auto").table
     campaign = Campaign(target, budget_s=budget_s)
     elapsed_s, number = 0.0, 0
     while (step := campaign.next(elapsed_s)) is not None and number != stop_after:
         answer = measure(hidden, table, step.point.to_measure(number, step.repeats), noise, at_s=elapsed_s)
+        if step.point.mode == "fused" and graphs:
+            answer = _as_graph(answer, step.point, hidden, graphs, noise)
         busy_s = answer.prefill_s if step.point.mode in ("prefill", "beside") else answer.decode_s
         warm_up_s = 0.0 if step.point.mode == "beside" else busy_s[0]
         took_s = sum(busy_s) + warm_up_s + SETUP_S
@@ -138,6 +164,16 @@ def run_campaign(
         elapsed_s += took_s
         number += 1
     return Measured(target=target, samples=campaign.samples, device_s=elapsed_s)
+
+
+def _as_graph(
+    answer: link.Measured, point: Point, hidden: Profile, graphs: Mapping[int, float], noise: Noise
+) -> link.Measured:
+    """One launch, where the emulated engine launches layers."""
+    if point.prefill_shape.new_tokens + len(point.decode) > max(graphs):
+        return answer
+    each_s = (graph_s(hidden, graphs, point.prefill_shape, point.decode_shape),) * len(answer.decode_s)
+    return msgspec.structs.replace(answer, decode_s=noise.on(each_s, answer.point_id, "graph"))
 
 
 def measured_pairs(target: Target, hidden: Profile, *, noise: Noise, each: int) -> list[Sample]:

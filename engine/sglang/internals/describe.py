@@ -53,6 +53,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
     graphs = getattr(runner, "decode_cuda_graph_runner", None)
     can_split = hasattr(runner.model, "forward_split_prefill")
     captured = tuple(sorted(getattr(graphs, "capture_bs", ()) or ()))
+    fused = _fused_graph_tokens(runner)
     name = str(scheduler.server_args.served_model_name or scheduler.server_args.model_path)
     return EngineFacts(
         pid=os.getpid(),
@@ -60,7 +61,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         model=_model_shape(text, name),
         model_hash=_model_hash(config),
         device=_device_shape(runner, table.rules),
-        overheads=replace(_OVERHEADS, fused_graph_tokens=_fused_graph_tokens(runner)),
+        overheads=replace(_OVERHEADS, fused_graph_tokens=max(fused, default=0)),
         tensor_parallel=TensorParallel(gpus=int(scheduler.tp_size)),
         table=table,
         limits=EngineLimits(
@@ -69,6 +70,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         ),
         kv_capacity_tokens=int(scheduler.max_total_num_tokens),
         captured_decode_bs=captured,
+        captured_fused_tokens=fused,
         driver=_driver(),
         sglang_version=check_version(),
         can_measure=can_split,  # layer-wise prefill is what is measured
@@ -83,10 +85,10 @@ def _tile_rows(attention: Any) -> int:
     return _TILE_ROWS.get(type(prefill).__name__, 0)
 
 
-def _fused_graph_tokens(runner: Any) -> int:
-    """Of the largest batch of prompt tokens that SGLang captured a graph of; 0 if it captured none."""
+def _fused_graph_tokens(runner: Any) -> tuple[int, ...]:
+    """Of the batches of prompt tokens that SGLang captured graphs of, growing."""
     graphs = getattr(runner, "prefill_cuda_graph_runner", None)
-    return max(getattr(graphs, "capture_num_tokens", ()) or (), default=0)
+    return tuple(sorted(getattr(graphs, "capture_num_tokens", ()) or ()))
 
 
 def _model_shape(config: Any, name: str) -> ModelShape:

@@ -75,7 +75,7 @@ async def profile_it(engine: MeasuringEngine, target: Target, options: argparse.
 
 
 def unseen(target: Target, seen: set[Point], seed: int) -> Iterator[Point]:
-    """Shapes at random: solo ones of odd sizes, pairs from the guard's pool, in turn."""
+    """Shapes at random: solo and fused ones of odd sizes, pairs from the guard's pool, in turn."""
     chance = random.Random(seed)
     pairs = {
         split: [p for p in candidates.beside_points(target, split, _CHECK_LONGEST_S) if p not in seen]
@@ -90,6 +90,9 @@ def unseen(target: Target, seen: set[Point], seed: int) -> Iterator[Point]:
         bs = chance.randint(1, min(128, target.hello.max_decode_bs))
         contexts = tuple(int(2 ** chance.uniform(6, 13)) for _ in range(bs))
         yield Point(mode="decode", prefill_sms=0, decode_sms=sms, decode=contexts)
+        total_sms, new = target.hello.total_sms, int(2 ** chance.uniform(4, 11))
+        chunk = ((new, chance.choice((0, int(2 ** chance.uniform(8, 13))))),)
+        yield Point(mode="fused", prefill_sms=total_sms, decode_sms=total_sms, prefill=chunk, decode=contexts)
         for pool in pairs.values():
             if pool:
                 yield pool.pop(chance.randrange(len(pool)))

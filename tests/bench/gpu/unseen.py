@@ -37,6 +37,8 @@ def report(profile: MeasuredProfile, checks: Sequence[Sample]) -> None:
             predicted_s = model.prefill_s(point.prefill_shape, point.prefill_sms)
         elif point.mode == "decode":
             predicted_s = model.decode_s(point.decode_shape, point.decode_sms)
+        elif point.mode == "fused":
+            predicted_s = model.fused_s(point.prefill_shape, point.decode_shape, point.decode_sms)
         else:
             continue
         for name in (point.mode, f"{point.mode} {sample.sms}"):

@@ -76,6 +76,7 @@ def test_nothing_is_shared_when_engine_model_gpu_or_table_differ(tmp_path: Path)
         {"partitions": ((8, 124),)},
         {"engine_version": "2"},
         {"captured_decode_bs": (1,)},
+        {"captured_fused_tokens": (32,)},
         {"tensor_parallel": TensorParallel(gpus=2)},
     ]
     paths = {journal_path(tmp_path, msgspec.structs.replace(hello, **other)) for other in [{}, *others]}

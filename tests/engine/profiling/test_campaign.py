@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
-from profiling import Measured, SlowHost, measured_pairs, run_campaign
+from profiling import Measured, SlowHost, graph_s, measured_pairs, run_campaign
 
 from pdmuxd.daemon.profiling.emulated import emulator_profile
 from pdmuxd.engine.core.latency import padded_bs
@@ -111,6 +112,26 @@ def test_predictors_meet_the_target_when_launching_outlasts_computing_and_stalls
     assert 1.0 < beside[112] < beside[32] < 1.6, "the more SMs decode has, the more it takes"
     errors = [one for some in unseen_errors(campaign, profile, LAUNCH_BOUND).values() for one in some]
     assert float(np.percentile(errors, 90.0)) <= 0.03
+
+
+def test_every_graph_of_fused_batches_is_measured_and_predicted_when_each_takes_its_own_time() -> None:
+    sizes = (*range(32, 321, 32), *range(512, 1025, 128), 1536, 2048)
+    graphs = {tokens: (0.0, 0.004, 0.001)[number % 3] for number, tokens in enumerate(sizes)}
+    at_once = replace(LAUNCH_BOUND.overheads, fused_graph_tokens=sizes[-1])
+    hidden = replace(LAUNCH_BOUND, overheads=at_once)
+    noise = Noise(ratio=0.01, seed=2)
+    campaign = run_campaign(budget_s=LAUNCH_BUDGET_S, noise=noise, hidden=hidden, graphs=graphs)
+    fused = [sample.point for sample in campaign.samples if sample.point.mode == "fused"]
+    seen = {padded_bs(point.prefill_shape.new_tokens + len(point.decode), sizes) for point in fused}
+    assert seen >= set(sizes)
+    profile = assembled(campaign)
+    assert campaign.device_s <= LAUNCH_BUDGET_S + 2.0
+    assert profile.captured_fused_tokens == sizes
+    model = latency_model(profile.predictors(1), profile.roofline)
+    for new, bs, context in product((20, 90, 250, 310, 500, 900), (1, 24), (400, 3000)):
+        chunk, decode = PrefillShape.of([(new, 0)]), DecodeShape.of((context,) * bs)
+        truth_s = graph_s(hidden, graphs, chunk, decode)
+        assert model.fused_s(chunk, decode, profile.total_sms) == pytest.approx(truth_s, rel=0.06)
 
 
 def test_unseen_prefills_are_predicted_when_the_host_is_slow_for_seconds() -> None:

@@ -15,6 +15,7 @@ from pdmuxd.engine.core.latency import (
     DecodeCoefficients,
     FusedCoefficients,
     PrefillCoefficients,
+    longest_context_tokens,
     padded_bs,
 )
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
@@ -141,6 +142,62 @@ def test_one_measurement_alone_is_not_believed_of_its_size_when_it_is_tenfold() 
     found = fit_solo(DECODE, samples_on_stairs(once_tenfold), STEPS)
     between = (stairs(DecodeShape.of((64,) * 48)), stairs(DecodeShape.of((64,) * 80)))
     assert between[0] <= found.coefficients.predict_s(DecodeShape.of((64,) * 64), STEPS) <= between[1]
+
+
+FUSED_STAIRS_S = (
+    0.020,
+    0.023,
+    0.024,
+    0.0245,
+    0.0255,
+    0.032,
+    0.033,
+    0.0337,
+    0.046,
+    0.061,
+    0.0644,
+    0.122,
+    0.239,
+)
+FUSED_STEPS = (32, 64, 96, 128, 160, 192, 256, 288, 320, 512, 640, 1024, 2048)
+"""Tokens with a graph, and what they take: as on an H200 (CodeLlama-34B, 2026-11-22)."""
+
+
+def fused_stairs(prefill: PrefillShape, decode: DecodeShape) -> float:
+    """Beside the size, the contexts or the longest of them; above the largest graph, by the token."""
+    tokens = prefill.new_tokens + decode.bs
+    step_s = FUSED_STAIRS_S[FUSED_STEPS.index(padded_bs(min(tokens, FUSED_STEPS[-1]), FUSED_STEPS))]
+    contexts_s = 2e-7 * prefill.reused_tokens + 3e-8 * decode.reused_tokens
+    beyond_s = 0.00011 * max(0, tokens - FUSED_STEPS[-1])
+    return step_s + beyond_s + max(contexts_s, 4e-7 * longest_context_tokens(prefill, decode))
+
+
+def samples_of_graphs() -> list[Sample]:
+    """Each size once, with one short context, and what a campaign has besides."""
+    points = [
+        Point(mode="fused", prefill_sms=132, decode_sms=132, prefill=((tokens - 1, 0),), decode=(512,))
+        for tokens in FUSED_STEPS
+    ]
+    once = [Sample(point=p, decode_s=fused_stairs(p.prefill_shape, p.decode_shape)) for p in points]
+    return [*once, *fused_samples(fused_stairs)]
+
+
+def test_every_size_of_a_fused_graph_has_its_own_time_when_graphs_were_captured() -> None:
+    found = fit_solo(FUSED, samples_of_graphs(), FUSED_STEPS)
+    assert found.coefficients.captured == FUSED_STEPS
+    assert found.errors.p90 < 0.03
+    for new in (20, 100, 150, 230, 280, 300, 400, 600, 1000, 3000):
+        chunk, decode = PrefillShape.of([(new, 700)]), DecodeShape.of((900,) * 12)
+        assert found.coefficients.predict_s(chunk, decode) == pytest.approx(
+            fused_stairs(chunk, decode), rel=0.05
+        )
+
+
+def test_a_fused_size_in_between_is_off_when_graphs_are_not_known() -> None:
+    line = fit_solo(FUSED, samples_of_graphs()).coefficients
+    chunk, decode = PrefillShape.of([(309, 0)]), DecodeShape.of((512,))
+    assert line.captured == ()
+    assert line.predict_s(chunk, decode) != pytest.approx(fused_stairs(chunk, decode), rel=0.05)
 
 
 def test_what_the_longest_context_takes_is_recovered_when_a_fused_batch_waits_for_it() -> None:
