@@ -84,9 +84,10 @@ def prefill_of(coefficients: Floats, floor_s: float, design: Design) -> PrefillC
 def own_sizes(
     sizes: Sequence[int], captured_bs: Sequence[int], at_least: int = OWN_SAMPLES
 ) -> tuple[int, ...]:
-    """The captured sizes that at least so many samples replay."""
-    counts = Counter(padded_bs(size, captured_bs) for size in sizes)
-    return tuple(size for size in sorted(captured_bs) if counts[size] >= at_least)
+    """The sizes, as padded, that at least so many samples are of; what is larger than any graph has none."""
+    largest = max(captured_bs, default=max(sizes, default=0))
+    counts = Counter(padded_bs(size, captured_bs) for size in sizes if size <= largest)
+    return tuple(sorted(size for size, count in counts.items() if count >= at_least))
 
 
 def decode_rows(points: Sequence[Point], design: Design) -> Floats:

@@ -30,6 +30,8 @@ class Family(Generic[_CoefficientsT]):
     captured: Callable[[Hello], tuple[int, ...]] = lambda _hello: ()
     """Sizes of the graphs that it replays. Each may have a time of its own, whatever line the others lie
     on."""
+    has_own_sizes: bool = False
+    """Whether sizes may have a time of their own where no graph is replayed, too."""
     own_samples: int = 1
     """Of such a size: how many a campaign takes at least."""
     shared_terms: int = 3
@@ -55,6 +57,7 @@ DECODE = Family(
     knots=designs.DECODE_KNOTS,
     size_of=lambda point: len(point.decode),
     captured=lambda hello: hello.captured_decode_bs,
+    has_own_sizes=True,
     own_samples=designs.OWN_SAMPLES,
 )
 FUSED = Family(

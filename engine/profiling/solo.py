@@ -158,7 +158,7 @@ def _designs(
         if (4 + len(knots) + has_longest) * SAMPLES_PER_TERM <= len(points)
         and not (has_floor and has_longest)
     ]
-    own = designs.own_sizes(sizes, captured_bs) if captured_bs else ()
+    own = designs.own_sizes(sizes, captured_bs) if captured_bs or family.has_own_sizes else ()
     if not own or (family.shared_terms + len(own)) * OWN_SAMPLES_PER_TERM > len(points):
         return lines
     return [*lines, *_with_own(family, own, captured_bs)]

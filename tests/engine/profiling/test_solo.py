@@ -255,14 +255,16 @@ def test_a_measurement_is_refused_when_no_work_can_take_it(seconds: float) -> No
         Sample.of(point, Measured(point_id=1, prefill_s=(0.1, seconds)))
 
 
-def test_a_larger_batch_is_predicted_to_take_less_when_it_was_measured_so() -> None:
-    captured = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+@pytest.mark.parametrize("captured", [(1, 2, 4, 8, 16, 32, 64, 128, 256), ()])
+def test_a_larger_batch_is_predicted_to_take_less_when_it_was_measured_so(captured: tuple[int, ...]) -> None:
+    """Also where no graph is replayed: kernels are chosen by the batch's size all the same."""
+    sizes = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     beside_the_line_s = {32: 0.006, 64: 0.009, 128: -0.002}
 
     def law(shape: DecodeShape) -> float:
         return DECODE_LAW.predict_s(shape, captured) + beside_the_line_s.get(shape.bs, 0.0)
 
     found = fit_solo(DECODE, decode_samples(law, noise=0.001), captured).coefficients
-    for bs in captured:
+    for bs in sizes:
         shape = DecodeShape(bs=bs, reused_tokens=2000 * bs)
         assert found.predict_s(shape, captured) == pytest.approx(law(shape), rel=0.01)
