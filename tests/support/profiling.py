@@ -19,6 +19,7 @@ from pdmuxd.engine.link import measuring as link
 from pdmuxd.engine.link.messages import Hello, IterationRecord
 from pdmuxd.engine.link.predictors import SoloRun
 from pdmuxd.engine.profiling import candidates
+from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.campaign import Campaign
 from pdmuxd.engine.profiling.document import (
     FORMAT,
@@ -164,6 +165,18 @@ def run_campaign(
         elapsed_s += took_s
         number += 1
     return Measured(target=target, samples=campaign.samples, device_s=elapsed_s)
+
+
+def assembled(campaign: Measured) -> MeasuredProfile:
+    """The profile that its samples make."""
+    return assemble(
+        "p",
+        campaign.target,
+        campaign.samples,
+        measured_at="2026-01-31T12:00:00Z",
+        took_s=campaign.device_s,
+        interrupted=False,
+    )
 
 
 def _as_graph(

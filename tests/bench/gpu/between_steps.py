@@ -15,6 +15,7 @@ import asyncio
 import gzip
 import json
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -147,18 +148,22 @@ def _waits_us(work: Sequence[Work]) -> Iterator[float]:
 
 def _between(work: Sequence[Work], fused: set[int]) -> Iterator[Between]:
     """Of fused steps that follow each other with nothing but small work between them."""
-    graphs = list(dict.fromkeys(one.graph for one in work if one.graph is not None))
+    graphs: dict[int, list[Work]] = {}
+    small: list[Work] = []
+    for one in work:
+        (small if one.graph is None else graphs.setdefault(one.graph, [])).append(one)
+    begins_us = [one.begin_us for one in small]
     for last, following in pairwise(graphs):
         if last not in fused or following not in fused:
             continue
-        end_us = max(one.end_us for one in work if one.graph == last)
-        first = next(one for one in work if one.graph == following)
-        small = [
+        end_us = max(one.end_us for one in graphs[last])
+        first = graphs[following][0]
+        between = small[bisect_left(begins_us, end_us) : bisect_right(begins_us, first.begin_us)]
+        forming = [
             one
-            for one in work
-            if one.graph is None and end_us <= one.begin_us and one.end_us <= first.begin_us
+            for one in between
+            if one.end_us <= first.begin_us and one.stream != first.stream and _TO_HOST not in one.name
         ]
-        forming = [one for one in small if one.stream != first.stream and _TO_HOST not in one.name]
         if not forming:
             continue
         formed_us = max(one.end_us for one in forming)

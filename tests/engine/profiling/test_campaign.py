@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from profiling import Measured, SlowHost, graph_s, measured_pairs, run_campaign
+from profiling import Measured, SlowHost, assembled, graph_s, measured_pairs, run_campaign
 
 from pdmuxd.daemon.profiling.emulated import emulator_profile
 from pdmuxd.engine.core.latency import padded_bs
@@ -18,7 +18,6 @@ from pdmuxd.engine.emulator.graphs import padded
 from pdmuxd.engine.emulator.measuring import Noise
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.link.predictors import contention_guard, latency_model
-from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.designs import OWN_SAMPLES
 from pdmuxd.engine.profiling.document import MeasuredProfile
 
@@ -47,17 +46,6 @@ def campaign() -> Measured:
 @pytest.fixture(scope="module")
 def profile(campaign: Measured) -> MeasuredProfile:
     return assembled(campaign)
-
-
-def assembled(campaign: Measured) -> MeasuredProfile:
-    return assemble(
-        "p",
-        campaign.target,
-        campaign.samples,
-        measured_at="2026-01-31T12:00:00Z",
-        took_s=campaign.device_s,
-        interrupted=False,
-    )
 
 
 def test_the_device_is_done_within_5_minutes_when_an_8b_model_is_profiled(campaign: Measured) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from profiling import Measured, greeting_of, measured_profile, run_campaign
+from profiling import Measured, assembled, greeting_of, measured_profile, run_campaign
 
 from pdmuxd.daemon.profiling.emulated import emulator_profile
 from pdmuxd.engine.emulator.measuring import NO_NOISE
 from pdmuxd.engine.emulator.profile import load_profile
-from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
 from pdmuxd.engine.profiling.hardware import predict_s
 from pdmuxd.engine.profiling.points import Point
@@ -26,14 +25,7 @@ def campaign() -> Measured:
 
 @pytest.fixture(scope="module")
 def profile(campaign: Measured) -> MeasuredProfile:
-    return assemble(
-        "p",
-        campaign.target,
-        campaign.samples,
-        measured_at="2026-01-31T12:00:00Z",
-        took_s=1.0,
-        interrupted=True,
-    )
+    return assembled(campaign)
 
 
 def test_an_engine_says_how_many_gpus_hold_its_model() -> None:
