@@ -5,7 +5,6 @@ Rank 0 alone looks at the device; the others launch what it says, in the same or
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,13 +66,13 @@ class Beside:
                 return layers[0][0], layers[-1][1]
 
     def steps_within(self, begin: Any, end: Any) -> list[Span]:
-        """Steps that lie wholly between two events, each from the end of the one before it."""
+        """Steps that lie wholly between two events. Each counts from its own start, as while serving: where
+        the host comes late with it, what passed until then is not contention (decision 0008)."""
         self._streams.wait(self._steps[-1][1])
         return [
-            (before[1], step[1])
-            for before, step in itertools.pairwise(self._steps)
-            if self._streams.elapsed_s(begin, before[1]) >= 0.0
-            and self._streams.elapsed_s(step[1], end) >= 0.0
+            (start, stop)
+            for start, stop in self._steps
+            if self._streams.elapsed_s(begin, start) >= 0.0 and self._streams.elapsed_s(stop, end) >= 0.0
         ]
 
     def _following(self, layers: list[Span], last: _Next) -> _Next:

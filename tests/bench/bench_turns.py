@@ -2,8 +2,8 @@
 
 The loop, the policy, the ledger and the link are the real ones; the scheduler only keeps its queues, and its
 part of a turn is left out as on a GPU (`gpu/probe_turns.py`). The load is the same every time: 16
-requests wait for one of 64 to end; fused steps let in a few more. It is CPU time of the thread, so that what
-else runs here counts little. Target: 100 microseconds median, 300 p99.
+requests wait for one of 64 to end; fused steps let in a few more. The target is CPU time of the thread: 100
+microseconds median, 300 p99.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,7 +107,6 @@ def measure(
 def _timed(rig: Rig, write: Callable[[dict[str, Any]], None]) -> TurnTimes:
     loop = rig.loop
     times = TurnTimes(
-        clock=time.thread_time,
         port=rig.port,
         streams=rig.device,
         reporter=loop._reporter,

@@ -127,7 +127,7 @@ def _build(
     gauges.start()
     warming.load_products(scheduler.tp_worker.model_runner.model, streams)
     measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if facts.can_measure else None
-    if measurer is not None and port.state.tp_size == 1:  # of several ranks it was not tried on GPUs yet
+    if measurer is not None:
         measurer.warm_up()
     return EngineLoop(
         port=port,

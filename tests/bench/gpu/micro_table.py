@@ -41,14 +41,18 @@ def _switch(one: Mapping[str, Any]) -> list[str]:
 
 
 def _turns(one: Mapping[str, Any]) -> list[str]:
-    what = f"our host time in a turn, {one['policy']}, {one['cell']}, {one['turns']} turns"
-    times = " / ".join(_us(one[name]) for name in ("median_s", "p90_s", "p99_s"))
+    what = f"our CPU time in a turn, {one['policy']}, {one['cell']}, {one['turns']} turns"
+    cpu, wall = (
+        " / ".join(_us(one[f"{clock}{name}"]) for name in ("median_s", "p90_s", "p99_s"))
+        for clock in ("", "wall_")
+    )
     aims = f"{_us(TURN_MEDIAN_S)} / - / {_us(TURN_P99_S)} us"
     largest = sorted(one["shares_s"].items(), key=lambda share: -share[1])
     shares = ", ".join(f"{name} {_us(seconds)}" for name, seconds in largest)
     return [
-        f"| {what}: median / p90 / p99 | {times} us | {aims} |",
-        f"| of it per turn, mean | {shares} us | |",
+        f"| {what}: median / p90 / p99 | {cpu} us | {aims} |",
+        f"| the same by the wall's clock | {wall} us | |",
+        f"| of that per turn, mean | {shares} us | |",
     ]
 
 
@@ -68,8 +72,8 @@ def _memory(found: list[Mapping[str, Any]]) -> list[str]:
         # Stock SGLang has a prefill on all SMs as well; what the other streams keep is ours.
         kept = [one["bytes"] for one in found if one["of"] == "activations"][1:]
         ours = [one["bytes"] for one in found if one["of"] in {"contexts", "graphs of all groups"}]
-        share = f"{(sum(ours) + sum(kept)) / card_bytes:.1%}"
-        rows.append(f"| memory of contexts, graphs and further streams | {share} | {MEMORY_RATIO:.0%} |")
+        for what, some in (("contexts and graphs", ours), ("those and further streams", ours + kept)):
+            rows.append(f"| memory of {what} | {sum(some) / card_bytes:.1%} | {MEMORY_RATIO:.0%} |")
     return rows
 
 

@@ -3,6 +3,9 @@
 Left out are the calls through the port that do what SGLang's own loop does (input, forming batches,
 launching, reading results), waiting for the device, and sleeping. Looks into the prefix cache, observing,
 deciding, measuring, telemetry and changing groups count. Only turns that launched something are timed.
+
+Every second turn is timed by the thread's CPU time, the others by the wall's clock, which also counts waiting
+for the interpreter's lock or for a core.
 """
 
 from __future__ import annotations
@@ -38,13 +41,15 @@ LOOPS = {
 }
 """The same of what a loop makes, by where it keeps it."""
 ITEMISED = 8
-"""One turn in so many is itemised, and tells the shares only: the timers of that take 15 microseconds."""
+"""One turn in so many is itemised, by the wall's clock, and tells the shares only: the timers of that take 15
+microseconds."""
 LAUNCHES = {"launch_decode", "launch_fused", "launch_layers"}
 IDLE_S = 1.0
 
 
 class TurnTimes:
-    """Of one loop. The timers themselves take about 4 microseconds a turn, which count as ours."""
+    """Of one loop. The timers themselves take about 4 microseconds a turn by the wall's clock, and twice that
+    where they read CPU time, which count as ours."""
 
     def __init__(
         self,
@@ -55,8 +60,11 @@ class TurnTimes:
         steering: Any,
         write: Callable[[dict[str, Any]], None],
         clock: Callable[[], float] = time.perf_counter,
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
+        self._wall_clock, self._cpu_clock = clock, cpu_clock
         self._clock = clock
+        """Of this turn."""
         self._write = write
         self._depth = 0
         self._others_s = 0.0
@@ -64,14 +72,15 @@ class TurnTimes:
         """Of the call under way, what calls inside it took that are told or left out themselves."""
         self._launched = False
         self._last_s = 0.0
-        self._ours: list[float] = []
+        self._cpu_s: list[float] = []
+        self._wall_s: list[float] = []
         self._itemised = 0
         """Turns whose shares were told."""
         self._itemising = False
         self._parts: dict[str, float] = {}
         """Of this turn."""
         self._shares: dict[str, float] = {}
-        """Of the turns in `_ours`."""
+        """Of the turns that were itemised."""
         for owner, (part, names) in zip((port, port.state, reporter, steering), OURS.items(), strict=True):
             self._itemise(owner, part, names)
         for part, names in SGLANGS.items():
@@ -93,43 +102,43 @@ class TurnTimes:
         @functools.wraps(turn)
         def timed(one: Any) -> None:
             self._others_s, self._within_s, self._launched, self._parts = 0.0, 0.0, False, {}
-            self._itemising = (len(self._ours) + self._itemised) % ITEMISED == 0
+            turns = len(self._cpu_s) + len(self._wall_s)
+            self._itemising = (turns + self._itemised) % ITEMISED == 0
+            on_wall = self._itemising or len(self._wall_s) < len(self._cpu_s)
+            self._clock = self._wall_clock if on_wall else self._cpu_clock
             began_s = self._clock()
             turn(one)
-            self._ended(began_s, self._clock())
+            self._ended(self._clock() - began_s - self._others_s)
 
         loop.turn = timed
 
-    def _ended(self, began_s: float, now_s: float) -> None:
+    def _ended(self, ours_s: float) -> None:
+        now_s = self._wall_clock()
         if self._launched:
-            ours_s = now_s - began_s - self._others_s
             if self._itemising:
                 self._itemised += 1
                 self._parts["the rest"] = ours_s - sum(self._parts.values())
                 for name, seconds in self._parts.items():
                     self._shares[name] = self._shares.get(name, 0.0) + seconds
             else:
-                self._ours.append(ours_s)
+                (self._wall_s if self._clock is self._wall_clock else self._cpu_s).append(ours_s)
             self._last_s = now_s
-        elif self._ours and now_s - self._last_s > IDLE_S:
+        elif self._cpu_s and now_s - self._last_s > IDLE_S:
             self.tell()
 
     def tell(self) -> None:
         """The load is over: what it took."""
-        if len(self._ours) > 1:
-            cuts = quantiles(self._ours, n=100, method="inclusive")
+        if min(len(self._cpu_s), len(self._wall_s)) > 1:
             self._write(
                 {
                     "what": "turns",
-                    "turns": len(self._ours) + self._itemised,
-                    "median_s": cuts[49],
-                    "p90_s": cuts[89],
-                    "p99_s": cuts[98],
-                    "worst_s": max(self._ours),
+                    "turns": len(self._cpu_s) + len(self._wall_s) + self._itemised,
+                    **_spread(self._cpu_s),
+                    **{f"wall_{name}": seconds for name, seconds in _spread(self._wall_s).items()},
                     "shares_s": {name: s / self._itemised for name, s in self._shares.items()},
                 }
             )
-        self._ours, self._itemised, self._shares = [], 0, {}
+        self._cpu_s, self._wall_s, self._itemised, self._shares = [], [], 0, {}
 
     def _itemise(self, owner: Any, part: str, names: tuple[str, ...]) -> None:
         def shared(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,6 +182,11 @@ class TurnTimes:
                     self._within_s += took_s
 
         return timed
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    cuts = quantiles(seconds, n=100, method="inclusive")
+    return {"median_s": cuts[49], "p90_s": cuts[89], "p99_s": cuts[98], "worst_s": max(seconds)}
 
 
 def _with_timers(of: Any, names: tuple[str, ...], timer: Callable[[str, Any], Any]) -> Any:

@@ -17,25 +17,43 @@ class Wired(FakePort):
 
 
 class Measuring:
-    """One rank. Each look finds a layer done, and each `late`-th a decode step."""
+    """One rank. Each look finds a layer done, and each `late`-th a decode step.
 
-    def __init__(self, *, first=True, wire=None, late=3):
+    A host that takes `host_s` to launch a step finds both streams idle by then.
+    """
+
+    def __init__(self, *, first=True, wire=None, late=3, host_s=0.0):
         self.clock = FakeClock()
         self.device = FakeStreams(even_steps(RULES), self.clock)
         self.group = self.device.groups[1]
         self.log = []
         self.late = late
+        self.host_s = host_s
         self.beside = Beside(
             Wired(self.device, first=first, wire=wire),
             self.device,
-            step=lambda: self._launch("step", self.group.decode),
+            step=self._launch_step,
             layer=lambda batch: self._launch(batch, self.group.prefill),
             sleep=self._look_again,
         )
 
+    def _launch_step(self):
+        if self.host_s:
+            for stream in (self.group.prefill, self.group.decode):
+                if stream.pending:
+                    self.device.finish(stream.pending[-1])
+            self.clock.now_s += self.host_s
+        return self._launch("step", self.group.decode)
+
     def _launch(self, what, stream):
+        """It begins at once where the stream is idle."""
         self.log.append(what)
-        return self.device.mark(stream), self.device.mark(stream)
+        self.clock.now_s += 1e-6
+        idle = not stream.pending
+        start, end = self.device.mark(stream), self.device.mark(stream)
+        if idle:
+            self.device.finish(start)
+        return start, end
 
     def _look_again(self, seconds):
         self.clock.sleep(seconds)
@@ -68,6 +86,15 @@ def test_steps_count_when_they_lie_between_the_first_layer_and_the_last():
     within = one.beside.steps_within(begin, end)
     assert 0 < len(within) < one.log.count("step")
     assert all(begin.done_s <= start.done_s <= stop.done_s <= end.done_s for start, stop in within)
+
+
+def test_what_passes_until_a_late_launch_is_not_counted():
+    one = Measuring(late=1, host_s=1.0)
+    begin, end = one.beside.run("a")
+    within = one.beside.steps_within(begin, end)
+    assert end.done_s - begin.done_s > 1.0
+    assert within
+    assert max(stop.done_s - start.done_s for start, stop in within) < 0.01
 
 
 def test_the_other_rank_launches_the_same_without_a_look_at_its_own_device():
