@@ -19,11 +19,12 @@ def form_prefill_batch(
     """The first waiting requests that fit into one prefill batch; empty if none does.
 
     `queue` is the order to take them in (default: arrival). The first request is taken whatever its
-    length; more join while the batch stays within `max_tokens` (default: the engine's limit). Nobody
-    overtakes: the first that does not fit ends the batch.
+    length; more join while the batch stays within `max_tokens` and the engine's limit. Nobody overtakes:
+    the first that does not fit ends the batch.
     """
     limits = obs.limits
-    max_tokens = limits.max_prefill_tokens if max_tokens is None else max_tokens
+    if max_tokens is None or max_tokens > limits.max_prefill_tokens:
+        max_tokens = limits.max_prefill_tokens
     slots = limits.max_decode_bs - obs.decode.bs
     if obs.preempted is not None:
         slots -= obs.preempted.shape.bs

@@ -44,6 +44,7 @@ class Reason(StrEnum):
     PREFILL_FIRST = "prefill_first"
     HOLD_FOR_BATCH = "hold_for_batch"
     PREDICTIONS_WRONG = "predictions_wrong"
+    TOO_LONG_FOR_MEMORY = "too_long_for_memory"
     TBT_INFEASIBLE = "tbt_infeasible"
     SWITCH_WHEN_DRAINED = "switch_when_drained"
     PREEMPT_WHEN_DRAINED = "preempt_when_drained"
@@ -167,10 +168,16 @@ class EngineLimits:
 
     max_prefill_tokens: int = 16384
     """New tokens of one prefill batch; a longer single request still forms a batch of its own."""
+    max_whole_tokens: int | None = None
+    """New tokens that memory holds the activations of; a longer prompt is prefilled in chunks. None: any."""
     max_decode_bs: int = 256
     """The largest batch with a captured CUDA graph."""
     waiting_window: int = 64
     """How many waiting requests an observation shows, oldest first."""
+
+    def holds(self, new_tokens: int) -> bool:
+        """Whether so many can be prefilled whole."""
+        return self.max_whole_tokens is None or new_tokens <= self.max_whole_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,27 @@ DELIVERY_S = 0.002
 """SGLang's way from the scheduler to the client: with 65 requests that decode, the p99 of the gaps between
 tokens is 2.1 ms longer at the client than on the device (H200, Llama-8B, SGLang 0.5.23, 2026-11-22)."""
 
+ACTIVATIONS_SHARE = 0.8
+"""Of the memory that is free. The rest is for decode and sampling, and lost to caching memory in pieces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """What a prefill by layers takes of the GPU's memory: a layer's activations for all its tokens at once.
+
+    134 KB per token with Llama-8B's shape (one H200, 2026-11-21), so 131,072 tokens take 16.4 GiB of the 20
+    that SGLang leaves free, whose own chunks are of 8,192. What does not fit ends the engine.
+    """
+
+    free_bytes: int
+    """What other streams keep of earlier prefills is part of it: PyTorch gives that back first."""
+    bytes_per_token: float
+
+    @property
+    def max_whole_tokens(self) -> int:
+        """New tokens of a prefill that memory holds."""
+        return int(ACTIVATIONS_SHARE * self.free_bytes / self.bytes_per_token)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineFacts:
@@ -47,6 +68,12 @@ class EngineFacts:
     """Whether the model can be prefilled layer by layer."""
     fused_tile_rows: int = 0
     """Of the attention kernel: see RooflineModel."""
+
+    def holding(self, activations: Activations) -> EngineFacts:
+        """With memory for these."""
+        most = activations.max_whole_tokens
+        batch = min(self.limits.max_prefill_tokens, most)
+        return replace(self, limits=replace(self.limits, max_whole_tokens=most, max_prefill_tokens=batch))
 
     @cached_property
     def roofline(self) -> RooflineModel:

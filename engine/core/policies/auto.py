@@ -161,6 +161,9 @@ class AutoPolicy(KeepsState):
     def _start(self, obs: Observation, state: PolicyState, batch: tuple[WaitingRequest, ...]) -> Decision:
         """Run a new batch fused or split."""
         work = new_work(batch, self.context.layers)
+        if not obs.limits.holds(work.shape.new_tokens):
+            budget, step_s = self.fused.budget(obs, state, batch, must=True)
+            return self.fused.step(obs, budget or BUDGET_LADDER[0], step_s, batch)
         if not obs.decode.bs:
             shape, sms = work.shape, self.table.rules.total_sms
             step_s = self.context.latency.fused_s(shape, NO_DECODE, sms)

@@ -55,6 +55,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
     captured = tuple(sorted(getattr(graphs, "capture_bs", ()) or ()))
     fused = _fused_graph_tokens(runner)
     name = str(scheduler.server_args.served_model_name or scheduler.server_args.model_path)
+    prefill_tokens = int(scheduler.max_prefill_tokens)
     return EngineFacts(
         pid=os.getpid(),
         model_name=name,
@@ -65,7 +66,8 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
         tensor_parallel=TensorParallel(gpus=int(scheduler.tp_size)),
         table=table,
         limits=EngineLimits(
-            max_prefill_tokens=int(scheduler.max_prefill_tokens),
+            max_prefill_tokens=prefill_tokens,
+            max_whole_tokens=prefill_tokens if torch.cuda.is_available() else None,  # until it was measured
             max_decode_bs=captured[-1] if captured else int(scheduler.max_running_requests),
         ),
         kv_capacity_tokens=int(scheduler.max_total_num_tokens),

@@ -129,6 +129,13 @@ def _build(
     measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if facts.can_measure else None
     if measurer is not None:
         measurer.warm_up()
+        if measurer.activations is not None:
+            facts = facts.holding(measurer.activations)
+    if facts.limits.max_whole_tokens is not None:
+        _log.info(
+            "pdmuxd: prompts of more than %d new tokens are prefilled in chunks, for the sake of memory",
+            facts.limits.max_whole_tokens,
+        )
     return EngineLoop(
         port=port,
         streams=streams,

@@ -20,6 +20,7 @@ from sglang.srt.layers.linear import LinearBase
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.policies.auto import BATCH_TOKENS
+from pdmuxd.engine.sglang.internals.memory import Peak
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
 from pdmuxd.engine.sglang.streams.kernels import Kernels
@@ -31,6 +32,7 @@ Lengths = tuple[tuple[int, int], ...]
 
 SMALL_COPY = "sglang.kernels.ops.memory.small_copy.try_small_copy"
 """Copies several small tensors with one kernel."""
+_LARGEST: Lengths = ((BATCH_TOKENS, 0),)
 _TOKENS = ((256, 2048), (1024, BATCH_TOKENS))
 """Of prefills: from one number to the next, up to so many."""
 _REUSED = tuple((new, reused) for new in (16, 64, 256, 1024, 4096) for reused in (1024, 8192, 32768))
@@ -88,6 +90,8 @@ class Warming:
         self._layers = layers
         self._launch = launch
         self._on_gpu = torch.cuda.is_available()
+        self.bytes_per_token = 0.0
+        """Of activations, in the largest prefill; 0 if it was not run, or on a CPU."""
 
     def take_pinned_memory(self) -> None:
         """Host memory that copies to the device start from; it is kept for the next who wants so much."""
@@ -104,7 +108,10 @@ class Warming:
                 batch = self._batches.split_prefill(lengths)
             except EngineError:
                 continue  # more than the pools hold
-            kept.append((batch, self._launch(batch, layers, stream)))
+            with Peak() as peak:
+                kept.append((batch, self._launch(batch, layers, stream)))
+            if lengths == _LARGEST:
+                self.bytes_per_token = max(self.bytes_per_token, peak.bytes / BATCH_TOKENS)
             if len(kept) > _AHEAD:
                 self._streams.wait(kept.pop(0)[1])
         self._streams.wait(self._streams.mark(stream))
@@ -114,7 +121,7 @@ class Warming:
         if not self._on_gpu:
             yield ((64, 0),), self._layers
             return
-        yield ((BATCH_TOKENS, 0),), self._layers
+        yield _LARGEST, self._layers
         for requests in range(1, _MOST_REQUESTS + 1):
             yield ((16, 0),) * requests, self._layers
         for tokens in _up_to(_TOKENS):

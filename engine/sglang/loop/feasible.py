@@ -5,10 +5,43 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.types import Decision, Mode, Observation, PrefillMode
+from pdmuxd.engine.core.policies.fusedsteps import FIXED_BUDGET
+from pdmuxd.engine.core.types import Decision, DecisionNumbers, Mode, Observation, PrefillMode, Reason
+
+ALONE_TOKENS = 8192
+"""Of a chunk while nothing decodes: SGLang's own on an H200."""
 
 
 def feasible(decision: Decision, obs: Observation, layers: int) -> Decision:
+    """What SGLang does: nothing that memory does not hold, and no chunk beside decode."""
+    return _without_a_chunk_beside(_within_memory(decision, obs), obs, layers)
+
+
+def _within_memory(decision: Decision, obs: Observation) -> Decision:
+    """A prompt whose activations memory does not hold at once is prefilled in chunks, one per fused step,
+    whatever the policy knows of that: `auto` does, the others would run it whole."""
+    limits, bs = obs.limits, obs.decode.bs
+    if limits.max_whole_tokens is None:
+        return decision
+    if decision.mode is Mode.FUSED and decision.token_budget:
+        return replace(decision, token_budget=min(decision.token_budget, limits.max_whole_tokens + bs))
+    chunk = min(max(FIXED_BUDGET, 2 * bs) if bs else ALONE_TOKENS, limits.max_whole_tokens + bs)
+    begun = _is_chunked(obs) and obs.prefill is not None and not limits.holds(obs.prefill.shape.new_tokens)
+    if not begun and limits.holds(sum(r.new_tokens for r in obs.waiting if r.request_id in decision.admit)):
+        return decision
+    return Decision(
+        mode=Mode.FUSED,
+        group=PartitionTable.PREFILL_ONLY,
+        reason=Reason.TOO_LONG_FOR_MEMORY,
+        decode_steps=min(1, bs),
+        token_budget=chunk,
+        admit=() if begun else decision.admit,
+        demote=decision.demote,
+        numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
+    )
+
+
+def _without_a_chunk_beside(decision: Decision, obs: Observation, layers: int) -> Decision:
     """A chunk of prompt tokens beside decode: SGLang runs chunks in fused steps only.
 
     A batch at its start is prefilled whole on the partition, its layers spread over the decode steps that
@@ -18,7 +51,7 @@ def feasible(decision: Decision, obs: Observation, layers: int) -> Decision:
     if decision.mode is not Mode.SPLIT or not decision.token_budget:
         return decision
     steps = min(1, decision.decode_steps)
-    if obs.prefill is not None and obs.prefill.mode is PrefillMode.CHUNKED:
+    if _is_chunked(obs):
         return replace(
             decision,
             mode=Mode.FUSED,
@@ -28,3 +61,7 @@ def feasible(decision: Decision, obs: Observation, layers: int) -> Decision:
         )
     share = -(-layers // max(1, decision.decode_steps))
     return replace(decision, decode_steps=steps, prefill_layers=share, token_budget=0)
+
+
+def _is_chunked(obs: Observation) -> bool:
+    return obs.prefill is not None and obs.prefill.mode is PrefillMode.CHUNKED

@@ -102,6 +102,10 @@ class View:
         preempted: PrefillView | None = None,
     ) -> Observation:
         state, hidden = self._state, self._steering.is_changing
+        waiting = () if hidden else self._ledger.window(state.waiting, self._limits.waiting_window)
+        if preempted is not None or (prefill is not None and prefill.mode is PrefillMode.LAYERWISE):
+            # Those run in fused steps, which wait for the layers under way: nobody is preempted for them.
+            waiting = tuple(request for request in waiting if self._limits.holds(request.new_tokens))
         return Observation(
             now_s=now_s,
             group=self._steering.group,
@@ -110,7 +114,7 @@ class View:
             last_token_s=self._decode.last_token_s,
             prefill=prefill,
             preempted=preempted,
-            waiting=() if hidden else self._ledger.window(state.waiting, self._limits.waiting_window),
+            waiting=waiting,
             waiting_count=0 if hidden else len(state.waiting),
             kv_free_tokens=state.kv_free_tokens,
             limits=self._limits,

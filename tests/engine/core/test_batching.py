@@ -35,6 +35,13 @@ def test_a_batch_is_a_prefix_within_the_limits_when_requests_wait(
         assert batch, "an idle engine always admits the first request"
 
 
+def test_a_policys_own_limit_is_within_the_engines() -> None:
+    queue = (waiting(0, 3000), waiting(1, 3000), waiting(2, 3000))
+    obs = observe(queue=queue, limits=EngineLimits(max_prefill_tokens=6000))
+    assert ids(form_prefill_batch(obs, max_tokens=8192)) == ["r0", "r1"]
+    assert ids(form_prefill_batch(obs, max_tokens=5000)) == ["r0"]
+
+
 def test_nobody_overtakes_when_the_second_request_is_too_long() -> None:
     queue = (waiting(0, 10_000), waiting(1, 10_000), waiting(2, 10))
     assert ids(form_prefill_batch(observe(queue=queue))) == ["r0"]

@@ -6,8 +6,9 @@ import pytest
 from engine_rig import IDLE, RULES, Rig, fused, make_facts, split
 
 from pdmuxd.engine.core.slo import DEFAULT_SLO
-from pdmuxd.engine.core.types import Mode
+from pdmuxd.engine.core.types import Mode, Reason
 from pdmuxd.engine.sglang.environment import PluginEnvironment
+from pdmuxd.engine.sglang.facts import Activations
 from pdmuxd.engine.sglang.tables import make_table
 from pdmuxd.engine.sglang.tracked import Target
 
@@ -34,6 +35,52 @@ def test_the_next_chunk_is_fused_when_chunks_of_the_prompt_have_begun():
     assert rig.launches("fused") == [(17, "a", "z"), (17, "a", "z")]
     assert rig.loop.steering.group == 0
     rig.turn(IDLE)
+
+
+def holding_a_thousand():
+    return make_facts().holding(Activations(free_bytes=10_000, bytes_per_token=8.0))
+
+
+def test_a_prompt_that_memory_does_not_hold_runs_in_chunks_to_its_end():
+    rig = Rig(facts=holding_a_thousand())
+    rig.decoding("z", outputs=100)
+    rig.arrive("a", tokens=1100, outputs=1)
+    rig.turn(split(group=2, admit=("a",), decode_steps=1, prefill_layers=2))
+    assert rig.port.turns[-1].decision.reason is Reason.TOO_LONG_FOR_MEMORY
+    for decision in (split(group=2, decode_steps=1, prefill_layers=2), fused(0, decode_steps=1), IDLE):
+        rig.turn(decision)
+    assert rig.launches("fused") == [(512, "a", "z")] * 3, "whatever else was decided meanwhile"
+    assert not rig.launches("layers")
+
+
+def test_a_chunk_alone_is_as_long_as_memory_holds():
+    rig = Rig(facts=holding_a_thousand())
+    rig.arrive("a", tokens=1900, outputs=1)
+    rig.turn(split(group=0, admit=("a",), prefill_layers=4))
+    assert rig.launches("fused") == [(1000, "a")]
+    rig.turn(fused(4000))
+    assert rig.launches("fused") == [(1000, "a"), (1000, "a")]
+
+
+def test_nobody_is_preempted_for_a_prompt_that_memory_does_not_hold():
+    rig = Rig(facts=holding_a_thousand())
+    rig.decoding("z", outputs=100)
+    rig.arrive("a", tokens=900)
+    rig.turn(split(group=2, admit=("a",), decode_steps=1, prefill_layers=2))
+    rig.arrive("b", tokens=1001)
+    rig.arrive("c", tokens=1000)
+    seen = rig.turn(split(group=2, decode_steps=1, prefill_layers=2))
+    assert [request.request_id for request in seen.waiting] == ["c"]
+    rig.device.finish_prefill()
+    seen = rig.turn(IDLE)
+    assert [request.request_id for request in seen.waiting] == ["b", "c"]
+
+
+def test_a_batch_is_within_what_memory_holds():
+    limits = make_facts().holding(Activations(free_bytes=10_000, bytes_per_token=8.0)).limits
+    assert (limits.max_whole_tokens, limits.max_prefill_tokens) == (1000, 1000)
+    roomy = make_facts().holding(Activations(free_bytes=10**9, bytes_per_token=8.0)).limits
+    assert (roomy.max_whole_tokens, roomy.max_prefill_tokens) == (10**8, 16384)
 
 
 @pytest.mark.parametrize("decision", [IDLE, fused(64), split(group=1, decode_steps=2, prefill_layers=3)])

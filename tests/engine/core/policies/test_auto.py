@@ -16,6 +16,7 @@ from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
 from pdmuxd.engine.core.types import (
     NO_DECODE,
     Decision,
+    EngineLimits,
     Mode,
     Observation,
     PrefillMode,
@@ -51,6 +52,18 @@ def test_a_long_prompt_is_split_when_its_chunks_could_not_be_preempted_for_long(
     assert (decision.mode, decision.reason) == (Mode.SPLIT, Reason.BEST_FIT)
     assert decision.rejected[-1].label == "fused"
     assert decision.rejected[-1].predicted_s > FUSED_LIMIT_S
+
+
+@pytest.mark.parametrize("decode_bs", [0, 32])
+def test_a_prompt_is_fused_when_memory_does_not_hold_it_whole(decode_bs: int) -> None:
+    limits = EngineLimits(max_whole_tokens=50_000)
+    queue = (waiting(1, 60_000),)
+    decision = on_h200(observe(decode_bs=decode_bs, queue=queue, limits=limits))
+    assert (decision.mode, decision.admit) == (Mode.FUSED, ("r1",))
+    assert 0 < decision.token_budget - decode_bs <= 8192
+    assert (decision.numbers.predicted_fused_s or 1.0) < (0.05 if decode_bs else 1.0)
+    whole = on_h200(observe(decode_bs=decode_bs, queue=(waiting(1, 50_000),), limits=limits))
+    assert whole.mode is Mode.SPLIT
 
 
 def test_the_wait_between_two_batches_counts_when_a_split_is_weighed() -> None:
