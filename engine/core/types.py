@@ -44,12 +44,12 @@ class Reason(StrEnum):
     PREFILL_FIRST = "prefill_first"
     HOLD_FOR_BATCH = "hold_for_batch"
     PREDICTIONS_WRONG = "predictions_wrong"
-    TOO_LONG_FOR_MEMORY = "too_long_for_memory"
     TBT_INFEASIBLE = "tbt_infeasible"
     SWITCH_WHEN_DRAINED = "switch_when_drained"
     PREEMPT_WHEN_DRAINED = "preempt_when_drained"
     PREEMPTED_FOR_SHORTER = "preempted_for_shorter"
     RESUMED = "resumed"
+    TOO_LONG_FOR_MEMORY = "too_long_for_memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,5 @@
 """A layer-wise prefill beside decode: launched in shares, merged by asking, preempted once, dropped."""
 
-from collections import deque
-
 import pytest
 from engine_rig import IDLE, Rig, split
 
@@ -123,14 +121,6 @@ def test_a_step_tells_the_layers_that_were_launched_beside_it_when_tokens_came_s
     rig.turn(split(admit=("a",), prefill_layers=20, **BESIDE))
     rig.turn(split(**BESIDE))
     assert rig.link.of(IterationRecord)[-1].prefill_layers == QUANTUM_LAYERS
-
-
-def test_every_rank_launches_all_layers_when_there_are_several():
-    rig = Rig(wire=deque())
-    many_layers(rig)
-    rig.port.after_layers = lambda: rig.port.unread and rig.device.finish(rig.port.unread[0].end)
-    rig.turn(split(admit=("a",), prefill_layers=20, **BESIDE))
-    assert rig.launches("layers") == [(20, "a")]
 
 
 def test_layers_count_as_in_flight_when_no_step_runs_beside_them():

@@ -8,6 +8,7 @@ from engine_rig import IDLE, Rig, fused, settings, split
 
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.messages import EngineStats
+from pdmuxd.engine.sglang.loop.launches import SHARED_QUANTUM_LAYERS
 from pdmuxd.engine.sglang.reporting import LISTEN_BUSY_S
 
 POINT = Measure(
@@ -75,6 +76,24 @@ def test_the_other_rank_launches_and_reads_the_same_in_the_same_order(ranks):
     kinds = {entry[0] for entry in ranks.first.port.log}
     assert {"group", "decode", "layers", "finish", "fused", "read"} <= kinds
     assert len(ranks.first.records) == 3
+
+
+def test_every_rank_stops_between_layers_when_the_first_has_tokens(ranks):
+    ranks.arrive("z", outputs=100)
+    ranks.turn(split(group=0, admit=("z",), prefill_layers=4))
+    ranks.first.device.finish_prefill()
+    ranks.turn(split(decode_steps=1))
+    ranks.arrive("a")
+    first, second = ranks.first.port, ranks.second.port
+    first.layers = second.layers = 20
+    first.after_layers = lambda: ranks.first.device.finish(first.unread[0].end)
+    ranks.turn(split(admit=("a",), decode_steps=1, prefill_layers=18))
+    assert second.unread[0].end.done_s is None, "the second rank's device is not as far"
+    first.after_layers = lambda: None
+    ranks.turn(split(decode_steps=1, prefill_layers=14))
+    layers = [entry[1] for entry in second.log if entry[0] == "layers"][1:]
+    assert layers == [SHARED_QUANTUM_LAYERS] * 4 + [2]
+    ranks.assert_alike()
 
 
 def test_the_other_rank_launches_a_prefill_behind_another_too(ranks):
