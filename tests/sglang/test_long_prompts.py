@@ -1,6 +1,8 @@
 """Prompts whose activations memory does not hold whole: chunks in fused steps, whatever the policy."""
 
 import asyncio
+import json
+import subprocess
 from pathlib import Path
 
 import httpx
@@ -9,7 +11,45 @@ import sglang_plugin
 import small_memory
 from sglang_processes import KEY, Link, OurServer, ask_all, wrong_answers
 
+WARM_UP = """
+import json, torch
+from types import SimpleNamespace as N
+from pdmuxd.engine.sglang.internals import measuring, warming
+
+bytes_taken, peak = 1000, 0
+
+def reset():
+    global peak
+    peak = bytes_taken
+
+def layers(batch, count, stream):
+    global peak
+    peak = max(peak, bytes_taken + 5000 + 2 * sum(new for new, _ in batch))
+    return None, None
+
+torch.cuda.is_available = lambda: True
+torch.cuda.mem_get_info = lambda: (FREE, 10**9)
+torch.cuda.memory_allocated = lambda: bytes_taken
+torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated = reset, lambda: peak
+warming._PINNED_BYTES = ()
+first, last = N(prefill_sms=132, decode_sms=0, prefill="p"), N(prefill_sms=0, decode_sms=132, decode="d")
+port = N(state=N(layers=4, tp_size=1), stream_group=0, use_group=print, forget_prefill_metadata=print)
+streams = N(groups=[first, last], wait=print, mark=print)
+table = N(rules=N(total_sms=132))
+made = measuring.EngineMeasurer(N(device="cpu"), port, streams, table, None)
+made._batches = N(empty_cache=print, split_prefill=lambda lengths: lengths, mixed=print)
+made._layers, made._step = layers, lambda batch, stream: (None, None)
+made.warm_up()
+print(json.dumps(made.activations.max_whole_tokens))
+"""
 POLICIES = ("muxwise", "auto", "static:80,52")
+
+
+def test_what_memory_holds_is_measured_with_the_largest_prefill_of_the_warm_up(python):
+    program = WARM_UP.replace("FREE", "8192 * 100")
+    done = subprocess.run([python, "-P", "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == int(0.8 * 8192 * 100 / (2 + 5000 / 8192))
 
 
 @pytest.fixture(scope="module")
