@@ -10,10 +10,12 @@ import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import late_device
 import pytest
 import sglang_plugin
+from answer_forms import ask_forms
 from model_folder import write_model_folder, write_weights
 from sglang_processes import KEY, TEXTS, Answers, OurServer, Prompts, StockServer, ask_all, complete
 
@@ -59,6 +61,8 @@ class Stock:
     """To the prompts."""
     completions: list[str]
     """To TEXTS."""
+    forms: list[Any]
+    """To `answer_forms`."""
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +71,7 @@ def stock(python, model, prompts, tmp_path_factory):
         return Stock(
             answers=asyncio.run(ask_all(server.base_url, prompts.without_aborts())),
             completions=[complete(server.base_url, KEY, text) for text in TEXTS],
+            forms=asyncio.run(ask_forms(server.base_url)),
         )
 
 

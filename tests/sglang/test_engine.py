@@ -5,6 +5,7 @@ from statistics import median
 
 import httpx
 import pytest
+from answer_forms import alike, ask_forms, check_forms
 from sglang_processes import KEY, Link, Prompts, ask_all, wrong_answers
 
 POLICIES = ("auto", "chunked:256", "muxwise", "static:80,52", "pla/muxwise")
@@ -29,6 +30,14 @@ async def test_greedy_tokens_are_stock_sglangs_when_requests_overlap_abort_and_p
         answers = await ask_all(ours.base_url, prompts)
     assert wrong_answers(prompts, answers, stock.answers) == {}
     assert len({tuple(answer) for answer in stock.answers}) > 150, "a comparison of constants"
+
+
+@pytest.mark.parametrize("policy", ["muxwise", "auto", "chunked:64"])
+async def test_answers_have_the_form_that_was_asked_for_and_are_stock_sglangs(ours, link, stock, policy):
+    await link.set(policy)
+    answers = await ask_forms(ours.base_url)
+    check_forms(answers)
+    assert alike(answers, stock.forms)
 
 
 async def test_requests_go_on_when_generation_is_paused(ours, link, prompts, stock):

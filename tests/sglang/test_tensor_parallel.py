@@ -14,6 +14,7 @@ import late_device
 import pytest
 import sglang_plugin
 import told_collectives
+from answer_forms import ask_forms, check_forms
 from sglang_processes import Link, OurServer, ask_all, point, wrong_answers
 
 POLICIES = ("muxwise", "auto", "chunked:256", "static:80,52")
@@ -62,6 +63,7 @@ async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(server, prom
             assert (await link.measure(one)).error is None
         async with link.changing(POLICIES, every_s=1.0), asyncio.timeout(300):
             answers = await ask_all(server.base_url, asked)
+            check_forms(await ask_forms(server.base_url, rounds=2))
         stats = await link.idle()
         assert stats.settings_version > len(POLICIES)
         assert stats.kv_used_tokens == 0

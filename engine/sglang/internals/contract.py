@@ -41,6 +41,7 @@ NEEDED = (
     Needed(f"{_SCHEDULER}._add_request_to_queue", ("req",)),
     Needed(f"{_SCHEDULER}._release_aborted_request", ("req",)),
     Needed(f"{_SCHEDULER}._apply_war_barrier"),
+    Needed(f"{_SCHEDULER}.launch_batch_sample_if_needed", ("batch_result", "cur_batch")),
     Needed(f"{_BATCH}.merge_batch", ("other",)),
     Needed(f"{_BATCH}.filter_batch", ("reqs_to_exclude",)),
     Needed(f"{_BATCH}.copy"),

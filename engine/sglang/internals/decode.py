@@ -39,6 +39,8 @@ class SchedulerDecode:
         self._s = scheduler
         self._streams = streams
         self._group = group
+        self._unsampled: tuple[Launched, Any, Any] | None = None
+        """A step launched without its sampling, with SGLang's batch and result."""
 
     def settle(self) -> None:
         """Requests whose prompt the last fused step completed join the decode batch; ended ones leave it."""
@@ -88,7 +90,8 @@ class SchedulerDecode:
         return launched
 
     def read(self, launched: Launched) -> None:
-        """Wait for the oldest step in flight, stream its tokens, end who is done.
+        """Wait for the oldest step in flight, stream its tokens, end who is done; then sample the step behind
+        it, if that had to wait for these tokens.
 
         A request that ended may still have a row in the step launched after it, whose KV slot is free by
         now: prefill on the other stream must not be given that slot before the step is over.
@@ -100,6 +103,8 @@ class SchedulerDecode:
         s.process_batch_result(batch, result)
         if s.result_queue and any(request.finished() for request in s.result_queue[-1][0].reqs):
             self._group.hold_prefill()
+        if s.result_queue:
+            self._sample()
 
     def nothing_launched(self) -> None:
         """This turn launched no decode or fused step."""
@@ -120,4 +125,20 @@ class SchedulerDecode:
         s.result_queue.append((snapshot, result))
         s.last_batch = batch
         self._group.last_end = end
-        return Launched(batch=snapshot, start=start, end=end)
+        launched = Launched(batch=snapshot, start=start, end=end)
+        if result.delay_sample_func is not None:
+            self._unsampled = (launched, batch, result)
+            if len(s.result_queue) == 1:
+                self._sample()
+        return launched
+
+    def _sample(self) -> None:
+        """What a grammar allows next depends on the token before. Sampling such a batch is left until it
+        was read, and the step computes meanwhile, as in SGLang's own loop."""
+        if self._unsampled is None:
+            return
+        launched, batch, result = self._unsampled
+        self._unsampled = None
+        self._s.launch_batch_sample_if_needed(result, batch)
+        launched.end = self._streams.mark(self._group.decode)
+        self._group.last_end = launched.end

@@ -75,7 +75,7 @@ class SchedulerPort:
 
 def _take_over(s: Any) -> None:
     """Switch SGLang's overlap bookkeeping on, which `--enable-pdmux` insists on being off at start."""
-    s.enable_overlap = True
+    s.enable_overlap = s.tp_worker.enable_overlap = True
     s.enable_skip_finishing_decode = True
     s.batch_record_buf = [None] * 2
     s.batch_record_ct = 0
