@@ -1,5 +1,6 @@
 """`pdmuxd serve --engine sglang`: through the gateway, across crashes, and when the start must fail."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from answer_forms import alike, ask_forms, check_forms
 from daemon_process import Daemon, SharedDaemon, is_running, wait_until
 from model_folder import write_model_folder
 from sglang_processes import TEXTS, complete, daemon_settings, environment
@@ -33,6 +35,12 @@ def test_the_gateway_gives_stock_sglangs_answers(daemon, stock):
     through = [complete(daemon.data_url, daemon.key, text) for text in TEXTS]
     assert through == stock.completions
     assert len(set(through)) > 20, "a comparison of constants"
+
+
+def test_the_gateway_asks_for_the_form_that_was_asked_for(daemon, stock):
+    answers = asyncio.run(ask_forms(daemon.data_url, key=daemon.key, rounds=2))
+    check_forms(answers)
+    assert alike(answers, stock.forms[: len(answers)])
 
 
 def test_the_engines_records_reach_the_metrics(daemon):

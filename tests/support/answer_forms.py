@@ -30,9 +30,9 @@ _EVERY_S = 0.08
 """They overlap."""
 
 
-async def ask_forms(base_url: str, *, rounds: int = 6) -> list[Any]:
+async def ask_forms(base_url: str, *, key: str = KEY, rounds: int = 6) -> list[Any]:
     """What was answered to each form, again and again; the same of every engine of a model."""
-    headers = {"Authorization": f"Bearer {KEY}"}
+    headers = {"Authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(base_url=base_url, timeout=300, headers=headers) as client:
         asked = [_ask(client, number) for number in range(rounds * len(_FORMS))]
         return list(await asyncio.gather(*asked))
