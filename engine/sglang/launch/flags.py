@@ -14,6 +14,7 @@ from pdmuxd.engine.core.errors import SettingsError
 _OURS = "pdmuxd sets it"
 _ONE_STAGE = "multiplexing needs all layers on one GPU group"
 _APART = "multiplexing runs prefill and decode in one engine"
+_ELSEWHERE = "SGLang's prefill by layers does not wait for KV that comes back from elsewhere"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,14 @@ REFUSED: Mapping[str, Refusal] = {
     "speculative_algorithm": Refusal(why="SGLang cannot multiplex with speculation", harmless=(None,)),
     "enable_two_batch_overlap": Refusal(why="both want to share the GPU's SMs", harmless=(False,)),
     "enable_single_batch_overlap": Refusal(why="both want to share the GPU's SMs", harmless=(False,)),
+    "enable_hierarchical_cache": Refusal(why=_ELSEWHERE, harmless=(False,)),
+    "enable_lmcache": Refusal(why=_ELSEWHERE, harmless=(False,)),
+    "enable_flexkv": Refusal(why=_ELSEWHERE, harmless=(False,)),
+    "enable_unified_cache_external_linker": Refusal(why=_ELSEWHERE, harmless=(False,)),
+    "enable_hisparse": Refusal(why=_ELSEWHERE, harmless=(False,)),
+    "enable_unified_memory": Refusal(
+        why="it moves KV that a prefill by layers still writes", harmless=(False,)
+    ),
     "is_embedding": Refusal(why="an embedding model decodes nothing", harmless=(False,)),
     "dllm_algorithm": Refusal(why="a diffusion model has no decode steps", harmless=(None,)),
     "grpc_mode": Refusal(why="pdmuxd speaks HTTP with its engine", harmless=(False,)),

@@ -16,6 +16,7 @@ def test_flags_are_split_as_a_shell_would_when_they_are_harmless():
     ("text", "flag"),
     [
         ("--enable-lora", "--enable-lora"),
+        ("--enable-hierarchical-cache", "--enable-hierarchical-cache"),
         ("--pp-size 2", "--pp-size"),
         ("--pipeline-parallel-size=2", "--pipeline-parallel-size"),
         ("--speculative-algorithm EAGLE", "--speculative-algorithm"),
