@@ -36,14 +36,14 @@ def found(**policies):
     return {"policies": policies}
 
 
-GOOD = {"same": 60, "ties": 30, "wrong": 0, "widest": 0.1, "steps": {"split": 9}}
+GOOD = {"same": 60, "ties": 30, "wrong": 0, "widest": 0.1, "misshapen": 0, "steps": {"split": 9}}
 
 
 def test_it_passes_when_most_are_the_same_and_none_is_wrong():
     assert agreement.is_met(found(auto=GOOD))
 
 
-@pytest.mark.parametrize("changes", [{"wrong": 1}, {"same": 10, "ties": 80}])
+@pytest.mark.parametrize("changes", [{"wrong": 1}, {"misshapen": 1}, {"same": 10, "ties": 80}])
 def test_it_fails_when_one_is_wrong_or_most_differ(changes):
     assert not agreement.is_met(found(auto=GOOD, muxwise=GOOD | changes))
 
