@@ -6,14 +6,10 @@ from statistics import median
 import httpx
 import pytest
 from answer_forms import alike, ask_forms, check_forms
+from changing_policies import HEADERS, flush
 from sglang_processes import KEY, Link, Prompts, ask_all, wrong_answers
 
 POLICIES = ("auto", "chunked:256", "muxwise", "static:80,52", "pla/muxwise")
-HEADERS = {"Authorization": f"Bearer {KEY}"}
-
-
-def flush(server):
-    return httpx.post(f"{server.base_url}/flush_cache", headers=HEADERS, timeout=120).status_code
 
 
 @pytest.fixture

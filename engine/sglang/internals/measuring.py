@@ -15,7 +15,6 @@ from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.sglang.beside import Beside, Span
 from pdmuxd.engine.sglang.facts import Activations
 from pdmuxd.engine.sglang.gauges import ReadGpu
-from pdmuxd.engine.sglang.internals import memory
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.warming import Warming
@@ -99,15 +98,13 @@ class EngineMeasurer:
             layers=self._port.state.layers,
             launch=lambda batch, layers, stream: self._layers(batch, layers, stream)[1],
         )
-        free = memory.free_bytes()
         warming.take_pinned_memory()
         for index, streams in enumerate(self._streams.groups):
             if streams.prefill_sms:
                 self._port.use_group(index)
                 _log.info("pdmuxd: warming up the prefill stream of %d SMs", streams.prefill_sms)
                 warming.run(streams.prefill)
-        if warming.bytes_per_token:
-            self.activations = Activations(free_bytes=free, bytes_per_token=warming.bytes_per_token)
+        self.activations = warming.activations
         last = self._use(lambda g: g.decode_sms == self._table.rules.total_sms)
         for contexts in _FUSED_CONTEXTS:
             batch = self._batches.mixed(_FUSED_LENGTHS, contexts)

@@ -20,7 +20,7 @@ from sglang.srt.layers.linear import LinearBase
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.policies.auto import BATCH_TOKENS
-from pdmuxd.engine.sglang.internals.memory import Peak
+from pdmuxd.engine.sglang.facts import Activations
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
 from pdmuxd.engine.sglang.streams.kernels import Kernels
@@ -90,8 +90,9 @@ class Warming:
         self._layers = layers
         self._launch = launch
         self._on_gpu = torch.cuda.is_available()
-        self.bytes_per_token = 0.0
-        """Of activations, in the largest prefill; 0 if it was not run, or on a CPU."""
+        self._free_bytes = torch.cuda.mem_get_info()[0] if self._on_gpu else 0
+        self.activations: Activations | None = None
+        """Of the largest prefill; None until it was run, and on a CPU."""
 
     def take_pinned_memory(self) -> None:
         """Host memory that copies to the device start from; it is kept for the next who wants so much."""
@@ -108,13 +109,21 @@ class Warming:
                 batch = self._batches.split_prefill(lengths)
             except EngineError:
                 continue  # more than the pools hold
-            with Peak() as peak:
-                kept.append((batch, self._launch(batch, layers, stream)))
-            if lengths == _LARGEST:
-                self.bytes_per_token = max(self.bytes_per_token, peak.bytes / BATCH_TOKENS)
+            launch = self._launch_largest if lengths == _LARGEST else self._launch
+            kept.append((batch, launch(batch, layers, stream)))
             if len(kept) > _AHEAD:
                 self._streams.wait(kept.pop(0)[1])
         self._streams.wait(self._streams.mark(stream))
+
+    def _launch_largest(self, batch: Any, layers: int, stream: Any) -> Any:
+        torch.cuda.reset_peak_memory_stats()
+        before_bytes = torch.cuda.memory_allocated()
+        end = self._launch(batch, layers, stream)
+        taken_bytes = torch.cuda.max_memory_allocated() - before_bytes
+        self.activations = Activations(
+            free_bytes=self._free_bytes, bytes_per_token=taken_bytes / BATCH_TOKENS
+        )
+        return end
 
     def _prefills(self) -> Iterator[tuple[Lengths, int]]:
         """Lengths and layers; a CPU has one memory and no kernels to load."""

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.fusedsteps import FIXED_BUDGET
-from pdmuxd.engine.core.types import Decision, DecisionNumbers, Mode, Observation, PrefillMode, Reason
+from pdmuxd.engine.core.types import (
+    Decision,
+    DecisionNumbers,
+    Mode,
+    Observation,
+    PrefillMode,
+    PrefillView,
+    Reason,
+)
 
 ALONE_TOKENS = 8192
 """Of a chunk while nothing decodes: SGLang's own on an H200."""
@@ -20,21 +28,22 @@ def feasible(decision: Decision, obs: Observation, layers: int) -> Decision:
 def _within_memory(decision: Decision, obs: Observation) -> Decision:
     """A prompt whose activations memory does not hold at once is prefilled in chunks, one per fused step,
     whatever the policy knows of that: `auto` does, the others would run it whole."""
-    limits, bs = obs.limits, obs.decode.bs
+    limits, bs, chunked = obs.limits, obs.decode.bs, _chunked(obs)
     if limits.max_whole_tokens is None:
         return decision
+    most = limits.max_whole_tokens + bs
     if decision.mode is Mode.FUSED and decision.token_budget:
-        return replace(decision, token_budget=min(decision.token_budget, limits.max_whole_tokens + bs))
-    chunk = min(max(FIXED_BUDGET, 2 * bs) if bs else ALONE_TOKENS, limits.max_whole_tokens + bs)
-    begun = _is_chunked(obs) and obs.prefill is not None and not limits.holds(obs.prefill.shape.new_tokens)
-    if not begun and limits.holds(sum(r.new_tokens for r in obs.waiting if r.request_id in decision.admit)):
+        return decision if decision.token_budget <= most else replace(decision, token_budget=most)
+    begun = chunked is not None and not limits.holds(chunked.shape.new_tokens)
+    admitted = (r.new_tokens for r in obs.waiting if r.request_id in decision.admit)
+    if not begun and (not decision.admit or limits.holds(sum(admitted))):
         return decision
     return Decision(
         mode=Mode.FUSED,
         group=PartitionTable.PREFILL_ONLY,
         reason=Reason.TOO_LONG_FOR_MEMORY,
         decode_steps=min(1, bs),
-        token_budget=chunk,
+        token_budget=min(max(FIXED_BUDGET, 2 * bs) if bs else ALONE_TOKENS, most),
         admit=() if begun else decision.admit,
         demote=decision.demote,
         numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
@@ -51,7 +60,7 @@ def _without_a_chunk_beside(decision: Decision, obs: Observation, layers: int) -
     if decision.mode is not Mode.SPLIT or not decision.token_budget:
         return decision
     steps = min(1, decision.decode_steps)
-    if _is_chunked(obs):
+    if _chunked(obs) is not None:
         return replace(
             decision,
             mode=Mode.FUSED,
@@ -63,5 +72,6 @@ def _without_a_chunk_beside(decision: Decision, obs: Observation, layers: int) -
     return replace(decision, decode_steps=steps, prefill_layers=share, token_budget=0)
 
 
-def _is_chunked(obs: Observation) -> bool:
-    return obs.prefill is not None and obs.prefill.mode is PrefillMode.CHUNKED
+def _chunked(obs: Observation) -> PrefillView | None:
+    """The prompt whose chunks have begun."""
+    return obs.prefill if obs.prefill is not None and obs.prefill.mode is PrefillMode.CHUNKED else None

@@ -31,6 +31,13 @@ def test_steps_are_counted_by_kind_and_those_over_a_target_with_their_tokens(tmp
     assert "1 of 5 steps over 18.5 ms, with 9 tokens" in said
 
 
+def test_what_passed_until_a_late_launch_shows_beside_what_decode_took(tmp_path, capsys):
+    late = {"mode": "split", "reason": "best_fit", "predicted_fused_s": None, "predicted_decode_s": 0.01}
+    took = {"measured_step_s": 0.03, "measured_decode_s": 0.012, "decode_bs": 4}
+    assert steps.main([written(tmp_path / "r.jsonl.gz", COMMON | late | took)]) == 0
+    assert "| 30.0, 30.0 | 3.00, 3.00, 3.00 | 1.20, 1.20, 1.20 |" in capsys.readouterr().out
+
+
 def test_a_file_without_records_is_named(tmp_path, capsys):
     (tmp_path / "x").write_text("{}")
     assert steps.main([str(tmp_path / "x")]) == 2

@@ -35,6 +35,13 @@ class Ranks:
     def arrive(self, name, **fields):
         return [rig.arrive(name, **fields) for rig in self.both]
 
+    def decoding(self, name):
+        """A request that decodes, a step of it in flight."""
+        self.arrive(name, outputs=100)
+        self.turn(split(group=0, admit=(name,), prefill_layers=4))
+        self.first.device.finish_prefill()
+        self.turn(split(decode_steps=1))
+
     def abort(self, requests):
         for rig, request in zip(self.both, requests, strict=True):
             rig.abort(request)
@@ -79,10 +86,7 @@ def test_the_other_rank_launches_and_reads_the_same_in_the_same_order(ranks):
 
 
 def test_every_rank_stops_between_layers_when_the_first_has_tokens(ranks):
-    ranks.arrive("z", outputs=100)
-    ranks.turn(split(group=0, admit=("z",), prefill_layers=4))
-    ranks.first.device.finish_prefill()
-    ranks.turn(split(decode_steps=1))
+    ranks.decoding("z")
     ranks.arrive("a")
     first, second = ranks.first.port, ranks.second.port
     first.layers = second.layers = 20
@@ -97,10 +101,7 @@ def test_every_rank_stops_between_layers_when_the_first_has_tokens(ranks):
 
 
 def test_the_other_rank_launches_a_prefill_behind_another_too(ranks):
-    ranks.arrive("z", outputs=100)
-    ranks.turn(split(group=0, admit=("z",), prefill_layers=4))
-    ranks.first.device.finish_prefill()
-    ranks.turn(split(decode_steps=1))
+    ranks.decoding("z")
     ranks.arrive("a")
     ranks.turn(split(admit=("a",), decode_steps=1, prefill_layers=4))
     ranks.arrive("b")
