@@ -146,7 +146,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     config = _CONFIG | {"torch_dtype": "float32" if options.cpu else "bfloat16"} | options.config
     model = write_weights(write_model_folder("tiny", options.work / "agreement", **config))
     arm, port, address = Arm(name=f"ours:{options.policies[0]}"), free_port(), f"ipc://{folder}/engine"
-    extra = ("--load-format", "auto", *options.extra)
+    extra = ("--load-format", "auto", "--grammar-backend", "xgrammar", *options.extra)
     prompts = prompts_of(options.count, longest=options.longest, vocab=512)
     async with contextlib.AsyncExitStack() as stack:
         from link import listening

@@ -1,0 +1,230 @@
+"""Prompts that memory holds whole, and prompts that it does not, beside others that decode (decision 0012).
+
+    PYTHONPATH=SITE python3 tests/bench/gpu/long_prompts.py --results RESULTS.jsonl
+
+Short requests arrive all the time, and among them one long prompt: under each policy one a little shorter and
+one longer than the limit that the engine measured while warming up. The layers of the model are few, since
+memory holds one layer's activations at a time, whatever their number. The exit code is 3 unless every request
+ended with all of its tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
+
+import arms as arms_module
+from arms import Arm
+from bench import gpu_name
+from client import Seen, send_all
+from model_folder import SHAPES, write_model_folder
+from options import add_common, whole_numbers
+from outcome import kept_and_printed
+from ports import free_port
+from runs import build
+from score import quantile
+from server import ArmError, running
+from slo_change import load
+from workload import BLOCK_TOKENS, Request
+
+_CONFIG = {"num_hidden_layers": 8, "max_position_embeddings": 524288}
+_LIMIT = re.compile(r"prompts of more than (\d+) new tokens are prefilled in chunks")
+_LONG_AT_S = 2.0
+_LONG_OUTPUT_TOKENS = 16
+_AROUND = (0.9, 1.3)
+"""Of the limit."""
+_LOOK_S = 0.2
+
+
+def requests_of(options: argparse.Namespace, tokens: int, name: str) -> tuple[list[Request], int]:
+    """Short ones and, in order of arrival, the long one; its place among them."""
+    short = load(options.rate, options.duration_s, input_tokens=200, output_tokens=100)
+    place = sum(request.at_s < _LONG_AT_S for request in short)
+    long = Request(
+        at_s=_LONG_AT_S,
+        input_tokens=tokens,
+        new_tokens=tokens,
+        output_tokens=_LONG_OUTPUT_TOKENS,
+        blocks=tuple(f"{name}/{i}" for i in range(-(-tokens // BLOCK_TOKENS))),
+    )
+    return [*short[:place], long, *short[place:]], place
+
+
+def limit_in(log: Path) -> int | None:
+    """The longest prompt that the engine prefills whole, as it said; None if it has no limit."""
+    found = _LIMIT.findall(log.read_text(errors="replace"))
+    return int(found[-1]) if found else None
+
+
+@contextlib.asynccontextmanager
+async def watching_memory() -> AsyncIterator[list[int]]:
+    """MiB in use on the GPU, looked at all the time until the block ends; empty without nvidia-smi."""
+    found: list[int] = []
+
+    async def look() -> None:
+        while shutil.which("nvidia-smi") is not None:
+            found.append(await memory_mib())
+            await asyncio.sleep(_LOOK_S)
+
+    task = asyncio.create_task(look())
+    try:
+        yield found
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def memory_mib() -> int:
+    """In use, on the fullest GPU."""
+    process = await asyncio.create_subprocess_exec(
+        "nvidia-smi",
+        "--query-gpu=memory.used",
+        "--format=csv,noheader,nounits",
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    return max((int(word) for word in said.split() if word.isdigit()), default=0)
+
+
+async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Start the server, ask; what was seen. Raises: ServerError, ArmError."""
+    arm = Arm(name=f"{options.engine}:{options.policies[0]}")
+    model = write_model_folder(
+        options.model, options.work / "long" / options.model, **_CONFIG | options.config
+    )
+    port, address = free_port(), f"ipc://{folder}/engine"
+    log = options.log_dir / "long.log"
+    log.unlink(missing_ok=True)
+    async with contextlib.AsyncExitStack() as stack:
+        from link import listening
+
+        link = await stack.enter_async_context(listening(address))
+        command = arm.command(
+            model=model, port=port, link=address, tp_size=1, cpu=options.cpu, extra=options.extra
+        )
+        base_url = await stack.enter_async_context(
+            running(
+                arm,
+                command=command,
+                environment=arm.environment(cpu=options.cpu),
+                port=port,
+                log=log,
+                start_s=options.start_s,
+            )
+        )
+        limit = limit_in(log)
+        runs = []
+        for policy, tokens in cases(options, limit):
+            await link.set(policy=policy, tbt_ms=50.0)
+            link.reset()
+            name = f"{policy}-{tokens}"
+            requests, place = requests_of(options, tokens, name)
+            async with watching_memory() as memory:
+                seen = await send_all(
+                    base_url,
+                    requests,
+                    vocab=int(SHAPES[options.model]["vocab_size"]),
+                    tenants=True,
+                    drain_s=options.drain_s,
+                    name=name,
+                )
+            runs.append(run_of(policy, seen, place) | {"memory_mib": max(memory, default=None)})
+            runs[-1]["steps"] = kinds(link.report()["steps"])
+    return {
+        "what": "long_prompts",
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "gpu": gpu_name(),
+        "build": build(),
+        "limit_tokens": limit,
+        "runs": runs,
+    }
+
+
+def cases(options: argparse.Namespace, limit: int | None) -> Iterator[tuple[str, int]]:
+    """Each policy with each length. Raises: ArmError if none is known."""
+    lengths = options.tokens or [int(limit * ratio) for ratio in _AROUND if limit is not None]
+    if not lengths:
+        raise ArmError("the engine told no limit (it has none on a CPU): give --tokens")
+    yield from ((policy, tokens) for policy in options.policies for tokens in lengths)
+
+
+def run_of(policy: str, seen: list[Seen], place: int) -> dict[str, Any]:
+    """What became of the long one and of the others."""
+    long, others = seen[place], [one for number, one in enumerate(seen) if number != place]
+    gaps_s = [gap for one in others for gap in one.gaps_s]
+    return {
+        "policy": policy,
+        "tokens": long.request.input_tokens,
+        "ttft_s": long.ttft_s,
+        "outcomes": dict(Counter(one.outcome for one in seen)),
+        "errors": sorted({one.error for one in seen if one.error})[:5],
+        "gap_p99_ms": 1e3 * quantile(gaps_s, 0.99) if gaps_s else None,
+        "gap_longest_ms": 1e3 * max(gaps_s) if gaps_s else None,
+    }
+
+
+def kinds(steps: dict[str, int]) -> dict[str, int]:
+    """Steps of each mode and reason, whatever their split."""
+    counted: Counter[str] = Counter()
+    for name, count in steps.items():
+        counted[name.rpartition("/")[0]] += count
+    return dict(counted.most_common())
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """For people."""
+    said = [f"prefilled whole: up to {found['limit_tokens'] or 'any number of'} tokens"]
+    for run in found["runs"]:
+        first = "no token" if run["ttft_s"] is None else f"first token after {run['ttft_s']:.1f} s"
+        outcomes = ", ".join(f"{count} {name}" for name, count in sorted(run["outcomes"].items()))
+        gaps = (
+            "" if run["gap_p99_ms"] is None else f"{run['gap_p99_ms']:.0f} / {run['gap_longest_ms']:.0f} ms"
+        )
+        said.append(
+            f"{run['policy']}, {run['tokens']} tokens: {first}; {outcomes}; "
+            f"others' gaps, p99 / longest: {gaps}; memory {run['memory_mib']} MiB; {run['steps']}"
+        )
+        said += [f"  error: {error}" for error in run["errors"]]
+    return said
+
+
+def is_met(found: dict[str, Any]) -> bool:
+    """Everyone was served, the long ones too."""
+    return bool(found["runs"]) and all(set(run["outcomes"]) == {"done"} for run in found["runs"])
+
+
+def options_of(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--model", choices=sorted(SHAPES), default="llama-8b")
+    parser.add_argument("--engine", choices=("ours", "emulator"), default="ours")
+    parser.add_argument("--policies", type=arms_module.split_names, default=["static:96,36", "auto"])
+    parser.add_argument(
+        "--tokens", type=whole_numbers, help="of the long prompts; 0.9 and 1.3 of the limit, unless given"
+    )
+    parser.add_argument("--rate", type=float, default=4.0, help="short requests per second")
+    return add_common(parser, argv, duration_s=15.0, drain_s=60.0)
+
+
+def main() -> int:
+    """Measure, keep, print."""
+    options = options_of()
+    return kept_and_printed(partial(measure, options), options.results, lines=lines, is_met=is_met)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
