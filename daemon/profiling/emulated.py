@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from pdmuxd.engine.core.roofline import FLASH_ATTENTION_TILE_ROWS
 from pdmuxd.engine.emulator.profile import FORMAT, Profile, SoloRunFit
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json
 
@@ -27,7 +26,7 @@ def emulator_profile(measured: MeasuredProfile) -> Profile:
         decode_beside_ratio=measured.decode_beside_ratio,
         decode_beside_sms_ratio=measured.decode_beside_sms_ratio,
         prefill_beside_ratio=measured.prefill_beside_ratio,
-        fused_tile_rows=FLASH_ATTENTION_TILE_ROWS if measured.provenance.engine == "sglang" else 0,
+        fused_tile_rows=measured.fused_tile_rows,
         solo_run=tuple(
             SoloRunFit(sms=fit.sms, prefill=fit.prefill, decode=fit.decode) for fit in measured.solo_run
         ),

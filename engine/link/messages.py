@@ -83,6 +83,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """Batch sizes with a captured decode graph, growing; a batch in between is padded up to the next."""
     captured_fused_tokens: tuple[int, ...] = ()
     """The same of fused batches: tokens, those of decoding requests included."""
+    fused_tile_rows: int = 0
+    """Of the attention kernel of mixed batches: see RooflineModel."""
     can_measure: bool = False
     """Whether it answers Measure."""
 
@@ -96,6 +98,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
             device=self.device_shape,
             overheads=self.overheads,
             tensor_parallel=self.tensor_parallel,
+            fused_tile_rows=self.fused_tile_rows,
         )
 
 

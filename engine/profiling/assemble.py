@@ -14,7 +14,13 @@ from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.link.predictors import Predictors, SoloRun, latency_model
 from pdmuxd.engine.profiling import families, solo
 from pdmuxd.engine.profiling.beside import Pair, beside_ratios, pairs_of
-from pdmuxd.engine.profiling.candidates import cost_s, decode_points, fused_points, prefill_points
+from pdmuxd.engine.profiling.candidates import (
+    cost_s,
+    decode_points,
+    fused_of_size,
+    fused_points,
+    prefill_points,
+)
 from pdmuxd.engine.profiling.contention import GuardFit, fit_guard
 from pdmuxd.engine.profiling.document import (
     FORMAT,
@@ -92,6 +98,7 @@ def assemble(
         max_decode_bs=hello.max_decode_bs,
         captured_decode_bs=captured,
         captured_fused_tokens=hello.captured_fused_tokens,
+        fused_tile_rows=hello.fused_tile_rows,
         solo_run=solo_run,
         fits=(*fits, roofline),
         guard_default_ratio=guard.default_ratio if guard is not None else UNKNOWN_GUARD_RATIO,
@@ -152,6 +159,9 @@ def _fitted(
     def fit_on(sms: int, floor_s: float | None = None) -> solo.SoloFit[_CoefficientsT]:
         samples = groups[sms]
         around = {*points(target, sms, LONGEST_S), *(sample.point for sample in samples)}
+        if family is families.FUSED and captured:
+            sizes = {family.size_of(sample.point) for sample in samples}
+            around.update(point for size in sizes for point in fused_of_size(target, sms, size))
         expected = sorted(((point, cost_s(target, point)) for point in around), key=lambda one: one[1])
         return solo.fit_solo(family, samples, captured, expected, floor_s)
 

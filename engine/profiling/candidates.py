@@ -5,6 +5,7 @@ Sizes are a ladder with odd rungs in between, since serving meets odd sizes and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from pdmuxd.engine.profiling.hardware import predict_s
@@ -47,6 +48,9 @@ DECODE_BS = (
 CONTEXT_TOKENS = (64, 256, 1024, 4096, 16384)
 CHUNK_TOKENS = (32, 64, 128, 200, 256, 384, 512, 700, 1024, 1500, 2048, 4096)
 
+FUSED_BS = (1, 8, 32, 64, 128)
+FUSED_CONTEXT = (512, 2048, 8192)
+
 BESIDE_NEW = (1024, 2048, 4096, 8192, 16384)
 BESIDE_REUSED = (0, 2048, 8192, 32768)
 BESIDE_BS = (1, 4, 16, 32, 64, 128, 256)
@@ -82,8 +86,8 @@ def fused_points(target: Target, sms: int, longest_s: float) -> list[Point]:
         (new, reused, bs, context)
         for new in CHUNK_TOKENS
         for reused in (0, 2048, 8192)
-        for bs in (1, 8, 32, 64, 128)
-        for context in (512, 2048, 8192)
+        for bs in FUSED_BS
+        for context in FUSED_CONTEXT
     ]
     graphs = [(tokens - 1, 0, 1, 512) for tokens in target.hello.captured_fused_tokens if tokens > 1]
     points = (
@@ -97,6 +101,23 @@ def fused_points(target: Target, sms: int, longest_s: float) -> list[Point]:
         for new, reused, bs, context in (*shapes, *graphs)
     )
     return list(_possible(points, target, longest_s))
+
+
+def fused_of_size(target: Target, sms: int, tokens: int) -> list[Point]:
+    """Mixed batches of just so many tokens, with decode batches and contexts of all kinds."""
+    points = (
+        Point(
+            mode="fused",
+            prefill_sms=sms,
+            decode_sms=sms,
+            prefill=((tokens - bs, 0),),
+            decode=(context,) * bs,
+        )
+        for bs in FUSED_BS
+        if bs < tokens
+        for context in FUSED_CONTEXT
+    )
+    return list(_possible(points, target, math.inf))
 
 
 def beside_points(target: Target, split: tuple[int, int], longest_s: float) -> list[Point]:

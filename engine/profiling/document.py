@@ -78,6 +78,8 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
     max_decode_bs: int
     captured_decode_bs: tuple[int, ...]
     captured_fused_tokens: tuple[int, ...] = ()
+    fused_tile_rows: int = 0
+    """As the engine told: see RooflineModel."""
     solo_run: tuple[SoloRun, ...]
     fits: tuple[FitErrors, ...]
     guard_default_ratio: float
@@ -119,6 +121,7 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
             device=self.device,
             overheads=self.overheads,
             tensor_parallel=self.tensor_parallel,
+            fused_tile_rows=self.fused_tile_rows,
         )
 
     @property

@@ -10,12 +10,12 @@ import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.profiling import designs
+from pdmuxd.engine.profiling.beliefs import Expected, belief_of
 from pdmuxd.engine.profiling.choice import Tried, best_of, fit_design, is_told_once
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.families import Family
 from pdmuxd.engine.profiling.points import Point, Sample
 from pdmuxd.engine.profiling.regression import (
-    Belief,
     Bools,
     Floats,
     Regression,
@@ -32,11 +32,11 @@ SPARE_SAMPLES = 1
 LIKELY = 0.5
 """How far above the line one sample alone may be, relative to itself, to be believed of its size: stalls add
 time. On 20 SMs of an H200 steps of CodeLlama-34B are up to 0.3 above (2026-11-22)."""
+COVERED = 0.7
+"""Of the sizes of graphs, for their table to need no line to compete with: samples that are of one size each
+cannot tell which of the two is right."""
 OUTLIER_COST = 0.05
 """In error, of a sample that a design cannot explain: often it is the design that is too simple."""
-
-Expected = Sequence[tuple[Point, float]]
-"""Seconds that points are believed to take; those of the samples among them."""
 
 _CoefficientsT = TypeVar("_CoefficientsT", covariant=True)
 """PrefillCoefficients, DecodeCoefficients or FusedCoefficients."""
@@ -93,7 +93,7 @@ def fit_solo(
     tried: list[Tried] = []
 
     def attempt(design: Design) -> None:
-        rows, belief = family.rows(points, design), _belief(family, design, samples, expected)
+        rows, belief = family.rows(points, design), belief_of(family, design, samples, expected)
         regression = fit_design(rows, seconds, design, belief, confirmed, floor_s)
         if regression is not None:
             tried.append(Tried(design, rows, belief, regression, _score(regression, rows, design)))
@@ -103,7 +103,11 @@ def fit_solo(
     if not tried:
         raise ProfileError(f"{_title(family, samples)}: no design fits {len(samples)} samples")
     is_likely = confirmed | (tried[0].regression.residuals <= LIKELY)
-    for design in _tables(family, points, is_likely, captured_bs):
+    tables = _tables(family, points, is_likely, captured_bs)
+    if family.prefers_tables and tables and _covers(tables[-1]):
+        tables = tables[-1:]
+        tried.clear()
+    for design in tables:
         attempt(design)
     best, held_out = best_of(tried, seconds, confirmed, floor_s)
     regression = best.regression
@@ -174,9 +178,15 @@ def _tables(
     often = designs.own_sizes(sizes, captured_bs)
     likely = [size for size, is_one in zip(sizes, is_likely, strict=True) if is_one]
     own = tuple(sorted({*often, *designs.own_sizes(likely, captured_bs, at_least=1)}))
-    if len(own) == len(often) or len(own) + family.shared_terms + SPARE_SAMPLES > len(points):
+    if len(own) == len(often) or len(own) + family.table_terms + SPARE_SAMPLES > len(points):
         return []
     return _with_own(family, own, captured_bs)
+
+
+def _covers(table: Design) -> bool:
+    """Whether most graphs within what was measured have a time of their own: a line has nothing to add."""
+    largest = table.own_bs[-1]
+    return len(table.own_bs) >= COVERED * sum(size <= largest for size in table.captured_bs)
 
 
 def _with_own(
@@ -185,23 +195,6 @@ def _with_own(
     return [
         Design(own_bs=own, captured_bs=captured_bs, has_longest=has_longest) for has_longest in family.longest
     ]
-
-
-def _belief(
-    family: Family[_CoefficientsT], design: Design, samples: Sequence[Sample], expected: Expected
-) -> Belief | None:
-    if not expected or design.own_bs:
-        return None
-    by_point = dict(expected)
-    ratios = [sample.seconds / by_point[sample.point] for sample in samples if sample.point in by_point]
-    others = {sample.point for sample in samples}
-    rest = [(point, seconds) for point, seconds in expected if point not in others]
-    if not ratios or not rest:
-        return None
-    return Belief(
-        design=family.rows([point for point, _ in rest], design),
-        seconds=np.array([seconds for _, seconds in rest]) * float(np.median(ratios)),
-    )
 
 
 def _score(regression: Regression, rows: Floats, design: Design) -> float:

@@ -42,6 +42,7 @@ class Target:
             device=self.device,
             overheads=self.overheads,
             tensor_parallel=self.tensor_parallel,
+            fused_tile_rows=self.hello.fused_tile_rows,
         )
 
     @property

@@ -142,6 +142,7 @@ class EngineFacts:
             max_decode_bs=self.limits.max_decode_bs,
             captured_decode_bs=self.captured_decode_bs,
             captured_fused_tokens=self.captured_fused_tokens,
+            fused_tile_rows=self.fused_tile_rows,
             can_measure=self.can_measure,
         )
 

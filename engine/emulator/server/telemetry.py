@@ -123,6 +123,7 @@ def hello(engine: EmulatedEngine, *, model: str, version: str) -> Hello:
         max_prefill_tokens=engine.max_prefill_tokens,
         max_decode_bs=engine.max_decode_bs,
         captured_decode_bs=captured_sizes(engine.max_decode_bs),
+        fused_tile_rows=profile.fused_tile_rows,
         can_measure=True,
     )
 

@@ -15,6 +15,8 @@ from workload import Request
 
 _COMPLETION = re.compile(rb'"completion_tokens": ?(\d+)')
 _IDLE_S = 10.0
+KEEP_ALIVE_S = 2.0
+"""SGLang closes idle connections after 5 s; one that is used just then fails."""
 _CACHED = re.compile(rb'"cached_tokens": ?(\d+)')
 
 
@@ -61,7 +63,7 @@ async def send_all(
     gc.freeze()
     gc.disable()
     try:
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S)
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(
             base_url, connector=connector, timeout=timeout, headers=headers

@@ -1,7 +1,8 @@
 """From what a client saw to the figures of a run.
 
 A request is good when its first token came in time and the p99 of its token gaps meets the TBT target. One
-that was cut at the end of the run, or left by its client, before its first token was due is left out.
+that was cut at the end of the run, or left by its client, before its first token was due is left out; one
+that was cut while it waited for a token has that wait among its gaps, if it is the longest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def record(seen: Sequence[Seen]) -> dict[str, Any]:
     """Everything that is kept of a run: one row per request, and a histogram of all gaps."""
     histogram: dict[int, int] = {}
     for one in seen:
-        for gap_s in one.gaps_s:
+        for gap_s in _gaps_s(one):
             histogram[int(gap_s / BIN_S)] = histogram.get(int(gap_s / BIN_S), 0) + 1
     begin_s = min(one.request.at_s for one in seen)
     first_s = [one.request.at_s + one.ttft_s for one in seen if one.ttft_s is not None]
@@ -34,8 +35,16 @@ def record(seen: Sequence[Seen]) -> dict[str, Any]:
     }
 
 
+def _gaps_s(one: Seen) -> list[float]:
+    """Between tokens, and of a request that was cut since its last one, if that is longer than any."""
+    if one.outcome != "cut" or one.ttft_s is None:
+        return one.gaps_s
+    open_s = one.waited_s - one.ttft_s - sum(one.gaps_s)
+    return [*one.gaps_s, open_s] if open_s > max(one.gaps_s, default=0.0) else one.gaps_s
+
+
 def _row(one: Seen) -> list[Any]:
-    request = one.request
+    request, gaps_s = one.request, _gaps_s(one)
     return [
         request.input_tokens,
         request.new_tokens,
@@ -43,7 +52,7 @@ def _row(one: Seen) -> list[Any]:
         one.tokens,
         None if one.ttft_s is None else round(1e3 * one.ttft_s, 2),
         round(1e3 * request.ttft_target_s, 1),
-        round(1e3 * quantile(one.gaps_s, 0.99), 2) if one.gaps_s else None,
+        round(1e3 * quantile(gaps_s, 0.99), 2) if gaps_s else None,
         round(1e3 * one.waited_s, 1),
         one.outcome,
     ]
@@ -81,6 +90,8 @@ def _is_good(row: Sequence[Any], tbt_ms: float) -> bool | None:
         return False
     if (waited_ms if ttft_ms is None else ttft_ms) > target_ms:
         return False
+    if gap_ms is None and ttft_ms is not None and outcome == "cut":
+        gap_ms = waited_ms - ttft_ms  # as rows of before 2026-11-22 have it: it got no second token
     if gap_ms is not None and gap_ms > tbt_ms:
         return False
     # Cut or left in time so far: without a first token nobody knows, with one it is what was seen of it.

@@ -70,6 +70,17 @@ def test_one_late_gap_of_two_hundred_is_forgiven_when_the_p99_is_judged():
     assert good_ratio(seen(ttft_s=0.1, gaps_s=[0.04] * 199 + [0.5])) == 1.0
 
 
+def test_the_wait_for_a_next_token_counts_when_a_request_was_cut_in_it():
+    waiting = seen(ttft_s=0.1, gaps_s=[], outcome="cut")
+    assert (good_ratio(waiting, tbt_ms=390.0), good_ratio(waiting, tbt_ms=410.0)) == (0.0, 1.0)
+    behind = seen(ttft_s=0.1, gaps_s=[0.02] * 10, outcome="cut")
+    assert (good_ratio(behind, tbt_ms=190.0), good_ratio(behind, tbt_ms=210.0)) == (0.0, 1.0)
+    assert good_ratio(seen(ttft_s=0.1, gaps_s=[0.02] * 10)) == 1.0
+    before = score.record([waiting])
+    before["rows"][0][6] = None  # as it was kept once
+    assert score.summary(before, tbt_ms=390.0)["good_ratio"] == 0.0
+
+
 def test_a_request_is_left_out_when_it_was_cut_before_its_first_token_was_due():
     cut = seen(ttft_s=None, gaps_s=[], outcome="cut")
     assert good_ratio(cut) is None

@@ -46,7 +46,7 @@ def test_predictions_are_near_the_truth_when_batches_are_common() -> None:
 
 @pytest.mark.parametrize(
     ("model", "median"),
-    [("llama-8b", 0.065), ("codellama-34b", 0.06), ("qwen3-8b", 0.06), ("qwen3-14b", 0.065)],
+    [("llama-8b", 0.09), ("codellama-34b", 0.075), ("qwen3-8b", 0.06), ("qwen3-14b", 0.065)],
 )
 def test_what_was_measured_on_the_device_is_the_truth_when_a_profile_is_a_measured_one(
     model: str, median: float

@@ -193,6 +193,46 @@ def test_every_size_of_a_fused_graph_has_its_own_time_when_graphs_were_captured(
         )
 
 
+def test_what_contexts_cost_is_believed_when_each_size_was_measured_once() -> None:
+    """One size was measured with long contexts alone: its samples tell the two apart by nothing."""
+    points = [
+        Point(mode="fused", prefill_sms=132, decode_sms=132, prefill=((tokens - 1, 0),), decode=(512,))
+        for tokens in FUSED_STEPS
+        if tokens != 256
+    ]
+    points += [
+        Point(mode="fused", prefill_sms=132, decode_sms=132, prefill=((tokens - bs, 0),), decode=(8192,) * bs)
+        for tokens, bs in ((256, 64), (3000, 8), (3500, 32), (4096, 8), (5000, 1))
+    ]
+    samples = [Sample(point=p, decode_s=fused_stairs(p.prefill_shape, p.decode_shape)) for p in points]
+    around = {
+        Point(mode="fused", prefill_sms=132, decode_sms=132, prefill=((tokens - bs, 0),), decode=(ctx,) * bs)
+        for tokens in FUSED_STEPS
+        for bs in (1, 8, 64)
+        if bs < tokens
+        for ctx in (512, 8192)
+    }
+
+    def line(point: Point) -> float:
+        """No stairs, and a device that is a tenth faster."""
+        prefill, decode = point.prefill_shape, point.decode_shape
+        contexts_s = max(3e-8 * decode.reused_tokens, 4e-7 * longest_context_tokens(prefill, decode))
+        return 0.9 * (0.012 + 1e-4 * (prefill.new_tokens + decode.bs) + contexts_s)
+
+    expected = [(point, line(point)) for point in (*around, *points)]
+    told = fit_solo(FUSED, samples, FUSED_STEPS, expected).coefficients
+    alone = fit_solo(FUSED, samples, FUSED_STEPS).coefficients
+    off = {}
+    for name, found in (("told", told), ("alone", alone)):
+        shapes = [
+            (PrefillShape.of([(new, 0)]), DecodeShape.of((context,) * bs))
+            for new, bs, context in ((140, 100, 1700), (180, 60, 600), (100, 20, 6000), (500, 12, 900))
+        ]
+        off[name] = max(abs(found.predict_s(*shape) / fused_stairs(*shape) - 1.0) for shape in shapes)
+    assert off["told"] < 0.05
+    assert off["alone"] > 0.09
+
+
 def test_a_fused_size_in_between_is_off_when_graphs_are_not_known() -> None:
     line = fit_solo(FUSED, samples_of_graphs()).coefficients
     chunk, decode = PrefillShape.of([(309, 0)]), DecodeShape.of((512,))

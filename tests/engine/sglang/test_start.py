@@ -118,5 +118,6 @@ def test_the_hello_has_the_groups_that_were_made():
     assert (hello.engine_version, hello.settings_version, hello.can_measure) == ("1.2.3", 4, True)
     assert hello.kv_capacity_tokens == facts.kv_capacity_tokens
     assert (hello.captured_decode_bs, hello.captured_fused_tokens) == ((1, 2, 4), (32, 64))
+    assert (hello.roofline, hello.fused_tile_rows) == (facts.roofline, facts.fused_tile_rows)
     unsplit = make_facts(can_split=False).hello(version="1.2.3", settings_version=4)
     assert unsplit == hello
