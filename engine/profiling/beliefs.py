@@ -32,7 +32,7 @@ def belief_of(
     by_point = dict(expected)
     known = [sample for sample in samples if sample.point in by_point]
     others = {sample.point for sample in samples}
-    rest = [(point, seconds) for point, seconds in expected if point not in others]
+    rest: Expected = [(point, seconds) for point, seconds in expected if point not in others]
     if not known or not rest:
         return None
     if design.own_bs:
@@ -60,8 +60,7 @@ def _beyond(
         least.setdefault(family.size_of(sample.point), sample)
     found = []
     for point, seconds in rest:
-        sample = least.get(family.size_of(point))
-        believed_s = sample.seconds + seconds - by_point[sample.point] if sample is not None else 0.0
-        if believed_s > 0.0:
-            found.append((point, believed_s))
+        measured = least.get(family.size_of(point))
+        if measured is not None and (beyond_s := seconds - by_point[measured.point]) > -measured.seconds:
+            found.append((point, measured.seconds + beyond_s))
     return found
