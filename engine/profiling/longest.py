@@ -24,7 +24,7 @@ _ROUNDS = 8
 _LONGEST = -1
 _STARTS = (0.0, 4.0, 8.0, 16.0)
 """What a token of the longest context may take, in tokens of all contexts; 0: it is taken to add to them.
-How the search ends depends on how it starts; on one H200 it is 10 to 13 (2026-11-22)."""
+How the search ends depends on how it starts; on one H200 it is 8 to 13 (2026-11-22)."""
 
 
 def fit_longest(

@@ -32,12 +32,12 @@ import aiohttp
 import arms as arms_module
 from arms import Arm
 from client import make_idle
+from linked import linked
 from model_folder import write_model_folder, write_weights
 from options import add_common
 from outcome import kept_and_printed
-from ports import free_port
 from runs import build
-from server import ArmError, running
+from server import ArmError
 
 TIE = 0.3
 """Largest difference of log probabilities that rounding may turn round."""
@@ -145,25 +145,12 @@ async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Start the server, ask alone, then together under each policy. Raises: ServerError, ArmError."""
     config = _CONFIG | {"torch_dtype": "float32" if options.cpu else "bfloat16"} | options.config
     model = write_weights(write_model_folder("tiny", options.work / "agreement", **config))
-    arm, port, address = Arm(name=f"ours:{options.policies[0]}"), free_port(), f"ipc://{folder}/engine"
-    extra = ("--load-format", "auto", "--grammar-backend", "xgrammar", *options.extra)
+    arm, log = Arm(name=f"ours:{options.policies[0]}"), options.log_dir / "agreement.log"
+    extra = ("--load-format", "auto", "--grammar-backend", "xgrammar")
     prompts = prompts_of(options.count, longest=options.longest, vocab=512)
     async with contextlib.AsyncExitStack() as stack:
-        from link import listening
-
-        link = await stack.enter_async_context(listening(address))
-        command = arm.command(
-            model=model, port=port, link=address, tp_size=options.tp_size, cpu=options.cpu, extra=extra
-        )
-        base_url = await stack.enter_async_context(
-            running(
-                arm,
-                command=command,
-                environment=arm.environment(cpu=options.cpu, tp_size=options.tp_size),
-                port=port,
-                log=options.log_dir / "agreement.log",
-                start_s=options.start_s,
-            )
+        base_url, link = await stack.enter_async_context(
+            linked(arm, options, model=model, folder=folder, log=log, tp_size=options.tp_size, extra=extra)
         )
         session = await stack.enter_async_context(
             aiohttp.ClientSession(base_url, timeout=aiohttp.ClientTimeout(total=120.0))

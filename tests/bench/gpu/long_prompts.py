@@ -29,13 +29,13 @@ import arms as arms_module
 from arms import Arm
 from bench import gpu_name
 from client import Seen, send_all
+from linked import linked
 from model_folder import SHAPES, write_model_folder
 from options import add_common, whole_numbers
 from outcome import kept_and_printed
-from ports import free_port
 from runs import build
 from score import quantile
-from server import ArmError, running
+from server import ArmError
 from slo_change import load
 from workload import BLOCK_TOKENS, Request
 
@@ -104,26 +104,9 @@ async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     model = write_model_folder(
         options.model, options.work / "long" / options.model, **_CONFIG | options.config
     )
-    port, address = free_port(), f"ipc://{folder}/engine"
     log = options.log_dir / "long.log"
     log.unlink(missing_ok=True)
-    async with contextlib.AsyncExitStack() as stack:
-        from link import listening
-
-        link = await stack.enter_async_context(listening(address))
-        command = arm.command(
-            model=model, port=port, link=address, tp_size=1, cpu=options.cpu, extra=options.extra
-        )
-        base_url = await stack.enter_async_context(
-            running(
-                arm,
-                command=command,
-                environment=arm.environment(cpu=options.cpu),
-                port=port,
-                log=log,
-                start_s=options.start_s,
-            )
-        )
+    async with linked(arm, options, model=model, folder=folder, log=log) as (base_url, link):
         limit = limit_in(log)
         runs = []
         for policy, tokens in cases(options, limit):

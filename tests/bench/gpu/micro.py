@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import datetime
 import json
 import os
@@ -30,13 +29,13 @@ import sglang_plugin
 from arms import Arm
 from bench import gpu_name
 from client import send_all
+from linked import linked
 from model_folder import SHAPES, write_model_folder
 from options import add_common, whole_numbers
 from outcome import outcome_of
-from ports import free_port
 from predicting import predictors
 from runs import MISSED, append_result, build, read_results
-from server import ServerError, running
+from server import ServerError
 from workload import Cell
 from workload import build as build_requests
 
@@ -77,27 +76,13 @@ class Probes:
 
 async def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Start the server, load it under each policy; everything that was found."""
-    from link import listening
-
-    arm, port, probes = Arm(name=f"ours:{options.policies[0]}"), free_port(), Probes(folder / "probes.jsonl")
+    arm, probes = Arm(name=f"ours:{options.policies[0]}"), Probes(folder / "probes.jsonl")
     model = write_model_folder(options.model, options.work / options.model, **options.config)
     log = options.log_dir / f"{options.model}-micro.log"
     log.unlink(missing_ok=True)
-    address = f"ipc://{folder}/engine"
-    async with contextlib.AsyncExitStack() as stack:
-        link = await stack.enter_async_context(listening(address))
-        base_url = await stack.enter_async_context(
-            running(
-                arm,
-                command=arm.command(
-                    model=model, port=port, link=address, tp_size=1, cpu=options.cpu, extra=options.extra
-                ),
-                environment=environment(arm, folder, options),
-                port=port,
-                log=log,
-                start_s=options.start_s,
-            )
-        )
+    around = environment(arm, folder, options)
+    server = linked(arm, options, model=model, folder=folder, log=log, environment=around)
+    async with server as (base_url, link):
         found: list[dict[str, Any]] = []
         for policy in options.policies:
             believed = predictors(options.predictors, options.model)

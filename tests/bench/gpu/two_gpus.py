@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import datetime
 import itertools
 import json
@@ -31,13 +30,12 @@ import arms as arms_module
 from arms import Arm
 from bench import gpu_name
 from client import Seen, send_all
+from linked import linked
 from model_folder import SHAPES, write_model_folder
 from options import add_common, numbers
 from outcome import kept_and_printed
-from ports import free_port
 from predicting import predictors
 from runs import build
-from server import running
 from workload import Cell
 from workload import build as build_requests
 
@@ -69,33 +67,13 @@ async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Start the server, load it, change it; what was seen. Raises: ServerError."""
     arm = arm_of(options)
     model = write_model_folder(options.model, options.work / options.model, **options.config)
-    port = free_port()
     traces = json.loads(options.traces.read_text()) if options.traces.exists() else {}
     requests = build_requests(
         options.cell, traces, seed=1, duration_s=options.duration_s, leave_ratio=options.leave_ratio
     )
-    async with contextlib.AsyncExitStack() as stack:
-        from link import listening
-
-        address = f"ipc://{folder}/engine"
-        link = await stack.enter_async_context(listening(address))
-        base_url = await stack.enter_async_context(
-            running(
-                arm,
-                command=arm.command(
-                    model=model,
-                    port=port,
-                    link=address,
-                    tp_size=options.tp_size,
-                    cpu=options.cpu,
-                    extra=options.extra,
-                ),
-                environment=arm.environment(cpu=options.cpu, tp_size=options.tp_size),
-                port=port,
-                log=options.log_dir / f"{options.model}-tp{options.tp_size}.log",
-                start_s=options.start_s,
-            )
-        )
+    log = options.log_dir / f"{options.model}-tp{options.tp_size}.log"
+    server = linked(arm, options, model=model, folder=folder, log=log, tp_size=options.tp_size)
+    async with server as (base_url, link):
         changes: list[float] = []
         # Sending comes first: its prompts are written before anything else can run here.
         sending = asyncio.create_task(

@@ -1,0 +1,52 @@
+"""A server with its link, for scripts that measure one thing on a server of their own."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from arms import Arm
+from ports import free_port
+from server import running
+
+
+class Linked(NamedTuple):
+    """A server that serves, and the daemon's end of its link."""
+
+    base_url: str
+    link: Any
+
+
+@contextlib.asynccontextmanager
+async def linked(
+    arm: Arm,
+    options: argparse.Namespace,
+    *,
+    model: Path,
+    folder: Path,
+    log: Path,
+    tp_size: int = 1,
+    extra: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[Linked]:
+    """Start it; it ends with the block. `extra` flags come before the options'. Raises: ServerError."""
+    from link import listening  # needs pdmuxd, which is not there where only a command line is read
+
+    port, address = free_port(), f"ipc://{folder}/engine"
+    async with listening(address) as link:
+        command = arm.command(
+            model=model,
+            port=port,
+            link=address,
+            tp_size=tp_size,
+            cpu=options.cpu,
+            extra=(*extra, *options.extra),
+        )
+        around = dict(environment or arm.environment(cpu=options.cpu, tp_size=tp_size))
+        async with running(
+            arm, command=command, environment=around, port=port, log=log, start_s=options.start_s
+        ) as base_url:
+            yield Linked(base_url=base_url, link=link)
