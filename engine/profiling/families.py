@@ -36,8 +36,6 @@ class Family(Generic[_CoefficientsT]):
     """Of such a size: how many a campaign takes at least."""
     shared_terms: int = 3
     """Beside own sizes."""
-    table_terms: int = 3
-    """The same where every size may have a time of its own, and what contexts cost is believed."""
     prefers_tables: bool = False
     """Whether no line is asked where most sizes of graphs were measured: it may bend at any of them."""
     floors: tuple[bool, ...] = (False,)

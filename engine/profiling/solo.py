@@ -27,6 +27,8 @@ MIN_SAMPLES = 8
 SAMPLES_PER_TERM = 2.0
 OWN_SAMPLES_PER_TERM = 1.5
 """A decode step scatters by a thousandth, and what it costs beside the line is no guess."""
+TABLE_TERMS = 3
+"""Beside the times of a table, that samples must tell; what contexts cost is believed."""
 SPARE_SAMPLES = 1
 """Beyond one per size and shared term, to tell what contexts cost."""
 LIKELY = 0.5
@@ -98,16 +100,16 @@ def fit_solo(
         if regression is not None:
             tried.append(Tried(design, rows, belief, regression, _score(regression, rows, design)))
 
-    for design in _designs(family, points, captured_bs):
-        attempt(design)
+    simplest, *others = _designs(family, points, captured_bs)
+    attempt(simplest)
     if not tried:
         raise ProfileError(f"{_title(family, samples)}: no design fits {len(samples)} samples")
     is_likely = confirmed | (tried[0].regression.residuals <= LIKELY)
     tables = _tables(family, points, is_likely, captured_bs)
     if family.prefers_tables and tables and _covers(tables[-1]):
-        tables = tables[-1:]
+        others, tables = [], tables[-1:]
         tried.clear()
-    for design in tables:
+    for design in (*others, *tables):
         attempt(design)
     best, held_out = best_of(tried, seconds, confirmed, floor_s)
     regression = best.regression
@@ -178,7 +180,7 @@ def _tables(
     often = designs.own_sizes(sizes, captured_bs)
     likely = [size for size, is_one in zip(sizes, is_likely, strict=True) if is_one]
     own = tuple(sorted({*often, *designs.own_sizes(likely, captured_bs, at_least=1)}))
-    if len(own) == len(often) or len(own) + family.table_terms + SPARE_SAMPLES > len(points):
+    if len(own) == len(often) or len(own) + TABLE_TERMS + SPARE_SAMPLES > len(points):
         return []
     return _with_own(family, own, captured_bs)
 

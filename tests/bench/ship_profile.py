@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 
 from pdmuxd.daemon.profiling.emulated import emulator_profile
-from pdmuxd.engine.core.roofline import FLASH_ATTENTION_TILE_ROWS
 from pdmuxd.engine.emulator.digits import rounded
 from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, OVERHEADS
 from pdmuxd.engine.link.messages import Hello
@@ -53,7 +52,7 @@ def refitted(old: MeasuredProfile) -> MeasuredProfile:
         max_decode_bs=old.max_decode_bs,
         captured_decode_bs=old.captured_decode_bs,
         captured_fused_tokens=old.captured_fused_tokens,
-        fused_tile_rows=old.fused_tile_rows or _tile_rows(told.engine),
+        fused_tile_rows=old.fused_tile_rows,
         can_measure=True,
     )
     return assemble(
@@ -64,11 +63,6 @@ def refitted(old: MeasuredProfile) -> MeasuredProfile:
         took_s=told.took_s,
         interrupted=told.interrupted,
     )
-
-
-def _tile_rows(engine: str) -> int:
-    """Of engines that did not tell it yet."""
-    return FLASH_ATTENTION_TILE_ROWS if engine == "sglang" else 0
 
 
 if __name__ == "__main__":

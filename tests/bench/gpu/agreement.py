@@ -32,7 +32,7 @@ import aiohttp
 import arms as arms_module
 from arms import Arm
 from client import make_idle
-from linked import linked
+from linked import linked, steps_by
 from model_folder import write_model_folder, write_weights
 from options import add_common
 from outcome import kept_and_printed
@@ -171,7 +171,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 "wrong": agreement.wrong,
                 "widest": round(agreement.widest, 4),
                 "misshapen": agreement.misshapen,
-                "steps": _modes(link.report()["steps"]),
+                "steps": steps_by(link.report()["steps"], parts=1),
             }
     return {
         "what": "agreement",
@@ -181,15 +181,6 @@ async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "extra": list(options.extra),
         "policies": found,
     }
-
-
-def _modes(steps: dict[str, int]) -> dict[str, int]:
-    """Steps of each mode, whatever their reason and split."""
-    found: dict[str, int] = {}
-    for name, count in steps.items():
-        mode = name.partition("/")[0]
-        found[mode] = found.get(mode, 0) + count
-    return found
 
 
 def is_met(found: dict[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,3 +51,11 @@ async def linked(
             arm, command=command, environment=around, port=port, log=log, start_s=options.start_s
         ) as base_url:
             yield Linked(base_url=base_url, link=link)
+
+
+def steps_by(steps: Mapping[str, int], *, parts: int) -> dict[str, int]:
+    """A link's count of `mode/reason/SMs` by so many of these."""
+    found: Counter[str] = Counter()
+    for name, count in steps.items():
+        found["/".join(name.split("/")[:parts])] += count
+    return dict(found.most_common())

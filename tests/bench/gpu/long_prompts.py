@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import datetime
 import re
-import shutil
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -26,10 +25,11 @@ from typing import Any
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 import arms as arms_module
+from ahead import used_bytes
 from arms import Arm
 from bench import gpu_name
 from client import Seen, send_all
-from linked import linked
+from linked import linked, steps_by
 from model_folder import SHAPES, write_model_folder
 from options import add_common, whole_numbers
 from outcome import kept_and_printed
@@ -70,13 +70,13 @@ def limit_in(log: Path) -> int | None:
 
 @contextlib.asynccontextmanager
 async def watching_memory() -> AsyncIterator[list[int]]:
-    """MiB in use on the GPU, looked at all the time until the block ends; empty without nvidia-smi."""
-    found: list[int] = []
+    """Bytes in use on the GPU that this process may use, looked at all the time until the block ends."""
+    found = [used_bytes()]
 
     async def look() -> None:
-        while shutil.which("nvidia-smi") is not None:
-            found.append(await memory_mib())
+        while True:
             await asyncio.sleep(_LOOK_S)
+            found.append(await asyncio.to_thread(used_bytes))
 
     task = asyncio.create_task(look())
     try:
@@ -84,18 +84,6 @@ async def watching_memory() -> AsyncIterator[list[int]]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def memory_mib() -> int:
-    """In use, on the fullest GPU."""
-    process = await asyncio.create_subprocess_exec(
-        "nvidia-smi",
-        "--query-gpu=memory.used",
-        "--format=csv,noheader,nounits",
-        stdout=asyncio.subprocess.PIPE,
-    )
-    said, _ = await process.communicate()
-    return max((int(word) for word in said.split() if word.isdigit()), default=0)
 
 
 async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -123,8 +111,8 @@ async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                     drain_s=options.drain_s,
                     name=name,
                 )
-            runs.append(run_of(policy, seen, place) | {"memory_mib": max(memory, default=None)})
-            runs[-1]["steps"] = kinds(link.report()["steps"])
+            runs.append(run_of(policy, seen, place) | {"memory_bytes": max(memory)})
+            runs[-1]["steps"] = steps_by(link.report()["steps"], parts=2)
     return {
         "what": "long_prompts",
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -158,14 +146,6 @@ def run_of(policy: str, seen: list[Seen], place: int) -> dict[str, Any]:
     }
 
 
-def kinds(steps: dict[str, int]) -> dict[str, int]:
-    """Steps of each mode and reason, whatever their split."""
-    counted: Counter[str] = Counter()
-    for name, count in steps.items():
-        counted[name.rpartition("/")[0]] += count
-    return dict(counted.most_common())
-
-
 def lines(found: dict[str, Any]) -> list[str]:
     """For people."""
     said = [f"prefilled whole: up to {found['limit_tokens'] or 'any number of'} tokens"]
@@ -177,7 +157,8 @@ def lines(found: dict[str, Any]) -> list[str]:
         )
         said.append(
             f"{run['policy']}, {run['tokens']} tokens: {first}; {outcomes}; "
-            f"others' gaps, p99 / longest: {gaps}; memory {run['memory_mib']} MiB; {run['steps']}"
+            f"others' gaps, p99 / longest: {gaps}; "
+            f"memory in use {run['memory_bytes'] / 2**30:.1f} GiB; {run['steps']}"
         )
         said += [f"  error: {error}" for error in run["errors"]]
     return said
