@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
 from pdmuxd.engine.core.partitions import Partition
-from pdmuxd.engine.core.policies.base import Policy
+from pdmuxd.engine.core.policies.base import Policy, PolicyState
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
 from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
 from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, build_policy, parse_policy
@@ -54,10 +54,13 @@ class Steering:
         """A new policy waits for the prefill under way; nothing new is admitted meanwhile."""
         return self._next is not None
 
-    def decide(self, obs: Observation) -> Decision:
-        """What to do until the next safe point."""
-        decision, self.state = self.policy.decide(obs, self.state)
-        return decision
+    def decide(self, obs: Observation) -> tuple[Decision, PolicyState]:
+        """What to do until the next safe point, and the state to commit if that is done. Changes nothing."""
+        return self.policy.decide(obs, self.state)
+
+    def commit(self, state: PolicyState) -> None:
+        """The decision that led to this state is carried out."""
+        self.state = state
 
     def stream_group(self, decision: Decision) -> int:
         """The streams to carry a decision out on, by their group. Fused steps and decode by itself run on all
