@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pdmuxd.engine.core.policies.base import PolicyState
 from pdmuxd.engine.core.types import Decision, Mode, Observation
 from pdmuxd.engine.sglang.loop.feasible import feasible
 from pdmuxd.engine.sglang.loop.turn import Done, Turn
@@ -18,7 +17,7 @@ class _Choice:
     """A decision, and what the policy remembers if it is carried out."""
 
     decision: Decision
-    state: PolicyState
+    state: object
     behind: bool = False
     """What it admits is launched behind the prefill that runs."""
 
