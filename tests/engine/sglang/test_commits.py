@@ -1,4 +1,4 @@
-"""A policy's state moves on once for each plan that is carried out, however often the policy is asked for it."""
+"""A policy's state moves on once for each plan that is carried out, however often it is asked for one."""
 
 import pytest
 from engine_rig import IDLE, Rig, split
