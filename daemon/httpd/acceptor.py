@@ -16,7 +16,7 @@ from pdmuxd.daemon.httpd.connections import Connections
 from pdmuxd.daemon.httpd.peers import peer_of
 from pdmuxd.daemon.httpd.refusals import Refusal, render
 
-_PER_TURN = 32
+_PER_TURN = 8
 """Between two of these, everything else of the daemon has its turn."""
 _SHED = 16
 _PAUSE_S = 0.1

@@ -17,6 +17,8 @@ from pdmuxd.daemon.httpd.limits import HttpLimits
 from pdmuxd.daemon.httpd.peers import Windows
 from pdmuxd.daemon.httpd.refusals import EVICTED, FULL, PEER_FULL, Refusal, Style
 
+_FLOOD_S = 1.0
+
 log = structlog.get_logger("pdmuxd.http")
 
 
@@ -53,9 +55,9 @@ class Connections:
         self._by_peer: Counter[str] = Counter()
         self._open: set[Connection] = set()
         self._total = 0
-        # Dictionaries as ordered sets: the first has waited longest.
-        self._waiting: dict[Connection, None] = {}
-        self._waiting_by_peer: dict[str, dict[Connection, None]] = {}
+        # Since when each waits; the first has waited longest.
+        self._waiting: dict[Connection, float] = {}
+        self._waiting_by_peer: dict[str, dict[Connection, float]] = {}
         self._logged = Windows(clock)
 
     @property
@@ -66,7 +68,8 @@ class Connections:
     def admit(self, peer: str) -> Refusal | None:
         """Count a new connection from `peer`, if need be in place of one that waits; else why not."""
         if self._by_peer[peer] >= self.limits.max_connections_per_peer:
-            if not self._evict(self._waiting_by_peer.get(peer, {})):
+            # Not one that has only just come, or a flood would be paid for twice: taken in, and thrown out.
+            if not self._evict(self._waiting_by_peer.get(peer, {}), waited_s=_FLOOD_S):
                 return PEER_FULL
         elif self._total >= self.limits.max_connections and not self._evict(self._waiting):
             return FULL
@@ -94,8 +97,8 @@ class Connections:
     def set_waiting(self, connection: Connection, *, waits: bool) -> None:
         """Whether a connection has no request in progress."""
         if waits:
-            self._waiting[connection] = None
-            self._waiting_by_peer.setdefault(connection.peer, {})[connection] = None
+            since_s = self._waiting.setdefault(connection, self.clock())
+            self._waiting_by_peer.setdefault(connection.peer, {})[connection] = since_s
             return
         self._waiting.pop(connection, None)
         of_peer = self._waiting_by_peer.get(connection.peer)
@@ -127,9 +130,9 @@ class Connections:
         if count == 1:
             log.warning("connection closed", listener=self.listener, peer=peer, cause=cause, unlogged=before)
 
-    def _evict(self, among: dict[Connection, None]) -> bool:
+    def _evict(self, among: dict[Connection, float], *, waited_s: float = 0.0) -> bool:
         victim = next(iter(among), None)
-        if victim is None:
+        if victim is None or self.clock() - among[victim] < waited_s:
             return False
         self.note(victim.peer, EVICTED)
         self.leave(victim.peer, victim)

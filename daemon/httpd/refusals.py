@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
 from typing import Literal
 
@@ -58,6 +59,7 @@ EVICTED = "evicted"
 UNREAD_BODY = "unread_body"
 
 
+@cache
 def render(refusal: Refusal, style: Style) -> bytes:
     """The whole HTTP answer, after which the connection is closed."""
     phrase = HTTPStatus(refusal.status).phrase

@@ -33,7 +33,9 @@ class Fake:
     st.lists(st.tuples(st.sampled_from(["come", "go", "busy", "idle"]), st.integers(0, 7)), max_size=80),
 )
 def test_limits_hold_and_no_busy_connection_is_evicted(most, per_peer, steps):
-    connections = Connections("data", HttpLimits(max_connections=most, max_connections_per_peer=per_peer))
+    now_s = [0.0]
+    limits = HttpLimits(max_connections=most, max_connections_per_peer=per_peer)
+    connections = Connections("data", limits, clock=lambda: now_s[0])
     known = []
     for step, number in steps:
         live = [each for each in known if each.is_open]
@@ -47,11 +49,11 @@ def test_limits_hold_and_no_busy_connection_is_evicted(most, per_peer, steps):
                 connections.enter(known[-1])
             elif refusal.cause == "peer_limit":
                 assert len(of_peer) == per_peer
-                assert all(each.is_busy for each in of_peer)
             else:
                 assert len(left) == most
                 assert all(each.is_busy for each in left)
         elif live:
+            now_s[0] += number
             chosen = live[number % len(live)]
             if step == "go":
                 chosen.is_open = False
@@ -78,6 +80,17 @@ async def test_the_connection_that_waited_longest_makes_room(serve):
     assert server.connections.closed == {"evicted": 1}
 
 
+async def test_an_address_at_its_limit_gives_up_its_own_oldest_connection_that_waits(serve, monkeypatch):
+    monkeypatch.setattr("pdmuxd.daemon.httpd.connections._FLOOD_S", 0.0)
+    server = await serve(max_connections_per_peer=2)
+    oldest, _ = await server.connect()
+    await server.until(lambda: server.connections.count == 1)
+    for _ in range(2):
+        await server.connect()
+    assert await server.rest(oldest) == b""
+    assert server.connections.closed == {"evicted": 1}
+
+
 async def test_503_when_every_connection_has_a_request(serve):
     server = await serve(max_connections=2, write_timeout_s=3600)
     for _ in range(2):
@@ -96,7 +109,7 @@ async def test_one_address_cannot_take_the_connections_of_others(serve):
     await server.until(lambda: server.connections.count == 1)
     for _ in range(50):
         await server.connect("127.0.0.2")
-    await server.until(lambda: server.connections.closed["evicted"] == 45)
+    await server.until(lambda: server.connections.closed["peer_limit"] == 45)
     assert server.connections.count == 6
     writer.write(GET)
     assert (await reader.readuntil(b"ok 0")).startswith(b"HTTP/1.1 200 ")
