@@ -1,4 +1,4 @@
-"""Refuse a commit message whose subject is empty or too long: `commit_subject.py FILE`, as git's hook calls it."""
+"""Refuse a commit message without a subject or with a long one: `commit_subject.py FILE`, as git calls it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def complaint(message: str) -> str | None:
     if not subject.strip():
         return "the commit message has no subject in its first line"
     if len(subject) > LONGEST:
-        return f"the subject has {len(subject)} characters, at most {LONGEST} are allowed: say the rest in the body"
+        return f"the subject has {len(subject)} characters, allowed are {LONGEST}: say the rest in the body"
     if len(lines) > 1 and lines[1].strip():
         return "a blank line must follow the subject"
     return None
