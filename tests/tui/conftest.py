@@ -22,8 +22,8 @@ FOLDER = Path(__file__).parent / "screens"
 ASKING = ("fetch", "what-if", "action", "request", "work", "default")
 UPDATE = "PDMUXD_UPDATE_SCREENS"
 
-# After every key Textual waits until the process has been idle for so long, by default 20 ms. Most of the time of
-# these tests was that, and they wait for what they need to see in any case (`Terminal.settle`).
+# After every key Textual waits until the process has been idle for so long, by default 20 ms. Most of the
+# time of these tests was that; what they need to see they wait for in any case (`Terminal.settle`).
 textual._wait.SLEEP_GRANULARITY = 0.004
 textual._wait.SLEEP_IDLE = textual._wait.SLEEP_GRANULARITY / 10
 
