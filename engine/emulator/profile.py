@@ -24,12 +24,18 @@ from pdmuxd.engine.core.roofline import SINGLE_GPU
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.emulator.device import Device
 from pdmuxd.engine.emulator.truth import Truth
+from pdmuxd.engine.link.legacy import with_new_names
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
 DEFAULT_PROFILE = "h200-llama-8b-measured"
-FORMAT = 1
+FORMAT = 2
 _MEASURED = "measured: "
-_RATIOS = ("contention_ratio", "decode_beside_ratio", "decode_beside_sms_ratio", "prefill_beside_ratio")
+_RATIOS = (
+    "contention_ratio",
+    "decode_colocated_ratio",
+    "decode_colocated_sms_ratio",
+    "prefill_colocated_ratio",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +63,11 @@ class Profile:
     guard_default_ratio: float
     contention_ratio: float
     """Slowdown of decode beside a prefill that moves the whole bandwidth, on top of sharing it."""
-    decode_beside_ratio: float = 0.0
+    decode_colocated_ratio: float = 0.0
     """Slowdown of decode beside any prefill, whatever that moves."""
-    decode_beside_sms_ratio: float = 0.0
+    decode_colocated_sms_ratio: float = 0.0
     """And beside a prefill on all SMs; in proportion to those that it has."""
-    prefill_beside_ratio: float | None = None
+    prefill_colocated_ratio: float | None = None
     """Slowdown of prefill beside a decode step that moves the whole bandwidth on all SMs: in proportion to
     what it moves, and to the root of the SMs that it has. None: `contention_ratio`, on any SMs."""
     fused_tile_rows: int = 0
@@ -87,9 +93,9 @@ class Profile:
         return Device(
             bytes_per_s=self.device.bytes_per_s,
             contention_ratio=self.contention_ratio,
-            decode_beside_ratio=self.decode_beside_ratio,
-            decode_beside_sms_ratio=self.decode_beside_sms_ratio,
-            prefill_beside_ratio=self.prefill_beside_ratio,
+            decode_colocated_ratio=self.decode_colocated_ratio,
+            decode_colocated_sms_ratio=self.decode_colocated_sms_ratio,
+            prefill_colocated_ratio=self.prefill_colocated_ratio,
         )
 
     @cached_property
@@ -166,9 +172,16 @@ def _reader(name_or_path: str) -> Callable[[], bytes]:
     return (resources.files("pdmuxd.engine.emulator") / "profiles" / f"{name_or_path}.json").read_bytes
 
 
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    format: int
+
+
 def _decode(name: str, read: Callable[[], bytes]) -> Profile:
     try:
-        return msgspec.json.decode(read(), type=Profile)
+        data = read()
+        if msgspec.json.decode(data, type=_Head).format == 1:
+            data = with_new_names(data, format=FORMAT)
+        return msgspec.json.decode(data, type=Profile)
     except OSError as error:
         raise ProfileError(f"profile {name}: cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:

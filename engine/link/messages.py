@@ -16,7 +16,7 @@ from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 3
+LINK_PROTOCOL = 4
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 
 
@@ -141,7 +141,7 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     now_s: float
     mode: str
     reason: str
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     decode_bs: int
@@ -189,7 +189,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     switches: int
     preemptions: int
     retractions: int
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     sm_busy_prefill_ratio: float
