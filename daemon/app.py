@@ -41,6 +41,7 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.telemetry_metrics import TelemetryCollector
+from pdmuxd.daemon.uses import Uses, start_noting_uses
 from pdmuxd.engine.core.errors import EngineError
 
 _STOP_MARGIN_S = 15.0
@@ -99,7 +100,8 @@ async def _start(
     admin_token = first.ensure_admin_token(settings.resolved_token_file)
     hide_secret(admin_token)
 
-    snapshot = control_plane.snapshot()
+    snapshot = control_plane.directory
+    uses = Uses(control_plane)
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
     metrics = Metrics()
     telemetry = Telemetry(clock=steady_clock())
@@ -109,6 +111,7 @@ async def _start(
         max_in_flight=settings.data.max_in_flight,
         metrics=metrics,
         observer=telemetry,
+        key_used=uses.key,
     )
     stack.push_async_callback(gateway.close)
     plan = _plan(settings, engine)
@@ -130,6 +133,7 @@ async def _start(
         engine_status=supervisor.status,
         admin_token_sha256=digest(admin_token),
         reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
+        used=uses.caller,
         telemetry=telemetry,
         predictors=LivePredictors(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
@@ -156,6 +160,7 @@ async def _start(
     in_background(stack, _feed_watchdog(notifier, supervisor), name="watchdog")
     in_background(stack, _tick(telemetry), name="telemetry")
     start_refining(stack, refinement)
+    start_noting_uses(stack, uses)
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()
