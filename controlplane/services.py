@@ -36,8 +36,15 @@ class ControlPlane:
     changed nothing. Any method may raise StoreError.
     """
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self.store = Store(engine, clock=clock)
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        recorded: Callable[[AuditEntry], None] = lambda _: None,
+    ) -> None:
+        """`recorded` is told of each change after it was committed, in the thread that made it."""
+        self.store = Store(engine, clock=clock, recorded=recorded)
         self.keys = Keys(self.store)
         self.admin_tokens = AdminTokens(self.store)
 

@@ -14,7 +14,7 @@ from sqlmodel import Session
 
 from pdmuxd.controlplane.admin_tokens import admin_token_records
 from pdmuxd.controlplane.api_keys import ApiKeyRepository
-from pdmuxd.controlplane.audit import AuditEntry, AuditRepository, log_entry
+from pdmuxd.controlplane.audit import AuditEntry, AuditRepository
 from pdmuxd.controlplane.callers import Caller, now_acting
 from pdmuxd.controlplane.database import require_in_place, store_errors
 from pdmuxd.controlplane.directory import DirectorySnapshot, KeyRecord
@@ -93,8 +93,15 @@ class Store:
     of tenants, beyond copying a table of references: only what it touched is read again.
     """
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        recorded: Callable[[AuditEntry], None] = lambda _: None,
+    ) -> None:
         self.clock = clock
+        self._recorded = recorded
         self._engine = engine
         self._subscribers: list[Subscriber] = []
         self._changing = Lock()
@@ -162,7 +169,7 @@ class Store:
             require_in_place(self._engine)
             self._publish(directory)
         for entry in change.entries:
-            log_entry(entry)
+            self._recorded(entry)
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:

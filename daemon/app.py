@@ -15,6 +15,7 @@ import typer
 import uvloop
 
 from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.audit import log_entry
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.database import open_database
 from pdmuxd.controlplane.services import ControlPlane
@@ -232,7 +233,7 @@ def _open_store(stack: AsyncExitStack, settings: Settings, *, first_run: bool) -
         first.migrate(settings.resolved_database_url)
     engine = open_database(settings.resolved_database_url)
     stack.callback(engine.dispose)
-    return ControlPlane(engine)
+    return ControlPlane(engine, recorded=log_entry)
 
 
 def _plan(settings: Settings, engine: EngineChoice) -> EnginePlan:

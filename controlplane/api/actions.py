@@ -80,7 +80,7 @@ def action_routes(actions: EngineActions, control_plane: ControlPlane) -> APIRou
 
 
 def _record(control_plane: ControlPlane, done: Done) -> None:
-    """In the audit. The engine must be stoppable when the database is not there, so a failure is only logged."""
+    """In the audit. An engine can be stopped without a database, so a failure here is only logged."""
     try:
         control_plane.record_action(f"engine.{done.action}", subject="engine", after={"text": done.text})
     except StoreError as error:

@@ -227,14 +227,12 @@ def _print_issued(key: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _key_columns(key: Mapping[str, Any]) -> dict[str, object]:
-    ended = key["revoked_at"] or key["expires_at"]
+    """What fits a terminal; `--json` has the rest."""
     return {
         "key": key["key_id"],
         "label": key["label"],
         "scopes": " ".join(key["scopes"]),
         "state": key["state"],
         "ends in": key["last4"],
-        "issued": instant(key["created_at"]),
-        "ends": instant(ended),
         "last used": instant(key["last_used_at"]),
     }

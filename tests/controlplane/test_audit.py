@@ -9,7 +9,9 @@ import pytest
 from profiling import measured_profile
 from stores import slo
 
+from pdmuxd.controlplane.audit import log_entry
 from pdmuxd.controlplane.callers import Caller, acting
+from pdmuxd.controlplane.database import open_database
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.engine.core.errors import ConflictError, StaleVersionError
 
@@ -100,11 +102,12 @@ def test_entries_come_in_pages_when_asked(control_plane: ControlPlane) -> None:
     assert control_plane.audit(who="nobody") == control_plane.audit(action="x\0") == []
 
 
-def test_the_log_says_it_when_a_change_is_made(
-    control_plane: ControlPlane, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_says_it_when_a_change_is_made(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    engine = open_database(url)
+    control_plane = ControlPlane(engine, recorded=log_entry)
     with caplog.at_level(logging.INFO, "pdmuxd.audit"), acting(ALICE, "ticket 4711"):
         control_plane.create_tenant("chat")
+    engine.dispose()
     assert caplog.messages == ["audit: tenant.create chat by admin-token alice (settings 1): ticket 4711"]
 
 
