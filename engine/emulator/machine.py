@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from pdmuxd.engine.core.errors import EngineInvariantError
-from pdmuxd.engine.core.policies.base import Policy, PolicyContext
+from pdmuxd.engine.core.policies.base import AnyPolicy, PolicyContext
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.core.types import EngineLimits, Observation, WaitingRequest
@@ -61,9 +60,9 @@ class Machine:
         self.settings_version = 0
         self.targets: Mapping[str, TenantTarget] = {}
         self.context = profile.policy_context
-        self.policy: Policy = build_policy(policy, self.context)
-        self.next_policy: Policy | None = None
-        self.state = self.policy.initial_state()
+        self.policy: AnyPolicy = build_policy(policy, self.context)
+        self.next_policy: AnyPolicy | None = None
+        self.state: object = self.policy.initial_state()
         self.group = self.policy.table.PREFILL_ONLY
         self._observer = observer
 
@@ -114,17 +113,14 @@ class Machine:
     def use_context(self, policy: str, context: PolicyContext, *, continues: bool) -> None:
         """Decide with another context or policy. Raises: PolicyError, PartitionError, and changes nothing.
 
-        `continues`: its predictors are of the profile in force, only refined; what was learned here since
-        stays. Other predictions are believed at once, other groups once no prefill is under way.
+        `continues`: its predictors are of the profile in force, only refined; the policy says what of that it
+        has learned stays. Other predictions are believed at once, other groups once no prefill is under way.
         """
         built = build_policy(policy, context)
         is_same = policy == self.policy.name and built.table == self.policy.table
         if is_same and context is not self.context:
             self.policy = built
-            guard = context.guard
-            if continues:
-                guard = self.state.guard.updated(self.context.guard, guard)
-            self.state = replace(self.state, guard=guard)
+            self.state = built.adopt(self.state, self.context, is_refined=continues)
         self.next_policy = None if is_same else built
         self.context = context
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
 from pdmuxd.engine.core.partitions import Partition
-from pdmuxd.engine.core.policies.base import Policy
+from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
 from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
 from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, build_policy, parse_policy
@@ -36,11 +35,10 @@ class Steering:
         self._spec = policy
         self._noted: set[str] = set()
         self.policy, self._groups = self._build(policy, None)
-        self.state = self.policy.initial_state()
-        self._stored_guard = self.state.guard
-        """As it came with the predictors in force; `state` has what was raised here since."""
+        self.state: object = self.policy.initial_state()
+        """The policy's memory: nobody else reads it."""
         self.settings_version = 0
-        self._next: tuple[Policy, tuple[int, ...]] | None = None
+        self._next: tuple[AnyPolicy, tuple[int, ...]] | None = None
         self.group = self.policy.table.PREFILL_ONLY
         """Index into the policy's table of the group in force."""
 
@@ -54,10 +52,13 @@ class Steering:
         """A new policy waits for the prefill under way; nothing new is admitted meanwhile."""
         return self._next is not None
 
-    def decide(self, obs: Observation) -> Decision:
-        """What to do until the next safe point."""
-        decision, self.state = self.policy.decide(obs, self.state)
-        return decision
+    def decide(self, obs: Observation) -> tuple[Decision, object]:
+        """What to do until the next safe point, and the state to commit if that is done. Changes nothing."""
+        return self.policy.decide(obs, self.state)
+
+    def commit(self, state: object) -> None:
+        """The decision that led to this state is carried out."""
+        self.state = state
 
     def stream_group(self, decision: Decision) -> int:
         """The streams to carry a decision out on, by their group. Fused steps and decode by itself run on all
@@ -82,7 +83,6 @@ class Steering:
         (self.policy, self._groups), self._next = self._next, None
         self.group = self.policy.table.PREFILL_ONLY
         self.state = self.policy.initial_state()
-        self._stored_guard = self.state.guard
         return True
 
     def apply(self, settings: EngineSettings, ledger: Ledger) -> Ack:
@@ -111,24 +111,21 @@ class Steering:
     def _use(self, spec: str, predictors: Predictors | None) -> None:
         """Raises as `_build`, and changes nothing then.
 
-        Predictors of the profile in force, only refined, leave what was learned here as it is.
+        Predictors of the profile in force, only refined: the policy says what of that it has learned stays.
         """
         built = self._build(spec, predictors)
         policy = built[0]
         if (policy.name, policy.table) != (self.policy.name, self.policy.table):
             self._next = built
         else:
+            profile_id = predictors.profile_id if predictors is not None else 0
+            is_refined = profile_id == self.profile_id
+            self.state = policy.adopt(self.state, self.policy.context, is_refined=is_refined)
             self._next = None
             self.policy, self._groups = built
-            guard = policy.initial_state().guard
-            if self.profile_id and predictors is not None and predictors.profile_id == self.profile_id:
-                self.state = replace(self.state, guard=self.state.guard.updated(self._stored_guard, guard))
-            else:
-                self.state = policy.initial_state()
-            self._stored_guard = guard
         self._spec, self._predictors = spec, predictors
 
-    def _build(self, spec: str, predictors: Predictors | None) -> tuple[Policy, tuple[int, ...]]:
+    def _build(self, spec: str, predictors: Predictors | None) -> tuple[AnyPolicy, tuple[int, ...]]:
         """The policy and the streams of its groups; one that only fuses if the model cannot be split.
 
         Raises: PolicyError, PartitionError, ProfileError; also for a policy that is then replaced.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pdmuxd.engine.core.errors import PartitionError
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps, with_split
-from pdmuxd.engine.core.policies.base import Policy
+from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.facts import planning_context
@@ -44,7 +44,7 @@ def make_table(rules: SmRules, environment: PluginEnvironment) -> PartitionTable
     return table
 
 
-def stream_groups(policy: Policy, made: PartitionTable) -> tuple[int, ...]:
+def stream_groups(policy: AnyPolicy, made: PartitionTable) -> tuple[int, ...]:
     """For each group of the policy's table, the index of the streams with its sizes.
 
     Raises: PartitionError with the setting that would have them made.

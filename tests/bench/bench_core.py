@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pdmuxd.engine.core.policies.base import Policy
+from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.registry import build_policy, known_policies
 from pdmuxd.engine.core.types import (
     NO_DECODE,
@@ -36,7 +36,7 @@ TARGET_US = 100.0
 DECISIONS = 20_000
 
 
-def busy_observation(policy: Policy) -> Observation:
+def busy_observation(policy: AnyPolicy) -> Observation:
     """64 decoding requests, a 12K-token prefill under way, a full waiting window."""
     queue = tuple(
         WaitingRequest(
@@ -76,7 +76,7 @@ def busy_observation(policy: Policy) -> Observation:
     )
 
 
-def situations(policy: Policy) -> dict[str, Observation]:
+def situations(policy: AnyPolicy) -> dict[str, Observation]:
     """What a policy is timed on."""
     busy = busy_observation(policy)
     return {
@@ -87,7 +87,7 @@ def situations(policy: Policy) -> dict[str, Observation]:
     }
 
 
-def time_decisions(policy: Policy, obs: Observation) -> tuple[float, float]:
+def time_decisions(policy: AnyPolicy, obs: Observation) -> tuple[float, float]:
     """(median, p99) microseconds of one `decide`."""
     state = policy.initial_state()
     samples_us = []

@@ -11,7 +11,7 @@ from fake_device import FakeClock, FakeStreams
 from fake_scheduler import FINISH_ABORT, FakePort, FakeRequest
 
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules, even_steps
-from pdmuxd.engine.core.policies.base import KeepsState, Policy, PolicyState
+from pdmuxd.engine.core.policies.base import AnyPolicy, Stateless
 from pdmuxd.engine.core.shapes import DeviceShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, Reason
 from pdmuxd.engine.emulator.shapes import LLAMA_8B
@@ -65,21 +65,18 @@ def make_facts(**changes: Any) -> EngineFacts:
     return EngineFacts(**facts | changes)
 
 
-class Scripted(KeepsState):
+class Scripted(Stateless):
     """A policy that answers what the test wrote down, and IDLE after that."""
 
     name = "scripted"
 
     def __init__(self, steering: Steering) -> None:
-        self._guard = steering.state.guard
+        self.context = steering.policy.context
         self.table: PartitionTable = steering.policy.table
         self.answers: deque[Decision] = deque()
         self.seen: list[Observation] = []
 
-    def initial_state(self) -> PolicyState:
-        return PolicyState(guard=self._guard)
-
-    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def decide(self, obs: Observation, state: Any) -> tuple[Decision, Any]:
         self.seen.append(obs)
         return (self.answers.popleft() if self.answers else IDLE), state
 
@@ -151,7 +148,7 @@ class Rig:
         )
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> AnyPolicy:
         return self.loop.steering.policy
 
     @property

@@ -9,13 +9,16 @@ at risk), MuxWise section 3.4 (best fit, preemption), and `queueing.py` for the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from pdmuxd.engine.core.batching import form_prefill_batch
+from pdmuxd.engine.core.fusedsizes import FusedSizes
 from pdmuxd.engine.core.fusing import BUDGET_LADDER
+from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.overrun import Overrun
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
 from pdmuxd.engine.core.policies.fusedsteps import FusedSteps, decode_alone
 from pdmuxd.engine.core.policies.layerwise import (
@@ -28,6 +31,7 @@ from pdmuxd.engine.core.policies.layerwise import (
     next_work,
 )
 from pdmuxd.engine.core.queueing import OrderedQueue, next_credit, order_by_slack
+from pdmuxd.engine.core.trust import Trust
 from pdmuxd.engine.core.types import (
     NO_DECODE,
     Alternative,
@@ -36,6 +40,7 @@ from pdmuxd.engine.core.types import (
     Mode,
     Observation,
     PrefillMode,
+    PrefillSample,
     Reason,
     WaitingRequest,
 )
@@ -72,7 +77,21 @@ class AutoOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoPolicy(KeepsState):
+class AutoState:
+    """What `auto` remembers."""
+
+    guard: ContentionGuard
+    """How much decode suffers from prefill in a split."""
+    aged_credit_tokens: float = 0.0
+    """What requests past saving may spend (queueing.py)."""
+    trust: Trust = field(default_factory=Trust)
+    overrun: Overrun = field(default_factory=Overrun)
+    """Of fused steps, beyond what is typical of their size."""
+    sizes: FusedSizes = field(default_factory=FusedSizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoPolicy:
     """The default policy."""
 
     name: str
@@ -92,26 +111,39 @@ class AutoPolicy(KeepsState):
         fused = FusedSteps(context=context, table=table)
         return cls(name=name, context=context, table=table, options=options, split=split, fused=fused)
 
-    def initial_state(self) -> PolicyState:
+    def initial_state(self) -> AutoState:
         """The guard as it was profiled, no credit."""
-        return PolicyState(guard=self.context.guard)
+        return AutoState(guard=self.context.guard)
 
-    def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
+    def learn(self, feedback: Feedback, state: AutoState) -> AutoState:
         """As MuxWise: a violation raises the guard. Fused steps have a bound of their own; steps that nobody
         foresaw cost trust, but for those that waited for the host as others did before."""
-        state = self.split.learn(feedback, state)
+        guard = self.split.guard_after(feedback, state.guard)
+        state = state if guard is state.guard else replace(state, guard=guard)
         predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
         if predicted_s <= 0.0:
             return state
         if feedback.mode is Mode.FUSED:
-            state, predicted_s = self.fused.learn(feedback, state)
+            predicted_s, overrun, sizes = self.fused.learn(feedback, state.overrun, state.sizes)
+            state = replace(state, overrun=overrun, sizes=sizes)
         else:
             overrun = state.overrun.without_a_step()
             state = state if overrun is state.overrun else replace(state, overrun=overrun)
         trust = state.trust.after(predicted_s=predicted_s, measured_s=measured_s)
         return state if trust is state.trust else replace(state, trust=trust)
 
-    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def learn_prefill(self, sample: PrefillSample, state: AutoState) -> AutoState:  # noqa: ARG002 - the interface
+        """Nothing is learned from prefills."""
+        return state
+
+    def adopt(self, state: AutoState, before: PolicyContext, *, is_refined: bool) -> AutoState:
+        """Margins and trust are of predictions; the credit is owed whatever is predicted."""
+        guard = self.split.guard_adopted(state.guard, before, is_refined=is_refined)
+        if is_refined:
+            return replace(state, guard=guard)
+        return AutoState(guard=guard, aged_credit_tokens=state.aged_credit_tokens)
+
+    def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
         layerwise = obs.preempted or (obs.prefill and obs.prefill.mode is PrefillMode.LAYERWISE)
         if state.trust.is_lost and not layerwise:
@@ -127,7 +159,7 @@ class AutoPolicy(KeepsState):
 
     # --- choosing
 
-    def _next_prefill(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def _next_prefill(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         queue = self._queue(obs, state)
         lost = frozenset(queue.lost)  # asked of every member; the order is the queue's
         batch = self._in_time(obs, queue.order, lost)
@@ -158,11 +190,11 @@ class AutoPolicy(KeepsState):
             batch.append(request)
         return tuple(batch)
 
-    def _start(self, obs: Observation, state: PolicyState, batch: tuple[WaitingRequest, ...]) -> Decision:
+    def _start(self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...]) -> Decision:
         """Run a new batch fused or split."""
         work = new_work(batch, self.context.layers)
         if not obs.limits.holds(work.shape.new_tokens):
-            budget, step_s = self.fused.budget(obs, state, batch, must=True)
+            budget, step_s = self.fused.budget(obs, state.overrun, state.sizes, batch, must=True)
             return self.fused.step(obs, budget or BUDGET_LADDER[0], step_s, batch)
         if not obs.decode.bs:
             shape, sms = work.shape, self.table.rules.total_sms
@@ -170,13 +202,13 @@ class AutoPolicy(KeepsState):
             if step_s <= LAUNCH_BOUND * self.context.latency.prefill_s(shape, sms):
                 return self.fused.step(obs, shape.new_tokens, step_s, batch)
             return self._layerwise(obs, state, work)
-        plan = self.split.best_fit(obs, work, state)
+        plan = self.split.best_fit(obs, work, state.guard)
         beside_ratio = self.context.latency.beside_ratio(self.table.groups[plan.group].prefill_sms)
         split_s = (plan.numbers.predicted_prefill_s or 0.0) * beside_ratio
         infeasible = plan.reason is Reason.TBT_INFEASIBLE
-        budget, step_s = self.fused.budget(obs, state, batch, must=False)
+        budget, step_s = self.fused.budget(obs, state.overrun, state.sizes, batch, must=False)
         if budget:
-            fused_s = self.fused.total_s(obs, state, work.shape, budget)
+            fused_s = self.fused.total_s(obs, state.sizes, work.shape, budget)
             wait_s = SPLIT_WAIT_STEPS * (plan.numbers.predicted_decode_s or 0.0)
             if infeasible or fused_s <= min(split_s + wait_s, FUSED_LIMIT_S):
                 rejected = (Alternative(label="split", predicted_s=split_s),)
@@ -184,7 +216,7 @@ class AutoPolicy(KeepsState):
             plan = replace(plan, rejected=(*plan.rejected, Alternative(label="fused", predicted_s=fused_s)))
         return self._layerwise(obs, state, work, plan)
 
-    def _queue(self, obs: Observation, state: PolicyState) -> OrderedQueue:
+    def _queue(self, obs: Observation, state: AutoState) -> OrderedQueue:
         if not self.options.by_slack:
             return OrderedQueue(order=tuple(obs.waiting), lost=())
         sms = self.split.prefill_sms(obs)
@@ -199,14 +231,14 @@ class AutoPolicy(KeepsState):
 
     # --- fused
 
-    def _chunked(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def _chunked(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """A batch that began fused stays so, and what its budget leaves goes to those who wait.
 
         If no budget meets the target any more, the smallest is used.
         """
         queue = self._queue(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-        budget, step_s = self.fused.budget(obs, state, batch, must=True)
+        budget, step_s = self.fused.budget(obs, state.overrun, state.sizes, batch, must=True)
         budget = budget or BUDGET_LADDER[0]
         left = budget - (obs.prefill.shape.new_tokens - obs.prefill.done_tokens if obs.prefill else 0)
         fitting: list[WaitingRequest] = []
@@ -222,13 +254,13 @@ class AutoPolicy(KeepsState):
     # --- split
 
     def _layerwise(
-        self, obs: Observation, state: PolicyState, work: Work | None, plan: Plan | None = None
+        self, obs: Observation, state: AutoState, work: Work | None, plan: Plan | None = None
     ) -> Decision:
         decision = decide_split(
             obs,
             self.table,
             work,
-            plan=lambda work: plan or self.split.best_fit(obs, work, state),
+            plan=lambda work: plan or self.split.best_fit(obs, work, state.guard),
             alone_layers=self.split.alone_layers,
         )
         return self._look_ahead(work, decision) if self.options.look_ahead else decision
@@ -247,7 +279,7 @@ class AutoPolicy(KeepsState):
         count = layers_for(worst_s * steps, n.predicted_prefill_s, layers) - work.layers_in_flight
         return replace(decision, decode_steps=steps, prefill_layers=max(0, min(count, work.layers_left)))
 
-    def _preempt(self, obs: Observation, state: PolicyState) -> Decision | None:
+    def _preempt(self, obs: Observation, state: AutoState) -> Decision | None:
         """A waiting request that would miss its target behind the running prefill may overtake it, once.
 
         The running one must still meet its own target, or be past saving already (invariants 3, 4).

@@ -1,18 +1,13 @@
-"""What every policy is made of: its context, its state and its two methods."""
+"""What every policy is made of: its context and its methods, and who keeps its state."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from pdmuxd.engine.core.awd import AwdState
-from pdmuxd.engine.core.boundary import BoundaryFit, BoundarySamples
-from pdmuxd.engine.core.fusedsizes import FusedSizes
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.overrun import Overrun
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps
-from pdmuxd.engine.core.trust import Trust
 from pdmuxd.engine.core.types import Decision, Feedback, Observation, PrefillSample
 
 
@@ -44,39 +39,15 @@ class PolicyContext:
         return PartitionTable(rules=self.rules, splits=self.splits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LengthAwareState:
-    """What `pla` remembers: the boundary, the batching of shorts, whose turn it is."""
-
-    samples: BoundarySamples = field(default_factory=BoundarySamples)
-    fit: BoundaryFit | None = None
-    """Of `samples`; None while they do not allow one."""
-    awd: AwdState = field(default_factory=AwdState)
-    short_batches: int = 0
-    """Batches of shorts since the last long prefill."""
+StateT = TypeVar("StateT")
 
 
-TRUSTED = Trust()
-FIRST_OVERRUN = Overrun()
-AS_FITTED = FusedSizes()
+class Policy(Protocol[StateT]):
+    """A scheduling policy: pure, so that every rank decides the same (invariant 6).
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyState:
-    """What a policy carries from one decision to the next. A new kind of memory is a new field."""
-
-    guard: ContentionGuard
-    aged_credit_tokens: float = 0.0
-    """What requests past saving may spend (queueing.py)."""
-    trust: Trust = TRUSTED
-    overrun: Overrun = FIRST_OVERRUN
-    """Of fused steps, beyond what is typical of their size."""
-    sizes: FusedSizes = AS_FITTED
-    length_aware: LengthAwareState = field(default_factory=LengthAwareState)
-
-
-class Policy(Protocol):
-    """A scheduling policy: pure, so that every rank decides the same (invariant 6)."""
+    `StateT` is what it remembers from one decision to the next: a frozen value of its own type, which nobody
+    else reads. Who keeps it (an engine's loop) hands it back as it is and asks the policy about it.
+    """
 
     @property
     def name(self) -> str:
@@ -86,26 +57,46 @@ class Policy(Protocol):
     def table(self) -> PartitionTable:
         """The groups that its decisions index."""
 
-    def initial_state(self) -> PolicyState:
+    @property
+    def context(self) -> PolicyContext:
+        """What it was built from."""
+
+    def initial_state(self) -> StateT:
         """The state before the first decision."""
 
-    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def decide(self, obs: Observation, state: StateT) -> tuple[Decision, StateT]:
         """What to do until the next safe point."""
 
-    def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
-        """The state after a decode step beside a prefill was measured."""
+    def learn(self, feedback: Feedback, state: StateT) -> StateT:
+        """The state after a decode step beside a prefill, or a fused step, was measured."""
 
-    def learn_prefill(self, sample: PrefillSample, state: PolicyState) -> PolicyState:
+    def learn_prefill(self, sample: PrefillSample, state: StateT) -> StateT:
         """The state after a prefill of known shape was measured."""
 
+    def adopt(self, state: StateT, before: PolicyContext, *, is_refined: bool) -> StateT:
+        """The state in this policy's context; `state` was learned by the same policy in the context `before`.
 
-class KeepsState:
-    """For policies that learn nothing, or not from everything."""
+        `is_refined`: both are of one profile, and this context has what serving has taught the store since;
+        what was learned here stays. Else the predictions are others: what was learned of the old ones is
+        forgotten, and what is not of predictions (who is owed a turn, what the device took) stays.
+        """
 
-    def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:  # noqa: ARG002 - the interface
-        """Return the state as it is."""
-        return state
 
-    def learn_prefill(self, sample: PrefillSample, state: PolicyState) -> PolicyState:  # noqa: ARG002 - the interface
-        """Return the state as it is."""
-        return state
+AnyPolicy: TypeAlias = Policy[Any]
+"""A policy whose state only itself can read: keep it as an `object`."""
+
+
+class Stateless:
+    """For policies that remember nothing: their state is None."""
+
+    def initial_state(self) -> None:
+        """There is none."""
+
+    def learn(self, feedback: Feedback, state: None) -> None:
+        """Nothing is learned."""
+
+    def learn_prefill(self, sample: PrefillSample, state: None) -> None:
+        """Nothing is learned."""
+
+    def adopt(self, state: None, before: PolicyContext, *, is_refined: bool) -> None:
+        """There is nothing to keep or to forget."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.batching import form_prefill_batch
-from pdmuxd.engine.core.guard import guard_cell
+from pdmuxd.engine.core.guard import ContentionGuard, guard_cell
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.policies.layerwise import (
     ALONE_SLICE_S,
     Plan,
@@ -29,6 +29,7 @@ from pdmuxd.engine.core.types import (
     Feedback,
     Mode,
     Observation,
+    PrefillSample,
     PrefillView,
     Reason,
 )
@@ -54,7 +55,14 @@ class SplitOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BestFitPolicy(KeepsState):
+class BestFitState:
+    """What is learned while serving: how much decode suffers from prefill."""
+
+    guard: ContentionGuard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestFitPolicy:
     """Best-fit split, layer-wise prefill, optional guard and preemption."""
 
     name: str
@@ -62,11 +70,11 @@ class BestFitPolicy(KeepsState):
     table: PartitionTable
     options: SplitOptions
 
-    def initial_state(self) -> PolicyState:
+    def initial_state(self) -> BestFitState:
         """The guard as it was profiled."""
-        return PolicyState(guard=self.context.guard)
+        return BestFitState(guard=self.context.guard)
 
-    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def decide(self, obs: Observation, state: BestFitState) -> tuple[Decision, BestFitState]:
         """MuxWise figure 12, DRIFT algorithm 1: the prefill, then the split, then the layers of this step."""
         layers = self.context.layers
         overtaking = self._preempting_work(obs) if self.options.preemption else None
@@ -76,21 +84,39 @@ class BestFitPolicy(KeepsState):
             obs,
             self.table,
             overtaking or next_work(obs, layers),
-            plan=lambda work: self.best_fit(obs, work, state),
+            plan=lambda work: self.best_fit(obs, work, state.guard),
             alone_layers=self.alone_layers,
         )
         if not self.options.query_sync and obs.decode.bs and decision.mode is Mode.SPLIT:
             decision = replace(decision, blocking_merge=self._launches_last(obs, decision))
         return decision, state
 
-    def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
+    def learn(self, feedback: Feedback, state: BestFitState) -> BestFitState:
         """A decode step slower than its bound raises the guard's cell at once (MuxWise 3.3.2)."""
+        guard = self.guard_after(feedback, state.guard)
+        return state if guard is state.guard else BestFitState(guard=guard)
+
+    def learn_prefill(self, sample: PrefillSample, state: BestFitState) -> BestFitState:  # noqa: ARG002 - the interface
+        """Nothing is learned from prefills."""
+        return state
+
+    def adopt(self, state: BestFitState, before: PolicyContext, *, is_refined: bool) -> BestFitState:
+        """The guard is of predictions: what was raised here stays with them."""
+        return BestFitState(guard=self.guard_adopted(state.guard, before, is_refined=is_refined))
+
+    def guard_after(self, feedback: Feedback, guard: ContentionGuard) -> ContentionGuard:
+        """The guard after a step; the same one if it was within its bound."""
         if not self.options.guard or feedback.mode is not Mode.SPLIT or feedback.predicted_s <= 0.0:
-            return state
+            return guard
         decode_sms = self.table.groups[feedback.group].decode_sms
         cell = guard_cell(decode_sms, feedback.prefill, feedback.decode)
-        guard = state.guard.learned(cell, feedback.measured_s / feedback.predicted_s)
-        return state if guard is state.guard else replace(state, guard=guard)
+        return guard.learned(cell, feedback.measured_s / feedback.predicted_s)
+
+    def guard_adopted(
+        self, guard: ContentionGuard, before: PolicyContext, *, is_refined: bool
+    ) -> ContentionGuard:
+        """The guard of this context, with what was raised here if it is of the same profile."""
+        return guard.updated(before.guard, self.context.guard) if is_refined else self.context.guard
 
     def alone_layers(self, work: Work) -> int:
         """A slice of the prefill when nothing decodes."""
@@ -100,7 +126,7 @@ class BestFitPolicy(KeepsState):
         prefill_s = self.context.latency.prefill_s(work.shape, self.table.rules.total_sms)
         return max(0, layers_for(ALONE_SLICE_S, prefill_s, layers) - work.layers_in_flight)
 
-    def best_fit(self, obs: Observation, work: Work, state: PolicyState) -> Plan:
+    def best_fit(self, obs: Observation, work: Work, guard: ContentionGuard) -> Plan:
         """The first split whose worst-case decode meets the target; the widest if none does."""
         latency = self.context.latency
         target_s = self.context.planned_tbt_s(obs.tbt_target_s)
@@ -110,7 +136,7 @@ class BestFitPolicy(KeepsState):
         for group in self.table.split_indices:
             decode_sms = self.table.groups[group].decode_sms
             decode_s = latency.decode_s(obs.decode, decode_sms)
-            ratio = state.guard.ratio(decode_sms, work.shape, obs.decode) if self.options.guard else 1.0
+            ratio = guard.ratio(decode_sms, work.shape, obs.decode) if self.options.guard else 1.0
             worst_s = decode_s * ratio
             shrinks = obs.group in self.table.split_indices and group < obs.group
             if worst_s <= target_s * (SHRINK_MARGIN if shrinks else 1.0):

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import PolicyContext, Stateless
 from pdmuxd.engine.core.policies.fusedsteps import decode_alone
 from pdmuxd.engine.core.types import Decision, DecisionNumbers, Mode, Observation, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkedPolicy(KeepsState):
+class ChunkedPolicy(Stateless):
     """A fixed token budget per step, whatever the TBT target."""
 
     name: str
@@ -30,11 +30,7 @@ class ChunkedPolicy(KeepsState):
         table = PartitionTable(rules=context.rules, splits=())
         return cls(name=f"chunked:{token_budget}", context=context, table=table, token_budget=token_budget)
 
-    def initial_state(self) -> PolicyState:
-        """Nothing to remember beyond the guard."""
-        return PolicyState(guard=self.context.guard)
-
-    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def decide(self, obs: Observation, state: None) -> tuple[Decision, None]:
         """Fuse whatever is there; the chunk in progress comes before new requests."""
         batch = form_prefill_batch(obs)
         if obs.prefill is None and not batch:

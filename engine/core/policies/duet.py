@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.fusing import chunk_lengths
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
-from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import PolicyContext, Stateless
 from pdmuxd.engine.core.policies.fusedsteps import decode_alone
 from pdmuxd.engine.core.policies.layerwise import layers_for
 from pdmuxd.engine.core.types import (
@@ -49,7 +49,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DuetPolicy(KeepsState):
+class DuetPolicy(Stateless):
     """Aggregate unless at risk."""
 
     name: str
@@ -66,11 +66,7 @@ class DuetPolicy(KeepsState):
         table = every_legal_split(context.rules)
         return cls(name=name, context=context, table=table, token_budget=token_budget, look_ahead=look_ahead)
 
-    def initial_state(self) -> PolicyState:
-        """Nothing to remember beyond the guard."""
-        return PolicyState(guard=self.context.guard)
-
-    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def decide(self, obs: Observation, state: None) -> tuple[Decision, None]:
         """Algorithm 1."""
         return self._decide(obs), state
 

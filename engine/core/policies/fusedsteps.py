@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.batching import form_prefill_batch
+from pdmuxd.engine.core.fusedsizes import FusedSizes
 from pdmuxd.engine.core.fusing import chunk_lengths, fused_budget, fused_total_s
-from pdmuxd.engine.core.overrun import HOST_RATIO
+from pdmuxd.engine.core.overrun import HOST_RATIO, Overrun
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
@@ -49,7 +50,8 @@ class FusedSteps:
     def budget(
         self,
         obs: Observation,
-        state: PolicyState,
+        overrun: Overrun,
+        sizes: FusedSizes,
         batch: tuple[WaitingRequest, ...],
         *,
         must: bool,
@@ -61,31 +63,33 @@ class FusedSteps:
             self.context.latency,
             self.table.rules.total_sms,
             target_s=self.context.planned_tbt_s(obs.tbt_target_s),
-            overrun=state.overrun,
-            sizes=state.sizes,
+            overrun=overrun,
+            sizes=sizes,
             must=must,
         )
 
-    def total_s(self, obs: Observation, state: PolicyState, shape: PrefillShape, budget: int) -> float:
+    def total_s(self, obs: Observation, sizes: FusedSizes, shape: PrefillShape, budget: int) -> float:
         """What a whole batch typically takes in steps of this budget."""
         latency, sms = self.context.latency, self.table.rules.total_sms
-        return fused_total_s(obs, shape, budget, latency, sms, sizes=state.sizes)
+        return fused_total_s(obs, shape, budget, latency, sms, sizes=sizes)
 
-    def learn(self, feedback: Feedback, state: PolicyState) -> tuple[PolicyState, float]:
-        """After a fused step: the state, and the seconds that were to be expected.
+    def learn(
+        self, feedback: Feedback, overrun: Overrun, sizes: FusedSizes
+    ) -> tuple[float, Overrun, FusedSizes]:
+        """After a fused step: the seconds that were to be expected, and what is known of fused steps now.
 
         A step that waited for the host tells nothing of its size, and one with nobody to wait for its tokens
         nothing of what few steps exceed.
         """
         predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
-        overrun, sizes = state.overrun, state.sizes
+        floor_s = overrun.floor_s
         tokens = feedback.prefill.new_tokens + feedback.decode.bs
         expected_s = predicted_s * sizes.ratio(tokens)
         if measured_s <= HOST_RATIO * expected_s:
             sizes = sizes.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
         if feedback.decode.bs:
             overrun = overrun.after(predicted_s=expected_s, measured_s=measured_s)
-        return replace(state, overrun=overrun, sizes=sizes), max(expected_s, state.overrun.floor_s)
+        return max(expected_s, floor_s), overrun, sizes
 
     def step_s(self, obs: Observation, budget: int, batch: Iterable[WaitingRequest]) -> float:
         """Predicted for a step of the chunk in progress and these requests, within a budget."""

@@ -11,9 +11,11 @@ Source: PLA-Serve sections 3.1 and 3.2, temporal disaggregation on one instance.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Generic
 
 from pdmuxd.engine.core.awd import (
+    AwdState,
     choose_batch,
     dispatched,
     hold_deadline_free_s,
@@ -22,9 +24,9 @@ from pdmuxd.engine.core.awd import (
     with_arrivals,
 )
 from pdmuxd.engine.core.batching import shape_of
-from pdmuxd.engine.core.boundary import FLOOR_TOKENS, BoundaryFit, is_short
+from pdmuxd.engine.core.boundary import FLOOR_TOKENS, BoundaryFit, BoundarySamples, is_short
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import LengthAwareState, Policy, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import Policy, PolicyContext, StateT
 from pdmuxd.engine.core.types import (
     Decision,
     Feedback,
@@ -54,12 +56,25 @@ class PlaOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlaPolicy:
+class PlaState(Generic[StateT]):
+    """The inner policy's state, and what `pla` remembers of prefills measured, of shorts, of turns."""
+
+    inner: StateT
+    samples: BoundarySamples = field(default_factory=BoundarySamples)
+    fit: BoundaryFit | None = None
+    """Of `samples`; None while they do not allow one."""
+    awd: AwdState = field(default_factory=AwdState)
+    short_batches: int = 0
+    """Batches of shorts since the last long prefill."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaPolicy(Generic[StateT]):
     """Decides who may be seen; the inner policy decides the rest."""
 
     name: str
     context: PolicyContext
-    inner: Policy
+    inner: Policy[StateT]
     options: PlaOptions
 
     @property
@@ -72,29 +87,31 @@ class PlaPolicy:
         """Whether batches of shorts run as captured graphs."""
         return self.options.graphs and self.context.captures_prefill
 
-    def initial_state(self) -> PolicyState:
+    def initial_state(self) -> PlaState[StateT]:
         """The inner policy's, and nothing learned of lengths and arrivals."""
-        return self.inner.initial_state()
+        return PlaState(inner=self.inner.initial_state())
 
-    def learn(self, feedback: Feedback, state: PolicyState) -> PolicyState:
+    def learn(self, feedback: Feedback, state: PlaState[StateT]) -> PlaState[StateT]:
         """The inner policy learns."""
-        return self.inner.learn(feedback, state)
+        return replace(state, inner=self.inner.learn(feedback, state.inner))
 
-    def learn_prefill(self, sample: PrefillSample, state: PolicyState) -> PolicyState:
+    def learn_prefill(self, sample: PrefillSample, state: PlaState[StateT]) -> PlaState[StateT]:
         """Refit the boundary; a fit that the samples do not allow leaves the floor in force."""
-        samples = state.length_aware.samples.plus(sample)
-        mine = replace(state.length_aware, samples=samples, fit=samples.fit())
-        return self.inner.learn_prefill(sample, replace(state, length_aware=mine))
+        samples, inner = state.samples.plus(sample), self.inner.learn_prefill(sample, state.inner)
+        return replace(state, inner=inner, samples=samples, fit=samples.fit())
 
-    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def adopt(self, state: PlaState[StateT], before: PolicyContext, *, is_refined: bool) -> PlaState[StateT]:
+        """What was measured of prefills, and whose turn it is, is not of predictions."""
+        return replace(state, inner=self.inner.adopt(state.inner, before, is_refined=is_refined))
+
+    def decide(self, obs: Observation, state: PlaState[StateT]) -> tuple[Decision, PlaState[StateT]]:
         """Choose the class, ask the inner policy, and put the graph to what it admits."""
-        mine = state.length_aware
-        shorts, longs = _by_class(obs.waiting, mine.fit)
-        mine = replace(mine, awd=with_arrivals(mine.awd, shorts, obs.now_s))
-        state = replace(state, length_aware=mine)
+        shorts, longs = _by_class(obs.waiting, state.fit)
+        state = replace(state, awd=with_arrivals(state.awd, shorts, obs.now_s))
         if self.options.deadlines:
             shorts.sort(key=_deadline_s)
-        decision, state = self._ask(obs, state, shorts, longs)
+        decision, inner = self._ask(obs, state, shorts, longs)
+        state = replace(state, inner=inner)
         if decision.admit:
             decision, state = self._admitted(obs, decision, state)
         if obs.waiting_count > len(obs.waiting) and longs:
@@ -105,32 +122,35 @@ class PlaPolicy:
     # --- which class
 
     def _ask(
-        self, obs: Observation, state: PolicyState, shorts: list[WaitingRequest], longs: list[WaitingRequest]
-    ) -> tuple[Decision, PolicyState]:
+        self,
+        obs: Observation,
+        state: PlaState[StateT],
+        shorts: list[WaitingRequest],
+        longs: list[WaitingRequest],
+    ) -> tuple[Decision, StateT]:
         """One class at a time; a class whose turn it is but whose KV does not fit lets the other go."""
-        mine = state.length_aware
         if obs.prefill is not None or obs.preempted is not None:
-            return self.inner.decide(_showing(obs, self._beside(obs, mine, shorts, longs)), state)
-        if longs and not (shorts and self._shorts_first(obs, mine, shorts, longs[0])):
-            decision, after = self._ask_one_long(obs, state, longs)
-            if decision.admit or not shorts or mine.short_batches >= MAX_SHORT_BATCHES:
+            return self.inner.decide(_showing(obs, self._beside(obs, state, shorts, longs)), state.inner)
+        if longs and not (shorts and self._shorts_first(obs, state, shorts, longs[0])):
+            decision, after = self._ask_one_long(obs, state.inner, longs)
+            if decision.admit or not shorts or state.short_batches >= MAX_SHORT_BATCHES:
                 return decision, after
         batch = self._batch(obs, shorts, longs)
-        wait_s = self._hold_s(obs, mine, batch) if batch and not longs else 0.0
+        wait_s = self._hold_s(obs, state, batch) if batch and not longs else 0.0
         if wait_s <= _SHORTEST_HOLD_S:
-            return self.inner.decide(_showing(obs, batch), state)
-        decision, state = self.inner.decide(_showing(obs, ()), state)
+            return self.inner.decide(_showing(obs, batch), state.inner)
+        decision, after = self.inner.decide(_showing(obs, ()), state.inner)
         if decision.mode is Mode.IDLE:
             decision = replace(decision, reason=Reason.HOLD_FOR_BATCH, wake_at_s=obs.now_s + wait_s)
-        return decision, state
+        return decision, after
 
     def _shorts_first(
-        self, obs: Observation, mine: LengthAwareState, shorts: list[WaitingRequest], long: WaitingRequest
+        self, obs: Observation, state: PlaState[StateT], shorts: list[WaitingRequest], long: WaitingRequest
     ) -> bool:
         """It is their turn, or one of them would meet its deadline now and miss it behind the long."""
-        if mine.short_batches == 0:
+        if state.short_batches == 0:
             return True
-        if mine.short_batches >= MAX_SHORT_BATCHES or not self.options.deadlines:
+        if state.short_batches >= MAX_SHORT_BATCHES or not self.options.deadlines:
             return False
         latency, sms = self.context.latency, self.table.rules.total_sms
         ready_s = obs.now_s + latency.prefill_s(shape_of(tuple(shorts)), sms)
@@ -138,20 +158,20 @@ class PlaPolicy:
         return any(ready_s <= request.deadline_s < ready_s + long_s for request in shorts)
 
     def _ask_one_long(
-        self, obs: Observation, state: PolicyState, longs: list[WaitingRequest]
-    ) -> tuple[Decision, PolicyState]:
+        self, obs: Observation, inner: StateT, longs: list[WaitingRequest]
+    ) -> tuple[Decision, StateT]:
         """The inner policy picks the long that goes first, then decides on it alone."""
-        decision, after = self.inner.decide(_showing(obs, tuple(longs)), state)
+        decision, after = self.inner.decide(_showing(obs, tuple(longs)), inner)
         if len(decision.admit) <= 1:
             return decision, after
         first = next(request for request in longs if request.request_id == decision.admit[0])
-        alone, after = self.inner.decide(_showing(obs, (first,)), state)
+        alone, after = self.inner.decide(_showing(obs, (first,)), inner)
         return replace(alone, demote=decision.demote), after
 
     def _beside(
         self,
         obs: Observation,
-        mine: LengthAwareState,
+        state: PlaState[StateT],
         shorts: list[WaitingRequest],
         longs: list[WaitingRequest],
     ) -> tuple[WaitingRequest, ...]:
@@ -159,7 +179,7 @@ class PlaPolicy:
         running = obs.prefill
         if running is None or not shorts:
             return ()
-        _, running_longs = _by_class(running.requests, mine.fit)
+        _, running_longs = _by_class(running.requests, state.fit)
         if running.mode is PrefillMode.LAYERWISE and running_longs:
             return self._batch(obs, shorts, longs)
         if running.mode is PrefillMode.CHUNKED and not running_longs and not longs:
@@ -175,31 +195,30 @@ class PlaPolicy:
         may_split = not longs and self.uses_graphs
         return choose_batch(shorts, _budget_tokens(obs), may_split=may_split)
 
-    def _hold_s(self, obs: Observation, mine: LengthAwareState, batch: Sequence[WaitingRequest]) -> float:
+    def _hold_s(self, obs: Observation, state: PlaState[StateT], batch: Sequence[WaitingRequest]) -> float:
         if not self.options.deadlines:
             return hold_deadline_free_s(batch, now_s=obs.now_s)
         service_s = self.context.latency.prefill_s(shape_of(tuple(batch)), self.table.rules.total_sms)
-        return hold_s(mine.awd, batch, now_s=obs.now_s, service_s=service_s)
+        return hold_s(state.awd, batch, now_s=obs.now_s, service_s=service_s)
 
     # --- what was admitted
 
     def _admitted(
-        self, obs: Observation, decision: Decision, state: PolicyState
-    ) -> tuple[Decision, PolicyState]:
+        self, obs: Observation, decision: Decision, state: PlaState[StateT]
+    ) -> tuple[Decision, PlaState[StateT]]:
         """Take the turn, let W and D follow, and run the batch as a graph if it starts as a whole."""
-        mine = state.length_aware
         chosen = set(decision.admit)
         batch = [request for request in obs.waiting if request.request_id in chosen]
-        if not is_short(batch[0].new_tokens, batch[0].reused_tokens, mine.fit):
-            return decision, replace(state, length_aware=replace(mine, short_batches=0))
+        if not is_short(batch[0].new_tokens, batch[0].reused_tokens, state.fit):
+            return decision, replace(state, short_batches=0)
         arrivals = [request.arrival_s for request in batch]
-        awd = dispatched(mine.awd, depth=len(batch), fill_s=max(arrivals) - min(arrivals))
-        mine = replace(mine, awd=awd, short_batches=mine.short_batches + 1)
+        awd = dispatched(state.awd, depth=len(batch), fill_s=max(arrivals) - min(arrivals))
+        state = replace(state, awd=awd, short_batches=state.short_batches + 1)
         graph = self._graph(obs, decision, [request.new_tokens for request in batch])
         if graph is not None:
             layers = self.context.layers if decision.prefill_layers else 0
             decision = replace(decision, prefill_graph=graph, prefill_layers=layers)
-        return decision, replace(state, length_aware=mine)
+        return decision, state
 
     def _graph(self, obs: Observation, decision: Decision, lengths: list[int]) -> PrefillGraph | None:
         starts = obs.prefill is None or decision.preempt

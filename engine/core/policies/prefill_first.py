@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import PolicyContext, Stateless
 from pdmuxd.engine.core.policies.fusedsteps import decode_alone
 from pdmuxd.engine.core.types import Decision, Mode, Observation, Reason
 
@@ -17,7 +17,7 @@ DEFAULT_CHUNK_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrefillFirstPolicy(KeepsState):
+class PrefillFirstPolicy(Stateless):
     """Decode stalls while anything can be prefilled."""
 
     name: str
@@ -31,11 +31,7 @@ class PrefillFirstPolicy(KeepsState):
         table = PartitionTable(rules=context.rules, splits=())
         return cls(name=name, context=context, table=table, chunk_tokens=chunk_tokens)
 
-    def initial_state(self) -> PolicyState:
-        """Nothing to remember beyond the guard."""
-        return PolicyState(guard=self.context.guard)
-
-    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def decide(self, obs: Observation, state: None) -> tuple[Decision, None]:
         """A chunk of prefill if there is any, else a decode step, each on all SMs."""
         batch = form_prefill_batch(obs)
         if obs.prefill is None and not batch:

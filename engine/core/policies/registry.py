@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.errors import PolicyError
 from pdmuxd.engine.core.policies.auto import AutoOptions, AutoPolicy
-from pdmuxd.engine.core.policies.base import Policy, PolicyContext
+from pdmuxd.engine.core.policies.base import AnyPolicy, PolicyContext
 from pdmuxd.engine.core.policies.bestfit import SplitOptions
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
 from pdmuxd.engine.core.policies.drift import drift
@@ -41,7 +41,7 @@ class PolicySpec:
     """A parsed specification; `build` may still refuse it for a device that cannot make its split."""
 
     text: str
-    build: Callable[[PolicyContext], Policy]
+    build: Callable[[PolicyContext], AnyPolicy]
     wants_prefill_graphs: bool = False
     """It runs short prompts as captured graphs where the engine has them."""
 
@@ -73,7 +73,7 @@ def parse_policy(spec: str) -> PolicySpec:
     return PolicySpec(text=spec, build=parse(info, arguments))
 
 
-def build_policy(spec: str, context: PolicyContext) -> Policy:
+def build_policy(spec: str, context: PolicyContext) -> AnyPolicy:
     """Parse and build. Raises: PolicyError, PartitionError."""
     return parse_policy(spec).build(context)
 
@@ -92,12 +92,12 @@ def _whole_numbers(info: PolicyInfo, arguments: str, count: int, allowed: str) -
     return [int(part) for part in parts]
 
 
-def _static(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+def _static(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
     prefill_sms, decode_sms = _whole_numbers(info, arguments, 2, "give prefill SMs and decode SMs")
     return lambda context: StaticPolicy.build(context, prefill_sms, decode_sms)
 
 
-def _upstream(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+def _upstream(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
     if arguments:
         raise _refuse(info, arguments, "it takes no arguments")
     return UpstreamPolicy.build
@@ -112,7 +112,7 @@ def _budget(info: PolicyInfo, arguments: str) -> int:
     return budget
 
 
-def _chunked(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+def _chunked(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
     budget = _budget(info, arguments)
     return lambda context: ChunkedPolicy.build(context, budget)
 
@@ -132,18 +132,18 @@ def _options(info: PolicyInfo, arguments: str, known: Mapping[str, str]) -> dict
 _ABLATIONS = {"noguard": "guard", "whole": "layerwise", "blocking": "query_sync"}
 
 
-def _muxwise(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+def _muxwise(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
     options = SplitOptions(**_options(info, arguments, {"preempt": "preemption", **_ABLATIONS}))
     return lambda context: muxwise(_name(info, arguments), context, options)
 
 
-def _drift(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+def _drift(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
     known = {"nopreempt": "preemption", "whole": "layerwise", "blocking": "query_sync"}
     options = SplitOptions(**({"preemption": True} | _options(info, arguments, known)))
     return lambda context: drift(_name(info, arguments), context, options)
 
 
-def _auto(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+def _auto(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
     known = {"nopreempt": "preemption", "noguard": "guard", "nolookahead": "look_ahead", "fcfs": "by_slack"}
     chosen = arguments.split("+") if arguments else []
     unknown = [option for option in chosen if option not in known]
@@ -153,7 +153,7 @@ def _auto(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]
     return lambda context: AutoPolicy.build(_name(info, arguments), context, options)
 
 
-def _duet(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+def _duet(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
     budget_text, _, option = arguments.partition("+")
     if option not in ("", "nolookahead"):
         raise _refuse(info, arguments, "the only option is 'nolookahead'")
@@ -162,7 +162,7 @@ def _duet(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]
     return lambda context: DuetPolicy.build(_name(info, arguments), context, budget, look_ahead=look_ahead)
 
 
-def _pla(spec: str, options: list[str], inner: str) -> Callable[[PolicyContext], Policy]:
+def _pla(spec: str, options: list[str], inner: str) -> Callable[[PolicyContext], AnyPolicy]:
     known = {"nodeadline": "deadlines", "nograph": "graphs"}
     unknown = [option for option in options if option not in known]
     if unknown:
@@ -174,7 +174,7 @@ def _pla(spec: str, options: list[str], inner: str) -> Callable[[PolicyContext],
     return lambda context: PlaPolicy(name=spec, context=context, inner=inside.build(context), options=chosen)
 
 
-def _prefill_first(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], Policy]:
+def _prefill_first(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
     chunk = _budget(info, arguments or str(DEFAULT_CHUNK_TOKENS))
     return lambda context: PrefillFirstPolicy.build(_name(info, arguments), context, chunk)
 
@@ -190,7 +190,7 @@ _PLA = PolicyInfo(
     example="pla/muxwise",
 )
 
-_Parse = Callable[[PolicyInfo, str], Callable[[PolicyContext], Policy]]
+_Parse = Callable[[PolicyInfo, str], Callable[[PolicyContext], AnyPolicy]]
 
 _POLICIES: dict[str, tuple[PolicyInfo, _Parse]] = {
     info.name: (info, parse)

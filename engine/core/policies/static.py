@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.partitions import Partition, PartitionTable
-from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import PolicyContext, Stateless
 from pdmuxd.engine.core.policies.layerwise import (
     ALONE_SLICE_S,
     Plan,
@@ -18,7 +18,7 @@ from pdmuxd.engine.core.types import Decision, DecisionNumbers, Observation, Rea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticPolicy(KeepsState):
+class StaticPolicy(Stateless):
     """A fixed (prefill_sms, decode_sms) pair; layers per step as MuxWise sizes them."""
 
     name: str
@@ -32,11 +32,7 @@ class StaticPolicy(KeepsState):
         table = PartitionTable(rules=context.rules, splits=(split,))
         return cls(name=f"static:{prefill_sms},{decode_sms}", context=context, table=table)
 
-    def initial_state(self) -> PolicyState:
-        """Nothing to remember beyond the guard."""
-        return PolicyState(guard=self.context.guard)
-
-    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def decide(self, obs: Observation, state: None) -> tuple[Decision, None]:
         """The one split if both phases have work, all SMs for the one that has."""
         latency, layers = self.context.latency, self.context.layers
         split = self.table.splits[0]
@@ -44,7 +40,7 @@ class StaticPolicy(KeepsState):
         def plan(work: Work) -> Plan:
             decode_s = latency.decode_s(obs.decode, split.decode_sms)
             prefill_s = latency.prefill_s(work.shape, split.prefill_sms)
-            worst_s = decode_s * state.guard.ratio(split.decode_sms, work.shape, obs.decode)
+            worst_s = decode_s * self.context.guard.ratio(split.decode_sms, work.shape, obs.decode)
             count = layers_for(worst_s, prefill_s, layers) - work.layers_in_flight
             numbers = DecisionNumbers(
                 predicted_decode_s=decode_s, predicted_prefill_s=prefill_s, tbt_target_s=obs.tbt_target_s

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
-from pdmuxd.engine.core.policies.base import KeepsState, PolicyContext, PolicyState
+from pdmuxd.engine.core.policies.base import PolicyContext, Stateless
 from pdmuxd.engine.core.policies.layerwise import Plan, Work, decide_split, next_work
 from pdmuxd.engine.core.types import Decision, DecisionNumbers, Observation, Reason
 
@@ -37,7 +37,7 @@ def upstream_table(rules: SmRules) -> PartitionTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamPolicy(KeepsState):
+class UpstreamPolicy(Stateless):
     """No target, no predictor: the decode batch size picks the group."""
 
     name: str
@@ -49,11 +49,7 @@ class UpstreamPolicy(KeepsState):
         """Raises: PartitionError if the device is too small for the rule."""
         return cls(name="upstream", context=context, table=upstream_table(context.rules))
 
-    def initial_state(self) -> PolicyState:
-        """Nothing to remember beyond the guard."""
-        return PolicyState(guard=self.context.guard)
-
-    def decide(self, obs: Observation, state: PolicyState) -> tuple[Decision, PolicyState]:
+    def decide(self, obs: Observation, state: None) -> tuple[Decision, None]:
         """A group is picked when a prefill starts and kept until it merges or decode empties."""
         work = next_work(obs, self.context.layers)
         splits = len(self.table.splits)

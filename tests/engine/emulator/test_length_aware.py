@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from engines import PROFILE, engine, request, run_until_idle
 
-from pdmuxd.engine.core.policies.base import PolicyState
 from pdmuxd.engine.core.policies.pla import PlaPolicy
 from pdmuxd.engine.core.types import EngineLimits, PrefillSample
 
@@ -14,7 +13,7 @@ from pdmuxd.engine.core.types import EngineLimits, PrefillSample
 def learned(monkeypatch: pytest.MonkeyPatch) -> list[PrefillSample]:
     samples: list[PrefillSample] = []
 
-    def remember(_self: PlaPolicy, sample: PrefillSample, state: PolicyState) -> PolicyState:
+    def remember(_self: PlaPolicy, sample: PrefillSample, state: object) -> object:
         samples.append(sample)
         return state
 

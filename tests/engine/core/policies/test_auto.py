@@ -10,8 +10,7 @@ from observations import linear_context, observe, running_prefill, took, waiting
 
 from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.overrun import Overrun
-from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S
-from pdmuxd.engine.core.policies.base import PolicyState
+from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S, AutoState
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
 from pdmuxd.engine.core.types import (
     NO_DECODE,
@@ -246,7 +245,7 @@ def test_a_fixed_plan_takes_over_and_says_so_when_predictions_prove_wrong() -> N
     policy = build_policy("auto", linear_context())
     obs = observe(decode_bs=10, queue=(waiting(1, 4000, deadline_s=9.0), waiting(2, 10, deadline_s=5.0)))
 
-    def after(steps: int, measured_s: float, state: PolicyState) -> PolicyState:
+    def after(steps: int, measured_s: float, state: AutoState) -> AutoState:
         for _ in range(steps):
             state = policy.learn(took(Mode.FUSED, predicted_s=0.040, measured_s=measured_s), state)
         return state

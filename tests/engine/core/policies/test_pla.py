@@ -10,8 +10,7 @@ from observations import linear_context, observe, running_prefill, waiting
 from pdmuxd.engine.core.awd import AwdState
 from pdmuxd.engine.core.boundary import MIN_SAMPLES
 from pdmuxd.engine.core.errors import PolicyError
-from pdmuxd.engine.core.policies.base import PolicyState
-from pdmuxd.engine.core.policies.pla import MAX_SHORT_BATCHES
+from pdmuxd.engine.core.policies.pla import MAX_SHORT_BATCHES, PlaState
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.types import (
     Decision,
@@ -26,10 +25,10 @@ from pdmuxd.engine.core.types import (
 SHORT, LONG = 100, 4000
 
 
-def after(obs: Observation, spec: str = "pla/muxwise", **mine: object) -> tuple[Decision, PolicyState]:
+def after(obs: Observation, spec: str = "pla/muxwise", **mine: object) -> tuple[Decision, PlaState[object]]:
     policy = build_policy(spec, linear_context())
     state = policy.initial_state()
-    return policy.decide(obs, replace(state, length_aware=replace(state.length_aware, **mine)))
+    return policy.decide(obs, replace(state, **mine))
 
 
 def decide(obs: Observation, spec: str = "pla/muxwise", **mine: object) -> Decision:
@@ -60,14 +59,14 @@ def test_shorts_go_first_and_together_when_both_classes_wait() -> None:
     queue = (waiting(1, LONG), waiting(2, SHORT), waiting(3, 200), waiting(4, LONG))
     decision, state = after(observe(queue=queue))
     assert decision.admit == ("r2", "r3")
-    assert state.length_aware.short_batches == 1
+    assert state.short_batches == 1
 
 
 def test_one_long_goes_when_its_turn_has_come() -> None:
     queue = (waiting(1, SHORT), waiting(2, LONG), waiting(3, LONG))
     decision, state = after(observe(queue=queue), short_batches=1)
     assert decision.admit == ("r2",)
-    assert state.length_aware.short_batches == 0
+    assert state.short_batches == 0
 
 
 def test_shorts_go_again_when_they_would_miss_their_deadline_behind_the_long() -> None:
@@ -175,7 +174,7 @@ def test_the_boundary_is_fitted_when_samples_come() -> None:
             memory_s=2e-6 * new + 1e-6 * reused,
         )
         state = policy.learn_prefill(sample, state)
-    assert state.length_aware.fit is not None
+    assert state.fit is not None
     # Without history: (gamma_w - beta) / alpha = 1000 tokens.
     queue = (waiting(1, 1001), waiting(2, 999))
     assert policy.decide(observe(queue=queue), state)[0].admit == ("r2",)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from observations import linear_context, observe, running_prefill, waiting
 
 from pdmuxd.engine.core.boundary import FLOOR_TOKENS
-from pdmuxd.engine.core.policies.base import Policy
+from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, PrefillMode, Reason
 
@@ -38,7 +38,7 @@ lengths = st.one_of(st.integers(1, 300), st.integers(1, 40_000))
 
 
 @st.composite
-def observations(draw: st.DrawFn, policy: Policy) -> Observation:
+def observations(draw: st.DrawFn, policy: AnyPolicy) -> Observation:
     modes = [PrefillMode.LAYERWISE] * (policy.name in LAYERWISE) + [PrefillMode.CHUNKED] * (
         policy.name in CHUNKED
     )
@@ -77,7 +77,7 @@ def observations(draw: st.DrawFn, policy: Policy) -> Observation:
     )
 
 
-def decide(policy: Policy, obs: Observation) -> Decision:
+def decide(policy: AnyPolicy, obs: Observation) -> Decision:
     return policy.decide(obs, policy.initial_state())[0]
 
 
