@@ -51,6 +51,7 @@ test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)
 
 lint: $(READY)
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+	@$(PY) tests/support/retired_names.py
 
 types: $(READY) .build/src/pdmuxd
 	@$(PY) -m mypy
