@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
 
-from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
+from pdmuxd.controlplane.directory import DirectorySnapshot, Identity, TenantRecord
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, read_body, send_answer
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
@@ -64,6 +65,7 @@ class Gateway:
         body_timeout_s: float = BODY_TIMEOUT_S,
         auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
+        key_used: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.admission = Admission(max_in_flight)
         self._directory = directory
@@ -73,6 +75,7 @@ class Gateway:
         self._auth_failures = auth_failures or AuthFailures(_MAX_AUTH_FAILURES, time.monotonic)
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
+        self._key_used = key_used
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
         self._exchanges: set[Exchange] = set()
         self._one_large_body = asyncio.Lock()
@@ -135,8 +138,10 @@ class Gateway:
             call.status = 200
             await send_answer(call.send, Answer(status=200, body=b'{"status":"ok"}'))
             return
-        tenant = await self._identify(call, scope)
+        identity = await self._identify(call, scope)
+        tenant = identity.tenant
         call.tenant = tenant.name
+        self._key_used(identity.key.key_id)
         upstream = self._slot.serving()
         if route.kind is Kind.MODELS:
             # No answer of the model, but a connection to the engine all the same.
@@ -168,8 +173,8 @@ class Gateway:
             self.admission.leave(tenant.name, places)
             self._observer.on_answered(call.rid, status=call.status)
 
-    async def _identify(self, call: _Call, scope: Scope) -> TenantRecord:
-        """The tenant of the request's key; whoever keeps sending wrong ones is kept waiting.
+    async def _identify(self, call: _Call, scope: Scope) -> Identity:
+        """Whose key the request has; whoever keeps sending wrong ones is kept waiting.
 
         Raises: RequestError 401, 403, or 429 instead of 401.
         """
