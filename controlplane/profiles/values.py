@@ -25,6 +25,8 @@ class StoredProfile:
     frozen: bool
     created_at: datetime
     is_active: bool
+    settings_version: int
+    """Of the last change that an operator made to it."""
     profile: MeasuredProfile
 
 
