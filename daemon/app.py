@@ -27,6 +27,7 @@ from pdmuxd.daemon.clock import steady_clock
 from pdmuxd.daemon.events import DirectoryEvents, EngineEvents, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lock import exclusive
 from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.metrics import Metrics
@@ -48,6 +49,8 @@ from pdmuxd.engine.core.errors import EngineError
 
 _STOP_MARGIN_S = 15.0
 """What stopping may take beyond the drain limit: last words, the engine's end, open connections."""
+_UNREAD_WHILE_DRAINING_S = 2.0
+"""A client that does not read its answer must not hold up the end of the daemon."""
 
 log = structlog.get_logger("pdmuxd.daemon")
 
@@ -78,6 +81,7 @@ async def _run(loaded: LoadedSettings, engine: EngineChoice, *, first_run: bool)
 class _Daemon:
     gateway: Gateway
     supervisor: Supervisor
+    listeners: Listeners
     notifier: Notifier
     welcome: first.Welcome
 
@@ -106,6 +110,8 @@ async def _start(
     uses = Uses(control_plane)
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
     metrics = Metrics()
+    listeners = Listeners.of(settings)
+    metrics.registry.register(listeners.collector())
     telemetry = Telemetry(clock=steady_clock())
     gateway = Gateway(
         directory=snapshot,
@@ -113,6 +119,7 @@ async def _start(
         max_in_flight=settings.data.max_in_flight,
         bounds=_bounds(settings),
         body_timeout_s=settings.http.body_timeout_s,
+        auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,
         key_used=uses.key,
@@ -146,10 +153,10 @@ async def _start(
         engine_log=plan.log_path,
         extra_routes=lambda app: add_probes(app, metrics, supervisor.not_ready_because),
     )
-    await stack.enter_async_context(serving(admin_app, admin))
+    await stack.enter_async_context(serving(listeners.guard(admin_app, settings), admin, listeners.admin))
     # Before the server stops, which would wait for streams that never end by themselves.
     stack.callback(telemetry.events.close)
-    await stack.enter_async_context(serving(gateway, data))
+    await stack.enter_async_context(serving(gateway, data, listeners.data))
     refinement = events.refinement = Refinement(
         control_plane, status=supervisor.status, clock=telemetry.clock, at_bound=telemetry.on_at_bound
     )
@@ -169,7 +176,9 @@ async def _start(
     gc.collect()
     gc.freeze()
     welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
-    return _Daemon(gateway=gateway, supervisor=supervisor, notifier=notifier, welcome=welcome)
+    return _Daemon(
+        gateway=gateway, supervisor=supervisor, listeners=listeners, notifier=notifier, welcome=welcome
+    )
 
 
 async def _announce(daemon: _Daemon, *, to_people: bool) -> None:
@@ -187,6 +196,7 @@ async def _drain(daemon: _Daemon, requests: StopRequests, timeout_s: float) -> N
     daemon.notifier.stopping(f"Draining {in_flight} requests")
     daemon.notifier.extend_timeout(timeout_s + _STOP_MARGIN_S)
     daemon.supervisor.begin_drain()
+    daemon.listeners.data.hurry(_UNREAD_WHILE_DRAINING_S)
 
     async def drain() -> None:
         ended = await daemon.gateway.drain(timeout_s)

@@ -8,6 +8,7 @@ from pathlib import Path
 from telemetry_feeds import HandClock, telemetry
 
 from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.daemon.httpd.metrics import HttpCollector
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.telemetry_metrics import TelemetryCollector
 from pdmuxd.engine.link.messages import EngineStats
@@ -22,6 +23,7 @@ def test_every_metric_is_explained_when_it_is_served() -> None:
     metrics.collect_engine(lambda: EngineStatus(state="serving", since_s=0.0, stats=stats))
     metrics.collect_in_flight(dict)
     metrics.registry.register(TelemetryCollector(telemetry(HandClock())))
+    metrics.registry.register(HttpCollector(()))
     served = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in metrics.registry.collect()
