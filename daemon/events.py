@@ -52,6 +52,10 @@ class EngineEvents:
         self._gateway.use_engine(address)
         self._tell(f"Serving {', '.join(sorted(address.models))}")
 
+    def on_unresponsive(self, is_unresponsive: bool) -> None:
+        """New requests are refused while the engine is silent."""
+        self._gateway.suspect_engine(is_unresponsive)
+
     def on_accepting(self) -> None:
         """New requests may be taken."""
         self._gateway.accept_new()
