@@ -26,7 +26,7 @@ AGED_SHARE = 0.08
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderedQueue:
-    """The waiting requests in the order to serve them, and which of them miss their deadline."""
+    """The waiting requests in the order to serve them, and whose deadlines cannot be reached any more."""
 
     order: tuple[WaitingRequest, ...]
     unreachable: tuple[str, ...]
