@@ -110,6 +110,25 @@ def even_steps(rules: SmRules, *, step_sms: int = 16, max_splits: int = 6) -> Pa
     return PartitionTable(rules=rules, splits=tuple(splits))
 
 
+def aligned_steps(
+    rules: SmRules, *, decode_sms: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 64, 80)
+) -> PartitionTable:
+    """Splits whose two sides are whole groups of SMs, fine where decode usually is.
+
+    Kernels with thread block clusters run badly on what is left of a split: on an H200 a decode step's products
+    of 64 rows take 0.28 ms a layer on 16 SMs, and 0.34 ms on the 20 that are left of 112; the four SMs that
+    idle cost prefill nothing (2026-11-23, docs/measurements/h200-kernels.md).
+    """
+    sizes = ((rules.total_sms - decode, decode) for decode in decode_sms if decode % rules.multiple_sms == 0)
+    splits = tuple(Partition(prefill_sms=p, decode_sms=d) for p, d in sizes if p >= rules.min_sms)
+    return PartitionTable(rules=rules, splits=splits)
+
+
+def default_table(rules: SmRules) -> PartitionTable:
+    """Where SMs come in groups of 8 (Hopper), whole groups; else six splits at 16-SM steps, as MuxWise."""
+    return aligned_steps(rules) if rules.multiple_sms == 8 else even_steps(rules)
+
+
 def with_split(table: PartitionTable, prefill_sms: int, decode_sms: int) -> PartitionTable:
     """The table with one more split, in its place; the same table if it is there already.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pdmuxd.engine.core.errors import PartitionError
-from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps, with_split
+from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, default_table, with_split
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.sglang.environment import PluginEnvironment
@@ -25,11 +25,11 @@ def sm_rules_of(total_sms: int, *, capability: int) -> SmRules:
 
 
 def make_table(rules: SmRules, environment: PluginEnvironment) -> PartitionTable:
-    """The operator's splits, or steps of 16 SMs; and those of the policy it starts with.
+    """The operator's splits, or the default ones; and those of the policy it starts with.
 
     Raises: PartitionError for a split that the device cannot make, or for too many, PolicyError.
     """
-    table = even_steps(rules)
+    table = default_table(rules)
     if environment.partitions is not None:
         table = PartitionTable(rules=rules, splits=())
         for prefill_sms, decode_sms in environment.partitions:

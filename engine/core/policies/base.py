@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps
+from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, default_table
 from pdmuxd.engine.core.types import Decision, Feedback, Observation, PrefillSample
 
 
@@ -33,9 +33,9 @@ class PolicyContext:
         return target_s - min(self.delivery_s, 0.1 * target_s)
 
     def table(self) -> PartitionTable:
-        """The operator's splits, or six at 16-SM steps, as MuxWise. Raises: PartitionError."""
+        """The operator's splits, or the device's default ones. Raises: PartitionError."""
         if self.splits is None:
-            return even_steps(self.rules)
+            return default_table(self.rules)
         return PartitionTable(rules=self.rules, splits=self.splits)
 
 

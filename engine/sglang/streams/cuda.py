@@ -10,6 +10,7 @@ import torch
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.sglang.streams.base import StreamGroup
 from pdmuxd.engine.sglang.streams.green import GreenStream, split_device
+from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 
 
 class CudaStreams:
@@ -18,8 +19,11 @@ class CudaStreams:
     Raises: EngineError if a split cannot be made.
     """
 
-    def __init__(self, table: PartitionTable, gpu: int) -> None:
+    def __init__(self, table: PartitionTable, gpu: int, kernels: PartitionKernels | None = None) -> None:
         self._gpu = gpu
+        self._kernels = kernels
+        self._sms: dict[int, int] = {}
+        """By the handle of each partition's stream."""
         self._contexts: list[GreenStream] = []
         groups: list[StreamGroup] = []
         for group in table.groups:
@@ -46,9 +50,12 @@ class CudaStreams:
         self.groups = tuple(groups)
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """As torch.cuda.stream."""
+        """As torch.cuda.stream; on a partition's stream launches are made for its SMs."""
+        sms = self._sms.get(stream.cuda_stream)
         context: AbstractContextManager[Any] = torch.cuda.stream(stream)
-        return context
+        if self._kernels is None or sms is None:
+            return context
+        return _OnPartition(context, self._kernels, sms)
 
     def mark(self, stream: Any) -> Any:
         """A timing event: 0.5 microseconds dearer than one without."""
@@ -77,4 +84,23 @@ class CudaStreams:
         later.wait_event(event)
 
     def _torch_stream(self, green: GreenStream) -> Any:
+        self._sms[green.handle] = green.sms
         return torch.cuda.ExternalStream(green.handle, device=f"cuda:{self._gpu}")
+
+
+class _OnPartition:
+    """Both contexts; may be entered again, as torch.cuda.stream may."""
+
+    def __init__(self, stream: AbstractContextManager[Any], kernels: PartitionKernels, sms: int) -> None:
+        self._stream = stream
+        self._kernels = kernels
+        self._sms = sms
+        self._before: int | None = None
+
+    def __enter__(self) -> None:
+        self._before = self._kernels.enter(self._sms)
+        self._stream.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.__exit__(*error)
+        self._kernels.leave(self._before)

@@ -7,11 +7,17 @@ read back, never assumed. Source: CUDA driver API, "Green Contexts" (12.4 and la
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.sglang.streams.driver import load_driver, value_of
+
+
+_ALIGNMENT_SMS = 8
+"""Sizes of a split on Hopper, which is the only architecture that is split so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +39,21 @@ def split_device(gpu: int, prefill_sms: int, decode_sms: int) -> tuple[GreenStre
     device = value_of(driver, "cuDeviceGet", driver.cuDeviceGet(gpu))
     kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
     whole = value_of(driver, "cuDeviceGetDevResource", driver.cuDeviceGetDevResource(device, kind))
-    parts, _, rest = value_of(
+    # What is left of a split cannot be split again, so both sides come from one call: as groups of one size,
+    # or as one group and what is left.
+    uses_rest = prefill_sms + decode_sms == whole.sm.smCount
+    first_sms = decode_sms if uses_rest and prefill_sms % _ALIGNMENT_SMS else prefill_sms
+    size = first_sms if uses_rest else gcd(prefill_sms, decode_sms)
+    count = 1 if uses_rest else (prefill_sms + decode_sms) // size
+    groups, _, rest = value_of(
         driver,
-        f"cuDevSmResourceSplitByCount({prefill_sms})",
-        driver.cuDevSmResourceSplitByCount(1, whole, 0, prefill_sms),
+        f"cuDevSmResourceSplitByCount({count} of {size})",
+        driver.cuDevSmResourceSplitByCount(count, whole, 0, size),
     )
-    if rest.sm.smCount != decode_sms:
-        parts_of_rest, _, _ = value_of(
-            driver,
-            f"cuDevSmResourceSplitByCount({decode_sms})",
-            driver.cuDevSmResourceSplitByCount(1, rest, 0, decode_sms),
-        )
-        rest = parts_of_rest[0]
-    prefill, decode = (_stream(driver, device, kind, part) for part in (parts[0], rest))
+    first = groups[: first_sms // size]
+    second = [rest] if uses_rest else groups[first_sms // size :]
+    sides = (first, second) if first_sms == prefill_sms else (second, first)
+    prefill, decode = (_stream(driver, device, kind, side) for side in sides)
     if (prefill.sms, decode.sms) != (prefill_sms, decode_sms):
         raise EngineError(
             f"partition {prefill_sms},{decode_sms}: the driver gave {prefill.sms},{decode.sms} SMs instead"
@@ -53,8 +61,10 @@ def split_device(gpu: int, prefill_sms: int, decode_sms: int) -> tuple[GreenStre
     return prefill, decode
 
 
-def _stream(driver: Any, device: Any, kind: Any, part: Any) -> GreenStream:
-    description = value_of(driver, "cuDevResourceGenerateDesc", driver.cuDevResourceGenerateDesc([part], 1))
+def _stream(driver: Any, device: Any, kind: Any, parts: Sequence[Any]) -> GreenStream:
+    description = value_of(
+        driver, "cuDevResourceGenerateDesc", driver.cuDevResourceGenerateDesc(list(parts), len(parts))
+    )
     flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
     context = value_of(driver, "cuGreenCtxCreate", driver.cuGreenCtxCreate(description, device, flags))
     got = value_of(driver, "cuGreenCtxGetDevResource", driver.cuGreenCtxGetDevResource(context, kind))
