@@ -15,6 +15,7 @@ import typer
 import uvloop
 
 from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.audit import log_entry
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.database import open_database
 from pdmuxd.controlplane.services import ControlPlane
@@ -42,6 +43,7 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.telemetry_metrics import TelemetryCollector
+from pdmuxd.daemon.uses import Uses, start_noting_uses
 from pdmuxd.engine.core.errors import EngineError
 
 _STOP_MARGIN_S = 15.0
@@ -100,7 +102,8 @@ async def _start(
     admin_token = first.ensure_admin_token(settings.resolved_token_file)
     hide_secret(admin_token)
 
-    snapshot = control_plane.snapshot()
+    snapshot = control_plane.directory
+    uses = Uses(control_plane)
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
     metrics = Metrics()
     telemetry = Telemetry(clock=steady_clock())
@@ -112,6 +115,7 @@ async def _start(
         body_timeout_s=settings.http.body_timeout_s,
         metrics=metrics,
         observer=telemetry,
+        key_used=uses.key,
     )
     stack.push_async_callback(gateway.close)
     plan = _plan(settings, engine)
@@ -133,6 +137,7 @@ async def _start(
         engine_status=supervisor.status,
         admin_token_sha256=digest(admin_token),
         reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
+        used=uses.caller,
         telemetry=telemetry,
         predictors=LivePredictors(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
@@ -159,6 +164,7 @@ async def _start(
     in_background(stack, _feed_watchdog(notifier, supervisor), name="watchdog")
     in_background(stack, _tick(telemetry), name="telemetry")
     start_refining(stack, refinement)
+    start_noting_uses(stack, uses)
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()
@@ -230,7 +236,7 @@ def _open_store(stack: AsyncExitStack, settings: Settings, *, first_run: bool) -
         first.migrate(settings.resolved_database_url)
     engine = open_database(settings.resolved_database_url)
     stack.callback(engine.dispose)
-    return ControlPlane(engine)
+    return ControlPlane(engine, recorded=log_entry)
 
 
 def _bounds(settings: Settings) -> RequestBounds:

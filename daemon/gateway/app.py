@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -59,6 +60,7 @@ class Gateway:
         bounds: RequestBounds | None = None,
         body_timeout_s: float = BODY_TIMEOUT_S,
         observer: CallObserver | None = None,
+        key_used: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.admission = Admission(max_in_flight)
         self._directory = directory
@@ -67,6 +69,7 @@ class Gateway:
         self._body_timeout_s = body_timeout_s
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
+        self._key_used = key_used
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
         self._exchanges: set[Exchange] = set()
         self._one_large_body = asyncio.Lock()
@@ -129,8 +132,10 @@ class Gateway:
             call.status = 200
             await send_answer(call.send, Answer(status=200, body=b'{"status":"ok"}'))
             return
-        tenant = identify(scope, self._directory)
+        identity = identify(scope, self._directory)
+        tenant = identity.tenant
         call.tenant = tenant.name
+        self._key_used(identity.key.key_id)
         upstream = self._slot.serving()
         if route.kind is Kind.MODELS:
             await self._exchange(call, route, upstream, None)

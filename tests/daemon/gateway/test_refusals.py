@@ -42,7 +42,7 @@ async def test_403_when_the_tenant_is_disabled(setup):
 
 
 async def test_401_when_the_key_was_revoked_in_a_newer_directory(setup, make_directory):
-    empty = make_directory().__class__(version=2, tenants={}, key_digests={})
+    empty = make_directory().__class__(version=2, tenants={}, keys={})
     setup.gateway.use_directory(empty)
     error, _ = await refused(setup.post(), 401)
     assert error["code"] == "invalid_api_key"
