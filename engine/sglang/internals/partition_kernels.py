@@ -50,9 +50,6 @@ _REPLAYS = 3
 
 _log = logging.getLogger(__name__)
 
-Multiply = Callable[[torch.Tensor], torch.Tensor]
-"""(rows, input features) to (rows, output features)."""
-
 
 def make_kernels(total_sms: int) -> PartitionKernels | None:
     """None, and one line in the log, where this PyTorch cannot be told of a partition's SMs."""
@@ -190,7 +187,6 @@ class _Timing:
     def __init__(self, kernels: PartitionKernels, model: Any) -> None:
         self._kernels = kernels
         self._products, self._head = products_of(model)
-        self._pool = torch.cuda.graph_pool_handle()
 
     def run(self, groups: Sequence[StreamGroup], max_decode_rows: int) -> None:
         sides: list[tuple[int, Any, tuple[int, ...]]] = []
@@ -207,21 +203,25 @@ class _Timing:
             for _, shape, rows in points:
                 if shape == self._head and rows > DECODE_ROWS[-1]:
                     continue  # a row per request
-                found = {gemm: self._time_s(stream, gemm, shape, rows) for gemm in candidates(sms)}
-                self._kernels.choices.keep(sms, shape, rows, min(found, key=found.__getitem__))
+                timed = {gemm: self._time_s(stream, gemm, shape, rows) for gemm in candidates(sms)}
+                found = {gemm: took_s for gemm, took_s in timed.items() if took_s is not None}
+                if found:
+                    self._kernels.choices.keep(sms, shape, rows, min(found, key=found.__getitem__))
 
-    def _time_s(self, stream: Any, gemm: Gemm, shape: Shape, rows: int) -> float:
-        """Median of some replays of a graph; infinite for what cannot run on the partition."""
+    def _time_s(self, stream: Any, gemm: Gemm, shape: Shape, rows: int) -> float | None:
+        """Median of some replays of a graph; None for what cannot run on the partition."""
         weights = self._products[shape][:_LAYERS]
         before = self._kernels.put(gemm)
         try:
             with torch.cuda.stream(stream):
                 x = torch.randn(rows, shape[1], dtype=weights[0].dtype, device=weights[0].device)
-                launch = partial(_multiply_all, x, weights)
+                # Memory that a graph takes is its own, and freed late.
+                out = torch.empty(rows, shape[0], dtype=x.dtype, device=x.device)
+                launch = partial(_multiply_all, x, weights, out)
                 launch()
                 stream.synchronize()
                 graph = torch.cuda.CUDAGraph()
-                graph.capture_begin(pool=self._pool, capture_error_mode="relaxed")
+                graph.capture_begin(capture_error_mode="relaxed")
                 try:
                     launch()
                 finally:
@@ -229,7 +229,7 @@ class _Timing:
             took = [self._replay_s(graph, stream) for _ in range(_REPLAYS + 1)][1:]
         except RuntimeError as error:
             _log.warning("pdmuxd: %s with %d rows of %s on a partition: %s", gemm.name, rows, shape, error)
-            return float("inf")
+            return None
         finally:
             self._kernels.put(before)
         return statistics.median(took)
@@ -245,13 +245,13 @@ class _Timing:
         return float(start.elapsed_time(end)) / 1000.0
 
 
-def _multiply_all(x: torch.Tensor, weights: Iterable[torch.Tensor]) -> None:
+def _multiply_all(x: torch.Tensor, weights: Iterable[torch.Tensor], out: torch.Tensor) -> None:
     for weight in weights:
-        torch.nn.functional.linear(x, weight)
+        torch.mm(x, weight.t(), out=out)
 
 
 def products_of(model: Any) -> tuple[dict[Shape, list[torch.Tensor]], Shape | None]:
-    """The weights that PRODUCT and HEAD multiply by, those of one shape together; and which shape is the head's."""
+    """The weights that PRODUCT and HEAD multiply by, by their shape; and the shape of the head's."""
     found: dict[Shape, list[torch.Tensor]] = {}
     for module in model.modules():
         weight = getattr(module, "weight", None)

@@ -28,7 +28,9 @@ class CudaStreams:
         groups: list[StreamGroup] = []
         for group in table.groups:
             if group.prefill_sms and group.decode_sms:
-                prefill, decode = split_device(gpu, group.prefill_sms, group.decode_sms)
+                prefill, decode = split_device(
+                    gpu, group.prefill_sms, group.decode_sms, multiple_sms=table.rules.multiple_sms
+                )
                 self._contexts += [prefill, decode]
                 groups.append(
                     StreamGroup(

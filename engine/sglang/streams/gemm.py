@@ -1,10 +1,10 @@
 """Which kernel a matrix product (GEMM) runs with on a partition of n SMs.
 
-cuBLAS chooses kernels for all SMs of the device, also where a green context holds a part of them. cuBLASLt can
-be told how many SMs there are (`CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET`; PyTorch calls it the SM carve-out): on
-112 SMs the products of Llama-8B then run 1.1 to 1.5 times as fast, on 24 SMs 1.3 to 1.4 times (one H200,
-PyTorch 2.11, 2026-11-23, docs/measurements/h200-kernels.md). The target is a hint, and not always the best one,
-so the candidates are timed, and the fastest is kept for each (SMs, shape of the weights, rows).
+cuBLAS chooses kernels for all SMs of the device, also where a green context holds a part of them. cuBLASLt
+can be told how many SMs there are (`CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET`; PyTorch: the SM carve-out): on
+112 SMs the products of Llama-8B then run 1.0 to 1.6 times as fast, on 24 SMs 1.2 to 1.4 times (one H200,
+PyTorch 2.11, 2026-11-23, docs/measurements/h200-kernels.md). The target is a hint, and not always the best
+one, so the candidates are timed, and the fastest is kept for each (SMs, shape of the weights, rows).
 
 Both settings are process-wide and read when a product is launched or captured. Only `GemmInForce` sets them.
 """
@@ -46,13 +46,14 @@ WHOLE_DEVICE = Gemm()
 
 
 def candidates(sms: int) -> tuple[Gemm, ...]:
-    """What is worth timing on a partition of `sms` SMs: with these the fastest of seven targets was missed by at
-    most 1% on partitions of 16 SMs and more (same measurement)."""
-    lower = (
-        ()
-        if sms <= 8
-        else tuple(Gemm(CUBLASLT, sms - less) for less in ((8,) if sms % 8 == 0 else (4, 12, 16)))
-    )
+    """What is worth timing on a partition of `sms` SMs.
+
+    On whole groups of 8 SMs the fastest of these is at most 1% behind the fastest of nine (16 SMs and more,
+    same measurement). What is left of a split has fewer whole groups than its size suggests: kernels for
+    exactly its size take two rounds there, those for 4 to 16 SMs fewer do not.
+    """
+    less = (8,) if sms % 8 == 0 else (4, 12, 16)
+    lower = (Gemm(CUBLASLT, sms - fewer) for fewer in less if sms > fewer)
     return WHOLE_DEVICE, Gemm(CUBLASLT), Gemm(CUBLASLT, sms), *lower
 
 

@@ -1,23 +1,18 @@
 """Green contexts through cuda-python: one split of the device's SMs, and a stream on each part.
 
 A green context is a context whose kernels run on a fixed set of SMs. `cuDevSmResourceSplitByCount`
-gives the first part; the second takes what remains, so no SM idles. What the driver really gave is
-read back, never assumed. Source: CUDA driver API, "Green Contexts" (12.4 and later).
+gives whole groups of SMs; the other side takes what remains, so no SM idles. Decode has the whole groups
+where both could. What the driver really gave is read back, never assumed. Source: CUDA driver API, "Green
+Contexts" (12.4 and later).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.sglang.streams.driver import load_driver, value_of
-
-
-_ALIGNMENT_SMS = 8
-"""Sizes of a split on Hopper, which is the only architecture that is split so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,30 +25,27 @@ class GreenStream:
     context: Any
 
 
-def split_device(gpu: int, prefill_sms: int, decode_sms: int) -> tuple[GreenStream, GreenStream]:
-    """Two streams on disjoint SMs of device `gpu`.
+def split_device(
+    gpu: int, prefill_sms: int, decode_sms: int, *, multiple_sms: int = 8
+) -> tuple[GreenStream, GreenStream]:
+    """Two streams on disjoint SMs of device `gpu`, which together have all of its SMs.
 
+    One size is a multiple of `multiple_sms`; the other side is what is left of the split.
     Raises: EngineError if the driver has no green contexts, refuses the split, or gave other sizes.
     """
     driver = load_driver()
     device = value_of(driver, "cuDeviceGet", driver.cuDeviceGet(gpu))
     kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
     whole = value_of(driver, "cuDeviceGetDevResource", driver.cuDeviceGetDevResource(device, kind))
-    # What is left of a split cannot be split again, so both sides come from one call: as groups of one size,
-    # or as one group and what is left.
-    uses_rest = prefill_sms + decode_sms == whole.sm.smCount
-    first_sms = decode_sms if uses_rest and prefill_sms % _ALIGNMENT_SMS else prefill_sms
-    size = first_sms if uses_rest else gcd(prefill_sms, decode_sms)
-    count = 1 if uses_rest else (prefill_sms + decode_sms) // size
-    groups, _, rest = value_of(
+    decode_first = decode_sms % multiple_sms == 0
+    first_sms = decode_sms if decode_first else prefill_sms
+    parts, _, rest = value_of(
         driver,
-        f"cuDevSmResourceSplitByCount({count} of {size})",
-        driver.cuDevSmResourceSplitByCount(count, whole, 0, size),
+        f"cuDevSmResourceSplitByCount({first_sms})",
+        driver.cuDevSmResourceSplitByCount(1, whole, 0, first_sms),
     )
-    first = groups[: first_sms // size]
-    second = [rest] if uses_rest else groups[first_sms // size :]
-    sides = (first, second) if first_sms == prefill_sms else (second, first)
-    prefill, decode = (_stream(driver, device, kind, side) for side in sides)
+    sides = (rest, parts[0]) if decode_first else (parts[0], rest)
+    prefill, decode = (_stream(driver, device, kind, part) for part in sides)
     if (prefill.sms, decode.sms) != (prefill_sms, decode_sms):
         raise EngineError(
             f"partition {prefill_sms},{decode_sms}: the driver gave {prefill.sms},{decode.sms} SMs instead"
@@ -61,10 +53,8 @@ def split_device(gpu: int, prefill_sms: int, decode_sms: int) -> tuple[GreenStre
     return prefill, decode
 
 
-def _stream(driver: Any, device: Any, kind: Any, parts: Sequence[Any]) -> GreenStream:
-    description = value_of(
-        driver, "cuDevResourceGenerateDesc", driver.cuDevResourceGenerateDesc(list(parts), len(parts))
-    )
+def _stream(driver: Any, device: Any, kind: Any, part: Any) -> GreenStream:
+    description = value_of(driver, "cuDevResourceGenerateDesc", driver.cuDevResourceGenerateDesc([part], 1))
     flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
     context = value_of(driver, "cuGreenCtxCreate", driver.cuGreenCtxCreate(description, device, flags))
     got = value_of(driver, "cuGreenCtxGetDevResource", driver.cuGreenCtxGetDevResource(context, kind))
