@@ -254,8 +254,8 @@ def products_of(model: Any) -> tuple[dict[Shape, list[torch.Tensor]], Shape | No
     """The weights that PRODUCT and HEAD multiply by, by their shape; and the shape of the head's."""
     found: dict[Shape, list[torch.Tensor]] = {}
     for module in model.modules():
-        weight = getattr(module, "weight", None)
         if isinstance(module, LinearBase) and isinstance(module.quant_method, UnquantizedLinearMethod):
+            weight: Any = module.weight
             found.setdefault((weight.shape[0], weight.shape[1]), []).append(weight.data)
     head = getattr(getattr(model, "lm_head", None), "weight", None)
     if head is None or head.dtype not in (torch.bfloat16, torch.float16):

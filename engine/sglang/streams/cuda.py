@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -103,6 +104,8 @@ class _OnPartition:
         self._before = self._kernels.enter(self._sms)
         self._stream.__enter__()
 
-    def __exit__(self, *error: object) -> None:
-        self._stream.__exit__(*error)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.__exit__(kind, error, trace)
         self._kernels.leave(self._before)

@@ -72,7 +72,7 @@ def test_the_policys_own_split_is_made_as_well():
     assert splits(table) == [(104, 28), (40, 92)]
 
 
-@pytest.mark.parametrize(("policy", "count"), [("duet", 22), ("drift", 8), ("upstream", 9), ("muxwise", 8)])
+@pytest.mark.parametrize(("policy", "count"), [("duet", 22), ("drift", 10), ("upstream", 14), ("muxwise", 8)])
 def test_all_splits_of_the_policy_that_it_starts_with_are_made(policy, count):
     table = make_table(RULES, environment(policy))
     built = build_policy(policy, make_engine_info(table=table).context(None))

@@ -28,7 +28,7 @@ def test_a_choice_is_read_as_it_is_named(gemm):
 
 @pytest.mark.parametrize("name", ["", "cudnn", "cublas@112", "cublaslt@", "cublaslt@x"])
 def test_a_name_that_is_no_choice_is_refused(name):
-    with pytest.raises(ValueError, match="cublaslt|invalid literal"):
+    with pytest.raises(ValueError, match=r"cublaslt|invalid literal"):
         Gemm.parse(name)
 
 

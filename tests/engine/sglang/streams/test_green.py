@@ -26,28 +26,28 @@ class FakeDriver:
         self.asked = []
         self.streams = 0
 
-    def cuDeviceGet(self, gpu):
+    def cuDeviceGet(self, gpu):  # noqa: N802 - the driver's name
         return "ok", gpu
 
-    def cuDeviceGetDevResource(self, device, kind):
+    def cuDeviceGetDevResource(self, device, kind):  # noqa: N802 - the driver's name
         return "ok", resource(TOTAL_SMS)
 
-    def cuDevSmResourceSplitByCount(self, count, whole, flags, sms):
+    def cuDevSmResourceSplitByCount(self, count, whole, flags, sms):  # noqa: N802 - the driver's name
         assert (count, whole.sm.smCount) == (1, TOTAL_SMS), "what a split leaves cannot be split"
         self.asked.append(sms)
         given = -(-sms // 8) * 8
         return "ok", [resource(given)], 1, resource(TOTAL_SMS - given)
 
-    def cuDevResourceGenerateDesc(self, parts, count):
+    def cuDevResourceGenerateDesc(self, parts, count):  # noqa: N802 - the driver's name
         return "ok", parts[0]
 
-    def cuGreenCtxCreate(self, description, device, flags):
+    def cuGreenCtxCreate(self, description, device, flags):  # noqa: N802 - the driver's name
         return "ok", description
 
-    def cuGreenCtxGetDevResource(self, context, kind):
+    def cuGreenCtxGetDevResource(self, context, kind):  # noqa: N802 - the driver's name
         return "ok", context
 
-    def cuGreenCtxStreamCreate(self, context, flags, priority):
+    def cuGreenCtxStreamCreate(self, context, flags, priority):  # noqa: N802 - the driver's name
         self.streams += 1
         return "ok", self.streams
 
