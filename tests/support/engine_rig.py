@@ -30,7 +30,8 @@ def split(*, group: int = 1, **fields: Any) -> Decision:
 
 
 def fused(budget: int, **fields: Any) -> Decision:
-    return Decision(mode=Mode.FUSED, group=0, reason=Reason.TOKEN_BUDGET, token_budget=budget, **fields)
+    group = even_steps(RULES).decode_only
+    return Decision(mode=Mode.FUSED, group=group, reason=Reason.TOKEN_BUDGET, token_budget=budget, **fields)
 
 
 def make_facts(**changes: Any) -> EngineFacts:

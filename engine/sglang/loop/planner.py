@@ -66,4 +66,5 @@ class Planner:
         return None
 
     def _ask(self, obs: Observation) -> Decision:
-        return feasible(self._steering.decide(obs), obs, self._layers)
+        steering = self._steering
+        return feasible(steering.decide(obs), obs, steering.policy.table, self._layers)

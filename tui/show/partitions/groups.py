@@ -25,7 +25,7 @@ TABLE_WIDTH = sum(column.width for column in COLUMNS) + len(COLUMNS)
 
 
 def groups(view: View, width: int, height: int) -> list[Line]:
-    """A line per group, then fused and idle; the one in force is marked."""
+    """A line per group, then fused, decode by itself and idle; the one in force is marked."""
     answer = view.state.answers.partitions
     why = why_unknown(answer)
     found = known(answer)
@@ -43,7 +43,7 @@ def _group(one: GroupUse, view: View, width: int) -> Line:
     stats = view.state.stats
     # The stream is newer than the answer to a question.
     in_force = stats.group == one.group if stats and stats.group is not None else one.in_force
-    is_split = stats is None or stats.mode != "fused"
+    is_split = stats is None or stats.mode not in ("fused", "decode")
     role = Role.STRONG if in_force and is_split else Role.PLAIN
     mark = "▶" if in_force and is_split else ""
     cells = [
@@ -60,6 +60,8 @@ def _others(found: Partitions, width: int) -> list[Line]:
     return [
         row([Cell(""), Cell("fused"), *blank, *_use(found.fused)], COLUMNS, TABLE_WIDTH)
         + _bar(found.fused, width),
+        row([Cell(""), Cell("decode"), *blank, *_use(found.decode)], COLUMNS, TABLE_WIDTH)
+        + _bar(found.decode, width),
         row([Cell(""), Cell("idle"), *blank, *_use(found.idle)], COLUMNS, TABLE_WIDTH)
         + _bar(found.idle, width),
     ]
