@@ -57,6 +57,8 @@ class Reason(StrEnum):
     PREEMPTED_FOR_SHORTER = "preempted_for_shorter"
     RESUMED = "resumed"
     TOO_LONG_FOR_MEMORY = "too_long_for_memory"
+    PREFILL_FINISHED = "prefill_finished"
+    """Of the record of a layer-wise prefill that ran beside decode; no policy answers it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

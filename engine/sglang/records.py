@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pdmuxd.engine.core.roofline import NO_PREFILL
-from pdmuxd.engine.core.types import Feedback, Mode
+from pdmuxd.engine.core.types import Feedback, Mode, Reason
 from pdmuxd.engine.link.messages import IterationRecord
 from pdmuxd.engine.sglang.decode import Step, Taken
 from pdmuxd.engine.sglang.prefill import LayerwiseBatch
@@ -47,7 +47,7 @@ def prefill_record(batch: LayerwiseBatch, *, number: int, now_s: float) -> Itera
         step=number,
         now_s=now_s,
         mode=Mode.SPLIT.value,
-        reason="prefill_alone" if batch.ran_alone else "prefill_finished",
+        reason=(Reason.PREFILL_ALONE if batch.ran_alone else Reason.PREFILL_FINISHED).value,
         group=0,
         prefill_sms=batch.sms,
         decode_sms=0,

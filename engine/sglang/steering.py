@@ -52,10 +52,13 @@ class Steering:
         """A new policy waits for the prefill under way; nothing new is admitted meanwhile."""
         return self._next is not None
 
-    def decide(self, obs: Observation) -> Decision:
-        """What to do until the next safe point."""
-        decision, self.state = self.policy.decide(obs, self.state)
-        return decision
+    def decide(self, obs: Observation) -> tuple[Decision, object]:
+        """What to do until the next safe point, and the state to commit if that is done. Changes nothing."""
+        return self.policy.decide(obs, self.state)
+
+    def commit(self, state: object) -> None:
+        """The decision that led to this state is carried out."""
+        self.state = state
 
     def stream_group(self, decision: Decision) -> int:
         """The streams to carry a decision out on, by their group: fused steps and decode by itself run on the

@@ -26,6 +26,7 @@ WORDS = {
     "preempt_when_drained": "a prefill is set aside as soon as its layers in flight are done",
     "preempted_for_shorter": "a shorter prompt overtook a longer one that can wait",
     "resumed": "the prefill that was set aside goes on",
+    "prefill_finished": "a prefill that ran beside decode has passed its last layer",
 }
 BAD_REASONS = frozenset({"tbt_infeasible", "predictions_wrong"})
 

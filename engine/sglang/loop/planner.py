@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from pdmuxd.engine.core.types import Decision, Mode, Observation
 from pdmuxd.engine.sglang.loop.feasible import feasible
 from pdmuxd.engine.sglang.loop.turn import Done, Turn
 from pdmuxd.engine.sglang.loop.view import View
 from pdmuxd.engine.sglang.requests import Ledger
 from pdmuxd.engine.sglang.steering import Steering
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """A decision, and what the policy remembers if it is carried out."""
+
+    decision: Decision
+    state: object
+    behind: bool = False
+    """What it admits is launched behind the prefill that runs."""
 
 
 class Planner:
@@ -26,14 +38,16 @@ class Planner:
             steering.change()
         if not self._view.has_work:
             return Turn(done=done)
-        decision, behind = self._decide(now_s)
-        looked_up = decision.admit
+        chosen = self._choose(now_s)
+        looked_up = chosen.decision.admit
         # Nothing but the end of a prefill changes the cache between a request's arrival and here.
         if not done.finish and not done.dropped:
             looked_up = self._ledger.without_new(looked_up)
         if self._ledger.look_up(looked_up):
             # What they share with the cache came or went while they waited: decide on what is true now.
-            decision, behind = self._decide(now_s)
+            chosen = self._choose(now_s)
+        decision = chosen.decision
+        steering.commit(chosen.state)
         if decision.demote:
             self._ledger.demote(decision.demote)
         return Turn(
@@ -41,30 +55,28 @@ class Planner:
             looked_up=looked_up,
             decision=decision,
             stream_group=steering.stream_group(decision),
-            behind=behind,
+            behind=chosen.behind,
         )
 
-    def _decide(self, now_s: float) -> tuple[Decision, bool]:
-        """What to do, and whether the prefill it admits comes behind the one that runs."""
-        decision = self._ask(self._view.observe(now_s))
+    def _choose(self, now_s: float) -> _Choice:
+        """What to do; nothing is remembered of it yet, so it can be chosen again."""
+        chosen = self._ask(self._view.observe(now_s))
+        decision = chosen.decision
         goes_on = decision.mode is Mode.SPLIT and decision.decode_steps and not decision.blocking_merge
         if goes_on and not decision.preempt and self._view.is_ending:
-            behind = self._decide_behind(now_s)
-            if behind is not None:
-                return behind, True
-        return decision, False
+            return self._choose_behind(now_s) or chosen
+        return chosen
 
-    def _decide_behind(self, now_s: float) -> Decision | None:
+    def _choose_behind(self, now_s: float) -> _Choice | None:
         """The next split prefill. Otherwise its SMs are idle from the end of the one that runs until the step
         after that is launched: 14 ms per batch (one H200, Llama-8B, TBT target 20 ms, 2026-11-22)."""
-        steering = self._steering
-        before = steering.state
-        decision = self._ask(self._view.observe_behind(now_s))
+        chosen = self._ask(self._view.observe_behind(now_s))
+        decision = chosen.decision
         if decision.mode is Mode.SPLIT and decision.admit and decision.decode_steps:
-            return decision
-        steering.state = before
+            return replace(chosen, behind=True)
         return None
 
-    def _ask(self, obs: Observation) -> Decision:
-        steering = self._steering
-        return feasible(steering.decide(obs), obs, steering.policy.table, self._layers)
+    def _ask(self, obs: Observation) -> _Choice:
+        decision, state = self._steering.decide(obs)
+        table = self._steering.policy.table
+        return _Choice(decision=feasible(decision, obs, table, self._layers), state=state)
