@@ -57,9 +57,9 @@ class Assumed:
         context = self.decode_context_tokens
         return Observation(
             now_s=_ASKED_AT_S,
-            group=policy.table.decode_only,
+            partition_id=policy.table.decode_only,
             decode=DecodeShape(
-                bs=self.decode_bs, reused_tokens=self.decode_bs * context, longest_tokens=context
+                bs=self.decode_bs, reused_tokens=self.decode_bs * context, max_context_tokens=context
             ),
             tbt_target_s=tbt_s,
             last_token_s=_ASKED_AT_S,

@@ -49,7 +49,7 @@ class Answer:
         decision = self.decision
         if not decision.admit:
             return None
-        of_group = (plan for plan in self.plans if plan.group == decision.group)
+        of_group = (plan for plan in self.plans if plan.partition_id == decision.partition_id)
         if decision.mode is not Mode.SPLIT:
             return next((plan for plan in of_group if plan.kind is not PlanKind.SPLIT), None)
         steps = decision.decode_steps
@@ -61,11 +61,11 @@ class Answer:
     def splits(self) -> tuple[Plan, ...]:
         """A plan for each split, by growing decode SMs: the chosen one, or else the first."""
         chosen = self.chosen
-        by_group: dict[int, Plan] = {}
+        by_partition_id: dict[int, Plan] = {}
         for plan in self.plans:
-            if plan.kind is PlanKind.SPLIT and (plan is chosen or plan.group not in by_group):
-                by_group[plan.group] = plan
-        return tuple(by_group[group] for group in sorted(by_group))
+            if plan.kind is PlanKind.SPLIT and (plan is chosen or plan.partition_id not in by_partition_id):
+                by_partition_id[plan.partition_id] = plan
+        return tuple(by_partition_id[group] for group in sorted(by_partition_id))
 
     @property
     def fused(self) -> Plan | None:
@@ -99,7 +99,7 @@ class Outlook:
         if chosen is None:
             return f"{self.policy} prefills nothing beside this decode batch"
         if chosen.kind is PlanKind.SPLIT:
-            group = self.groups[chosen.group]
+            group = self.groups[chosen.partition_id]
             what = f"{group.decode_sms} SMs decode and {group.prefill_sms} prefill"
         else:
             what = f"fused steps of {chosen.prompt_tokens} prompt tokens"

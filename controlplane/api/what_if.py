@@ -80,7 +80,7 @@ class AssumedOut(BaseModel):
 class SplitOut(BaseModel):
     """One split under that load."""
 
-    group: int = Field(examples=[3])
+    partition_id: int = Field(examples=[3])
     prefill_sms: int
     decode_sms: int
     decode_ms: float = Field(description="One decode step alone.")
@@ -114,7 +114,7 @@ class WhatIfOut(BaseModel):
     )
     policy: str = Field(description="The policy that was asked: the one in force.", examples=["auto"])
     mode: str = Field(description="How it would run the prefill: `split` or `fused`.", examples=["split"])
-    chosen_group: int | None = Field(
+    chosen_partition_id: int | None = Field(
         description="The split that it would take, in `groups`; null if it would take none."
     )
     reason: str
@@ -145,11 +145,11 @@ def _answer(outlook: Outlook) -> WhatIfOut:
     answer, assumed, target_s = outlook.answer, outlook.assumed, outlook.wish.tbt_s
     chosen, lowest_s = answer.chosen, outlook.lowest_feasible_tbt_s
     splits = [
-        _split(plan, outlook.groups[plan.group], target_s, assumed.prefill_new_tokens)
+        _split(plan, outlook.groups[plan.partition_id], target_s, assumed.prefill_new_tokens)
         for plan in answer.splits
     ]
-    index = chosen.group if chosen is not None and chosen.kind is PlanKind.SPLIT else None
-    taken = next((each for each in splits if each.group == index), None)
+    index = chosen.partition_id if chosen is not None and chosen.kind is PlanKind.SPLIT else None
+    taken = next((each for each in splits if each.partition_id == index), None)
     fused = _fused(answer.fused)
     return WhatIfOut(
         tbt_ms=to_ms(target_s),
@@ -157,7 +157,7 @@ def _answer(outlook: Outlook) -> WhatIfOut:
         feasible=answer.is_feasible,
         policy=outlook.policy,
         mode=answer.decision.mode.value,
-        chosen_group=taken.group if taken else None,
+        chosen_partition_id=taken.partition_id if taken else None,
         reason=(answer.decision if chosen is None else chosen).reason.value,
         text=outlook.text,
         predictors=outlook.predictors,
@@ -174,7 +174,7 @@ def _split(plan: Plan, sizes: Partition, target_s: float, new_tokens: int) -> Sp
     decode_s, prefill_s = numbers.predicted_decode_s or 0.0, numbers.predicted_prefill_s or 0.0
     worst_s = decode_s if plan.worst_gap_s is None else plan.worst_gap_s
     return SplitOut(
-        group=plan.group,
+        partition_id=plan.partition_id,
         prefill_sms=sizes.prefill_sms,
         decode_sms=sizes.decode_sms,
         decode_ms=to_ms(decode_s),

@@ -41,7 +41,7 @@ class PartitionUse:
         elif record.mode == Mode.DECODE:
             use, prefill = self._decode, 0.0
         else:
-            use = self._groups.setdefault(record.group, GroupUse())
+            use = self._groups.setdefault(record.partition_id, GroupUse())
             # A layer-wise batch is computed a few layers at a time, beside several decode steps.
             share = record.prefill_layers / self.layers if self.layers else 0.0
             prefill = record.prefill_new_tokens * share

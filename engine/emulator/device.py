@@ -41,17 +41,17 @@ class Device:
         *,
         bytes_per_s: float,
         contention_ratio: float,
-        decode_beside_ratio: float = 0.0,
-        decode_beside_sms_ratio: float = 0.0,
-        prefill_beside_ratio: float | None = None,
+        decode_colocated_ratio: float = 0.0,
+        decode_colocated_sms_ratio: float = 0.0,
+        prefill_colocated_ratio: float | None = None,
     ) -> None:
         """The ratios are the Profile's."""
         self.prefill = Stream()
         self.decode = Stream()
         self._bytes_per_s = bytes_per_s
-        self._decode_ratios = (decode_beside_ratio, decode_beside_sms_ratio, contention_ratio)
+        self._decode_ratios = (decode_colocated_ratio, decode_colocated_sms_ratio, contention_ratio)
         """Fixed, per share of the SMs, and per share of the bandwidth."""
-        self._prefill_ratio = prefill_beside_ratio
+        self._prefill_ratio = prefill_colocated_ratio
         self._decode_slowdown = 1.0
         self._prefill_slowdown = 1.0
         self._throttle_ratio = 1.0

@@ -202,7 +202,7 @@ class EmulatedEngine:
     def counters(self) -> EngineCounters:
         """Totals and present values."""
         m, totals = self._machine, self._machine.totals
-        partition = self.table.groups[m.group]
+        partition = self.table.groups[m.partition_id]
         return EngineCounters(
             elapsed_s=m.now_s,
             policy=m.policy.name,
@@ -220,7 +220,7 @@ class EmulatedEngine:
             switches=totals.switches,
             preemptions=totals.preemptions,
             retractions=totals.retractions,
-            group=m.group,
+            partition_id=m.partition_id,
             prefill_sms=partition.prefill_sms,
             decode_sms=partition.decode_sms,
             busy_prefill_sm_s=m.device.prefill.busy_sm_s + totals.fused_prefill_sm_s,

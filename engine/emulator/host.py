@@ -112,7 +112,7 @@ class Host:
             return
         feedback = Feedback(
             mode=step.decision.mode,
-            group=step.decision.group,
+            partition_id=step.decision.partition_id,
             prefill=step.prefill_shape,
             decode=step.decode,
             predicted_s=predicted_s,
@@ -135,8 +135,8 @@ class Host:
             # What they share with the cache came or went while they waited: decide on what is true now.
             decision, state = m.policy.decide(m.observe(), m.state)
         m.state = state
-        if decision.demote:
-            m.queue.demote(decision.demote)
+        if decision.deprioritize:
+            m.queue.deprioritize(decision.deprioritize)
         if decision.mode.is_one_batch:
             self._fuse(decision)
         else:
@@ -148,17 +148,17 @@ class Host:
         retractions = m.totals.retractions
         chunk = self._stage_prefill(decision)
         running = m.prefill.running
-        beside = chunk or (running.shape if running is not None else None)
+        colocated = chunk or (running.shape if running is not None else None)
         launch_s = switch_s
         was_empty = not m.device.prefill.is_busy
         if decision.decode_steps and m.decode.members:
-            self._begin(decision, beside)
+            self._begin(decision, colocated)
             launch_s += overheads.graph_launch_s
         self._free_s = m.now_s + launch_s + self._launch_prefill(decision, chunk)
         if m.decode.in_flight and self._step is not None:
             self._launch_decode(self._step, extra_s=switch_s)
         elif m.device.prefill.is_busy:
-            self._begin(decision, beside=running.shape if running is not None else None)
+            self._begin(decision, colocated=running.shape if running is not None else None)
             self._measures_prefill = was_empty and running is not None and running.graph_shape is None
             self._wait = Wait.PREFILL
         elif m.totals.retractions > retractions:
@@ -189,7 +189,7 @@ class Host:
     def _launch_prefill(self, decision: Decision, chunk: PrefillShape | None) -> float:
         """Launch the chunk, or layers of the running batch. Returns the CPU's time for it in seconds."""
         m, overheads = self._m, self._m.profile.overheads
-        sms = m.policy.table.groups[m.group].prefill_sms
+        sms = m.policy.table.groups[m.partition_id].prefill_sms
         if chunk is not None:
             if not chunk.new_tokens:
                 return 0.0
@@ -248,7 +248,7 @@ class Host:
         self._step = Step(
             decision=decision,
             start_s=m.now_s,
-            partition=m.policy.table.groups[m.group],
+            partition=m.policy.table.groups[m.partition_id],
             decode=decode,
             prefill_new_tokens=prefill.new_tokens,
             prefill_shape=prefill,
@@ -262,15 +262,15 @@ class Host:
     def _switch(self, decision: Decision) -> float:
         """Change the group; only with both streams drained (invariant 2). Returns what it costs."""
         m = self._m
-        if decision.group == m.group:
+        if decision.partition_id == m.partition_id:
             return 0.0
         if m.device.prefill.is_busy or m.device.decode.is_busy:
             raise EngineInvariantError("a group switch was decided while a stream is busy")
-        m.group = decision.group
+        m.partition_id = decision.partition_id
         m.totals.switches += 1
         return m.profile.overheads.switch_s
 
-    def _begin(self, decision: Decision, beside: PrefillShape | None) -> None:
+    def _begin(self, decision: Decision, colocated: PrefillShape | None) -> None:
         m = self._m
         running = m.prefill.running
         if decision.decode_steps and m.decode.members:
@@ -278,11 +278,11 @@ class Host:
         self._step = Step(
             decision=decision,
             start_s=m.now_s,
-            partition=m.policy.table.groups[m.group],
+            partition=m.policy.table.groups[m.partition_id],
             decode=m.decode.shape if m.decode.in_flight else NO_DECODE,
             prefill_new_tokens=running.shape.new_tokens if running is not None else 0,
             decode_steps_left=decision.decode_steps,
-            prefill_shape=beside,
+            prefill_shape=colocated,
         )
 
     def _launch_decode(self, step: Step, *, ahead: bool = False, extra_s: float = 0.0) -> None:

@@ -63,7 +63,7 @@ class Machine:
         self.policy: AnyPolicy = build_policy(policy, self.context)
         self.next_policy: AnyPolicy | None = None
         self.state: object = self.policy.initial_state()
-        self.group = self.policy.table.PREFILL_ONLY
+        self.partition_id = self.policy.table.PREFILL_ONLY
         self._observer = observer
 
     def observe(self) -> Observation:
@@ -73,7 +73,7 @@ class Machine:
         hidden = self.next_policy is not None
         return Observation(
             now_s=self.now_s,
-            group=self.group,
+            partition_id=self.partition_id,
             decode=self.decode.shape,
             tbt_target_s=self.decode.tbt_target_s,
             last_token_s=self.last_token_s,
@@ -108,7 +108,7 @@ class Machine:
             return
         self.policy, self.next_policy = self.next_policy, None
         self.state = self.policy.initial_state()
-        self.group = self.policy.table.PREFILL_ONLY
+        self.partition_id = self.policy.table.PREFILL_ONLY
 
     def use_context(self, policy: str, context: PolicyContext, *, continues: bool) -> None:
         """Decide with another context or policy. Raises: PolicyError, PartitionError, and changes nothing.

@@ -30,7 +30,7 @@ class EngineCounters:
     switches: int
     preemptions: int
     retractions: int
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     busy_prefill_sm_s: float
@@ -61,7 +61,7 @@ SUMMED = (
 def summed(parts: Sequence[EngineCounters], *, policy: str, elapsed_s: float) -> EngineCounters:
     """The counters of several engines as if they were one; `group` is without meaning."""
     sums = {name: sum(getattr(part, name) for part in parts) for name in SUMMED}
-    return replace(parts[0], policy=policy, elapsed_s=elapsed_s, group=0, **sums)
+    return replace(parts[0], policy=policy, elapsed_s=elapsed_s, partition_id=0, **sums)
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ def step_record(step: Step, number: int, end_s: float) -> IterationRecord:
         now_s=end_s,
         mode=decision.mode.value,
         reason=decision.reason.value,
-        group=decision.group,
+        partition_id=decision.partition_id,
         prefill_sms=step.partition.prefill_sms,
         decode_sms=step.partition.decode_sms,
         decode_bs=step.decode.bs,

@@ -21,7 +21,7 @@ class Quantum:
 
     layers: int
     sms: int
-    beside: Step | None
+    colocated_step: Step | None
     """The step that was launched in the same turn."""
     start: Any
     end: Any
@@ -121,7 +121,7 @@ class PrefillStage:
         self,
         layers: int,
         *,
-        beside: Step | None = None,
+        colocated_step: Step | None = None,
         alone: bool = False,
         predicted_s: float | None = None,
     ) -> None:
@@ -131,7 +131,9 @@ class PrefillStage:
             raise EngineInvariantError("prefill layers were launched without a batch, or beyond its last")
         sms = self._streams.groups[self._port.stream_group].prefill_sms
         start, end, result = self._port.prefill.launch_layers(batch.batch, layers)
-        batch.quanta.append(Quantum(layers=layers, sms=sms, beside=beside, start=start, end=end))
+        batch.quanta.append(
+            Quantum(layers=layers, sms=sms, colocated_step=colocated_step, start=start, end=end)
+        )
         batch.layers_launched += layers
         batch.result, batch.end = result, end
         batch.ran_alone = batch.ran_alone and alone and batch.sms in (0, sms)
@@ -223,7 +225,7 @@ class PrefillStage:
         backlog = sum(
             quantum.layers
             for quantum in batch.quanta
-            if quantum.beside is None or quantum.beside is not in_flight
+            if quantum.colocated_step is None or quantum.colocated_step is not in_flight
         )
         return PrefillView(
             batch_id=batch.batch_id,

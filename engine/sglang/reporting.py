@@ -52,7 +52,7 @@ class Counters:
     steps: int
     switches: int
     preemptions: int
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     busy_prefill_sm_s: float
@@ -131,7 +131,7 @@ class Reporter:
                 case None:
                     return
                 case EngineSettings():
-                    link.send(loop.steering.apply(message, loop.ledger))
+                    link.send(loop.policy_runtime.apply(message, loop.ledger))
                 case Measure():
                     self._asked.append(message)
                 case StopServing():
@@ -157,8 +157,8 @@ class Reporter:
 
         return EngineStats(
             uptime_s=now_s,
-            settings_version=loop.steering.settings_version,
-            policy=loop.steering.policy.name,
+            settings_version=loop.policy_runtime.settings_version,
+            policy=loop.policy_runtime.policy.name,
             running=counters.running,
             waiting=counters.waiting,
             prefilling=counters.prefilling,
@@ -172,13 +172,13 @@ class Reporter:
             switches=counters.switches,
             preemptions=counters.preemptions,
             retractions=loop.ledger.retractions,
-            group=counters.group,
+            partition_id=counters.partition_id,
             prefill_sms=counters.prefill_sms,
             decode_sms=counters.decode_sms,
             sm_busy_prefill_ratio=ratio(counters.busy_prefill_sm_s - last.prefill_sm_s),
             sm_busy_decode_ratio=ratio(counters.busy_decode_sm_s - last.decode_sm_s),
             dropped_records=link.dropped,
-            profile_id=loop.steering.profile_id,
+            profile_id=loop.policy_runtime.profile_id,
             gpu_clock_mhz=self._gauges.newest.clock_mhz,
             gpu_power_w=self._gauges.newest.power_w,
         )

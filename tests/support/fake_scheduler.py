@@ -11,7 +11,7 @@ from typing import Any
 from fake_device import FakeEvent, FakeStreams
 
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape
-from pdmuxd.engine.sglang.loop.turn import Turn
+from pdmuxd.engine.sglang.loop.step_plan import StepPlan
 
 
 class FINISH_ABORT:  # noqa: N801 - SGLang's name, which the ledger looks at
@@ -148,7 +148,7 @@ class FakePort:
         if self._wire is not None and self.is_first_rank:
             self._wire.append(plan)
         agreed = plan if self.is_first_rank or self._wire is None else self._wire.popleft()
-        if isinstance(agreed, Turn):
+        if isinstance(agreed, StepPlan):
             self.turns.append(agreed)
         return agreed
 

@@ -27,9 +27,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from pdmuxd.engine.core.fusedsizes import FusedSizes
+from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
 from pdmuxd.engine.core.guard import ContentionGuard
-from pdmuxd.engine.core.overrun import Overrun
+from pdmuxd.engine.core.latency_margin import LatencyMargin
+from pdmuxd.engine.core.misprediction_breaker import MispredictionBreaker
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.policies.fusedsteps import (
@@ -51,7 +52,6 @@ from pdmuxd.engine.core.policies.layerwise import (
     without_prefill,
 )
 from pdmuxd.engine.core.queueing import OrderedQueue, form_prefill_batch, next_credit, order_by_slack
-from pdmuxd.engine.core.trust import Trust
 from pdmuxd.engine.core.types import (
     NO_DECODE,
     Alternative,
@@ -104,11 +104,11 @@ class AutoState:
     guard: ContentionGuard
     """How much decode suffers from prefill in a split."""
     aged_credit_tokens: float = 0.0
-    """What requests past saving may spend (queueing.py)."""
-    trust: Trust = field(default_factory=Trust)
-    overrun: Overrun = field(default_factory=Overrun)
+    """What requests with an unreachable deadline may spend (queueing.py)."""
+    breaker: MispredictionBreaker = field(default_factory=MispredictionBreaker)
+    latency_margin: LatencyMargin = field(default_factory=LatencyMargin)
     """Of fused steps, beyond what is typical of their size."""
-    sizes: FusedSizes = field(default_factory=FusedSizes)
+    size_correction: BatchSizeCorrection = field(default_factory=BatchSizeCorrection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class AutoPolicy:
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
         running = obs.prefill
-        if state.trust.is_lost and not _is_by_layers(obs):
+        if state.breaker.is_open and not _is_by_layers(obs):
             return self._fixed(obs), state
         if running is None and obs.preempted is None:
             return self._next_prefill(obs, state)
@@ -146,8 +146,8 @@ class AutoPolicy:
 
     def _next_prefill(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         queue = self._order(obs, state)
-        lost = frozenset(queue.lost)  # asked of every member; the order is the queue's
-        batch = self._batch(obs, queue.order, lost)
+        unreachable = frozenset(queue.unreachable)  # asked of every member; the order is the queue's
+        batch = self._batch(obs, queue.order, unreachable)
         if not batch:
             return _demoting(decode_alone(obs, self.table), queue), state
         work = new_work(batch, self.context.layers)
@@ -160,39 +160,39 @@ class AutoPolicy:
             decision = split_decision(obs, work, plan, rejected)
         else:
             decision = fused_decision(obs, plan, batch, rejected)
-        credit = next_credit(batch, lost, state.aged_credit_tokens)
+        credit = next_credit(batch, unreachable, state.aged_credit_tokens)
         return _demoting(decision, queue), replace(state, aged_credit_tokens=credit)
 
     def _order(self, obs: Observation, state: AutoState) -> OrderedQueue:
         if not self.options.by_slack:
-            return OrderedQueue(order=tuple(obs.waiting), lost=())
+            return OrderedQueue(order=tuple(obs.waiting), unreachable=())
         sms = self.split.prefill_sms(obs)
         return order_by_slack(
             obs.waiting,
             now_s=obs.now_s,
             latency=self.context.latency,
             sms=sms,
-            slowdown_ratio=self.context.latency.beside_ratio(sms),
+            slowdown_ratio=self.context.latency.colocated_ratio(sms),
             aged_credit_tokens=state.aged_credit_tokens,
         )
 
     def _batch(
-        self, obs: Observation, order: tuple[WaitingRequest, ...], lost: Collection[str]
+        self, obs: Observation, order: tuple[WaitingRequest, ...], unreachable: Collection[str]
     ) -> tuple[WaitingRequest, ...]:
         """The next batch: it grows only while none of its members comes too late because of the others."""
         fitting = form_prefill_batch(obs, queue=order, max_tokens=BATCH_TOKENS)
         if not self.options.by_slack:
             return fitting
         latency, sms = self.context.latency, self.split.prefill_sms(obs)
-        beside_ratio = latency.beside_ratio(sms)
+        colocated_ratio = latency.colocated_ratio(sms)
         batch: list[WaitingRequest] = []
         done_s, due_s = obs.now_s, float("inf")
         for request in fitting:
-            done_s += beside_ratio * latency.request_s(request.new_tokens, request.reused_tokens, sms)
-            is_lost = request.request_id in lost
-            if not is_lost:
+            done_s += colocated_ratio * latency.request_s(request.new_tokens, request.reused_tokens, sms)
+            is_unreachable = request.request_id in unreachable
+            if not is_unreachable:
                 due_s = min(due_s, request.deadline_s)
-            if batch and (is_lost or done_s > due_s):
+            if batch and (is_unreachable or done_s > due_s):
                 break
             batch.append(request)
         return tuple(batch)
@@ -201,15 +201,17 @@ class AutoPolicy:
         self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...], shape: PrefillShape
     ) -> Plan | None:
         """The batch in fused steps that meet the target, if any do; whole in one step if nothing decodes."""
-        fused, overrun, sizes = self.fused, state.overrun, state.sizes
+        fused, latency_margin, size_correction = self.fused, state.latency_margin, state.size_correction
         if not obs.decode.bs:
             whole_s = self.context.latency.fused_s(shape, NO_DECODE, self.table.rules.total_sms)
             return fused.plan(obs, shape.new_tokens, whole_s, kind=PlanKind.WHOLE, finish_s=whole_s)
-        tokens, step_s = fused.prompt_tokens(obs, batch, overrun=overrun, sizes=sizes, must=False)
+        tokens, step_s = fused.prompt_tokens(
+            obs, batch, latency_margin=latency_margin, size_correction=size_correction, must=False
+        )
         if not tokens:
             return None
-        bound_s = overrun.bound_s(step_s * sizes.ratio(tokens + obs.decode.bs))
-        total_s = fused.total_s(obs, sizes, shape, tokens)
+        bound_s = latency_margin.bound_s(step_s * size_correction.ratio(tokens + obs.decode.bs))
+        total_s = fused.total_s(obs, size_correction, shape, tokens)
         return fused.plan(obs, tokens, step_s, bound_s=bound_s, finish_s=total_s)
 
     # --- a prefill that is under way, or must be in chunks
@@ -218,8 +220,10 @@ class AutoPolicy:
         self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...]
     ) -> Plan:
         """A fused step that meets the target if one does; if none does, of the fewest prompt tokens."""
-        overrun, sizes = state.overrun, state.sizes
-        tokens, step_s = self.fused.prompt_tokens(obs, batch, overrun=overrun, sizes=sizes, must=True)
+        latency_margin, size_correction = state.latency_margin, state.size_correction
+        tokens, step_s = self.fused.prompt_tokens(
+            obs, batch, latency_margin=latency_margin, size_correction=size_correction, must=True
+        )
         return self.fused.plan(obs, tokens or LEAST_PROMPT_TOKENS, step_s, meets=tokens > 0)
 
     def _next_chunk(self, obs: Observation, state: AutoState) -> Decision:
@@ -232,7 +236,7 @@ class AutoPolicy:
             left -= obs.prefill.shape.new_tokens - obs.prefill.done_tokens
         fitting: list[WaitingRequest] = []
         for request in batch:
-            if request.new_tokens <= left and request.request_id not in queue.lost:
+            if request.new_tokens <= left and request.request_id not in queue.unreachable:
                 left -= request.new_tokens
                 fitting.append(request)
         if len(fitting) < len(batch):
@@ -250,7 +254,7 @@ class AutoPolicy:
     def _overtake(self, obs: Observation, state: AutoState) -> Decision | None:
         """A waiting request that would miss its target behind the running prefill may overtake it, once.
 
-        The running one must still meet its own target, or be past saving already (invariants 3, 4).
+        The running one must still meet its own target, or miss it already (invariants 3, 4).
         """
         running = obs.prefill
         if not self.options.preemption or running is None or obs.preempted is not None:
@@ -261,17 +265,17 @@ class AutoPolicy:
         left_s = self.split.left_s(running, sms)
         if min(map(_deadline_s, obs.waiting)) >= obs.now_s + left_s + left_s:
             return None  # who is shorter than what is left can wait for it: the queue need not be ordered
-        lost_already = obs.now_s + left_s > running.earliest_deadline_s
+        already_unreachable = obs.now_s + left_s > running.earliest_deadline_s
         queue = self._order(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order[:1])
-        if not batch or batch[0].request_id in queue.lost:
+        if not batch or batch[0].request_id in queue.unreachable:
             return None
         request = batch[0]
         new_s = self.context.latency.request_s(request.new_tokens, request.reused_tokens, sms)
         can_wait = obs.now_s + left_s + new_s <= request.deadline_s
         if can_wait or new_s >= left_s:
             return None
-        if not lost_already and obs.now_s + new_s + left_s > running.earliest_deadline_s:
+        if not already_unreachable and obs.now_s + new_s + left_s > running.earliest_deadline_s:
             return None
         if running.layers_in_flight:
             return drain_to_preempt(obs)
@@ -306,13 +310,19 @@ class AutoPolicy:
         if predicted_s <= 0.0:
             return state
         if feedback.mode is Mode.FUSED:
-            predicted_s, overrun, sizes = fused_learned(feedback, state.overrun, state.sizes)
-            state = replace(state, overrun=overrun, sizes=sizes)
+            predicted_s, latency_margin, size_correction = fused_learned(
+                feedback, state.latency_margin, state.size_correction
+            )
+            state = replace(state, latency_margin=latency_margin, size_correction=size_correction)
         else:
-            overrun = state.overrun.without_a_step()
-            state = state if overrun is state.overrun else replace(state, overrun=overrun)
-        trust = state.trust.after(predicted_s=predicted_s, measured_s=measured_s)
-        return state if trust is state.trust else replace(state, trust=trust)
+            latency_margin = state.latency_margin.without_a_step()
+            state = (
+                state
+                if latency_margin is state.latency_margin
+                else replace(state, latency_margin=latency_margin)
+            )
+        breaker = state.breaker.after(predicted_s=predicted_s, measured_s=measured_s)
+        return state if breaker is state.breaker else replace(state, breaker=breaker)
 
     def learn_prefill(self, sample: PrefillSample, state: AutoState) -> AutoState:  # noqa: ARG002 - the interface
         """Nothing is learned from prefills."""
@@ -332,14 +342,14 @@ class AutoPolicy:
         if _is_by_layers(obs):
             work = next_work(obs, self.context.layers)
             return self.split.every(obs, work, state.guard) if work is not None else ()
-        if state.trust.is_lost:
+        if state.breaker.is_open:
             batch = form_prefill_batch(obs)
             return (self._fixed_plan(obs, batch),) if obs.prefill is not None or batch else ()
         queue = self._order(obs, state)
         if obs.prefill is not None:
             batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
             return (self._whatever_it_takes(obs, state, batch),)
-        batch = self._batch(obs, queue.order, queue.lost)
+        batch = self._batch(obs, queue.order, queue.unreachable)
         if not batch:
             return ()
         work = new_work(batch, self.context.layers)
@@ -370,4 +380,4 @@ def _is_by_layers(obs: Observation) -> bool:
 
 
 def _demoting(decision: Decision, queue: OrderedQueue) -> Decision:
-    return replace(decision, demote=queue.lost) if queue.lost else decision
+    return replace(decision, deprioritize=queue.unreachable) if queue.unreachable else decision

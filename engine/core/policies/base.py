@@ -69,7 +69,7 @@ class Plan(NamedTuple):
     """
 
     kind: PlanKind
-    group: int
+    partition_id: int
     reason: Reason
     """As the decision would say it."""
     meets: bool = True

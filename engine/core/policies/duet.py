@@ -45,7 +45,7 @@ def every_legal_split(rules: SmRules) -> PartitionTable:
 class Candidate:
     """A split with its look-ahead and its predicted throughput in tokens per second."""
 
-    group: int
+    partition_id: int
     decode_steps: int
     decode_s: float
     prefill_s: float
@@ -89,7 +89,7 @@ class DuetPolicy(Stateless):
     def _plan(self, split: Candidate) -> Plan:
         return Plan(
             kind=PlanKind.SPLIT,
-            group=split.group,
+            partition_id=split.partition_id,
             reason=Reason.HIGHEST_THROUGHPUT,
             worst_gap_s=split.decode_s,
             finish_s=split.prefill_s,
@@ -105,7 +105,7 @@ class DuetPolicy(Stateless):
         if running is not None and (running.is_in_flight or running.mode is PrefillMode.LAYERWISE):
             return Decision(
                 mode=Mode.SPLIT,
-                group=obs.group,
+                partition_id=obs.partition_id,
                 decode_steps=1 if obs.decode.bs else 0,
                 prefill_layers=self._layers(obs, running),
                 reason=Reason.WAIT_FOR_PREFILL,
@@ -126,7 +126,7 @@ class DuetPolicy(Stateless):
             )
             return Decision(
                 mode=Mode.FUSED,
-                group=self.table.decode_only,
+                partition_id=self.table.decode_only,
                 reason=Reason.FUSED_FITS,
                 decode_steps=1 if obs.decode.bs else 0,
                 token_budget=self.token_budget,
@@ -140,7 +140,7 @@ class DuetPolicy(Stateless):
         many as a decode step covers, less what is in flight."""
         if running.mode is not PrefillMode.LAYERWISE:
             return 0
-        layers, split = self.context.layers, self.table.groups[obs.group]
+        layers, split = self.context.layers, self.table.groups[obs.partition_id]
         left = layers - running.layers_launched
         if not (obs.decode.bs and split.prefill_sms and split.decode_sms):
             return left
@@ -156,7 +156,9 @@ class DuetPolicy(Stateless):
         if best is None:
             widest = self.table.split_indices[-1]
             decode_s = self.context.latency.decode_s(obs.decode, self.table.groups[widest].decode_sms)
-            best = Candidate(group=widest, decode_steps=1, decode_s=decode_s, prefill_s=0.0, tokens_per_s=0.0)
+            best = Candidate(
+                partition_id=widest, decode_steps=1, decode_s=decode_s, prefill_s=0.0, tokens_per_s=0.0
+            )
             reason = Reason.TBT_INFEASIBLE
         numbers = DecisionNumbers(
             predicted_decode_s=best.decode_s,
@@ -167,7 +169,7 @@ class DuetPolicy(Stateless):
         )
         return Decision(
             mode=Mode.SPLIT,
-            group=best.group,
+            partition_id=best.partition_id,
             reason=reason,
             decode_steps=best.decode_steps,
             token_budget=chunk.new_tokens,
@@ -179,8 +181,8 @@ class DuetPolicy(Stateless):
     def _candidates(self, obs: Observation, chunk: PrefillShape, target_s: float) -> Iterator[Candidate]:
         """Lines 8 to 21: every (S_p, S_d, k) that meets the target."""
         latency = self.context.latency
-        for group in self.table.split_indices:
-            split = self.table.groups[group]
+        for partition_id in self.table.split_indices:
+            split = self.table.groups[partition_id]
             decode_s = latency.decode_s(obs.decode, split.decode_sms)
             if decode_s > target_s:
                 continue
@@ -192,7 +194,7 @@ class DuetPolicy(Stateless):
                 span_s = max(steps * decode_s, prefill_s)
                 tokens_per_s = (steps * obs.decode.bs + chunk.new_tokens) / span_s
                 yield Candidate(
-                    group=group,
+                    partition_id=partition_id,
                     decode_steps=steps,
                     decode_s=decode_s,
                     prefill_s=prefill_s,

@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pdmuxd.engine.core.fusedsizes import FusedSizes
-from pdmuxd.engine.core.overrun import HOST_RATIO, Overrun
+from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
+from pdmuxd.engine.core.latency_margin import HOST_RATIO, LatencyMargin
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.queueing import form_prefill_batch
@@ -58,8 +58,10 @@ DuetServe's evaluation takes over (section 3.1)."""
 def decode_alone(obs: Observation, table: PartitionTable) -> Decision:
     """Decode by itself runs as stock SGLang does, its host work overlapped; idle if nothing decodes."""
     if not obs.decode.bs:
-        return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
-    return Decision(mode=Mode.DECODE, group=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE)
+        return Decision(mode=Mode.IDLE, partition_id=obs.partition_id, reason=Reason.NOTHING_TO_DO)
+    return Decision(
+        mode=Mode.DECODE, partition_id=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
+    )
 
 
 def fixed_prompt_tokens(decode_bs: int) -> int:
@@ -114,8 +116,8 @@ class FusedSteps:
         obs: Observation,
         batch: tuple[WaitingRequest, ...],
         *,
-        overrun: Overrun,
-        sizes: FusedSizes,
+        latency_margin: LatencyMargin,
+        size_correction: BatchSizeCorrection,
         must: bool,
     ) -> tuple[int, float]:
         """The most prompt tokens whose step meets the TBT target even if it takes what few steps of its size
@@ -129,11 +131,11 @@ class FusedSteps:
         latency, total_sms = self.context.latency, self.table.rules.total_sms
         left_s = self.context.planned_tbt_s(obs.tbt_target_s) * FUSED_MARGIN
         gone_s = max(0.0, obs.now_s - obs.last_token_s) if obs.decode.bs else 0.0
-        if overrun.floor_s > left_s - gone_s:
+        if latency_margin.floor_s > left_s - gone_s:
             if not must:
                 return 0, 0.0
-            left_s = overrun.floor_s + gone_s
-        left_s = left_s / overrun.ratio - gone_s
+            left_s = latency_margin.floor_s + gone_s
+        left_s = left_s / latency_margin.ratio - gone_s
         bs = obs.decode.bs
         low, step_s, tokens = bisect_right(STEP_TOKENS, bs), 0.0, 0
         high = len(STEP_TOKENS)
@@ -141,7 +143,7 @@ class FusedSteps:
             middle = (low + high) // 2
             chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, STEP_TOKENS[middle] - bs))
             predicted_s = latency.fused_s(chunk, obs.decode, total_sms)
-            if predicted_s * sizes.ratio(chunk.new_tokens + bs) <= left_s:
+            if predicted_s * size_correction.ratio(chunk.new_tokens + bs) <= left_s:
                 low, step_s, tokens = middle + 1, predicted_s, chunk.new_tokens
             else:
                 high = middle
@@ -152,14 +154,16 @@ class FusedSteps:
         chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, budget))
         return self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
 
-    def total_s(self, obs: Observation, sizes: FusedSizes, shape: PrefillShape, budget: int) -> float:
+    def total_s(
+        self, obs: Observation, size_correction: BatchSizeCorrection, shape: PrefillShape, budget: int
+    ) -> float:
         """What a whole batch typically takes in steps of this budget: each chunk reads what came before it,
         which is half on average."""
         new, reused = shape.new_tokens, shape.reused_tokens
         tokens = min(new, budget)
         chunk = PrefillShape.of([(tokens, reused + (new - tokens) // 2)])
         step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
-        return step_s * sizes.ratio(tokens + obs.decode.bs) * -(-new // budget)
+        return step_s * size_correction.ratio(tokens + obs.decode.bs) * -(-new // budget)
 
     def plan(
         self,
@@ -177,7 +181,7 @@ class FusedSteps:
         target_s = obs.tbt_target_s
         return Plan(
             kind=kind,
-            group=self.table.decode_only,
+            partition_id=self.table.decode_only,
             reason=reason,
             meets=meets,
             worst_gap_s=bound_s,
@@ -201,7 +205,7 @@ def fused_decision(
     """Decode and the plan's tokens of the chunk in progress and of these requests."""
     return Decision(
         mode=Mode.FUSED,
-        group=plan.group,
+        partition_id=plan.partition_id,
         reason=plan.reason,
         decode_steps=plan.decode_steps,
         token_budget=plan.prompt_tokens + obs.decode.bs,
@@ -212,19 +216,19 @@ def fused_decision(
 
 
 def fused_learned(
-    feedback: Feedback, overrun: Overrun, sizes: FusedSizes
-) -> tuple[float, Overrun, FusedSizes]:
+    feedback: Feedback, latency_margin: LatencyMargin, size_correction: BatchSizeCorrection
+) -> tuple[float, LatencyMargin, BatchSizeCorrection]:
     """After a fused step: the seconds that were to be expected, and what is known of fused steps now.
 
     A step that waited for the host tells nothing of its size, and one with nobody to wait for its tokens
     nothing of what few steps exceed.
     """
     predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
-    floor_s = overrun.floor_s
+    floor_s = latency_margin.floor_s
     tokens = feedback.prefill.new_tokens + feedback.decode.bs
-    expected_s = predicted_s * sizes.ratio(tokens)
+    expected_s = predicted_s * size_correction.ratio(tokens)
     if measured_s <= HOST_RATIO * expected_s:
-        sizes = sizes.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
+        size_correction = size_correction.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
     if feedback.decode.bs:
-        overrun = overrun.after(predicted_s=expected_s, measured_s=measured_s)
-    return max(expected_s, floor_s), overrun, sizes
+        latency_margin = latency_margin.after(predicted_s=expected_s, measured_s=measured_s)
+    return max(expected_s, floor_s), latency_margin, size_correction

@@ -89,7 +89,7 @@ def drain_to_preempt(obs: Observation) -> Decision:
     """Decode goes on and no layer is launched, so that the next safe point is a layer boundary."""
     return Decision(
         mode=Mode.SPLIT,
-        group=obs.group,
+        partition_id=obs.partition_id,
         decode_steps=1 if obs.decode.bs else 0,
         reason=Reason.PREEMPT_WHEN_DRAINED,
     )
@@ -98,8 +98,10 @@ def drain_to_preempt(obs: Observation) -> Decision:
 def without_prefill(obs: Observation, table: PartitionTable) -> Decision:
     """Nothing to prefill: decode has all SMs, on the stream that it has in a split, too."""
     if not obs.decode.bs:
-        return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
-    return Decision(mode=Mode.SPLIT, group=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE)
+        return Decision(mode=Mode.IDLE, partition_id=obs.partition_id, reason=Reason.NOTHING_TO_DO)
+    return Decision(
+        mode=Mode.SPLIT, partition_id=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
+    )
 
 
 def split_decision(
@@ -110,10 +112,10 @@ def split_decision(
     A group changes only when no prefill layer is in flight (invariant 2): until then decode goes on in
     the group in force and no layer is launched, which drains the prefill stream within a step.
     """
-    if plan.group != obs.group and work.layers_in_flight:
+    if plan.partition_id != obs.partition_id and work.layers_in_flight:
         return Decision(
             mode=Mode.SPLIT,
-            group=obs.group,
+            partition_id=obs.partition_id,
             decode_steps=1 if obs.decode.bs else 0,
             reason=Reason.SWITCH_WHEN_DRAINED,
             numbers=plan.numbers,
@@ -128,7 +130,7 @@ def split_decision(
         reason = Reason.RESUMED
     return Decision(
         mode=Mode.SPLIT,
-        group=plan.group,
+        partition_id=plan.partition_id,
         reason=reason,
         decode_steps=plan.decode_steps,
         prefill_layers=layers,
@@ -160,7 +162,7 @@ def prefill_alone(
     count = layers_for(ALONE_SLICE_S, prefill_s, layers) - work.layers_in_flight
     return Plan(
         kind=PlanKind.SPLIT,
-        group=table.PREFILL_ONLY,
+        partition_id=table.PREFILL_ONLY,
         reason=Reason.PREFILL_ALONE,
         finish_s=prefill_s * ((work.layers_left + work.layers_in_flight) / layers),
         prefill_layers=max(0, count) if layerwise else layers,
@@ -189,7 +191,7 @@ class SplitPlans:
             return prefill_alone(self.context, self.table, work, layerwise=self.layerwise)
         table, latency, layers = self.table, self.context.latency, self.context.layers
         target_s = self.context.planned_tbt_s(obs.tbt_target_s)
-        held = obs.group if obs.group in table.split_indices else 0
+        held = obs.partition_id if obs.partition_id in table.split_indices else 0
         rejected: list[Alternative] = []
         group, decode_s, ratio, worst_s, meets = table.PREFILL_ONLY, 0.0, 1.0, 0.0, False
         for group in table.split_indices if among is None else among:
@@ -210,11 +212,11 @@ class SplitPlans:
         count = max(0, layers_for(worst_s * steps, prefill_s, layers) - in_flight)
         return Plan(
             kind=PlanKind.SPLIT,
-            group=group,
+            partition_id=group,
             reason=Reason.BEST_FIT if meets else Reason.TBT_INFEASIBLE,
             meets=meets,
             worst_gap_s=worst_s,
-            finish_s=prefill_s * latency.beside_ratio(prefill_sms) * (layers_left / layers),
+            finish_s=prefill_s * latency.colocated_ratio(prefill_sms) * (layers_left / layers),
             decode_steps=steps,
             prefill_layers=count if self.layerwise else layers,
             numbers=DecisionNumbers(
@@ -235,7 +237,7 @@ class SplitPlans:
 
     def prefill_sms(self, obs: Observation) -> int:
         """The SMs that prefill has, or would have in the first split."""
-        sms = self.table.groups[obs.group].prefill_sms
+        sms = self.table.groups[obs.partition_id].prefill_sms
         return sms or self.table.groups[self.table.split_indices[0]].prefill_sms
 
     def left_s(self, running: PrefillView, sms: int) -> float:
@@ -249,7 +251,7 @@ class SplitPlans:
         stays the same object."""
         if not self.uses_guard or feedback.mode is not Mode.SPLIT or feedback.predicted_s <= 0.0:
             return guard
-        decode_sms = self.table.groups[feedback.group].decode_sms
+        decode_sms = self.table.groups[feedback.partition_id].decode_sms
         cell = guard_cell(decode_sms, feedback.prefill, feedback.decode)
         return guard.learned(cell, feedback.measured_s / feedback.predicted_s)
 

@@ -54,7 +54,7 @@ class StaticPolicy(Stateless):
         target_s = obs.tbt_target_s
         return Plan(
             kind=PlanKind.SPLIT,
-            group=1,
+            partition_id=1,
             reason=Reason.FIXED_SPLIT,
             meets=target_s is None or worst_s <= target_s,
             worst_gap_s=worst_s,

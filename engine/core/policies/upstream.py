@@ -66,7 +66,7 @@ class UpstreamPolicy(Stateless):
         return tuple(
             each._replace(reason=plan.reason, prefill_layers=plan.prefill_layers)
             for each in predicted
-            if each.group == plan.group
+            if each.partition_id == plan.partition_id
         )
 
     def _plan(self, obs: Observation, work: Work) -> Plan:
@@ -74,16 +74,16 @@ class UpstreamPolicy(Stateless):
         if not obs.decode.bs:
             return Plan(
                 kind=PlanKind.SPLIT,
-                group=self.table.PREFILL_ONLY,
+                partition_id=self.table.PREFILL_ONLY,
                 reason=Reason.PREFILL_ALONE,
                 prefill_layers=layers,
             )
-        splits, group = len(self.table.splits), obs.group
-        if work.is_new or group not in self.table.split_indices:
-            group = max(1, min(splits, obs.decode.bs * splits // DECODE_BS_DIVISOR))
+        splits, partition_id = len(self.table.splits), obs.partition_id
+        if work.is_new or partition_id not in self.table.split_indices:
+            partition_id = max(1, min(splits, obs.decode.bs * splits // DECODE_BS_DIVISOR))
         return Plan(
             kind=PlanKind.SPLIT,
-            group=group,
+            partition_id=partition_id,
             reason=Reason.DECODE_BS_RULE,
             decode_steps=1,
             prefill_layers=layers,

@@ -25,11 +25,11 @@ from pdmuxd.engine.sglang.internals import describe, stopping, warming, whole_gr
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.loop.loop import EngineLoop
+from pdmuxd.engine.sglang.partition_tables import make_table
+from pdmuxd.engine.sglang.policy_runtime import PolicyRuntime
 from pdmuxd.engine.sglang.reporting import Reporter
-from pdmuxd.engine.sglang.steering import Steering
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
 from pdmuxd.engine.sglang.streams.cpu import CpuStreams
-from pdmuxd.engine.sglang.tables import make_table
 
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 _log = logging.getLogger(__name__)
@@ -109,7 +109,9 @@ def _run(process: _Process, scheduler: Any, targets: tuple[str, ...]) -> None:
     with torch.inference_mode():
         loop = _build(process.environment, process.table, process.streams, scheduler)
         process.loop = loop
-        _log.info("pdmuxd: policy %s on partitions %s", loop.steering.policy.name, pdmux_context.SM_COUNTS)
+        _log.info(
+            "pdmuxd: policy %s on partitions %s", loop.policy_runtime.policy.name, pdmux_context.SM_COUNTS
+        )
         loop.run()
 
 
@@ -117,30 +119,30 @@ def _build(
     environment: PluginEnvironment, table: PartitionTable, streams: DeviceStreams, scheduler: Any
 ) -> EngineLoop:
     port = SchedulerPort(scheduler, streams)
-    facts = describe.facts(scheduler, table)
+    engine_info = describe.engine_info(scheduler, table)
     link = None
     if environment.link is not None and port.state.is_first_rank:
         link = EngineEnd(environment.link)
-        link.send(facts.hello(version=metadata.version("pdmuxd"), settings_version=0))
+        link.send(engine_info.hello(version=metadata.version("pdmuxd"), settings_version=0))
     read_gpu = describe.gpu_reader(scheduler) if link is not None else None
     gauges = GpuGauges(read_gpu)
     gauges.start()
     warming.load_products(scheduler.tp_worker.model_runner.model, streams)
-    measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if facts.can_measure else None
+    measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if engine_info.can_measure else None
     if measurer is not None:
         measurer.warm_up()
         if measurer.activations is not None:
-            facts = facts.holding(measurer.activations)
-    if facts.limits.max_whole_tokens is not None:
+            engine_info = engine_info.holding(measurer.activations)
+    if engine_info.limits.max_whole_tokens is not None:
         _log.info(
             "pdmuxd: prompts of more than %d new tokens are prefilled in chunks, for the sake of memory",
-            facts.limits.max_whole_tokens,
+            engine_info.limits.max_whole_tokens,
         )
     return EngineLoop(
         port=port,
         streams=streams,
-        facts=facts,
-        steering=Steering(facts, environment.policy),
+        engine_info=engine_info,
+        policy_runtime=PolicyRuntime(engine_info, environment.policy),
         reporter=Reporter(link, measurer, gauges),
     )
 

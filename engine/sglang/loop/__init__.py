@@ -1,3 +1,3 @@
 """The scheduler's loop: at each safe point look (`view`), decide (`planner`), carry out (`launches`), and
-read what was launched before (`results`, `findings`). `loop` puts them in order; `turn` is what one rank
+read what was launched (`results`, `step_feedback`). `loop` puts them in order; `step_plan` is what one rank
 tells the others."""

@@ -37,12 +37,12 @@ def _within_memory(decision: Decision, obs: Observation, table: PartitionTable) 
         return decision
     return Decision(
         mode=Mode.FUSED,
-        group=table.decode_only,
+        partition_id=table.decode_only,
         reason=Reason.TOO_LONG_FOR_MEMORY,
         decode_steps=min(1, bs),
         token_budget=min(max(FIXED_STEP_TOKENS, 2 * bs) if bs else LARGE_CHUNK_TOKENS, most),
         admit=() if begun else decision.admit,
-        demote=decision.demote,
+        deprioritize=decision.deprioritize,
         numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
     )
 
@@ -63,7 +63,7 @@ def _without_a_chunk_beside(
         return replace(
             decision,
             mode=Mode.FUSED,
-            group=table.decode_only,
+            partition_id=table.decode_only,
             decode_steps=steps,
             token_budget=decision.token_budget + obs.decode.bs,
         )

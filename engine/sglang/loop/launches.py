@@ -9,12 +9,12 @@ from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.policies.fusedsteps import chunk_lengths
 from pdmuxd.engine.core.types import Decision, Mode, PrefillShape, PrefillView
 from pdmuxd.engine.sglang.decode import DecodeStage, Step
-from pdmuxd.engine.sglang.loop.turn import Turn
+from pdmuxd.engine.sglang.loop.step_plan import StepPlan
 from pdmuxd.engine.sglang.loop.view import chunked_prefill
+from pdmuxd.engine.sglang.policy_runtime import PolicyRuntime
 from pdmuxd.engine.sglang.port import EnginePort
 from pdmuxd.engine.sglang.prefill import PrefillStage
 from pdmuxd.engine.sglang.requests import Ledger
-from pdmuxd.engine.sglang.steering import Steering
 
 QUANTUM_LAYERS = 2
 """Launched between two looks whether tokens have come: 1 to 2 ms of the host's time (32 layers of Llama-8B
@@ -35,26 +35,26 @@ class Launches:
         decode: DecodeStage,
         prefill: PrefillStage,
         ledger: Ledger,
-        steering: Steering,
+        policy_runtime: PolicyRuntime,
         now_s: Callable[[], float],
     ) -> None:
         self._port = port
         self._decode = decode
         self._prefill = prefill
         self._ledger = ledger
-        self._steering = steering
+        self._policy_runtime = policy_runtime
         self._now_s = now_s
         self.switches = 0
 
-    def carry_out(self, turn: Turn) -> bool:
+    def carry_out(self, plan: StepPlan) -> bool:
         """Whether a decode or fused step was launched."""
-        decision, step = turn.decision, None
+        decision, step = plan.decision, None
         if decision is not None and decision.mode is not Mode.IDLE:
-            if turn.stream_group != self._port.stream_group:
-                self._port.use_group(turn.stream_group)
+            if plan.stream_group != self._port.stream_group:
+                self._port.use_group(plan.stream_group)
                 self.switches += 1
-            self._steering.group = decision.group
-            step = self._fuse(decision) if decision.mode.is_one_batch else self._split(decision, turn.behind)
+            self._policy_runtime.partition_id = decision.partition_id
+            step = self._fuse(decision) if decision.mode.is_one_batch else self._split(decision, plan.behind)
         if step is None:
             self._decode.nothing_launched()
         return step is not None
@@ -105,7 +105,7 @@ class Launches:
             launched = left if step is None else min(left, quantum)
             self._prefill.launch(
                 launched,
-                beside=step,
+                colocated_step=step,
                 alone=not state.running,
                 predicted_s=decision.numbers.predicted_prefill_s,
             )

@@ -5,7 +5,7 @@ is never without work while the host prepares more; a decision is therefore abou
 one in flight. Prefill layers go on the other stream beside it, and a finished prefill is noticed
 by asking, never by waiting (query-based synchronisation, MuxWise 3.2.3).
 
-With tensor parallelism rank 0 alone looks at clocks, events and policies; the others get its `Turn` and
+With tensor parallelism rank 0 alone looks at clocks, events and policies; the others get its `StepPlan` and
 carry out the same launches in the same order. A look into the prefix cache changes it (which entries were
 used last, where its tree branches, and so what is evicted), so every rank takes the same ones in the same
 order: the ledger is kept on all of them.
@@ -18,18 +18,18 @@ import time
 from collections.abc import Callable
 
 from pdmuxd.engine.sglang.decode import DecodeStage
-from pdmuxd.engine.sglang.facts import EngineFacts
-from pdmuxd.engine.sglang.loop.findings import Findings
+from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.loop.launches import Launches
 from pdmuxd.engine.sglang.loop.planner import Planner
 from pdmuxd.engine.sglang.loop.results import Results
-from pdmuxd.engine.sglang.loop.turn import Turn
+from pdmuxd.engine.sglang.loop.step_feedback import StepFeedback
+from pdmuxd.engine.sglang.loop.step_plan import StepPlan
 from pdmuxd.engine.sglang.loop.view import View
+from pdmuxd.engine.sglang.policy_runtime import PolicyRuntime
 from pdmuxd.engine.sglang.port import EnginePort
 from pdmuxd.engine.sglang.prefill import PrefillStage
 from pdmuxd.engine.sglang.reporting import Counters, Reporter
 from pdmuxd.engine.sglang.requests import Ledger
-from pdmuxd.engine.sglang.steering import Steering
 from pdmuxd.engine.sglang.streams.base import DeviceStreams
 
 POLL_S = 0.0001
@@ -46,30 +46,30 @@ class EngineLoop:
         *,
         port: EnginePort,
         streams: DeviceStreams,
-        facts: EngineFacts,
-        steering: Steering,
+        engine_info: EngineInfo,
+        policy_runtime: PolicyRuntime,
         reporter: Reporter,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._port = port
-        self._facts = facts
+        self._engine_info = engine_info
         self._reporter = reporter
         self._clock = clock
         self._sleep = sleep
         self._start_s = clock()
-        self.steering = steering
+        self.policy_runtime = policy_runtime
         self.ledger = Ledger(port.reused_tokens, reporter.send_request)
         self.prefill = prefill = PrefillStage(port, streams)
         self._streams = streams
         self._decode = decode = DecodeStage(port, streams)
-        self._findings = Findings(steering, reporter)
+        self._step_feedback = StepFeedback(policy_runtime, reporter)
         self._results = Results(
             state=port.state,
             decode=decode,
             prefill=prefill,
             ledger=self.ledger,
-            findings=self._findings,
+            step_feedback=self._step_feedback,
             now_s=self.now_s,
         )
         self._launches = Launches(
@@ -77,7 +77,7 @@ class EngineLoop:
             decode=decode,
             prefill=prefill,
             ledger=self.ledger,
-            steering=steering,
+            policy_runtime=policy_runtime,
             now_s=self.now_s,
         )
         view = View(
@@ -85,10 +85,12 @@ class EngineLoop:
             decode=decode,
             prefill=prefill,
             ledger=self.ledger,
-            steering=steering,
-            limits=facts.limits,
+            policy_runtime=policy_runtime,
+            limits=engine_info.limits,
         )
-        self._planner = Planner(view=view, ledger=self.ledger, steering=steering, layers=port.state.layers)
+        self._planner = Planner(
+            view=view, ledger=self.ledger, policy_runtime=policy_runtime, layers=port.state.layers
+        )
 
     def now_s(self) -> float:
         """Seconds since the loop was made."""
@@ -118,17 +120,17 @@ class EngineLoop:
             done = self._results.notice()
             self._results.collect(done)
             point = self._reporter.next_point(self)
-            plan = self._planner.plan(done, now_s) if point is None else Turn(done=done, measure=point)
-            turn = port.agree(plan)
+            plan = self._planner.plan(done, now_s) if point is None else StepPlan(done=done, measure=point)
+            plan = port.agree(plan)
         else:
-            turn = port.agree(None)
-            self._results.collect(turn.done)
-            self.ledger.look_up(turn.looked_up)
-        if turn.measure is not None:
-            self._reporter.measure(turn.measure)
-        launched = self._launches.carry_out(turn)
+            plan = port.agree(None)
+            self._results.collect(plan.done)
+            self.ledger.look_up(plan.looked_up)
+        if plan.measure is not None:
+            self._reporter.measure(plan.measure)
+        launched = self._launches.carry_out(plan)
         self._results.read(leaving=1 if launched else 0)
-        if turn.decision is not None and turn.decision.blocking_merge:
+        if plan.decision is not None and plan.decision.blocking_merge:
             self.prefill.wait_for_last_layer()
         if not launched:
             self._rest()
@@ -154,7 +156,7 @@ class EngineLoop:
         """For the heartbeat."""
         state, group = self._port.state, self._streams.groups[self._port.stream_group]
         return Counters(
-            total_sms=self._facts.device.total_sms,
+            total_sms=self._engine_info.device.total_sms,
             running=len(state.running),
             waiting=len(state.waiting),
             prefilling=sum(len(batch.batch.reqs) for batch in self.prefill.members())
@@ -162,10 +164,10 @@ class EngineLoop:
             kv_capacity_tokens=state.kv_capacity_tokens,
             kv_free_tokens=state.kv_free_tokens,
             cached_tokens=state.cached_tokens,
-            steps=self._findings.steps,
+            steps=self._step_feedback.steps,
             switches=self._launches.switches,
             preemptions=self.prefill.preemptions,
-            group=self.steering.group,
+            partition_id=self.policy_runtime.partition_id,
             prefill_sms=group.prefill_sms,
             decode_sms=group.decode_sms,
             busy_prefill_sm_s=self.prefill.busy_sm_s + self._decode.busy_prefill_sm_s,

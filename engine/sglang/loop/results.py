@@ -1,4 +1,4 @@
-"""What the device is done with: tokens go to their requests, measurements to the findings."""
+"""What the device is done with: tokens go to their requests, measurements to the step feedback."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pdmuxd.engine.sglang.decode import DecodeStage
-from pdmuxd.engine.sglang.loop.findings import Findings
-from pdmuxd.engine.sglang.loop.turn import Done
+from pdmuxd.engine.sglang.loop.step_feedback import StepFeedback
+from pdmuxd.engine.sglang.loop.step_plan import Done
 from pdmuxd.engine.sglang.port import EngineState
 from pdmuxd.engine.sglang.prefill import PrefillStage
 from pdmuxd.engine.sglang.requests import Ledger
@@ -23,14 +23,14 @@ class Results:
         decode: DecodeStage,
         prefill: PrefillStage,
         ledger: Ledger,
-        findings: Findings,
+        step_feedback: StepFeedback,
         now_s: Callable[[], float],
     ) -> None:
         self._state = state
         self._decode = decode
         self._prefill = prefill
         self._ledger = ledger
-        self._findings = findings
+        self._step_feedback = step_feedback
         self._now_s = now_s
         self._held: list[Any] = []
         """Requests whose first token is held back."""
@@ -43,7 +43,7 @@ class Results:
             self._decode.last_token_s = now_s
             self._ledger.give_step(step.launched.requests, now_s)
             if self._state.is_first_rank:
-                self._findings.stepped(step, self._decode.measure(step), now_s)
+                self._step_feedback.stepped(step, self._decode.measure(step), now_s)
             self._release(now_s)
 
     def notice(self) -> Done:
@@ -77,7 +77,7 @@ class Results:
         if not hold:
             self._release(self._now_s())
         if self._state.is_first_rank:
-            self._findings.prefilled(batch, self._now_s())
+            self._step_feedback.prefilled(batch, self._now_s())
 
     def _release(self, now_s: float) -> None:
         """First tokens that were held back."""

@@ -46,7 +46,7 @@ def record(step: int) -> IterationRecord:
         now_s=0.0,
         mode="split",
         reason="best_fit",
-        group=1,
+        partition_id=1,
         prefill_sms=100,
         decode_sms=32,
         decode_bs=8,

@@ -14,7 +14,7 @@ from pdmuxd.engine.sglang.launch import parent
 from pdmuxd.engine.sglang.launch.arguments import parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.groups import find_device, write_groups_file
-from pdmuxd.engine.sglang.tables import write_splits
+from pdmuxd.engine.sglang.partition_tables import write_splits
 
 
 def test_sglangs_flags_stand_behind_two_hyphens_when_there_are_any():
