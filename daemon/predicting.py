@@ -13,8 +13,9 @@ from pdmuxd.engine.core.partitions import SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.emulator.profile import Profile, load_profile
+from pdmuxd.engine.link.compatibility import difference
 from pdmuxd.engine.link.messages import EngineSettings, Hello
-from pdmuxd.engine.link.predictors import Predictors, contention_guard, difference, latency_model
+from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
 EMULATOR = "emulator"
 

@@ -12,8 +12,7 @@ from sqlmodel import Session, col, select
 from pdmuxd.controlplane.profiles.rows import DEVICE_MAX, ActivationRow, ProfileRow
 from pdmuxd.controlplane.profiles.values import StoredProfile
 from pdmuxd.engine.core.errors import NotFoundError, StoreError
-from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
-from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, samples_from_json, to_json
 
 
 class ProfileRepository:
@@ -62,7 +61,7 @@ class ProfileRepository:
     def whole(self, profile_id: int) -> MeasuredProfile:
         """With its samples. Raises: NotFoundError."""
         row = self.row(profile_id)
-        samples = msgspec.json.decode(row.samples, type=tuple[Sample, ...])
+        samples = samples_from_json(row.samples, row.document)
         return msgspec.structs.replace(_document(row.document), samples=samples)
 
     # Activation

@@ -9,7 +9,15 @@ from importlib.metadata import version as installed_version
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.events.buffer import EventBuffer
 from pdmuxd.controlplane.events.follow import HEARTBEAT_S
-from pdmuxd.controlplane.events.messages import API_VERSION, EventMessage, EventType, HelloEvent, instant
+from pdmuxd.controlplane.events.messages import (
+    API_VERSION,
+    EventMessage,
+    EventType,
+    HelloEvent,
+    StatsEvent,
+    TenantsEvent,
+    instant,
+)
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.status import NO_ENGINE, EngineState, EngineStatus
 from pdmuxd.controlplane.telemetry import conditions, serializers
@@ -144,9 +152,9 @@ class Telemetry:
             return
         for event in self.decisions.flush():
             self.publish("decision", event)
-        self.publish("stats", serializers.stats(self, now_s))
+        self.publish("stats", self.stats_event(now_s))
         if is_second:
-            self.publish("tenants", serializers.tenants(self, now_s))
+            self.publish("tenants", self.tenants_event(now_s))
             self.watch(now_s)
 
     def watch(self, now_s: float) -> None:
@@ -186,6 +194,28 @@ class Telemetry:
             settings_version=self.directory.version,
             heartbeat_ms=to_ms(HEARTBEAT_S),
             stats_ms=to_ms(TICK_S),
+        )
+
+    def stats_event(self, now_s: float) -> StatsEvent:
+        """The load and the latencies of this moment."""
+        status = self.status()
+        return serializers.stats(
+            self.counters.load(status, self.decisions.latest, now_s),
+            state=status.state,
+            everyone=self.everyone,
+            directory=self.directory,
+            in_flight=self.in_flight(),
+            now_s=now_s,
+        )
+
+    def tenants_event(self, now_s: float) -> TenantsEvent:
+        """The same of each tenant that is active."""
+        return serializers.tenants(
+            self.tenants,
+            directory=self.directory,
+            in_flight=self.in_flight(),
+            waiting=self.requests.waiting(),
+            now_s=now_s,
         )
 
     def _on_hello(self, hello: Hello) -> None:

@@ -80,9 +80,7 @@ class _Commands(LazyGroup):
     entries: ClassVar = COMMANDS
 
 
-app = typer.Typer(
-    cls=_Commands, rich_markup_mode=None, add_completion=False, invoke_without_command=True, epilog=EXAMPLES
-)
+app = typer.Typer(cls=_Commands, rich_markup_mode=None, invoke_without_command=True, epilog=EXAMPLES)
 
 
 @app.callback()

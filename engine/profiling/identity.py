@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pdmuxd.engine.link.compatibility import difference
 from pdmuxd.engine.link.messages import Hello
-from pdmuxd.engine.link.predictors import difference
 from pdmuxd.engine.profiling.document import MeasuredProfile
 
 MAX_P90 = 0.10

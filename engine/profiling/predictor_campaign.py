@@ -179,5 +179,7 @@ class PredictorCampaign:
 
 def _is_near(found: solo.SoloFit[object], family: families.Family[object], points: list[Point]) -> list[bool]:
     """Which points take about as long to compute as to launch."""
-    ratios = family.rows(points, found.design) @ found.terms / max(found.floor_s, np.finfo(np.float64).tiny)
+    ratios = (
+        family.rows(points, found.design) @ found.terms / max(found.floor_s, float(np.finfo(np.float64).tiny))
+    )
     return [bool(KNEE[0] <= ratio <= KNEE[1]) for ratio in ratios]

@@ -41,7 +41,7 @@ def test_the_tables_equal_the_models_when_upgraded_from_empty(connection: Connec
 
     assert tables(connection) == set(METADATA.tables) == {str(one.__tablename__) for one in TABLES}
     assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
-    command.check(alembic_config(connection))
+    command.check(alembic_config(connection, metadata=METADATA))
 
 
 def test_a_difference_is_found_when_a_column_is_missing(connection: Connection) -> None:

@@ -81,7 +81,7 @@ def test_the_shipped_ones_are_named_when_a_profile_is_unknown() -> None:
     [
         ({"kv_capacity_tokens": "many"}, r"Expected `int`, got `str` - at `\$\.kv_capacity_tokens`"),
         ({"kv_capacity_tokens": 0}, "kv_capacity_tokens must be positive"),
-        ({"format": 9}, "format is 9; this version reads 1"),
+        ({"format": 9}, "format is 9; this version reads 2"),
         ({"provenance": "guessed"}, "provenance must start with"),
         ({"contention_ratio": 2.0}, "contention_ratio must be within 0 and 1"),
         ({"decode_colocated_ratio": -0.1}, "decode_colocated_ratio must be within 0 and 1"),
