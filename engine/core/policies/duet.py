@@ -83,14 +83,17 @@ class DuetPolicy(Stateless):
         if not fused or obs.tbt_target_s is None:
             return fused
         chunk = self._chunk(obs, form_prefill_batch(obs))
-        splits = (self._plan(each) for each in self._candidates(obs, chunk, obs.tbt_target_s))
-        return (*fused, *splits)
+        splits = tuple(self._candidates(obs, chunk, obs.tbt_target_s))
+        if not splits:
+            return (*fused, self._plan(self._widest(obs), meets=False))
+        return (*fused, *(self._plan(each, meets=True) for each in splits))
 
-    def _plan(self, split: Candidate) -> Plan:
+    def _plan(self, split: Candidate, *, meets: bool) -> Plan:
         return Plan(
             kind=PlanKind.SPLIT,
             partition_id=split.partition_id,
-            reason=Reason.HIGHEST_THROUGHPUT,
+            reason=Reason.HIGHEST_THROUGHPUT if meets else Reason.TBT_INFEASIBLE,
+            meets=meets,
             worst_gap_s=split.decode_s,
             finish_s=split.prefill_s,
             decode_steps=split.decode_steps,
@@ -154,12 +157,7 @@ class DuetPolicy(Stateless):
         best = max(self._candidates(obs, chunk, target_s), key=lambda c: c.tokens_per_s, default=None)
         reason = Reason.HIGHEST_THROUGHPUT
         if best is None:
-            widest = self.table.split_indices[-1]
-            decode_s = self.context.latency.decode_s(obs.decode, self.table.groups[widest].decode_sms)
-            best = Candidate(
-                partition_id=widest, decode_steps=1, decode_s=decode_s, prefill_s=0.0, tokens_per_s=0.0
-            )
-            reason = Reason.TBT_INFEASIBLE
+            best, reason = self._widest(obs), Reason.TBT_INFEASIBLE
         numbers = DecisionNumbers(
             predicted_decode_s=best.decode_s,
             predicted_prefill_s=best.prefill_s,
@@ -176,6 +174,14 @@ class DuetPolicy(Stateless):
             admit=admit,
             numbers=numbers,
             rejected=(Alternative(label="fused", predicted_s=fused_s),),
+        )
+
+    def _widest(self, obs: Observation) -> Candidate:
+        """The most decode SMs, for when no split meets the target."""
+        widest = self.table.split_indices[-1]
+        decode_s = self.context.latency.decode_s(obs.decode, self.table.groups[widest].decode_sms)
+        return Candidate(
+            partition_id=widest, decode_steps=1, decode_s=decode_s, prefill_s=0.0, tokens_per_s=0.0
         )
 
     def _candidates(self, obs: Observation, chunk: PrefillShape, target_s: float) -> Iterator[Candidate]:
