@@ -15,6 +15,7 @@ import typer
 import uvloop
 
 from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.audit import log_entry
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.database import open_database
 from pdmuxd.controlplane.services import ControlPlane
@@ -26,6 +27,7 @@ from pdmuxd.daemon.clock import steady_clock
 from pdmuxd.daemon.events import DirectoryEvents, EngineEvents, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lock import exclusive
 from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.metrics import Metrics
@@ -42,10 +44,13 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.telemetry_metrics import TelemetryCollector
+from pdmuxd.daemon.uses import Uses, start_noting_uses
 from pdmuxd.engine.core.errors import EngineError
 
 _STOP_MARGIN_S = 15.0
 """What stopping may take beyond the drain limit: last words, the engine's end, open connections."""
+_UNREAD_WHILE_DRAINING_S = 2.0
+"""A client that does not read its answer must not hold up the end of the daemon."""
 
 log = structlog.get_logger("pdmuxd.daemon")
 
@@ -76,6 +81,7 @@ async def _run(loaded: LoadedSettings, engine: EngineChoice, *, first_run: bool)
 class _Daemon:
     gateway: Gateway
     supervisor: Supervisor
+    listeners: Listeners
     notifier: Notifier
     welcome: first.Welcome
 
@@ -100,9 +106,12 @@ async def _start(
     admin_token = first.ensure_admin_token(settings.resolved_token_file)
     hide_secret(admin_token)
 
-    snapshot = control_plane.snapshot()
+    snapshot = control_plane.directory
+    uses = Uses(control_plane)
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
     metrics = Metrics()
+    listeners = Listeners.of(settings)
+    metrics.registry.register(listeners.collector())
     telemetry = Telemetry(clock=steady_clock())
     gateway = Gateway(
         directory=snapshot,
@@ -110,8 +119,10 @@ async def _start(
         max_in_flight=settings.data.max_in_flight,
         bounds=_bounds(settings),
         body_timeout_s=settings.http.body_timeout_s,
+        auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,
+        key_used=uses.key,
     )
     stack.push_async_callback(gateway.close)
     plan = _plan(settings, engine)
@@ -133,6 +144,7 @@ async def _start(
         engine_status=supervisor.status,
         admin_token_sha256=digest(admin_token),
         reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
+        used=uses.caller,
         telemetry=telemetry,
         predictors=LivePredictors(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
@@ -141,10 +153,10 @@ async def _start(
         engine_log=plan.log_path,
         extra_routes=lambda app: add_probes(app, metrics, supervisor.not_ready_because),
     )
-    await stack.enter_async_context(serving(admin_app, admin))
+    await stack.enter_async_context(serving(listeners.guard(admin_app, settings), admin, listeners.admin))
     # Before the server stops, which would wait for streams that never end by themselves.
     stack.callback(telemetry.events.close)
-    await stack.enter_async_context(serving(gateway, data))
+    await stack.enter_async_context(serving(gateway, data, listeners.data))
     refinement = events.refinement = Refinement(
         control_plane, status=supervisor.status, clock=telemetry.clock, at_bound=telemetry.on_at_bound
     )
@@ -159,11 +171,14 @@ async def _start(
     in_background(stack, _feed_watchdog(notifier, supervisor), name="watchdog")
     in_background(stack, _tick(telemetry), name="telemetry")
     start_refining(stack, refinement)
+    start_noting_uses(stack, uses)
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()
     welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
-    return _Daemon(gateway=gateway, supervisor=supervisor, notifier=notifier, welcome=welcome)
+    return _Daemon(
+        gateway=gateway, supervisor=supervisor, listeners=listeners, notifier=notifier, welcome=welcome
+    )
 
 
 async def _announce(daemon: _Daemon, *, to_people: bool) -> None:
@@ -181,6 +196,7 @@ async def _drain(daemon: _Daemon, requests: StopRequests, timeout_s: float) -> N
     daemon.notifier.stopping(f"Draining {in_flight} requests")
     daemon.notifier.extend_timeout(timeout_s + _STOP_MARGIN_S)
     daemon.supervisor.begin_drain()
+    daemon.listeners.data.hurry(_UNREAD_WHILE_DRAINING_S)
 
     async def drain() -> None:
         ended = await daemon.gateway.drain(timeout_s)
@@ -230,7 +246,7 @@ def _open_store(stack: AsyncExitStack, settings: Settings, *, first_run: bool) -
         first.migrate(settings.resolved_database_url)
     engine = open_database(settings.resolved_database_url)
     stack.callback(engine.dispose)
-    return ControlPlane(engine)
+    return ControlPlane(engine, recorded=log_entry)
 
 
 def _bounds(settings: Settings) -> RequestBounds:

@@ -134,5 +134,5 @@ def follow_directory(stack: AsyncExitStack, control_plane: ControlPlane, directo
                 log.warning("tenants not refreshed", reason=str(error))
 
     stack.callback(control_plane.subscribe(on_change))
-    directory.apply(control_plane.snapshot())
+    directory.apply(control_plane.directory)
     in_background(stack, refresh(), name="refresh")

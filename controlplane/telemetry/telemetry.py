@@ -36,7 +36,7 @@ TICK_S = 0.1
 TICKS_PER_SECOND = 10
 RESUMED_WITHIN_S = 60.0
 """After this long without a client events are told once a second: nobody will miss the frames between."""
-_EMPTY = DirectorySnapshot(version=0, tenants={}, key_digests={})
+_EMPTY = DirectorySnapshot(version=0, tenants={}, keys={})
 
 
 class Telemetry:

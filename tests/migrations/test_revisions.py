@@ -128,7 +128,7 @@ def test_rows_stay_when_the_database_is_upgraded_again(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "again.db")
     upgrade(url)
     engine = open_database(url)
-    secret = ControlPlane(engine).create_tenant("chat") and ControlPlane(engine).issue_key("chat").secret
+    secret = ControlPlane(engine).create_tenant("chat") and ControlPlane(engine).keys.issue("chat").secret
     engine.dispose()
 
     assert upgrade(url) == head_revision()
@@ -144,7 +144,7 @@ def test_rows_that_refer_to_a_table_stay_when_a_revision_rebuilds_it(tmp_path: P
     upgrade(url)
     engine = open_database(url)
     ControlPlane(engine).create_tenant("chat")
-    ControlPlane(engine).issue_key("chat")
+    ControlPlane(engine).keys.issue("chat")
     engine.dispose()
     odd = tmp_path / "migrations"
     shutil.copytree(migrations.HERE, odd, ignore=shutil.ignore_patterns("__pycache__"))
@@ -156,7 +156,7 @@ def test_rows_that_refer_to_a_table_stay_when_a_revision_rebuilds_it(tmp_path: P
     engine = open_database(url)
     control_plane = ControlPlane(engine)
     assert [tenant.max_in_flight for tenant in control_plane.list_tenants()] == [256]
-    assert len(control_plane.list_keys("chat")) == 1
+    assert len(control_plane.keys.list("chat")) == 1
     engine.dispose()
 
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
+from pdmuxd.controlplane.directory import DirectorySnapshot, KeyRecord, TenantRecord
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.servers import bind, serving, url_of
@@ -115,7 +115,12 @@ def directory(**limits):
     return DirectorySnapshot(
         version=1,
         tenants={each.name: each for each in tenants},
-        key_digests={digest(KEY): "alice", digest(OTHER_KEY): "bob", digest(DISABLED_KEY): "carol"},
+        keys={
+            digest(secret): KeyRecord(
+                key_id=f"key_{name}", tenant=name, scopes=frozenset({"serve"}), expires_at_s=None
+            )
+            for secret, name in ((KEY, "alice"), (OTHER_KEY, "bob"), (DISABLED_KEY, "carol"))
+        },
     )
 
 

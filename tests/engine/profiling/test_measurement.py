@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.replicates import is_dominated, settled, typical
+from pdmuxd.engine.profiling.measurement import Point, Sample, is_dominated, settled, typical
 
 POINT = Point(mode="prefill", prefill_sms=64, decode_sms=0, prefill=((256, 0),))
 PAIR = Point(mode="colocated", prefill_sms=64, decode_sms=68, prefill=((256, 0),), decode=(10,))
