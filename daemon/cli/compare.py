@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pdmuxd.daemon.cli import completing
 from pdmuxd.daemon.cli.trace_options import (
     ATTAINMENT,
     CLIP,
@@ -64,6 +65,7 @@ _POLICIES = typer.Option(
     "--policies",
     "--policy",
     metavar="SPEC,...",
+    autocompletion=completing.policies,
     show_default=DEFAULT_POLICIES,
     help=f"Any of {POLICY_SYNTAX}, with commas between; a number after a comma goes on with the policy "
     "before it. May be repeated.",

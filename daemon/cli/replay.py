@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pdmuxd.daemon.cli import completing
 from pdmuxd.daemon.cli.trace_options import (
     ATTAINMENT,
     CLIP,
@@ -75,6 +76,7 @@ def _spread(text: str) -> float | None:
 _POLICY = typer.Option(
     "--policy",
     metavar="SPEC",
+    autocompletion=completing.policies,
     show_default=DEFAULT_POLICY,
     help=f"One of {POLICY_SYNTAX}. May be repeated: results are shown side by side.",
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 from typer.models import OptionInfo
 
+from pdmuxd.daemon.cli import completing
 from pdmuxd.daemon.replay.formats.read import open_trace
 from pdmuxd.daemon.replay.shape import Shaping, TooLong, fit, shape
 from pdmuxd.daemon.replay.trace import Trace, TraceFormat
@@ -28,7 +29,9 @@ POLICY_SYNTAX = ", ".join(info.syntax for info in known_policies())
 
 TRACE = typer.Argument(metavar="TRACE", help="Mooncake JSONL, Azure CSV, or pdmuxd's own JSONL.")
 FORMAT = typer.Option("--format", help="Instead of telling the format from the first line.")
-PROFILE = typer.Option("--profile", help="A shipped profile, or a JSON file.")
+PROFILE = typer.Option(
+    "--profile", help="A shipped profile, or a JSON file.", autocompletion=completing.profiles
+)
 SORT = typer.Option("--sort", help="Accept a trace that is not in order of arrival.")
 DROP = typer.Option("--drop-too-long", help="Leave out requests that the engine cannot hold.")
 CLIP = typer.Option("--clip", help="Shorten requests that the engine cannot hold.")
