@@ -51,7 +51,7 @@ def serve(loaded: LoadedSettings, *, first_run: bool = False) -> int:
     0 after a drain, 1 if a second signal cut it short.
     Raises: PdmuxdError if it cannot start; nothing is left running then.
     """
-    engine = choose_engine(loaded.settings.engine)
+    engine = choose_engine(loaded.settings.engine, loaded.settings.resolved_state_dir)
     return uvloop.run(_run(loaded, engine, first_run=first_run))
 
 

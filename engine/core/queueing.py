@@ -30,7 +30,7 @@ DECODE_HEADROOM_TOKENS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderedQueue:
-    """The waiting requests in the order to serve them, and which of them miss their deadline."""
+    """The waiting requests in the order to serve them, and whose deadlines cannot be reached any more."""
 
     order: tuple[WaitingRequest, ...]
     unreachable: tuple[str, ...]

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from pdmuxd.engine.core.guard import UNMEASURED_RATIO, ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
@@ -109,6 +109,7 @@ class EngineInfo:
             layers=self.model.layers,
             latency=latency,
             guard=guard,
+            splits=self.table.splits,
             captures_prefill=False,
             delivery_s=DELIVERY_S,
         )
@@ -145,7 +146,7 @@ class EngineInfo:
         )
 
 
-def planning_context(rules: SmRules) -> PolicyContext:
+def planning_context(rules: SmRules, splits: tuple[Partition, ...]) -> PolicyContext:
     """Enough of a context to ask a policy for its partition table, before the model is loaded."""
     shape = DeviceShape(
         name="any",
@@ -175,4 +176,5 @@ def planning_context(rules: SmRules) -> PolicyContext:
         layers=1,
         latency=RooflineModel(model=model, device=shape, overheads=overheads),
         guard=ContentionGuard(default_ratio=1.0),
+        splits=splits,
     )
