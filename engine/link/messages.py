@@ -87,6 +87,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """Of the attention kernel of mixed batches: see RooflineModel."""
     can_measure: bool = False
     """Whether it answers Measure."""
+    delivery_s: float = 0.0
+    """How much further apart two tokens reach a client than it makes them: 99% of them, at most."""
 
     @property
     def roofline(self) -> RooflineModel | None:
