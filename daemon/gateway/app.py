@@ -59,7 +59,7 @@ class Gateway:
         *,
         directory: DirectorySnapshot,
         max_body_bytes: int,
-        max_in_flight: int,
+        admission: Admission,
         metrics: Metrics,
         bounds: RequestBounds | None = None,
         body_timeout_s: float = BODY_TIMEOUT_S,
@@ -68,7 +68,7 @@ class Gateway:
         observer: CallObserver | None = None,
         key_used: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.admission = Admission(max_in_flight)
+        self.admission = admission
         self._directory = directory
         self._max_body_bytes = max_body_bytes
         self._bounds = bounds or RequestBounds()
@@ -178,6 +178,9 @@ class Gateway:
             await self._exchange(call, route, upstream, request.payload)
         except RequestError as error:
             call.status = error.status
+            raise
+        except Exception:
+            call.status = 500
             raise
         finally:
             self.admission.leave(tenant.name, places)
