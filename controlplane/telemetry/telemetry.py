@@ -46,13 +46,19 @@ class Telemetry:
     per tenant) are asked whenever they are to be told.
     """
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        status: Callable[[], EngineStatus] = lambda: NO_ENGINE,
+        in_flight: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
         self.clock = clock
         self.started_s = clock()
         self.events = EventBuffer(str(int(self.started_s * 1000)))
         self.published: Counter[EventType] = Counter()
-        self.status: Callable[[], EngineStatus] = lambda: NO_ENGINE
-        self.in_flight: Callable[[], Mapping[str, int]] = dict
+        self.status = status
+        self.in_flight = in_flight
         self.directory = _EMPTY
         self.decisions = Decisions()
         self.requests = RequestHistory(self.decisions)

@@ -59,7 +59,7 @@ class Gateway:
         *,
         directory: DirectorySnapshot,
         max_body_bytes: int,
-        max_in_flight: int,
+        admission: Admission,
         metrics: Metrics,
         bounds: RequestBounds | None = None,
         body_timeout_s: float = BODY_TIMEOUT_S,
@@ -67,7 +67,7 @@ class Gateway:
         observer: CallObserver | None = None,
         key_used: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.admission = Admission(max_in_flight)
+        self.admission = admission
         self._directory = directory
         self._max_body_bytes = max_body_bytes
         self._bounds = bounds or RequestBounds()

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
@@ -112,6 +112,7 @@ class EngineInfo:
             layers=self.model.layers,
             latency=latency,
             guard=guard,
+            splits=self.table.splits,
             captures_prefill=False,
             delivery_s=DELIVERY_S,
         )
@@ -147,7 +148,7 @@ class EngineInfo:
         )
 
 
-def planning_context(rules: SmRules) -> PolicyContext:
+def planning_context(rules: SmRules, splits: tuple[Partition, ...]) -> PolicyContext:
     """Enough of a context to ask a policy for its partition table, before the model is loaded."""
     shape = DeviceShape(
         name="any",
@@ -177,4 +178,5 @@ def planning_context(rules: SmRules) -> PolicyContext:
         layers=1,
         latency=RooflineModel(model=model, device=shape, overheads=overheads),
         guard=ContentionGuard(default_ratio=1.0),
+        splits=splits,
     )

@@ -20,7 +20,7 @@ class PolicyContext:
     latency: LatencyModel
     guard: ContentionGuard
     splits: tuple[Partition, ...] | None = None
-    """The operator's; None for each policy's own."""
+    """Of the engine, for policies that have none of their own; None: MuxWise's."""
     captures_prefill: bool = True
     """Whether the engine has captured prefills: `Decision.prefill_graph` is for one that has."""
     delivery_s: float = 0.0
@@ -33,7 +33,7 @@ class PolicyContext:
         return target_s - min(self.delivery_s, 0.1 * target_s)
 
     def table(self) -> PartitionTable:
-        """The operator's splits, or six at 16-SM steps, as MuxWise. Raises: PartitionError."""
+        """The splits given, or six at 16-SM steps, as MuxWise. Raises: PartitionError."""
         if self.splits is None:
             return even_steps(self.rules)
         return PartitionTable(rules=self.rules, splits=self.splits)
