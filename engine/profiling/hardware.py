@@ -32,7 +32,7 @@ _HIGHEST = 50.0
 _LONGEST = 0.0
 """Logarithm of the seconds of any fixed cost: the fit strides far along one that samples do not show."""
 _FIRST_CURVATURE = 0.3
-"""Of compute, if it is believed to be straight: from 0 a fit of logarithms finds no way."""
+"""Of compute, where the prior has none: a fit of logarithms cannot start from 0."""
 _FIRST_SERIAL = 0.3
 """The same of what computing and moving bytes do not overlap."""
 
@@ -49,9 +49,9 @@ class Hardware:
 def fit_hardware(
     samples: Sequence[Sample], prior: RooflineModel, captured_bs: tuple[int, ...] = ()
 ) -> Hardware:
-    """Fit to solo samples of all modes, starting from what is believed of the device.
+    """Fit to solo samples of all modes, starting from the prior of the device.
 
-    What summing over several GPUs costs is believed: what it really costs shows in the rates.
+    The cost of summing over several GPUs is the prior's; what it really costs shows in the rates.
 
     Launching costs a fused batch a graph launch and a decode step the host's work as well, so the two are
     told apart only if both were measured. Raises: ProfileError for too few samples.
