@@ -28,6 +28,7 @@ from pdmuxd.engine.core.errors import (
     ProfileError,
     SettingsError,
     SloError,
+    StoreSetupError,
     TraceError,
 )
 
@@ -61,6 +62,7 @@ USAGE_ERRORS = (
     ProfileError,
     SettingsError,
     SloError,
+    StoreSetupError,
     TraceError,
 )
 """What a different command line or configuration would cure: exit code 2. Other errors end with 1."""
