@@ -96,9 +96,7 @@ def test_a_step_within_the_target_is_the_largest_that_is(
     """1 ms for each token, prompt or decode; what few steps exceed is `ratio` times that."""
     obs = observe(decode_bs=decode_bs, tbt_target_s=target_s)
     batch = tuple(waiting(i + 1, n) for i, n in enumerate(tokens))
-    found, step_s = FUSED.prompt_tokens(
-        obs, batch, latency_margin=LatencyMargin(ratio=ratio), size_correction=AS_FITTED, must=False
-    )
+    found, step_s = FUSED.prompt_tokens(obs, batch, LatencyMargin(ratio=ratio), AS_FITTED, must=False)
     assert found <= sum(tokens)
     limit_s = target_s * FUSED_MARGIN / ratio + 1e-9
     if found:
