@@ -224,8 +224,8 @@ class AutoPolicy:
     def _overtake(self, obs: Observation, state: AutoState) -> Decision | None:
         """Waiting requests that would miss their targets behind the running prefill overtake it together.
 
-        The running one must still meet its own target afterwards, however often it is overtaken; if its target
-        is unreachable, it is overtaken once (invariants 3, 4).
+        The running one must still meet its own target afterwards, however often it is overtaken; if its
+        target is unreachable, it is overtaken once (invariants 3, 4).
         """
         running = obs.prefill
         if not self.options.preemption or running is None or obs.preempted is not None or not obs.waiting:
@@ -249,7 +249,7 @@ class AutoPolicy:
     def _urgent(
         self, obs: Observation, queue: OrderedQueue, sms: int, *, left_s: float, most_s: float
     ) -> tuple[WaitingRequest, ...]:
-        """Who could not wait for `left_s` seconds more and is in time now, as many as `most_s` seconds hold."""
+        """Who could not wait for `left_s` seconds and is in time now, as many as `most_s` seconds hold."""
         latency = self.context.latency
         colocated_ratio = latency.colocated_ratio(sms)
         unreachable = frozenset(queue.unreachable)
