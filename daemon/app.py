@@ -126,6 +126,7 @@ async def _start(
         listener=events,
     )
     telemetry.status, telemetry.in_flight = supervisor.status, gateway.admission.by_tenant
+    telemetry.database_lost_because = control_plane.store.lost_because
     metrics.collect_engine(supervisor.status)
     metrics.collect_in_flight(gateway.admission.by_tenant)
     metrics.registry.register(TelemetryCollector(telemetry))
@@ -144,7 +145,9 @@ async def _start(
         ),
         actions=actions,
         engine_log=plan.log_path,
-        extra_routes=lambda app: add_probes(app, metrics, supervisor.not_ready_because),
+        extra_routes=lambda app: add_probes(
+            app, metrics, lambda: control_plane.store.lost_because() or supervisor.not_ready_because()
+        ),
     )
     await stack.enter_async_context(serving(admin_app, admin))
     # Before the server stops, which would wait for streams that never end by themselves.
