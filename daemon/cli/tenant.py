@@ -10,7 +10,7 @@ import typer
 
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.daemon.cli.admin_client import admin_client
-from pdmuxd.daemon.cli.durations import Expires, duration_s, end_of
+from pdmuxd.daemon.cli.durations import Expires, duration_s, lifetime_of
 from pdmuxd.daemon.cli.output import AsJson, instant, print_fields, print_json, print_secret, print_table
 from pdmuxd.daemon.cli.slo import Attainment, Tbt, TtftFixed, TtftPer1k, changed, columns_of, fields_of
 from pdmuxd.engine.core.slo import DEFAULT_SLO
@@ -160,7 +160,7 @@ def issue(
     as_json: AsJson = False,
 ) -> None:
     """Issue a key; its secret is shown this once."""
-    body: dict[str, object] = {"label": label, "expires_at": end_of(expires)}
+    body: dict[str, object] = {"label": label, "lifetime_s": lifetime_of(expires)}
     if scopes:
         body["scopes"] = scopes
     with admin_client(ctx) as client:

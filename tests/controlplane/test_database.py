@@ -253,13 +253,15 @@ class TestLostFile:
         with opened(url) as control_plane:
             assert control_plane.list_tenants() == []
 
-    def test_a_change_is_not_acknowledged_when_the_file_goes_as_it_is_made(
-        self, url: str, path: Path
-    ) -> None:
+    def test_no_change_is_acknowledged_when_the_file_goes_meanwhile(self, url: str, path: Path) -> None:
+        def remove_and_change(control_plane: ControlPlane) -> None:
+            with control_plane.store.change() as change:
+                change.audit("test", subject="x")
+                path.unlink()
+
         with opened(url) as control_plane:
             heard: list[object] = []
             control_plane.subscribe(heard.append)
-            with pytest.raises(StoreError, match="was removed"), control_plane.store.change() as change:
-                change.audit("test", subject="x")
-                path.unlink()
+            with pytest.raises(StoreError, match="was removed"):
+                remove_and_change(control_plane)
             assert heard == []
