@@ -13,7 +13,7 @@ PYTEST = $(PY) -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-sglang lock serve test test-slow test-all test-sglang check lint types contracts format
+.PHONY: help install install-sglang lock serve test test-slow test-all test-sglang check docs lint types contracts format
 .PHONY: bench-core bench-turns bench-gateway bench-console bench-telemetry evaluate clean
 
 help: ## Show the commands
@@ -62,7 +62,10 @@ types: $(READY) .build/src/pdmuxd
 contracts: $(READY) .build/src/pdmuxd
 	@PYTHONPATH=.build/src:tests/support $(VENV)/bin/lint-imports
 
-check: lint types contracts test ## Lint, format, types, import contracts, tests
+docs: $(READY) ## The documentation as a site in .build/site; fails on a broken link
+	@$(VENV)/bin/mkdocs build --quiet --strict
+
+check: lint types contracts docs test ## Lint, format, types, import contracts, documentation, tests
 
 format: $(READY) ## Format and fix what can be fixed
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .

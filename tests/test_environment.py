@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -109,3 +110,12 @@ def test_every_requirement_is_locked_to_a_version_that_meets_it() -> None:
 
 def test_the_lock_names_no_place_to_download_from() -> None:
     assert not [line for line in LOCK if "://" in line or line.startswith("-") or "@" in line]
+
+
+def test_the_hosted_gate_runs_ours_on_every_python_that_is_supported() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    commands = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
+    assert ".ci/run" in commands["everything"]
+    assert "make check" in commands["check"]
+    (version,) = (s["with"]["python-version"] for s in jobs["everything"]["steps"] if "with" in s)
+    assert [version, *jobs["check"]["strategy"]["matrix"]["python"]] == ["3.11", "3.12", "3.13"]

@@ -31,7 +31,7 @@ WRONG = [
         "import pdmuxd.controlplane.rows",
         "pdmuxd.engine.emulator.host must not import pdmuxd.controlplane.rows",
     ),
-    ("engine/profiling/points.py", "import zmq", "pdmuxd.engine.profiling.points must not import zmq"),
+    ("engine/profiling/points.py", "import zmq", "pdmuxd.engine.profiling.measurement must not import zmq"),
     ("engine/sglang/decode.py", "import fastapi", "pdmuxd.engine.sglang.decode must not import fastapi"),
     (
         "engine/sglang/loop/loop.py",

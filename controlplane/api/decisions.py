@@ -67,7 +67,7 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
         ] = None,
         mode: Annotated[
             Annotated[str, one_of(each.value for each in Mode)] | None,
-            Query(description="idle, split or fused."),
+            Query(description="idle, split, fused or decode."),
         ] = None,
         tenant: Annotated[
             str | None, Query(description="Only while a request of this tenant was in the engine.")

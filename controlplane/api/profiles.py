@@ -27,7 +27,7 @@ from pdmuxd.controlplane.profiles.values import cell_of
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.engine.core.errors import InvalidValueError, ProfileError
-from pdmuxd.engine.profiling.compare import differences
+from pdmuxd.engine.profiling.assessment import differences
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
 
 CHANGES_MAX = 1000

@@ -78,7 +78,6 @@ class TenantOut(BaseModel):
                     "enabled": True,
                     "max_in_flight": 64,
                     "cache_group": None,
-                    "cache_group": None,
                     "slo": SLO_OUT_EXAMPLE,
                     "created_at": "2026-01-31T12:00:00Z",
                     "version": 17,

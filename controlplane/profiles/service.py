@@ -13,9 +13,9 @@ from pdmuxd.controlplane.profiles.values import Learned, RecordedChange, StoredP
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
 from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.link.messages import Hello
-from pdmuxd.engine.profiling.changes import Change
+from pdmuxd.engine.profiling.assessment import doubtful_because, unusable_because
+from pdmuxd.engine.profiling.corrections import Change
 from pdmuxd.engine.profiling.document import MeasuredProfile
-from pdmuxd.engine.profiling.identity import doubtful_because, unusable_because
 
 NAME_ALLOWED = "1 to 63 printable characters"
 CHANGES_LIMIT = 100

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pdmuxd.engine.core.guard import GuardCell
-from pdmuxd.engine.profiling.changes import Change, Predictor
+from pdmuxd.engine.profiling.corrections import Change, Predictor
 from pdmuxd.engine.profiling.document import MeasuredProfile
 
 

@@ -46,14 +46,21 @@ class Telemetry:
     per tenant) and `database_lost_because` are asked whenever they are to be told.
     """
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        status: Callable[[], EngineStatus] = lambda: NO_ENGINE,
+        in_flight: Callable[[], Mapping[str, int]] = dict,
+        database_lost_because: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self.clock = clock
         self.started_s = clock()
         self.events = EventBuffer(str(int(self.started_s * 1000)))
         self.published: Counter[EventType] = Counter()
-        self.status: Callable[[], EngineStatus] = lambda: NO_ENGINE
-        self.in_flight: Callable[[], Mapping[str, int]] = dict
-        self.database_lost_because: Callable[[], str | None] = lambda: None
+        self.status = status
+        self.in_flight = in_flight
+        self.database_lost_because = database_lost_because
         self.directory = _EMPTY
         self.decisions = Decisions()
         self.requests = RequestHistory(self.decisions)

@@ -72,10 +72,20 @@ Examples:
   pdmuxd --set data.port=8090 serve
   pdmuxd --config /etc/pdmuxd/pdmuxd.toml config show"""
 
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from pdmuxd.daemon.cli.version import show
+
+        show()
+        raise typer.Exit
+
+
 _CONFIG = typer.Option("--config", metavar="FILE", help="The pdmuxd.toml to read.")
 _SET = typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")
 _LEVEL = typer.Option("--log-level", metavar="LEVEL", help="Same as --set log.level=LEVEL.")
 _WHY = typer.Option("--why", metavar="TEXT", help="Why, for the audit of what the command changes.")
+_VERSION = typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
 _DEBUG = typer.Option("--debug", help="Print the traceback of an unexpected error.")
 
 
@@ -94,6 +104,7 @@ def root(
     log_level: Annotated[str | None, _LEVEL] = None,
     why: Annotated[str | None, _WHY] = None,
     debug: Annotated[bool, _DEBUG] = False,
+    version: Annotated[bool, _VERSION] = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Keep per-tenant latency targets of LLM serving on one GPU."""
     if debug:

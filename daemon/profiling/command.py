@@ -27,7 +27,7 @@ from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, ProfileError
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.document import MeasuredProfile, to_json
-from pdmuxd.engine.profiling.target import Target
+from pdmuxd.engine.profiling.measurement import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def profile_engine(settings: Settings, wanted: Wanted) -> bool:
     """
     if wanted.output is not None and wanted.output.exists():
         raise InvalidValueError("--output", f"--output: {wanted.output} exists; name another file")
-    choice = choose_engine(settings.engine)
+    choice = choose_engine(settings.engine, settings.resolved_state_dir)
     make_private(settings.resolved_state_dir)
     make_private(settings.resolved_runtime_dir)
     plan = EnginePlan(

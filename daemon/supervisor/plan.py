@@ -65,6 +65,8 @@ def sglang_command(
     policy: str,
     tp_size: int,
     partitions: str | None,
+    partition_kernels: bool,
+    kernels_file: Path | None,
     extra: Sequence[str],
 ) -> Command:
     """The command of a real engine."""
@@ -76,6 +78,10 @@ def sglang_command(
         arguments += ["--tp-size", str(tp_size)]
         if partitions is not None:
             arguments += ["--partitions", partitions]
+        if not partition_kernels:
+            arguments += ["--no-partition-kernels"]
+        elif kernels_file is not None:
+            arguments += ["--kernels-file", str(kernels_file)]
         return [*arguments, "--", *extra] if extra else arguments
 
     return command

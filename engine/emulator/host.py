@@ -16,7 +16,6 @@ from pdmuxd.engine.core.types import (
     NO_DECODE,
     Decision,
     Feedback,
-    Mode,
     PrefillMode,
     PrefillShape,
 )
@@ -138,7 +137,7 @@ class Host:
         m.state = state
         if decision.deprioritize:
             m.queue.deprioritize(decision.deprioritize)
-        if decision.mode is Mode.FUSED:
+        if decision.mode.is_one_batch:
             self._fuse(decision)
         else:
             self._split(decision)

@@ -16,7 +16,7 @@ from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.link.legacy import with_new_names
 from pdmuxd.engine.link.predictors import Predictors, SoloRun
-from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.measurement import Sample
 from pdmuxd.engine.profiling.solo import Errors
 
 FORMAT = "pdmuxd-profile/2"
@@ -97,7 +97,7 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
     decode_colocated_ratio: float = 0.0
     decode_colocated_sms_ratio: float = 0.0
     prefill_colocated_ratio: float | None = None
-    """The four are what the emulated device is told of two streams beside each other (`interference.py`)."""
+    """The four are what the emulated device is told of two streams beside each other (`hardware.py`)."""
     left_out: tuple[str, ...] = ()
     """What was asked for but could not be fitted, and why."""
     samples: tuple[Sample, ...]

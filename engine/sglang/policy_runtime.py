@@ -8,9 +8,10 @@ from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError,
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
+from pdmuxd.engine.core.policies.fusedsteps import FIXED_STEP_TOKENS
 from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
 from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, build_policy, parse_policy
-from pdmuxd.engine.core.types import Decision, Feedback, Mode, Observation
+from pdmuxd.engine.core.types import Decision, Feedback, Observation
 from pdmuxd.engine.link.messages import Ack, EngineSettings
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.targets import slo_of
@@ -19,9 +20,8 @@ from pdmuxd.engine.sglang.partition_tables import check_made, stream_groups
 from pdmuxd.engine.sglang.requests import Ledger
 from pdmuxd.engine.sglang.tracked_request import Target
 
-FUSED_ONLY_POLICY = "chunked:512"
-"""In place of a policy that may split, where the model has no layer-wise prefill: the fixed chunk that did
-best on chat (H200, Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
+FUSED_ONLY_POLICY = f"chunked:{FIXED_STEP_TOKENS}"
+"""In place of a policy that may split, where the model has no layer-wise prefill."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,10 +61,8 @@ class PolicyRuntime:
         self.state = state
 
     def stream_group(self, decision: Decision) -> int:
-        """The streams to carry a decision out on, by their group. Fused steps and decode by itself run on all
-        SMs, on the decode stream of the last group."""
-        if decision.mode is Mode.FUSED:
-            return self._engine_info.table.decode_only
+        """The streams to carry a decision out on, by their group: fused steps and decode by itself run on the
+        decode stream of the one where decode has all SMs, which is the last of any table."""
         return self._groups[decision.partition_id]
 
     def learn(self, feedback: Feedback) -> None:

@@ -10,7 +10,7 @@ SLOW = (
     "test_a_refused_policy_is_told_when_the_engine_says_no",
     "test_a_run_goes_on_where_it_was_when_time_was_up",
     "test_a_run_without_requests_is_refused_when_its_rate_is_too_low_for_its_time",
-    "test_a_sitting_goes_on_where_the_last_one_ended",
+    "test_a_session_goes_on_where_the_last_one_ended",
     "test_a_step_that_hangs_is_ended_with_its_servers_and_the_next_begins",
     "test_an_engine_stays_up_under_aborts_and_policy_changes",
     "test_every_edit_is_in_force_and_nothing_is_lost_when_the_target_goes_to_and_fro",

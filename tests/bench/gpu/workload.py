@@ -10,10 +10,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import log
 from typing import Any
 
 from prepare_traces import BLOCK_TOKENS
 
+TRACES = ("conv", "code", "mooncake")
 TTFT_FLOOR_S = 1.0
 TTFT_PER_1K_S = 1.0
 """A first token is due within the larger of the floor and this much per 1,000 new tokens."""
@@ -24,8 +26,38 @@ PRIME_STEP = 211
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Log-normal lengths, cut off at both ends."""
+
+    share: float
+    input_tokens: tuple[float, float, int]
+    """Median, sigma of the logarithm, most."""
+    output_tokens: tuple[float, float, int]
+
+    def draw(self, rng: random.Random) -> tuple[int, int]:
+        """(input, output) tokens of one request."""
+        sizes = (self.input_tokens, self.output_tokens)
+        new, out = (min(most, max(8, round(rng.lognormvariate(log(median), s)))) for median, s, most in sizes)
+        return new, out
+
+
+GENERATED: dict[str, tuple[Lengths, ...]] = {
+    # A paper's or an article's text, and a summary of it.
+    "summaries": (Lengths(share=1.0, input_tokens=(2300, 0.5, 16_000), output_tokens=(110, 0.5, 400)),),
+    # A line or two, and a short answer.
+    "chat": (Lengths(share=1.0, input_tokens=(120, 0.85, 2_000), output_tokens=(20, 0.6, 200)),),
+    # Calls of tools: most are small, some carry documents.
+    "tools": (
+        Lengths(share=0.6, input_tokens=(400, 1.0, 4_000), output_tokens=(60, 0.7, 400)),
+        Lengths(share=0.4, input_tokens=(22_000, 0.6, 60_000), output_tokens=(60, 0.7, 400)),
+    ),
+}
+"""Loads that nothing was tuned on, for which there is no public trace: kinds of requests with their share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One point to measure: `conv`, `code` and `mooncake` at a rate, or one of two probes.
+    """One point to measure: a trace or a generated load at a rate, or one of two probes.
 
     `decode`: `rate` requests at once that decode together; their gaps are the decode step.
     `prefill`: single prompts of `rate` tokens, one after the other; their TTFT is the prefill.
@@ -38,8 +70,10 @@ class Cell:
     def parse(cls, text: str) -> Cell:
         """Read `WORKLOAD:RATE`."""
         workload, _, rate = text.partition(":")
-        if workload not in {"conv", "code", "mooncake", "decode", "prefill"}:
-            raise SystemExit(f"{text!r}: a cell is conv, code, mooncake, decode or prefill, then :RATE")
+        if workload not in {*TRACES, *GENERATED, "decode", "prefill"}:
+            raise SystemExit(
+                f"{text!r}: a cell is {', '.join((*TRACES, *GENERATED))}, decode or prefill, then :RATE"
+            )
         return cls(workload=workload, rate=float(rate))
 
     def __str__(self) -> str:
@@ -119,6 +153,13 @@ def _requests(
     while at_s < duration_s:
         times.append(at_s)
         at_s += rng.expovariate(cell.rate)
+    if cell.workload in GENERATED:
+        kinds = GENERATED[cell.workload]
+        chosen = [rng.choices(kinds, weights=[kind.share for kind in kinds])[0].draw(rng) for _ in times]
+        return [
+            _fresh(at_s, size, output, f"{cell}/{seed}/{i}")
+            for i, (at_s, (size, output)) in enumerate(zip(times, chosen, strict=True))
+        ]
     rows = traces[cell.workload]
     if cell.workload == "mooncake":
         return _ordered(times, rows, start=seed * PRIME_STEP % (len(rows) - len(times)), seed=seed)

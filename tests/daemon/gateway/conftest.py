@@ -13,6 +13,7 @@ from aiohttp import web
 
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.directory import DirectorySnapshot, KeyRecord, TenantRecord
+from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.servers import bind, serving, url_of
@@ -149,7 +150,7 @@ async def setup():
         metrics = Metrics()
         metrics.use_tenants(("alice", "bob", "carol"))
         gateway = Gateway(
-            directory=directory(), max_body_bytes=MAX_BODY_BYTES, max_in_flight=10, metrics=metrics
+            directory=directory(), max_body_bytes=MAX_BODY_BYTES, admission=Admission(10), metrics=metrics
         )
         stack.push_async_callback(gateway.close)
         listener = bind("127.0.0.1", 0, section="data")

@@ -16,7 +16,7 @@ from pdmuxd.daemon.profiling.journal import NOTHING, Earlier, Journal, journal_p
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.profiling.document import Provenance, read_file
-from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.measurement import Point, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

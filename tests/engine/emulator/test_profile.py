@@ -14,7 +14,7 @@ from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, available_profiles, 
 from pdmuxd.engine.emulator.shapes import DEPLOYMENTS
 from pdmuxd.engine.profiling.document import read_file
 from pdmuxd.engine.profiling.hardware import predict_s
-from pdmuxd.engine.profiling.replicates import settled
+from pdmuxd.engine.profiling.measurement import settled
 
 MEASURED = Path(__file__).parents[3] / "docs/measurements/h200"
 

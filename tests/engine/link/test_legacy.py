@@ -13,7 +13,7 @@ from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.link.legacy import RENAMED_KEYS, RENAMED_MODES, with_new_names
 from pdmuxd.engine.profiling.document import FORMAT, FORMAT_1, from_json, samples_from_json, to_json
-from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.measurement import Point, Sample
 
 
 def with_old_names(text: str) -> str:
