@@ -77,7 +77,7 @@ class TenantOut(BaseModel):
                     "name": "chat",
                     "enabled": True,
                     "max_in_flight": 64,
-                    "cache_group": None,
+                    "cache_group": "assistants",
                     "slo": SLO_OUT_EXAMPLE,
                     "created_at": "2026-01-31T12:00:00Z",
                     "version": 17,
