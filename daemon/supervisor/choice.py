@@ -51,6 +51,11 @@ def choose_engine(settings: EngineSection, state_dir: Path | None = None) -> Eng
     if settings.kind == "emulator":
         return _emulator(settings, why=None)
     if not _has_gpu():
+        if settings.sglang.model is not None:
+            raise SettingsError(
+                f"engine.sglang.model is {settings.sglang.model!r}, but no GPU is found (see pdmuxd doctor): "
+                "set engine.kind to emulator for made-up answers, or to sglang to try all the same"
+            )
         return _emulator(settings, why="there is no GPU here, so the engine is emulated")
     if settings.sglang.model is None:
         return _emulator(settings, why="there is a GPU, but engine.sglang.model is unset: emulating one")

@@ -31,6 +31,9 @@ class EnginePlan:
     heartbeat_timeout_s: float = 30.0
     """A serving engine that sends nothing for this long hangs and is replaced."""
 
+    unresponsive_s: float = 2.0
+    """One that sends nothing for this long gets no new requests until it does."""
+
     @property
     def record_path(self) -> Path:
         """Which process the engine is."""

@@ -18,7 +18,7 @@ split that fits best now, unless a waiting request overtakes it. Nothing to pref
 that proved wrong: a fixed step, in order of arrival.
 
 Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4 (best fit, preemption), and
-`queueing.py` for the order.
+`queueing.py` for the order. One file, though a long one: what is decided, and what is remembered for it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.policies.fusedsteps import (
     LARGE_CHUNK_TOKENS,
-    LEAST_PROMPT_TOKENS,
     FusedSteps,
     decode_alone,
-    fixed_prompt_tokens,
     fused_decision,
     fused_learned,
 )
@@ -53,7 +51,6 @@ from pdmuxd.engine.core.policies.layerwise import (
 )
 from pdmuxd.engine.core.queueing import OrderedQueue, form_prefill_batch, next_credit, order_by_slack
 from pdmuxd.engine.core.types import (
-    NO_DECODE,
     Alternative,
     Decision,
     Feedback,
@@ -61,8 +58,6 @@ from pdmuxd.engine.core.types import (
     Observation,
     PrefillMode,
     PrefillSample,
-    PrefillShape,
-    Reason,
     WaitingRequest,
 )
 
@@ -153,9 +148,12 @@ class AutoPolicy:
         work = new_work(batch, self.context.layers)
         if obs.limits.holds(work.shape.new_tokens):
             split = self.split.best_fit(obs, work, state.guard)
-            plan, rejected = _choose(split, self._one_stream(obs, state, batch, work.shape))
+            plan, rejected = _choose(
+                split,
+                self.fused.whole_batch(obs, batch, work.shape, state.latency_margin, state.size_correction),
+            )
         else:
-            plan, rejected = self._whatever_it_takes(obs, state, batch), ()
+            plan, rejected = self.fused.next_step(obs, batch, state.latency_margin, state.size_correction), ()
         if plan.kind is PlanKind.SPLIT:
             decision = split_decision(obs, work, plan, rejected)
         else:
@@ -197,40 +195,13 @@ class AutoPolicy:
             batch.append(request)
         return tuple(batch)
 
-    def _one_stream(
-        self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...], shape: PrefillShape
-    ) -> Plan | None:
-        """The batch in fused steps that meet the target, if any do; whole in one step if nothing decodes."""
-        fused, latency_margin, size_correction = self.fused, state.latency_margin, state.size_correction
-        if not obs.decode.bs:
-            whole_s = self.context.latency.fused_s(shape, NO_DECODE, self.table.rules.total_sms)
-            return fused.plan(obs, shape.new_tokens, whole_s, kind=PlanKind.WHOLE, finish_s=whole_s)
-        tokens, step_s = fused.prompt_tokens(
-            obs, batch, latency_margin=latency_margin, size_correction=size_correction, must=False
-        )
-        if not tokens:
-            return None
-        bound_s = latency_margin.bound_s(step_s * size_correction.ratio(tokens + obs.decode.bs))
-        total_s = fused.total_s(obs, size_correction, shape, tokens)
-        return fused.plan(obs, tokens, step_s, bound_s=bound_s, finish_s=total_s)
-
     # --- a prefill that is under way, or must be in chunks
-
-    def _whatever_it_takes(
-        self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...]
-    ) -> Plan:
-        """A fused step that meets the target if one does; if none does, of the fewest prompt tokens."""
-        latency_margin, size_correction = state.latency_margin, state.size_correction
-        tokens, step_s = self.fused.prompt_tokens(
-            obs, batch, latency_margin=latency_margin, size_correction=size_correction, must=True
-        )
-        return self.fused.plan(obs, tokens or LEAST_PROMPT_TOKENS, step_s, meets=tokens > 0)
 
     def _next_chunk(self, obs: Observation, state: AutoState) -> Decision:
         """A batch that began fused stays so, and what its budget leaves goes to those who wait."""
         queue = self._order(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-        plan = self._whatever_it_takes(obs, state, batch)
+        plan = self.fused.next_step(obs, batch, state.latency_margin, state.size_correction)
         left = plan.prompt_tokens
         if obs.prefill is not None:
             left -= obs.prefill.shape.new_tokens - obs.prefill.done_tokens
@@ -240,8 +211,7 @@ class AutoPolicy:
                 left -= request.new_tokens
                 fitting.append(request)
         if len(fitting) < len(batch):
-            step_s = self.fused.step_s(obs, plan.prompt_tokens, fitting)
-            plan = self.fused.plan(obs, plan.prompt_tokens, step_s, meets=plan.meets)
+            plan = self.fused.holding(obs, plan, fitting)
         return _demoting(fused_decision(obs, plan, tuple(fitting)), queue)
 
     def _by_layers(self, obs: Observation, state: AutoState, work: Work | None = None) -> Decision:
@@ -288,12 +258,7 @@ class AutoPolicy:
         batch = form_prefill_batch(obs)
         if obs.prefill is None and not batch:
             return decode_alone(obs, self.table)
-        return fused_decision(obs, self._fixed_plan(obs, batch), batch)
-
-    def _fixed_plan(self, obs: Observation, batch: tuple[WaitingRequest, ...]) -> Plan:
-        tokens = fixed_prompt_tokens(obs.decode.bs)
-        step_s = self.fused.step_s(obs, tokens, batch)
-        return self.fused.plan(obs, tokens, step_s, reason=Reason.PREDICTIONS_WRONG)
+        return fused_decision(obs, self.fused.fixed_step(obs, batch), batch)
 
     # --- what it remembers
 
@@ -344,18 +309,18 @@ class AutoPolicy:
             return self.split.every(obs, work, state.guard) if work is not None else ()
         if state.breaker.is_open:
             batch = form_prefill_batch(obs)
-            return (self._fixed_plan(obs, batch),) if obs.prefill is not None or batch else ()
+            return (self.fused.fixed_step(obs, batch),) if obs.prefill is not None or batch else ()
         queue = self._order(obs, state)
         if obs.prefill is not None:
             batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-            return (self._whatever_it_takes(obs, state, batch),)
+            return (self.fused.next_step(obs, batch, state.latency_margin, state.size_correction),)
         batch = self._batch(obs, queue.order, queue.unreachable)
         if not batch:
             return ()
         work = new_work(batch, self.context.layers)
         if not obs.limits.holds(work.shape.new_tokens):
-            return (self._whatever_it_takes(obs, state, batch),)
-        fused = self._one_stream(obs, state, batch, work.shape)
+            return (self.fused.next_step(obs, batch, state.latency_margin, state.size_correction),)
+        fused = self.fused.whole_batch(obs, batch, work.shape, state.latency_margin, state.size_correction)
         splits = self.split.every(obs, work, state.guard)
         return splits if fused is None else (*splits, fused)
 

@@ -17,6 +17,7 @@ from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.queueing import form_prefill_batch
 from pdmuxd.engine.core.types import (
+    NO_DECODE,
     Alternative,
     Decision,
     DecisionNumbers,
@@ -111,13 +112,56 @@ class FusedSteps:
     context: PolicyContext
     table: PartitionTable
 
+    def whole_batch(
+        self,
+        obs: Observation,
+        batch: tuple[WaitingRequest, ...],
+        shape: PrefillShape,
+        latency_margin: LatencyMargin,
+        size_correction: BatchSizeCorrection,
+    ) -> Plan | None:
+        """A batch in steps that meet the target, if any do; whole in one step if nothing decodes."""
+        bs = obs.decode.bs
+        if not bs:
+            whole_s = self.context.latency.fused_s(shape, NO_DECODE, self.table.rules.total_sms)
+            return self.plan(obs, shape.new_tokens, whole_s, kind=PlanKind.WHOLE, finish_s=whole_s)
+        tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, must=False)
+        if not tokens:
+            return None
+        bound_s = latency_margin.bound_s(step_s * size_correction.ratio(tokens + bs))
+        total_s = self.total_s(obs, size_correction, shape, tokens)
+        return self.plan(obs, tokens, step_s, bound_s=bound_s, finish_s=total_s)
+
+    def next_step(
+        self,
+        obs: Observation,
+        batch: tuple[WaitingRequest, ...],
+        latency_margin: LatencyMargin,
+        size_correction: BatchSizeCorrection,
+    ) -> Plan:
+        """A step of a prefill that has no other way: it meets the target if one does; if none does, it is of
+        the fewest prompt tokens."""
+        tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, must=True)
+        return self.plan(obs, tokens or LEAST_PROMPT_TOKENS, step_s, meets=tokens > 0)
+
+    def holding(self, obs: Observation, plan: Plan, batch: Iterable[WaitingRequest]) -> Plan:
+        """The same step, of these requests."""
+        step_s = self.step_s(obs, plan.prompt_tokens, batch)
+        return self.plan(obs, plan.prompt_tokens, step_s, meets=plan.meets)
+
+    def fixed_step(self, obs: Observation, batch: tuple[WaitingRequest, ...]) -> Plan:
+        """A step of a fixed size, for while predictions prove wrong."""
+        tokens = fixed_prompt_tokens(obs.decode.bs)
+        step_s = self.step_s(obs, tokens, batch)
+        return self.plan(obs, tokens, step_s, reason=Reason.PREDICTIONS_WRONG)
+
     def prompt_tokens(
         self,
         obs: Observation,
         batch: tuple[WaitingRequest, ...],
-        *,
         latency_margin: LatencyMargin,
         size_correction: BatchSizeCorrection,
+        *,
         must: bool,
     ) -> tuple[int, float]:
         """The most prompt tokens whose step meets the TBT target even if it takes what few steps of its size

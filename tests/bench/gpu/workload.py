@@ -10,10 +10,11 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import log
 from typing import Any
 
 from prepare_traces import BLOCK_TOKENS
+
+from pdmuxd.daemon.replay.generate import KINDS, generate
 
 TRACES = ("conv", "code", "mooncake")
 TTFT_FLOOR_S = 1.0
@@ -23,36 +24,6 @@ FIRST_TOKEN_ID = 300
 """Ordinary tokens start above the byte-level tokenizer's own."""
 PRIME_STEP = 211
 """How far apart in an ordered trace two seeds begin."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lengths:
-    """Log-normal lengths, cut off at both ends."""
-
-    share: float
-    input_tokens: tuple[float, float, int]
-    """Median, sigma of the logarithm, most."""
-    output_tokens: tuple[float, float, int]
-
-    def draw(self, rng: random.Random) -> tuple[int, int]:
-        """(input, output) tokens of one request."""
-        sizes = (self.input_tokens, self.output_tokens)
-        new, out = (min(most, max(8, round(rng.lognormvariate(log(median), s)))) for median, s, most in sizes)
-        return new, out
-
-
-GENERATED: dict[str, tuple[Lengths, ...]] = {
-    # A paper's or an article's text, and a summary of it.
-    "summaries": (Lengths(share=1.0, input_tokens=(2300, 0.5, 16_000), output_tokens=(110, 0.5, 400)),),
-    # A line or two, and a short answer.
-    "chat": (Lengths(share=1.0, input_tokens=(120, 0.85, 2_000), output_tokens=(20, 0.6, 200)),),
-    # Calls of tools: most are small, some carry documents.
-    "tools": (
-        Lengths(share=0.6, input_tokens=(400, 1.0, 4_000), output_tokens=(60, 0.7, 400)),
-        Lengths(share=0.4, input_tokens=(22_000, 0.6, 60_000), output_tokens=(60, 0.7, 400)),
-    ),
-}
-"""Loads that nothing was tuned on, for which there is no public trace: kinds of requests with their share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +41,9 @@ class Cell:
     def parse(cls, text: str) -> Cell:
         """Read `WORKLOAD:RATE`."""
         workload, _, rate = text.partition(":")
-        if workload not in {*TRACES, *GENERATED, "decode", "prefill"}:
+        if workload not in {*TRACES, *KINDS, "decode", "prefill"}:
             raise SystemExit(
-                f"{text!r}: a cell is {', '.join((*TRACES, *GENERATED))}, decode or prefill, then :RATE"
+                f"{text!r}: a cell is {', '.join((*TRACES, *KINDS))}, decode or prefill, then :RATE"
             )
         return cls(workload=workload, rate=float(rate))
 
@@ -149,17 +120,16 @@ def _requests(
         # Far enough apart for each to be alone: 8,000 tokens take 0.3 to 1.5 s.
         times = [i * duration_s / 10 for i in range(10)]
         return [_fresh(at_s, int(cell.rate), 2, f"{cell}/{seed}/{i}") for i, at_s in enumerate(times)]
+    if cell.workload in KINDS:
+        load = generate(cell.workload, rate_per_s=cell.rate, duration_s=duration_s, seed=seed)
+        return [
+            _fresh(one.arrival_s, one.input_tokens, one.output_tokens, f"{cell}/{seed}/{one.line}")
+            for one in load
+        ]
     times, at_s = [], rng.expovariate(cell.rate)
     while at_s < duration_s:
         times.append(at_s)
         at_s += rng.expovariate(cell.rate)
-    if cell.workload in GENERATED:
-        kinds = GENERATED[cell.workload]
-        chosen = [rng.choices(kinds, weights=[kind.share for kind in kinds])[0].draw(rng) for _ in times]
-        return [
-            _fresh(at_s, size, output, f"{cell}/{seed}/{i}")
-            for i, (at_s, (size, output)) in enumerate(zip(times, chosen, strict=True))
-        ]
     rows = traces[cell.workload]
     if cell.workload == "mooncake":
         return _ordered(times, rows, start=seed * PRIME_STEP % (len(rows) - len(times)), seed=seed)

@@ -153,6 +153,13 @@ def test_nobody_overtakes_when_the_second_request_is_too_long() -> None:
     assert names(form_prefill_batch(observe(queue=queue))) == ["r0"]
 
 
+def test_a_request_is_taken_when_it_fills_the_last_of_the_kv_pool() -> None:
+    room = 100 + 2 * DECODE_HEADROOM_TOKENS
+    for free_tokens, taken in ((room, ["r0"]), (room - 1, [])):
+        obs = observe(queue=(waiting(0, 100),), decode_bs=2, kv_free_tokens=free_tokens)
+        assert names(form_prefill_batch(obs)) == taken
+
+
 def test_slots_are_kept_for_the_set_aside_batch_when_one_is_preempted() -> None:
     limits = EngineLimits(max_decode_bs=2)
     obs = observe(queue=(waiting(1, 10), waiting(2, 10)), preempted=running_prefill(100), limits=limits)

@@ -30,6 +30,24 @@ AS_PREDICTED, AS_FITTED = LatencyMargin(ratio=1.0), BatchSizeCorrection()
 lengths = st.lists(st.integers(1, 5000), max_size=6)
 
 
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (0, []),
+        (1, [(1, 0)]),
+        (9, [(9, 0)]),
+        (10, [(10, 0)]),
+        (11, [(10, 0), (1, 5)]),
+        (30, [(10, 0), (20, 5)]),
+        (31, [(10, 0), (20, 5), (1, 0)]),
+        (1000, [(10, 0), (20, 5), (40, 0)]),
+    ],
+)
+def test_prompts_fill_the_budget_in_their_order(budget: int, expected: list[tuple[int, int]]) -> None:
+    batch = (waiting(1, 10), waiting(2, 20, reused_tokens=5), waiting(3, 40))
+    assert list(chunk_lengths(None, batch, budget)) == expected
+
+
 @given(tokens=lengths, budget=st.integers(0, 10_000), done_ratio=st.floats(0.0, 1.0))
 def test_a_chunk_takes_the_prompt_under_way_first_and_no_token_twice(
     tokens: list[int], budget: int, done_ratio: float
@@ -78,9 +96,7 @@ def test_a_step_within_the_target_is_the_largest_that_is(
     """1 ms for each token, prompt or decode; what few steps exceed is `ratio` times that."""
     obs = observe(decode_bs=decode_bs, tbt_target_s=target_s)
     batch = tuple(waiting(i + 1, n) for i, n in enumerate(tokens))
-    found, step_s = FUSED.prompt_tokens(
-        obs, batch, latency_margin=LatencyMargin(ratio=ratio), size_correction=AS_FITTED, must=False
-    )
+    found, step_s = FUSED.prompt_tokens(obs, batch, LatencyMargin(ratio=ratio), AS_FITTED, must=False)
     assert found <= sum(tokens)
     limit_s = target_s * FUSED_MARGIN / ratio + 1e-9
     if found:
