@@ -88,7 +88,7 @@ class PrefillStage:
     def preempt(self) -> None:
         """Set the running batch aside, once, at a layer boundary (invariant 3)."""
         batch = self.running
-        if batch is None or self.preempted is not None or batch.was_preempted or self.layers_in_flight:
+        if batch is None or self.preempted is not None or self.layers_in_flight:
             raise EngineInvariantError("a preemption that the invariants do not allow")
         batch.was_preempted = True
         self.preempted, self.running = batch, None
