@@ -31,11 +31,11 @@ WRONG = [
         "pdmuxd.engine.emulator.host must not import pdmuxd.controlplane.rows",
     ),
     ("engine/profiling/points.py", "import zmq", "pdmuxd.engine.profiling.points must not import zmq"),
-    ("engine/sglang/decode.py", "import fastapi", "pdmuxd.engine.sglang.decode must not import fastapi"),
+    ("engine/sglang/requests.py", "import fastapi", "pdmuxd.engine.sglang.requests must not import fastapi"),
     (
-        "engine/sglang/loop/loop.py",
+        "engine/loop/loop.py",
         "import sglang.srt",
-        "pdmuxd.engine.sglang.loop.loop must not import sglang",
+        "pdmuxd.engine.loop.loop must not import sglang",
     ),
     ("engine/link/frames.py", "import sqlmodel", "pdmuxd.engine.link.frames must not import sqlmodel"),
     (

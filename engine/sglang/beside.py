@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pdmuxd.engine.sglang.port import EnginePort
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.loop.port import EnginePort
+from pdmuxd.engine.loop.streams import DeviceStreams
 
 _LAYERS_AHEAD = 6
 """Prefill layers in flight beside decode: enough to keep the stream fed, few enough for decode's launches."""

@@ -11,7 +11,7 @@ from typing import Any
 from fake_device import FakeEvent, FakeStreams
 
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape
-from pdmuxd.engine.sglang.loop.turn import Turn
+from pdmuxd.engine.loop.step_plan import Turn
 
 
 class FINISH_ABORT:  # noqa: N801 - SGLang's name, which the ledger looks at
@@ -126,6 +126,13 @@ class FakePort:
     def kv_free_tokens(self) -> int:
         return self.kv_capacity_tokens - sum(request.tokens for request in self.running)
 
+    @property
+    def chunked_end(self) -> int:
+        return self.chunked_request.extend_end
+
+    def still_waiting(self, request_ids: Sequence[str]) -> set[str]:
+        return {request.rid for request in self.waiting}
+
     def decode_shape(self) -> DecodeShape:
         if not self.running:
             return NO_DECODE
@@ -174,7 +181,9 @@ class FakePort:
         self.log.append(("decode", *(request.rid for request in self.running)))
         return self._launch(tuple(self.running))
 
-    def launch_fused(self, request_ids: Sequence[str], budget_tokens: int) -> FakeStep | None:
+    def launch_fused(
+        self, request_ids: Sequence[str], budget_tokens: int, graph: Any = None
+    ) -> FakeStep | None:
         decoding = tuple(request for request in self.running if not request.finished())
         left = budget_tokens - len(decoding)
         by_id = {request.rid: request for request in self.waiting}
@@ -231,7 +240,7 @@ class FakePort:
 
     # --- layer-wise prefill
 
-    def form_prefill(self, request_ids: Sequence[str]) -> FakeBatch | None:
+    def form_prefill(self, request_ids: Sequence[str], graph: Any = None) -> FakeBatch | None:
         by_id = {request.rid: request for request in self.waiting}
         taken = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]
         self.waiting = [request for request in self.waiting if request not in taken]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.types import PrefillGraph
+from pdmuxd.engine.loop.streams import DeviceStreams
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +70,12 @@ class SchedulerDecode:
             return None
         return self._launch(batch)
 
-    def launch_fused(self, request_ids: Sequence[str], budget_tokens: int) -> Launched | None:
+    def launch_fused(
+        self,
+        request_ids: Sequence[str],
+        budget_tokens: int,
+        graph: PrefillGraph | None = None,  # noqa: ARG002 - SGLang captures none, so no policy asks
+    ) -> Launched | None:
         """One batch of the decoding requests and a budget of prompt tokens, as SGLang's mixed chunk."""
         s = self._s
         s.chunked_prefill_size = budget_tokens

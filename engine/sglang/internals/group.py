@@ -6,7 +6,7 @@ from typing import Any
 
 from sglang.srt.multiplex.pdmux_context import set_current_stream_idx
 
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.loop.streams import DeviceStreams
 
 
 class GroupInForce:

@@ -19,15 +19,17 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.socket import EngineEnd
+from pdmuxd.engine.loop.loop import EngineLoop
+from pdmuxd.engine.loop.policy_runtime import Steering
+from pdmuxd.engine.loop.streams import DeviceStreams
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import describe, stopping, warming, whole_graphs
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
-from pdmuxd.engine.sglang.loop.loop import EngineLoop
+from pdmuxd.engine.sglang.policies import SglangPolicies
 from pdmuxd.engine.sglang.reporting import Reporter
-from pdmuxd.engine.sglang.steering import Steering
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.sglang.requests import Ledger
 from pdmuxd.engine.sglang.streams.cpu import CpuStreams
 from pdmuxd.engine.sglang.tables import make_table
 
@@ -43,6 +45,7 @@ class _Process:
     table: PartitionTable | None = None
     streams: DeviceStreams | None = None
     loop: EngineLoop | None = None
+    ledger: Ledger | None = None
 
 
 def register_hooks(environment: PluginEnvironment) -> None:
@@ -107,15 +110,13 @@ def _run(process: _Process, scheduler: Any, targets: tuple[str, ...]) -> None:
     if process.table is None or process.streams is None:
         raise EngineError("SGLang did not ask the plugin for streams; start it with --enable-pdmux")
     with torch.inference_mode():
-        loop = _build(process.environment, process.table, process.streams, scheduler)
-        process.loop = loop
+        loop = process.loop = _build(process, process.table, process.streams, scheduler)
         _log.info("pdmuxd: policy %s on partitions %s", loop.steering.policy.name, pdmux_context.SM_COUNTS)
         loop.run()
 
 
-def _build(
-    environment: PluginEnvironment, table: PartitionTable, streams: DeviceStreams, scheduler: Any
-) -> EngineLoop:
+def _build(process: _Process, table: PartitionTable, streams: DeviceStreams, scheduler: Any) -> EngineLoop:
+    environment = process.environment
     port = SchedulerPort(scheduler, streams)
     facts = describe.facts(scheduler, table)
     link = None
@@ -136,12 +137,14 @@ def _build(
             "pdmuxd: prompts of more than %d new tokens are prefilled in chunks, for the sake of memory",
             facts.limits.max_whole_tokens,
         )
+    reporter = Reporter(link, measurer, gauges)
+    ledger = process.ledger = Ledger(port.reused_tokens, reporter.send_request)
     return EngineLoop(
         port=port,
         streams=streams,
-        facts=facts,
-        steering=Steering(facts, environment.policy),
-        reporter=Reporter(link, measurer, gauges),
+        steering=Steering(SglangPolicies(facts), environment.policy),
+        ledger=ledger,
+        reporter=reporter,
     )
 
 
@@ -158,8 +161,8 @@ def _is_busy(process: _Process) -> bool:
 def _released(process: _Process, original: Callable[..., Any], scheduler: Any, request: Any) -> None:
     """A request that is aborted in the turn in which it came is in no queue that the loop looks at."""
     original(scheduler, request)
-    if process.loop is not None:
-        process.loop.ledger.released(request, process.loop.now_s())
+    if process.loop is not None and process.ledger is not None:
+        process.ledger.released(request, process.loop.now_s())
 
 
 def _prefills(process: _Process) -> list[Any]:

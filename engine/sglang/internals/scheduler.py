@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from pdmuxd.engine.loop.streams import DeviceStreams
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.decode import SchedulerDecode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.internals.layerwise import SchedulerPrefill
 from pdmuxd.engine.sglang.internals.state import SchedulerState
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
 
 
 class SchedulerPort:

@@ -20,9 +20,9 @@ from sglang.srt.layers.linear import LinearBase
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.policies.auto import BATCH_TOKENS
+from pdmuxd.engine.loop.streams import DeviceStreams
 from pdmuxd.engine.sglang.facts import Activations
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
 from pdmuxd.engine.sglang.streams.kernels import Kernels
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.sglang.streams.base import StreamGroup
+from pdmuxd.engine.loop.streams import StreamGroup
 from pdmuxd.engine.sglang.streams.green import GreenStream, split_device
 
 

@@ -78,7 +78,7 @@ def test_a_request_is_not_admitted_when_it_does_not_fit():
     seen = rig.turn(IDLE)
     assert [entry.request_id for entry in seen.waiting] == ["a"]
     assert held(rig) == [(10, 0, 1, 0)]
-    assert rig.loop.ledger.get("a").prefill_start_s is None
+    assert rig.ledger.get("a").prefill_start_s is None
 
 
 def test_the_first_token_comes_with_the_step_that_completes_the_prompt():

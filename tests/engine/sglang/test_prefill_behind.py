@@ -74,14 +74,14 @@ def test_first_tokens_of_the_one_that_ends_wait_for_no_prefill():
 def test_anything_but_a_split_beside_decode_waits_for_the_end(answer):
     rig = Rig()
     ending(rig, "b")
-    rig.loop.steering.state = "at first"
+    rig.loop.state.policy_state = "at first"
     decide = rig.script.decide
     rig.script.decide = lambda obs, state: (decide(obs, state)[0], f"{state}, asked")
     rig.script.answers.extend((split(**BESIDE), answer))
     rig.turn()
     assert rig.port.log == [("decode", "z"), ("read", "z")]
     assert [request.rid for request in rig.port.waiting] == ["b"]
-    assert rig.loop.steering.state == "at first, asked", "as the first answer left it"
+    assert rig.loop.state.policy_state == "at first, asked", "as the first answer left it"
 
 
 def test_nobody_is_asked_when_nobody_waits():
