@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from pdmuxd.engine.core.types import Decision, DecodeShape, Mode, PrefillShape
+from pdmuxd.engine.core.types import NO_DECODE, Decision, DecodeShape, Mode, PrefillShape
 from pdmuxd.engine.loop.port import EnginePort, LaunchedStep
 from pdmuxd.engine.loop.streams import DeviceStreams
 
@@ -79,9 +79,11 @@ class DecodeStage:
 
     def launch_fused(self, decision: Decision) -> Step | None:
         """One batch of both; the caller says which prompt tokens it holds. None if it would be empty."""
-        port = self._port
-        shape = port.state.decode_shape()
-        launched = port.decode.launch_fused(decision.admit, decision.token_budget, decision.prefill_graph)
+        port, decodes = self._port, decision.decode_steps > 0
+        shape = port.state.decode_shape() if decodes else NO_DECODE
+        launched = port.decode.launch_fused(
+            decision.admit, decision.token_budget, decision.prefill_graph, decodes=decodes
+        )
         return self._note(launched, decision, shape)
 
     def nothing_launched(self) -> None:

@@ -129,10 +129,11 @@ class Launches:
         if not decision.token_budget:
             return self._decode.launch(decision)
         chunked = chunked_prefill(self._port.state, self._ledger)
+        begins = not self._port.state.running
         step = self._decode.launch_fused(decision)
         if step is not None:
             step.prefill = self._fused_prefill(step, chunked)
-            if not step.decode.bs:
+            if begins:
                 self._steering.state.last_token_s = self._now_s()
         return step
 

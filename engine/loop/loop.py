@@ -145,10 +145,16 @@ class EngineLoop:
 
     @property
     def next_read(self) -> Any:
-        """The event that `read` waits for first, or None if it waits for none."""
-        if len(self._decode) > self._has_launched:
-            return self._decode.next_end
-        return self.prefill.last_layer_end if self._merges else None
+        """The event that `read` would wait for, or None if it would not wait."""
+        awaited = [self._decode.next_end] if len(self._decode) > self._has_launched else []
+        if self._merges:
+            awaited.append(self.prefill.last_layer_end)
+        return next((e for e in awaited if e is not None and not self._streams.is_done(e)), None)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this turn launched a step, or there is one to read."""
+        return self._has_launched or len(self._decode) > 0
 
     def read(self) -> None:
         """The other half: wait for what the turn before has launched, or rest if nothing was launched."""

@@ -58,12 +58,12 @@ class EngineState(Protocol):
         """Whether this process decides."""
 
     @property
-    def waiting(self) -> Sequence[Any]:
-        """Requests that hold no KV, in arrival order."""
+    def waiting(self) -> Any:
+        """Requests that hold no KV, in arrival order; for the RequestBook, but for their number."""
 
     @property
-    def running(self) -> Sequence[Any]:
-        """Requests that decode."""
+    def running(self) -> Any:
+        """Requests that decode; for the RequestBook, but for their number."""
 
     @property
     def chunked_request(self) -> Any:
@@ -102,9 +102,15 @@ class DecodeStream(Protocol):
         """One decode step for all that decode; None if nothing is left to decode."""
 
     def launch_fused(
-        self, request_ids: Sequence[str], budget_tokens: int, graph: PrefillGraph | None = None
+        self,
+        request_ids: Sequence[str],
+        budget_tokens: int,
+        graph: PrefillGraph | None = None,
+        *,
+        decodes: bool = True,
     ) -> Any:
-        """One batch of the decoding requests and a budget of prompt tokens; None if it would be empty.
+        """One batch of the decoding requests, if these are to get a token, and of prompt tokens, both within
+        the budget; None if it would be empty.
 
         `graph`: to be run as one, if the engine has such.
         """

@@ -35,13 +35,13 @@ class RequestBook(Protocol):
     def __len__(self) -> int:
         """Requests that have not ended."""
 
-    def watch(self, waiting: Sequence[Any], now_s: float) -> None:
+    def watch(self, waiting: Any, now_s: float) -> None:
         """Compare the waiting queue with the last one seen."""
 
     def entry(self, request: Any) -> WaitingRequest | None:
         """How a request looks to a policy, or looked when it was admitted."""
 
-    def window(self, waiting: Sequence[Any], size: int) -> tuple[WaitingRequest, ...]:
+    def window(self, waiting: Any, size: int) -> tuple[WaitingRequest, ...]:
         """The first entries in arrival order, the demoted behind; an eighth is kept for these."""
 
     def demote(self, request_ids: Iterable[str]) -> None:
@@ -59,7 +59,7 @@ class RequestBook(Protocol):
     def retarget(self, targets: Mapping[str, Target]) -> None:
         """Put changed targets in force for every request that has not ended."""
 
-    def tbt_target_s(self, decoding: Sequence[Any], joining: Sequence[Any] = ()) -> float | None:
+    def tbt_target_s(self, decoding: Any, joining: Sequence[Any] = ()) -> float | None:
         """The strictest target of those that decode and are about to; None if there are none."""
 
     def give_step(self, requests: Any, now_s: float) -> None:

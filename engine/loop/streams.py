@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,12 +23,6 @@ class DeviceStreams(Protocol):
     def groups(self) -> tuple[StreamGroup, ...]:
         """By group index: PREFILL_ONLY first, DECODE_ONLY last."""
 
-    def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """Launch on `stream` inside the block."""
-
-    def mark(self, stream: Any) -> Any:
-        """Record an event behind everything launched on `stream` so far."""
-
     def is_done(self, event: Any) -> bool:
         """Whether the device has passed the event. Never blocks."""
 
@@ -38,9 +31,3 @@ class DeviceStreams(Protocol):
 
     def elapsed_s(self, start: Any, end: Any) -> float:
         """Seconds of device time between two events that it has passed."""
-
-    def order(self, later: Any, earlier: Any) -> None:
-        """What is launched on the stream `later` from now on waits for what is on `earlier` now."""
-
-    def order_after(self, later: Any, event: Any) -> None:
-        """What is launched on the stream `later` from now on waits for the event."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdmuxd.engine.loop.port import EnginePort
-from pdmuxd.engine.loop.streams import DeviceStreams
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _LAYERS_AHEAD = 6
 """Prefill layers in flight beside decode: enough to keep the stream fed, few enough for decode's launches."""
@@ -36,7 +36,7 @@ class Beside:
     def __init__(
         self,
         port: EnginePort,
-        streams: DeviceStreams,
+        streams: LaunchStreams,
         *,
         step: Callable[[], Span],
         layer: Callable[[Any], Span],

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ from pdmuxd.engine.link.messages import (
     EngineSettings,
     EngineStats,
     RequestRecord,
-    StopServing,
     ToEngine,
 )
 from pdmuxd.engine.link.socket import EngineEnd
@@ -117,8 +114,6 @@ class Reporter:
                     link.send(loop.steering.apply(message, loop.ledger))
                 case Measure():
                     self._asked.append(message)
-                case StopServing():
-                    os.kill(os.getppid(), signal.SIGTERM)
 
     def _refusal(self, loop: EngineLoop) -> str | None:
         if self._measure is None:

@@ -182,9 +182,9 @@ class FakePort:
         return self._launch(tuple(self.running))
 
     def launch_fused(
-        self, request_ids: Sequence[str], budget_tokens: int, graph: Any = None
+        self, request_ids: Sequence[str], budget_tokens: int, graph: Any = None, *, decodes: bool = True
     ) -> FakeStep | None:
-        decoding = tuple(request for request in self.running if not request.finished())
+        decoding = tuple(request for request in self.running if not request.finished() and decodes)
         left = budget_tokens - len(decoding)
         by_id = {request.rid: request for request in self.waiting}
         queue = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]

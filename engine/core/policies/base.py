@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps
+from pdmuxd.engine.core.partitions import PartitionTable, SmRules, even_steps
 from pdmuxd.engine.core.types import Decision, Feedback, Observation, PrefillSample
 
 
@@ -19,8 +19,6 @@ class PolicyContext:
     layers: int
     latency: LatencyModel
     guard: ContentionGuard
-    splits: tuple[Partition, ...] | None = None
-    """The operator's; None for each policy's own."""
     captures_prefill: bool = True
     """Whether the engine has captured prefills: `Decision.prefill_graph` is for one that has."""
     delivery_s: float = 0.0
@@ -33,10 +31,8 @@ class PolicyContext:
         return target_s - min(self.delivery_s, 0.1 * target_s)
 
     def table(self) -> PartitionTable:
-        """The operator's splits, or six at 16-SM steps, as MuxWise. Raises: PartitionError."""
-        if self.splits is None:
-            return even_steps(self.rules)
-        return PartitionTable(rules=self.rules, splits=self.splits)
+        """Six splits at 16-SM steps, as MuxWise. Raises: PartitionError."""
+        return even_steps(self.rules)
 
 
 StateT = TypeVar("StateT")

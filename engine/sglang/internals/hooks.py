@@ -21,7 +21,6 @@ from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.policy_runtime import Steering
-from pdmuxd.engine.loop.streams import DeviceStreams
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import describe, stopping, warming, whole_graphs
@@ -30,6 +29,7 @@ from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.policies import SglangPolicies
 from pdmuxd.engine.sglang.reporting import Reporter
 from pdmuxd.engine.sglang.requests import Ledger
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.cpu import CpuStreams
 from pdmuxd.engine.sglang.tables import make_table
 
@@ -43,7 +43,7 @@ class _Process:
 
     environment: PluginEnvironment
     table: PartitionTable | None = None
-    streams: DeviceStreams | None = None
+    streams: LaunchStreams | None = None
     loop: EngineLoop | None = None
     ledger: Ledger | None = None
 
@@ -96,7 +96,7 @@ def _make_streams(process: _Process, gpu: int) -> None:
     pdmux_context.set_current_stream_idx(0)
 
 
-def _streams(table: PartitionTable, gpu: int) -> DeviceStreams:
+def _streams(table: PartitionTable, gpu: int) -> LaunchStreams:
     if not torch.cuda.is_available():
         return CpuStreams(table)
     from pdmuxd.engine.sglang.streams.cuda import CudaStreams
@@ -115,7 +115,7 @@ def _run(process: _Process, scheduler: Any, targets: tuple[str, ...]) -> None:
         loop.run()
 
 
-def _build(process: _Process, table: PartitionTable, streams: DeviceStreams, scheduler: Any) -> EngineLoop:
+def _build(process: _Process, table: PartitionTable, streams: LaunchStreams, scheduler: Any) -> EngineLoop:
     environment = process.environment
     port = SchedulerPort(scheduler, streams)
     facts = describe.facts(scheduler, table)

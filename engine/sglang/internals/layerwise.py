@@ -10,11 +10,11 @@ from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
 from pdmuxd.engine.core.types import PrefillGraph
-from pdmuxd.engine.loop.streams import DeviceStreams
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.internals.streaming import HoldingStreamer
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 
 class SchedulerPrefill:
@@ -23,7 +23,7 @@ class SchedulerPrefill:
     def __init__(
         self,
         scheduler: Any,
-        streams: DeviceStreams,
+        streams: LaunchStreams,
         group: GroupInForce,
         collectives: PrefillCollectives,
     ) -> None:

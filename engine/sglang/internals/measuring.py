@@ -12,13 +12,13 @@ import torch
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.measuring import Measure, Measured
-from pdmuxd.engine.loop.streams import DeviceStreams
 from pdmuxd.engine.sglang.beside import Beside, Span
 from pdmuxd.engine.sglang.facts import Activations
 from pdmuxd.engine.sglang.gauges import ReadGpu
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.warming import Warming
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _WARM_UP = 1
 """Runs ahead of those that count: kernels are chosen and memory is taken in the first."""
@@ -40,7 +40,7 @@ class EngineMeasurer:
         self,
         scheduler: Any,
         port: SchedulerPort,
-        streams: DeviceStreams,
+        streams: LaunchStreams,
         table: PartitionTable,
         read_gpu: ReadGpu | None,
     ) -> None:

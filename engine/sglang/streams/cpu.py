@@ -32,7 +32,7 @@ class InlineStream:
 
 
 class CpuStreams:
-    """Implements DeviceStreams."""
+    """Implements LaunchStreams."""
 
     def __init__(self, table: PartitionTable) -> None:
         self.groups = tuple(

@@ -13,7 +13,7 @@ from pdmuxd.engine.sglang.streams.green import GreenStream, split_device
 
 
 class CudaStreams:
-    """Implements DeviceStreams. The first and the last group use ordinary streams on all SMs.
+    """Implements LaunchStreams. The first and the last group use ordinary streams on all SMs.
 
     Raises: EngineError if a split cannot be made.
     """

@@ -1,0 +1,24 @@
+"""What SGLang's side needs of a device beyond the loop: launching on a stream, order between two."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from pdmuxd.engine.loop.streams import DeviceStreams
+
+
+class LaunchStreams(DeviceStreams, Protocol):
+    """The streams of all groups of a partition table, made before serving."""
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Launch on `stream` inside the block."""
+
+    def mark(self, stream: Any) -> Any:
+        """Record an event behind everything launched on `stream` so far."""
+
+    def order(self, later: Any, earlier: Any) -> None:
+        """What is launched on the stream `later` from now on waits for what is on `earlier` now."""
+
+    def order_after(self, later: Any, event: Any) -> None:
+        """What is launched on the stream `later` from now on waits for the event."""
