@@ -26,9 +26,9 @@ WRONG = [
     ("engine/emulator/kv.py", "import torch", "pdmuxd.engine.emulator.kv must not import torch"),
     ("engine/emulator/kv.py", "import fastapi", "pdmuxd.engine.emulator.kv must not import fastapi"),
     (
-        "engine/emulator/host.py",
+        "engine/emulator/engine.py",
         "import pdmuxd.controlplane.rows",
-        "pdmuxd.engine.emulator.host must not import pdmuxd.controlplane.rows",
+        "pdmuxd.engine.emulator.engine must not import pdmuxd.controlplane.rows",
     ),
     ("engine/profiling/points.py", "import zmq", "pdmuxd.engine.profiling.points must not import zmq"),
     ("engine/sglang/requests.py", "import fastapi", "pdmuxd.engine.sglang.requests must not import fastapi"),
