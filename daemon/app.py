@@ -25,6 +25,7 @@ from pdmuxd.daemon.background import first_to_end, in_background
 from pdmuxd.daemon.clock import steady_clock
 from pdmuxd.daemon.events import DirectoryEvents, EngineEvents, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
+from pdmuxd.daemon.gateway.bounds import RequestBounds
 from pdmuxd.daemon.lock import exclusive
 from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.metrics import Metrics
@@ -107,6 +108,8 @@ async def _start(
         directory=snapshot,
         max_body_bytes=settings.data.max_body_bytes,
         max_in_flight=settings.data.max_in_flight,
+        bounds=_bounds(settings),
+        body_timeout_s=settings.http.body_timeout_s,
         metrics=metrics,
         observer=telemetry,
     )
@@ -228,6 +231,16 @@ def _open_store(stack: AsyncExitStack, settings: Settings, *, first_run: bool) -
     engine = open_database(settings.resolved_database_url)
     stack.callback(engine.dispose)
     return ControlPlane(engine)
+
+
+def _bounds(settings: Settings) -> RequestBounds:
+    data = settings.data
+    return RequestBounds(
+        max_outputs=data.max_outputs,
+        max_stops=data.max_stops,
+        max_prompt_tokens=data.max_prompt_tokens,
+        max_body_values=data.max_body_values,
+    )
 
 
 def _plan(settings: Settings, engine: EngineChoice) -> EnginePlan:

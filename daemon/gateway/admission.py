@@ -1,4 +1,4 @@
-"""How many requests may be in flight, in all and per tenant."""
+"""How many answers may be in flight, in all and per tenant: a request counts prompts times choices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RETRY_AFTER_S = 1
 
 
 class Admission:
-    """Counts places; every `enter` that returns is matched by one `leave`."""
+    """Counts places, one for each answer; every `enter` that returns is matched by one `leave`."""
 
     def __init__(self, max_in_flight: int) -> None:
         self._max_in_flight = max_in_flight
@@ -23,7 +23,7 @@ class Admission:
 
     @property
     def in_flight(self) -> int:
-        """Requests that hold a place."""
+        """Places that are held."""
         return self._total
 
     def by_tenant(self) -> Mapping[str, int]:
@@ -31,26 +31,43 @@ class Admission:
         return dict(self._by_tenant)
 
     def enter(self, tenant: str, tenant_max: int) -> None:
-        """Take a place.
+        """Take the first place of a request, before its body is read.
 
         Raises: RequestError 429 saying whose limit was reached.
         """
-        if self._by_tenant[tenant] >= tenant_max:
-            raise _full(f"tenant {tenant} has {tenant_max} requests in flight, its limit", "tenant_limit")
-        if self._total >= self._max_in_flight:
-            raise _full(f"{self._total} requests are in flight, the limit of this node", "node_limit")
-        self._total += 1
-        self._by_tenant[tenant] += 1
+        self._take(tenant, 1, tenant_max)
         self._idle.clear()
 
-    def leave(self, tenant: str) -> None:
-        """Give the place back."""
-        self._total -= 1
-        self._by_tenant[tenant] -= 1
+    def grow(self, tenant: str, tenant_max: int, *, outputs: int) -> None:
+        """Take the other places of a request, which turned out to make `outputs` answers.
+
+        Raises: RequestError 422 if its tenant may never have so many, 429 if they are not free now; then
+        the request still has its first place.
+        """
+        if outputs > tenant_max:
+            raise RequestError(
+                f"the request makes {outputs} answers; tenant {tenant} may have {tenant_max} in flight",
+                status=422,
+                code="too_many_outputs",
+            )
+        self._take(tenant, outputs - 1, tenant_max)
+
+    def leave(self, tenant: str, places: int = 1) -> None:
+        """Give the places of a request back."""
+        self._total -= places
+        self._by_tenant[tenant] -= places
         if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
         if not self._total:
             self._idle.set()
+
+    def _take(self, tenant: str, places: int, tenant_max: int) -> None:
+        if self._by_tenant[tenant] + places > tenant_max:
+            raise _full(f"tenant {tenant} may have {tenant_max} answers in flight, its limit", "tenant_limit")
+        if self._total + places > self._max_in_flight:
+            raise _full(f"{self._total} answers are in flight, the limit of this node", "node_limit")
+        self._total += places
+        self._by_tenant[tenant] += places
 
     async def wait_idle(self) -> None:
         """Wait until nobody holds a place."""

@@ -11,12 +11,13 @@ import structlog
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
 from pdmuxd.daemon.gateway.admission import Admission
-from pdmuxd.daemon.gateway.asgi import Receive, Scope, Send, read_body, send_answer
+from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, read_body, send_answer
+from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End, Exchange
 from pdmuxd.daemon.gateway.identity import identify
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
-from pdmuxd.daemon.gateway.requests import check_model, rewrite
+from pdmuxd.daemon.gateway.requests import EngineRequest, check_model, rewrite
 from pdmuxd.daemon.gateway.routes import Kind, Route, find_route
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.upstream import Upstream
@@ -55,15 +56,20 @@ class Gateway:
         max_body_bytes: int,
         max_in_flight: int,
         metrics: Metrics,
+        bounds: RequestBounds | None = None,
+        body_timeout_s: float = BODY_TIMEOUT_S,
         observer: CallObserver | None = None,
     ) -> None:
         self.admission = Admission(max_in_flight)
         self._directory = directory
         self._max_body_bytes = max_body_bytes
+        self._bounds = bounds or RequestBounds()
+        self._body_timeout_s = body_timeout_s
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
         self._exchanges: set[Exchange] = set()
+        self._one_large_body = asyncio.Lock()
 
     def use_directory(self, snapshot: DirectorySnapshot) -> None:
         """From now on tenants and keys are those of `snapshot`."""
@@ -130,12 +136,17 @@ class Gateway:
             await self._exchange(call, route, upstream, None)
             return
         self._enter(call, tenant)
+        places = 1
         try:
-            body = await read_body(scope, call.receive, max_bytes=self._max_body_bytes)
+            body = await read_body(
+                scope, call.receive, max_bytes=self._max_body_bytes, timeout_s=self._body_timeout_s
+            )
             if body is None:
                 call.end = End.CLIENT_GONE
                 return
-            request = rewrite(route.kind, body, rid=call.rid, tenant=tenant.name)
+            request = await self._rewrite(route.kind, body, rid=call.rid, tenant=tenant.name)
+            self._grow(tenant, request.outputs)
+            places = request.outputs
             upstream = self._slot.serving()  # again: reading may have taken long
             check_model(request.model, upstream.models)
             await self._exchange(call, route, upstream, request.payload)
@@ -143,7 +154,7 @@ class Gateway:
             call.status = error.status
             raise
         finally:
-            self.admission.leave(tenant.name)
+            self.admission.leave(tenant.name, places)
             self._observer.on_answered(call.rid, status=call.status)
 
     def _enter(self, call: _Call, tenant: TenantRecord) -> None:
@@ -154,6 +165,21 @@ class Gateway:
             self._observer.on_refused(tenant.name)
             raise
         self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
+
+    def _grow(self, tenant: TenantRecord, outputs: int) -> None:
+        """Take a place for each further answer. Raises: RequestError 422 or 429."""
+        try:
+            self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs)
+        except RequestError:
+            self._observer.on_refused(tenant.name)
+            raise
+
+    async def _rewrite(self, kind: Kind, body: bytes, *, rid: str, tenant: str) -> EngineRequest:
+        """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""
+        if len(body) <= LARGE_BODY_BYTES:
+            return rewrite(kind, body, rid=rid, tenant=tenant, bounds=self._bounds)
+        async with self._one_large_body:
+            return await asyncio.to_thread(rewrite, kind, body, rid=rid, tenant=tenant, bounds=self._bounds)
 
     async def _exchange(self, call: _Call, route: Route, upstream: Upstream, payload: bytes | None) -> None:
         exchange = Exchange(

@@ -19,7 +19,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 BODY_TIMEOUT_S = 60.0
-"""How long a client may take to send its body: it holds an in-flight place meanwhile."""
+"""How long a client may take to send its body, if nobody says otherwise: it holds a place meanwhile."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -30,7 +30,9 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return None
 
 
-async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes | None:
+async def read_body(
+    scope: Scope, receive: Receive, *, max_bytes: int, timeout_s: float = BODY_TIMEOUT_S
+) -> bytes | None:
     """The whole body, refused as soon as it is known to be longer than `max_bytes`; None if the client left.
 
     Raises: RequestError 413 or 408.
@@ -39,11 +41,13 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes 
     if declared is not None and declared.isdigit() and int(declared) > max_bytes:
         raise _too_large(max_bytes)
     try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             return await _read_all(receive, max_bytes)
     except TimeoutError:
         raise RequestError(
-            f"the body did not arrive within {BODY_TIMEOUT_S:g} s", status=408, code="body_timeout"
+            f"the body did not arrive within {timeout_s:g} s (http.body_timeout_s)",
+            status=408,
+            code="body_timeout",
         ) from None
 
 

@@ -13,6 +13,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
+from pdmuxd.daemon.gateway.bounds import (
+    RequestBounds,
+    check_outputs,
+    check_stops,
+    check_values,
+    count_outputs,
+)
 from pdmuxd.daemon.gateway.routes import Kind
 from pdmuxd.engine.core.errors import RequestError
 
@@ -44,6 +51,9 @@ _TEXT = _decoder(str)
 _BATCH_OF_TEXT = _decoder(Annotated[list[str], Meta(min_length=1)])
 _IDS = _decoder(_TokenIds)
 _BATCH_OF_IDS = _decoder(Annotated[list[_TokenIds], Meta(min_length=1)])
+_CHOICES = _decoder(Annotated[int, Meta(ge=1)] | None)
+_STOPS = _decoder(str | list[str] | None)
+_DEFAULT_BOUNDS = RequestBounds()
 
 _REQUIRED: Mapping[Kind, Mapping[str, msgspec.json.Decoder[Any]]] = {
     Kind.CHAT: {
@@ -59,11 +69,11 @@ _OPTIONAL: Mapping[str, msgspec.json.Decoder[Any]] = {
     "max_tokens": _decoder(int | None),
     "max_completion_tokens": _decoder(int | None),
     "min_tokens": _decoder(int | None),
-    "n": _decoder(int | None),
+    "best_of": _CHOICES,
+    "n": _CHOICES,
     "seed": _decoder(int | None),
     "temperature": _decoder(float | None),
     "top_p": _decoder(float | None),
-    "stop": _decoder(str | list[str] | None),
     "user": _decoder(str | None),
     "custom_params": _OBJECT_OR_NULL,
 }
@@ -76,24 +86,31 @@ class EngineRequest:
     payload: bytes
     model: str | None
     """The model that the client named; None where the path does not ask for one."""
+    outputs: int
+    """Answers that it makes: prompts times choices. So many places it takes under the limits."""
 
 
-def rewrite(kind: Kind, body: bytes, *, rid: str, tenant: str) -> EngineRequest:
+def rewrite(
+    kind: Kind, body: bytes, *, rid: str, tenant: str, bounds: RequestBounds = _DEFAULT_BOUNDS
+) -> EngineRequest:
     """Check `body` and put the request's id and tenant into it.
 
-    Raises: RequestError (422) naming the field that is missing or wrong.
+    Raises: RequestError (422) naming the field that is missing, wrong or more than `bounds` allow.
     """
+    check_values(body, bounds)
     fields = _parse(body)
     for name, decoder in _REQUIRED[kind].items():
         if name not in fields:
             raise _refuse(f"the field `{name}` is missing", param=name, code="missing_field")
         _check(name, fields[name], decoder)
+    prompts = 1
     if kind is Kind.COMPLETION:
-        _check_prompt(fields, ("prompt",), missing="prompt")
+        prompts = _check_prompt(fields, ("prompt",), missing="prompt")
     elif kind is Kind.GENERATE:
-        _check_prompt(fields, ("text", "input_ids", "input_embeds"), missing="text")
+        prompts = _check_prompt(fields, ("text", "input_ids", "input_embeds"), missing="text")
     for name in fields.keys() & _OPTIONAL.keys():
         _check(name, fields[name], _OPTIONAL[name])
+    outputs = _count_outputs(kind, fields, prompts, bounds)
 
     for name in RESERVED_FIELDS:
         fields.pop(name, None)
@@ -105,7 +122,33 @@ def rewrite(kind: Kind, body: bytes, *, rid: str, tenant: str) -> EngineRequest:
     else:
         fields["custom_params"] = _with_tenant(fields.get("custom_params"), tenant)
     model = _MODEL.decode(fields["model"]) if kind is not Kind.GENERATE else None
-    return EngineRequest(payload=msgspec.json.encode(fields), model=model)
+    return EngineRequest(payload=msgspec.json.encode(fields), model=model, outputs=outputs)
+
+
+def _count_outputs(kind: Kind, fields: _Body, prompts: int, bounds: RequestBounds) -> int:
+    """Prompts times choices, after the stop texts beside them were checked."""
+    if kind is not Kind.GENERATE:
+        outputs = count_outputs(prompts, _sampling(fields, "", bounds))
+        check_outputs(outputs, bounds, param="prompt" if prompts > 1 else "n")
+        return outputs
+    value = fields.get("sampling_params")
+    if value is not None and bytes(memoryview(value)[:1]) == b"[":
+        each = enumerate(_check("sampling_params", value, _OBJECTS))
+        choices = [_sampling(params, f"sampling_params[{i}].", bounds) for i, params in each]
+        outputs = count_outputs(prompts, choices)
+    else:
+        params = {} if value is None else _check("sampling_params", value, _OBJECT_OR_NULL) or {}
+        outputs = count_outputs(prompts, _sampling(params, "sampling_params.", bounds))
+    check_outputs(outputs, bounds, param="text" if prompts > 1 else "sampling_params.n")
+    return outputs
+
+
+def _sampling(params: _Body, prefix: str, bounds: RequestBounds) -> int:
+    """The number of choices that one set of sampling parameters asks for."""
+    if "stop" in params:
+        check_stops(_check(f"{prefix}stop", params["stop"], _STOPS), bounds, param=f"{prefix}stop")
+    asked = [_check(prefix + name, params[name], _CHOICES) for name in ("n", "best_of") if name in params]
+    return max((number for number in asked if number is not None), default=1)
 
 
 def _parse(body: bytes) -> _Body:
@@ -133,15 +176,21 @@ def _check(name: str, value: Raw, decoder: msgspec.json.Decoder[Any]) -> Any:  #
         ) from None
 
 
-def _check_prompt(fields: _Body, names: tuple[str, ...], *, missing: str) -> None:
-    """At least one of `names` must be there, and each in a form that it allows."""
+def _check_prompt(fields: _Body, names: tuple[str, ...], *, missing: str) -> int:
+    """At least one of `names` must be there, and each in a form that it allows; the number of prompts."""
     given = [name for name in names if name in fields and bytes(fields[name]) != b"null"]
     if not given:
         wanted = " or ".join(f"`{name}`" for name in names)
         raise _refuse(f"the field {wanted} is missing", param=missing, code="missing_field")
+    prompts = 1
     for name in given:
-        if name != "input_embeds":
-            _check(name, fields[name], _prompt_decoder(name, bytes(memoryview(fields[name])[:64])))
+        if name == "input_embeds":
+            continue
+        decoder = _prompt_decoder(name, bytes(memoryview(fields[name])[:64]))
+        value = _check(name, fields[name], decoder)
+        if decoder in (_BATCH_OF_TEXT, _BATCH_OF_IDS):
+            prompts = max(prompts, len(value))
+    return prompts
 
 
 def _prompt_decoder(name: str, head: bytes) -> msgspec.json.Decoder[Any]:

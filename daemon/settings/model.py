@@ -7,67 +7,21 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
-from pydantic.config import JsonDict
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pdmuxd.daemon.settings import places
 from pdmuxd.daemon.settings.engine import EngineSection
-from pdmuxd.daemon.settings.values import (
-    Number,
-    WholeNumber,
-    check_host,
-    check_path,
-    is_loopback,
-    not_allowed,
-)
+from pdmuxd.daemon.settings.planes import AdminSection, DataSection, HttpSection
+from pdmuxd.daemon.settings.values import Number, check_path, is_loopback, not_allowed
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
 
-_ALLOWED_HOST: JsonDict = {"allowed": "an IP address or a host name, without a port"}
-_Host = Annotated[str, AfterValidator(check_host)]
-_Port = Annotated[WholeNumber, Field(ge=0, le=65535)]
 _Path = Annotated[Path, AfterValidator(check_path)]
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
-
-
-class DataSection(_Section):
-    """The data plane: what clients of the models talk to."""
-
-    host: _Host = Field(
-        "127.0.0.1",
-        description="Address that clients reach; 0.0.0.0 or :: for all.",
-        json_schema_extra=_ALLOWED_HOST,
-    )
-    port: _Port = Field(8080, description="Port of the OpenAI API; 0 takes any free port.")
-    max_body_bytes: Annotated[WholeNumber, Field(ge=1024, le=1 << 30)] = Field(
-        16 << 20, description="Largest request body; a larger one gets 413."
-    )
-    max_in_flight: Annotated[WholeNumber, Field(ge=1, le=100_000)] = Field(
-        1024, description="Requests in flight over all tenants; one more gets 429."
-    )
-
-
-class AdminSection(_Section):
-    """The admin plane: REST, metrics and health, for operators."""
-
-    host: _Host = Field("127.0.0.1", description="Address of the admin API.", json_schema_extra=_ALLOWED_HOST)
-    port: _Port = Field(8081, description="Port of the admin API; 0 takes any free port.")
-    token_file: _Path | None = Field(
-        None,
-        description="File with the admin token; made on the first start. Unset: admin-token in state_dir.",
-    )
-    reader_token_file: _Path | None = Field(
-        None,
-        description="File with the hash of the token that only reads; see `pdmuxd token`. "
-        "Unset: reader-token.sha256 in state_dir.",
-    )
-    allow_remote: bool = Field(
-        False, description="Must be true for a host that is not loopback: the admin API is not encrypted."
-    )
 
 
 class LogSection(_Section):
@@ -103,6 +57,7 @@ class Settings(BaseSettings):
     )
     data: DataSection = DataSection()
     admin: AdminSection = AdminSection()
+    http: HttpSection = HttpSection()
     engine: EngineSection = EngineSection()
     log: LogSection = LogSection()
 

@@ -31,6 +31,34 @@ def test_no_limit_is_exceeded_when_requests_come_and_go(node_max, tenant_max, st
         assert dict(admission.by_tenant()) == {name: inside.count(name) for name in inside}
 
 
+@given(st.lists(st.tuples(TENANTS, st.integers(1, 7)), max_size=30))
+def test_places_are_those_of_all_answers_when_requests_make_several(requests):
+    admission = Admission(10)
+    inside = []
+    for tenant, outputs in requests:
+        try:
+            admission.enter(tenant, 5)
+        except RequestError:
+            continue
+        if outputs > 5 or admission.in_flight - 1 + outputs > 10 or _of(inside, tenant) + outputs > 5:
+            with pytest.raises(RequestError) as caught:
+                admission.grow(tenant, 5, outputs=outputs)
+            assert caught.value.status == (422 if outputs > 5 else 429)
+            admission.leave(tenant)
+        else:
+            admission.grow(tenant, 5, outputs=outputs)
+            inside.append((tenant, outputs))
+        assert admission.in_flight == sum(places for _, places in inside) <= 10
+        assert all(places <= 5 for places in admission.by_tenant().values())
+    for tenant, places in inside:
+        admission.leave(tenant, places)
+    assert (admission.in_flight, dict(admission.by_tenant())) == (0, {})
+
+
+def _of(inside, tenant):
+    return sum(places for name, places in inside if name == tenant)
+
+
 async def test_waiting_ends_when_the_last_place_is_given_back():
     admission = Admission(2)
     await admission.wait_idle()
