@@ -9,10 +9,10 @@ from typing import Literal
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.core.forecast import Forecast, Load, forecast
 from pdmuxd.engine.core.guard import ContentionGuard, guard_cell
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.partitions import Partition
-from pdmuxd.engine.core.prospects import Load, Prospect, prospect
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.messages import IterationRecord
 
@@ -74,12 +74,12 @@ class Outlook:
     wish: Wish
     assumed: Assumed
     predictors: str
-    prospect: Prospect
+    forecast: Forecast
 
     @property
     def text(self) -> str:
         """In one line."""
-        chosen = self.prospect.chosen
+        chosen = self.forecast.chosen
         if chosen is None:
             return "the device has no split"
         split = f"{chosen.partition.decode_sms} SMs decode and {chosen.partition.prefill_sms} prefill"
@@ -103,7 +103,7 @@ def what_if(wish: Wish, telemetry: Telemetry, predictors: Predictors) -> Outlook
         wish=wish,
         assumed=assumed,
         predictors=predicting.name,
-        prospect=prospect(wish.tbt_s, assumed.load, groups, predicting.latency, ratio),
+        forecast=forecast(wish.tbt_s, assumed.load, groups, predicting.latency, ratio),
     )
 
 

@@ -169,7 +169,7 @@ _STATS_GAUGES = {
     "kv_used_tokens": "KV tokens in use.",
     "kv_capacity_tokens": "KV tokens that fit.",
     "cached_tokens": "KV tokens that the prefix cache holds, in use or evictable.",
-    "group": "Index of the partition group in force.",
+    "partition_id": "Index of the partition group in force.",
     "prefill_sms": "SMs of the prefill partition.",
     "decode_sms": "SMs of the decode partition.",
 }

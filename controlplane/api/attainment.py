@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.telemetry.attainment import WINDOWS_S, Attainment, Misses
-from pdmuxd.controlplane.telemetry.shown import rounded
+from pdmuxd.controlplane.telemetry.attainment import WINDOWS_S, Attainment, ViolationCounts
+from pdmuxd.controlplane.telemetry.serializers import rounded
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import NotFoundError
 
@@ -90,9 +90,9 @@ def _tenant(telemetry: Telemetry, name: str, in_flight: int) -> TenantAttainment
     target_ratio = telemetry.directory.tenants[name].slo.attainment_ratio
     ttft, tbt = [], []
     for window_s in WINDOWS_S:
-        ttft_misses, tbt_misses = attainment.misses(now_s, window_s)
-        ttft.append(_window(ttft_misses, window_s, target_ratio))
-        tbt.append(_window(tbt_misses, window_s, target_ratio))
+        ttft_violations, tbt_violations = attainment.violations(now_s, window_s)
+        ttft.append(_window(ttft_violations, window_s, target_ratio))
+        tbt.append(_window(tbt_violations, window_s, target_ratio))
     return TenantAttainmentOut(
         tenant=name,
         target_ratio=target_ratio,
@@ -105,12 +105,12 @@ def _tenant(telemetry: Telemetry, name: str, in_flight: int) -> TenantAttainment
     )
 
 
-def _window(misses: Misses, window_s: float, target_ratio: float) -> WindowOut:
+def _window(violations: ViolationCounts, window_s: float, target_ratio: float) -> WindowOut:
     return WindowOut(
         window_ms=to_ms(window_s),
-        requests=misses.requests,
-        judged=misses.judged,
-        missed=misses.missed,
-        attainment_ratio=rounded(misses.attainment_ratio),
-        burn=rounded(misses.burn(target_ratio)),
+        requests=violations.requests,
+        judged=violations.judged,
+        missed=violations.missed,
+        attainment_ratio=rounded(violations.attainment_ratio),
+        burn=rounded(violations.burn(target_ratio)),
     )

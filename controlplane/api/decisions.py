@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.events.messages import DecisionEvent, RequestEvent, instant, ms
-from pdmuxd.controlplane.telemetry import shown
+from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.decisions import SeenDecision, decision_event, newest
-from pdmuxd.controlplane.telemetry.requests import RequestLife
+from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import InvalidValueError, NotFoundError
 from pdmuxd.engine.core.types import Mode, Reason
@@ -43,7 +43,7 @@ class RequestDecisions(BaseModel):
 
     count: int = Field(examples=[410])
     by_reason: dict[str, int]
-    by_group: dict[str, int]
+    by_partition_id: dict[str, int]
     min_slack_ms: float | None
 
 
@@ -101,55 +101,65 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
         limit: _Limit = 100,
     ) -> RequestsOut:
         """List the newest requests, with the targets that they missed and why."""
-        lives = telemetry.requests.in_flight() if in_flight else telemetry.requests.ended()
+        lifecycles = telemetry.requests.in_flight() if in_flight else telemetry.requests.ended()
 
-        def keep(life: RequestLife) -> bool:
+        def keep(lifecycle: RequestLifecycle) -> bool:
             return (
-                (tenant is None or life.tenant == tenant)
-                and (missed is None or bool(life.misses) == missed)
-                and (outcome is None or (life.record is not None and life.record.outcome == outcome))
+                (tenant is None or lifecycle.tenant == tenant)
+                and (missed is None or bool(lifecycle.violations) == missed)
+                and (
+                    outcome is None or (lifecycle.record is not None and lifecycle.record.outcome == outcome)
+                )
             )
 
-        chosen = [life for life in reversed(lives) if keep(life)][:limit]
-        return RequestsOut(requests=[shown.request(life) for life in chosen], kept=telemetry.requests.kept)
+        chosen = [lifecycle for lifecycle in reversed(lifecycles) if keep(lifecycle)][:limit]
+        return RequestsOut(
+            requests=[serializers.request(lifecycle) for lifecycle in chosen], kept=telemetry.requests.kept
+        )
 
     @router.get("/requests/{request_id}", responses=documented(404))
     def get_request(request_id: str) -> RequestOut:
         """Show the life of one request: its waiting, prefill and decode, and what was decided meanwhile."""
-        life = telemetry.requests.find(request_id)
-        if life is None:
+        lifecycle = telemetry.requests.find(request_id)
+        if lifecycle is None:
             kept = f"the last {telemetry.requests.kept} that ended are kept"
             raise NotFoundError(f"there is no request {request_id[:64]!r}; {kept}")
-        return RequestOut(**shown.request(life).model_dump(), decisions=_decisions(telemetry, life))
+        return RequestOut(
+            **serializers.request(lifecycle).model_dump(), decisions=_decisions(telemetry, lifecycle)
+        )
 
     return router
 
 
-def _decisions(telemetry: Telemetry, life: RequestLife) -> RequestDecisions:
+def _decisions(telemetry: Telemetry, lifecycle: RequestLifecycle) -> RequestDecisions:
     by_reason: dict[str, int] = {}
-    by_group: dict[str, int] = {}
+    by_partition_id: dict[str, int] = {}
     slacks = []
-    start_s, end_s = _span(life, telemetry.clock())
+    start_s, end_s = _span(lifecycle, telemetry.clock())
     for seen in telemetry.decisions.snapshot():
         if start_s <= seen.at_s <= end_s:
             by_reason[seen.record.reason] = by_reason.get(seen.record.reason, 0) + 1
-            by_group[str(seen.record.group)] = by_group.get(str(seen.record.group), 0) + 1
+            by_partition_id[str(seen.record.partition_id)] = (
+                by_partition_id.get(str(seen.record.partition_id), 0) + 1
+            )
             if seen.record.tbt_slack_s is not None:
                 slacks.append(seen.record.tbt_slack_s)
     return RequestDecisions(
         count=sum(by_reason.values()),
         by_reason=by_reason,
-        by_group=by_group,
+        by_partition_id=by_partition_id,
         min_slack_ms=ms(min(slacks, default=None)),
     )
 
 
 def _spans(telemetry: Telemetry, tenant: str) -> list[tuple[float, float]]:
     """When requests of a tenant were in the engine, joined where they overlap."""
-    lives = (*telemetry.requests.ended(), *telemetry.requests.in_flight())
+    lifecycles = (*telemetry.requests.ended(), *telemetry.requests.in_flight())
     now_s = telemetry.clock()
     spans: list[tuple[float, float]] = []
-    for start_s, end_s in sorted(_span(life, now_s) for life in lives if life.tenant == tenant):
+    for start_s, end_s in sorted(
+        _span(lifecycle, now_s) for lifecycle in lifecycles if lifecycle.tenant == tenant
+    ):
         if spans and start_s <= spans[-1][1]:
             spans[-1] = (spans[-1][0], max(spans[-1][1], end_s))
         else:
@@ -157,9 +167,9 @@ def _spans(telemetry: Telemetry, tenant: str) -> list[tuple[float, float]]:
     return spans
 
 
-def _span(life: RequestLife, now_s: float) -> tuple[float, float]:
-    end_s = life.ended_s if life.ended_s is not None else now_s
-    return (life.arrived_s if life.arrived_s is not None else end_s), end_s
+def _span(lifecycle: RequestLifecycle, now_s: float) -> tuple[float, float]:
+    end_s = lifecycle.ended_s if lifecycle.ended_s is not None else now_s
+    return (lifecycle.arrived_s if lifecycle.arrived_s is not None else end_s), end_s
 
 
 def _utc(at: datetime) -> datetime:

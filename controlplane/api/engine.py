@@ -63,7 +63,7 @@ class EngineStatsOut(BaseModel):
     switches: int
     preemptions: int
     retractions: int
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     sm_busy_prefill_ratio: float

@@ -36,7 +36,7 @@ class WorkOut(UseOut):
 class GroupOut(WorkOut):
     """One partition group."""
 
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     in_force: bool
@@ -107,10 +107,10 @@ def partition_routes(telemetry: Telemetry) -> APIRouter:
         groups = [
             GroupOut(
                 **_work(uses.get(index, GroupUse()), elapsed_s),
-                group=index,
+                partition_id=index,
                 prefill_sms=prefill_sms,
                 decode_sms=decode_sms,
-                in_force=status.stats is not None and status.stats.group == index,
+                in_force=status.stats is not None and status.stats.partition_id == index,
             )
             for index, (prefill_sms, decode_sms) in enumerate(known)
         ]

@@ -15,7 +15,7 @@ from pdmuxd.controlplane.api.slos import TBT_MS, in_words
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Outlook, Predictors, Source, Wish, what_if
-from pdmuxd.engine.core.prospects import GroupProspect
+from pdmuxd.engine.core.forecast import SplitForecast
 
 _BATCH, _TOKENS, _REUSED = (1, 4096), (1, 1_000_000), (0, 1_000_000)
 _EXAMPLE: JsonDict = {
@@ -78,7 +78,7 @@ class AssumedOut(BaseModel):
 class SplitOut(BaseModel):
     """One split under that load."""
 
-    group: int = Field(examples=[3])
+    partition_id: int = Field(examples=[3])
     prefill_sms: int
     decode_sms: int
     decode_ms: float = Field(description="One decode step alone.")
@@ -107,7 +107,9 @@ class WhatIfOut(BaseModel):
     tbt_ms: float = Field(examples=[30.0])
     assumed: AssumedOut
     feasible: bool
-    chosen_group: int | None = Field(description="If it is not feasible, the split with the most decode SMs.")
+    chosen_partition_id: int | None = Field(
+        description="If it is not feasible, the split with the most decode SMs."
+    )
     reason: str
     text: str
     predictors: str = Field(description="The profile that was asked.")
@@ -131,7 +133,7 @@ def what_if_routes(telemetry: Telemetry, predictors: Predictors) -> APIRouter:
 
 
 def _answer(outlook: Outlook) -> WhatIfOut:
-    found, assumed = outlook.prospect, outlook.assumed
+    found, assumed = outlook.forecast, outlook.assumed
     splits = [_split(each, assumed.prefill_new_tokens) for each in found.groups]
     chosen = None if found.chosen is None else _split(found.chosen, assumed.prefill_new_tokens)
     fused = found.fused
@@ -139,7 +141,7 @@ def _answer(outlook: Outlook) -> WhatIfOut:
         tbt_ms=to_ms(outlook.wish.tbt_s),
         assumed=AssumedOut(**{name: getattr(assumed, name) for name in AssumedOut.model_fields}),
         feasible=chosen is not None and chosen.meets,
-        chosen_group=chosen.group if chosen else None,
+        chosen_partition_id=chosen.partition_id if chosen else None,
         reason=found.reason.value,
         text=outlook.text,
         predictors=outlook.predictors,
@@ -158,9 +160,9 @@ def _answer(outlook: Outlook) -> WhatIfOut:
     )
 
 
-def _split(each: GroupProspect, new_tokens: int) -> SplitOut:
+def _split(each: SplitForecast, new_tokens: int) -> SplitOut:
     return SplitOut(
-        group=each.group,
+        partition_id=each.partition_id,
         prefill_sms=each.partition.prefill_sms,
         decode_sms=each.partition.decode_sms,
         decode_ms=to_ms(each.decode_s),

@@ -75,7 +75,7 @@ class EngineLoad(EventMessage):
     engine_age_ms: float | None = None
     policy: str | None = Field(None, examples=["auto"])
     uptime_ms: float | None = None
-    group: int | None = None
+    partition_id: int | None = None
     prefill_sms: int | None = None
     decode_sms: int | None = None
     total_sms: int | None = None
@@ -156,7 +156,7 @@ class DecisionEvent(EventMessage):
     step: int
     mode: str
     reason: str
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     decode_bs: int
@@ -202,7 +202,7 @@ class EngineEvent(EventMessage):
     policy: str | None = None
 
 
-class RequestMiss(EventMessage):
+class RequestViolation(EventMessage):
     """A target that a request missed."""
 
     target: str = Field(examples=["tbt"])
@@ -243,7 +243,7 @@ class RequestEvent(EventMessage):
     tbt_gaps_met: int | None = None
     retractions: int | None = None
     slo_version: int | None = None
-    missed: tuple[RequestMiss, ...] = ()
+    missed: tuple[RequestViolation, ...] = ()
     timeline: tuple[TimelinePoint, ...] = ()
 
 

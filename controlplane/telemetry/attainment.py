@@ -24,7 +24,7 @@ _ENDED, _GOOD, _TTFT, _TTFT_MISSED, _TBT, _GAPS, _GAPS_MISSED, _OUTPUT, _REFUSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Misses:
+class ViolationCounts:
     """One target over one window."""
 
     requests: int
@@ -135,17 +135,17 @@ class Attainment:
             refused_per_s=round(sums[_REFUSED] / WINDOW_S, 4),
         )
 
-    def misses(self, now_s: float, window_s: float) -> tuple[Misses, Misses]:
+    def violations(self, now_s: float, window_s: float) -> tuple[ViolationCounts, ViolationCounts]:
         """(TTFT, TBT) over one of WINDOWS_S."""
         counts = self._minute.sums(now_s) if window_s <= WINDOW_S else self._hour.sums(now_s, window_s)
         return (
-            Misses(requests=counts[_TTFT], judged=counts[_TTFT], missed=counts[_TTFT_MISSED]),
-            Misses(requests=counts[_TBT], judged=counts[_GAPS], missed=counts[_GAPS_MISSED]),
+            ViolationCounts(requests=counts[_TTFT], judged=counts[_TTFT], missed=counts[_TTFT_MISSED]),
+            ViolationCounts(requests=counts[_TBT], judged=counts[_GAPS], missed=counts[_GAPS_MISSED]),
         )
 
     def budget_left_ratio(self, now_s: float, target_ratio: float) -> float:
         """What is left of the last hour's error budget, of the target that has less; may be negative."""
-        burns = (each.burn(target_ratio) or 0.0 for each in self.misses(now_s, HOUR_S))
+        burns = (each.burn(target_ratio) or 0.0 for each in self.violations(now_s, HOUR_S))
         return round(1.0 - max(burns), 6)
 
     def _count(self, column: int, count: int, now_s: float) -> None:

@@ -40,7 +40,7 @@ def burn_conditions(
         if tenant is None or now_s - attainment.last_s > HOUR_S:
             continue
         target_ratio = tenant.slo.attainment_ratio
-        missed = {window_s: attainment.misses(now_s, window_s) for window_s in _WINDOWS}
+        missed = {window_s: attainment.violations(now_s, window_s) for window_s in _WINDOWS}
         for index, (kind, label) in enumerate((("ttft_burn", "TTFT"), ("tbt_burn", "TBT"))):
             for long_s, short_s, limit in BURN_PAIRS:
                 long, short = missed[long_s][index], missed[short_s][index]

@@ -27,7 +27,7 @@ class SeenDecision:
     @property
     def kind(self) -> tuple[str, str, int]:
         """What is folded into one event."""
-        return self.record.mode, self.record.reason, self.record.group
+        return self.record.mode, self.record.reason, self.record.partition_id
 
     @property
     def predicted_s(self) -> float | None:
@@ -113,7 +113,7 @@ def decision_event(run: list[SeenDecision], *, folded_other: int = 0) -> Decisio
         step=record.step,
         mode=record.mode,
         reason=record.reason,
-        group=record.group,
+        partition_id=record.partition_id,
         prefill_sms=record.prefill_sms,
         decode_sms=record.decode_sms,
         decode_bs=record.decode_bs,

@@ -69,7 +69,7 @@ class EngineCounters:
             engine_age_ms=None if self.heard_s is None else to_ms(round(max(0.0, now_s - self.heard_s), 4)),
             policy=stats.policy,
             uptime_ms=to_ms(stats.uptime_s),
-            group=split.group,
+            partition_id=split.partition_id,
             prefill_sms=split.prefill_sms,
             decode_sms=split.decode_sms,
             total_sms=status.hello.total_sms if status.hello else None,

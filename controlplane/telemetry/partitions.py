@@ -37,7 +37,7 @@ class PartitionUse:
         if record.mode == Mode.FUSED:
             use, prefill = self._fused, float(record.prefill_new_tokens)
         else:
-            use = self._groups.setdefault(record.group, GroupUse())
+            use = self._groups.setdefault(record.partition_id, GroupUse())
             # A layer-wise batch is computed a few layers at a time, beside several decode steps.
             share = record.prefill_layers / self.layers if self.layers else 0.0
             prefill = record.prefill_new_tokens * share

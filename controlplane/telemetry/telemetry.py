@@ -12,7 +12,7 @@ from pdmuxd.controlplane.events.follow import HEARTBEAT_S
 from pdmuxd.controlplane.events.messages import API_VERSION, EventMessage, EventType, HelloEvent, instant
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.status import NO_ENGINE, EngineState, EngineStatus
-from pdmuxd.controlplane.telemetry import conditions, shown
+from pdmuxd.controlplane.telemetry import conditions, serializers
 from pdmuxd.controlplane.telemetry.alarms import Alarms
 from pdmuxd.controlplane.telemetry.attainment import Attainment
 from pdmuxd.controlplane.telemetry.decisions import Decisions
@@ -20,7 +20,7 @@ from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
-from pdmuxd.controlplane.telemetry.requests import RequestLives
+from pdmuxd.controlplane.telemetry.requests import RequestHistory
 from pdmuxd.engine.link.measuring import Measured
 from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
 
@@ -47,7 +47,7 @@ class Telemetry:
         self.in_flight: Callable[[], Mapping[str, int]] = dict
         self.directory = _EMPTY
         self.decisions = Decisions()
-        self.requests = RequestLives(self.decisions)
+        self.requests = RequestHistory(self.decisions)
         self.partitions = PartitionUse()
         self.guard = GuardView()
         self.drift = DriftWatch()
@@ -76,7 +76,7 @@ class Telemetry:
             case Hello():
                 self._on_hello(message)
             case Ack(error=None):
-                self.publish("settings", shown.in_force(message.version, now_s))
+                self.publish("settings", serializers.in_force(message.version, now_s))
             case _:
                 pass
 
@@ -87,7 +87,7 @@ class Telemetry:
         self.everyone.on_request(record, now_s)
         if record.tenant in self.directory.tenants:
             self._tenant(record.tenant).on_request(record, now_s)
-        self.publish("request", shown.request(self.requests.on_record(record, now_s)))
+        self.publish("request", serializers.request(self.requests.on_record(record, now_s)))
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
         """The engine is now in `state`."""
@@ -95,7 +95,7 @@ class Telemetry:
             self._has_served = True
         elif state in ("starting", "down"):
             self.counters.forget()
-        self.publish("engine", shown.engine(self.status(), self.clock(), reason=reason))
+        self.publish("engine", serializers.engine(self.status(), self.clock(), reason=reason))
 
     def on_at_bound(self, predictors: tuple[str, ...]) -> None:
         """The corrections of these predictors can go no further."""
@@ -129,7 +129,7 @@ class Telemetry:
         before, self.directory = self.directory, snapshot
         for gone in set(self.tenants) - set(snapshot.tenants):
             del self.tenants[gone]
-        self.publish("settings", shown.wanted(before, snapshot, self.clock()))
+        self.publish("settings", serializers.wanted(before, snapshot, self.clock()))
 
     # Time passes
 
@@ -144,9 +144,9 @@ class Telemetry:
             return
         for event in self.decisions.flush():
             self.publish("decision", event)
-        self.publish("stats", shown.stats(self, now_s))
+        self.publish("stats", serializers.stats(self, now_s))
         if is_second:
-            self.publish("tenants", shown.tenants(self, now_s))
+            self.publish("tenants", serializers.tenants(self, now_s))
             self.watch(now_s)
 
     def watch(self, now_s: float) -> None:
@@ -181,7 +181,7 @@ class Telemetry:
             at=instant(now_s),
             role=role,
             head=f"{self.events.session}-{self.events.head}",
-            engine=shown.engine(self.status(), now_s, reason=None),
+            engine=serializers.engine(self.status(), now_s, reason=None),
             alarms=self.alarms.active(),
             settings_version=self.directory.version,
             heartbeat_ms=to_ms(HEARTBEAT_S),
@@ -197,7 +197,7 @@ class Telemetry:
         self.partitions.layers = self.drift.layers = layers
         self._offset_s = None
         self._dropped = 0
-        self.publish("engine", shown.engine(self.status(), self.clock(), reason=None))
+        self.publish("engine", serializers.engine(self.status(), self.clock(), reason=None))
 
     def _on_iteration(self, record: IterationRecord, now_s: float) -> None:
         # Records travel in bundles; the shortest way that one has taken tells the engine's clock from ours.

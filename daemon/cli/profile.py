@@ -9,7 +9,7 @@ import typer
 from pdmuxd.daemon.cli import profile_files, profile_learned, profile_run
 from pdmuxd.daemon.cli.admin_client import admin_client
 from pdmuxd.daemon.cli.output import AsJson, instant, percent, print_fields, print_json, print_table
-from pdmuxd.daemon.cli.profile_shown import ProfileId, print_profile
+from pdmuxd.daemon.cli.profile_format import ProfileId, print_profile
 
 app = typer.Typer(help="Measure a model on this GPU; list, compare and activate profiles.")
 

@@ -10,7 +10,7 @@ import typer
 
 from pdmuxd.daemon.cli.admin_client import admin_client
 from pdmuxd.daemon.cli.output import AsJson, print_json
-from pdmuxd.daemon.cli.profile_shown import ProfileId, print_profile
+from pdmuxd.daemon.cli.profile_format import ProfileId, print_profile
 from pdmuxd.engine.core.errors import InvalidValueError
 
 app = typer.Typer()

@@ -8,7 +8,7 @@ import typer
 
 from pdmuxd.daemon.cli.admin_client import admin_client
 from pdmuxd.daemon.cli.output import AsJson, instant, print_json, print_table
-from pdmuxd.daemon.cli.profile_shown import ProfileId
+from pdmuxd.daemon.cli.profile_format import ProfileId
 
 app = typer.Typer()
 

@@ -23,9 +23,9 @@ def emulator_profile(measured: MeasuredProfile) -> Profile:
         kv_capacity_tokens=measured.kv_capacity_tokens,
         guard_default_ratio=measured.guard_default_ratio,
         contention_ratio=measured.contention_ratio,
-        decode_beside_ratio=measured.decode_beside_ratio,
-        decode_beside_sms_ratio=measured.decode_beside_sms_ratio,
-        prefill_beside_ratio=measured.prefill_beside_ratio,
+        decode_colocated_ratio=measured.decode_colocated_ratio,
+        decode_colocated_sms_ratio=measured.decode_colocated_sms_ratio,
+        prefill_colocated_ratio=measured.prefill_colocated_ratio,
         fused_tile_rows=measured.fused_tile_rows,
         solo_run=tuple(
             SoloRunFit(sms=fit.sms, prefill=fit.prefill, decode=fit.decode) for fit in measured.solo_run

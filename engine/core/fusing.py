@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from pdmuxd.engine.core.fusedsizes import FusedSizes
+from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.overrun import Overrun
+from pdmuxd.engine.core.latency_margin import LatencyMargin
 from pdmuxd.engine.core.types import Observation, PrefillShape, PrefillView, WaitingRequest
 
 FUSED_MARGIN = 0.95
@@ -34,8 +34,8 @@ def fused_budget(
     total_sms: int,
     *,
     target_s: float,
-    overrun: Overrun,
-    sizes: FusedSizes,
+    latency_margin: LatencyMargin,
+    size_correction: BatchSizeCorrection,
     must: bool,
 ) -> tuple[int, float]:
     """The most prompt tokens whose fused step meets a TBT target even if it takes what few steps of its size
@@ -48,11 +48,11 @@ def fused_budget(
     """
     left_s = target_s * FUSED_MARGIN
     gone_s = max(0.0, obs.now_s - obs.last_token_s) if obs.decode.bs else 0.0
-    if overrun.floor_s > left_s - gone_s:
+    if latency_margin.floor_s > left_s - gone_s:
         if not must:
             return 0, 0.0
-        left_s = overrun.floor_s + gone_s
-    left_s = left_s / overrun.ratio - gone_s
+        left_s = latency_margin.floor_s + gone_s
+    left_s = left_s / latency_margin.ratio - gone_s
     bs = obs.decode.bs
     low, step_s, tokens = bisect_right(STEP_TOKENS, bs), 0.0, 0
     high = len(STEP_TOKENS)
@@ -60,7 +60,7 @@ def fused_budget(
         middle = (low + high) // 2
         chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, STEP_TOKENS[middle] - bs))
         predicted_s = latency.fused_s(chunk, obs.decode, total_sms)
-        if predicted_s * sizes.ratio(chunk.new_tokens + bs) <= left_s:
+        if predicted_s * size_correction.ratio(chunk.new_tokens + bs) <= left_s:
             low, step_s, tokens = middle + 1, predicted_s, chunk.new_tokens
         else:
             high = middle
@@ -74,14 +74,14 @@ def fused_total_s(
     latency: LatencyModel,
     total_sms: int,
     *,
-    sizes: FusedSizes,
+    size_correction: BatchSizeCorrection,
 ) -> float:
     """Seconds that a whole batch typically takes in fused steps: each chunk reads what came before it, which
     is half on average."""
     new, reused = shape.new_tokens, shape.reused_tokens
     tokens = min(new, budget)
     chunk = PrefillShape.of([(tokens, reused + (new - tokens) // 2)])
-    step_s = latency.fused_s(chunk, obs.decode, total_sms) * sizes.ratio(tokens + obs.decode.bs)
+    step_s = latency.fused_s(chunk, obs.decode, total_sms) * size_correction.ratio(tokens + obs.decode.bs)
     return step_s * -(-new // budget)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from pdmuxd.engine.core.answers import Answers
 from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.latency_cache import LatencyCache
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 
 FITTED_CONTEXT_TOKENS = 8192
@@ -30,7 +30,7 @@ class LatencyModel(Protocol):
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         """One batch of both."""
 
-    def beside_ratio(self, sms: int) -> float:
+    def colocated_ratio(self, sms: int) -> float:
         """How many times longer than alone a prefill takes on so many SMs beside decode on the others."""
 
 
@@ -70,7 +70,7 @@ class PrefillCoefficients:
     """The line and the curve count new tokens in whole tiles: products compute a part of one in full."""
     per_reused_s: float = 0.0
     floor_s: float = 0.0
-    beside_ratio: float = 0.0
+    colocated_ratio: float = 0.0
     """How many times longer it typically takes beside decode; 0 where that was not measured."""
 
     def line_s(self, new_tokens: int) -> float:
@@ -100,7 +100,7 @@ class PrefillCoefficients:
             tile_tokens=self.tile_tokens,
             per_reused_s=self.per_reused_s * ratio,
             floor_s=self.floor_s * ratio,
-            beside_ratio=self.beside_ratio,
+            colocated_ratio=self.colocated_ratio,
         )
 
 
@@ -146,7 +146,7 @@ class FusedCoefficients:
 
     prefill: PrefillCoefficients
     per_reused_s: float
-    per_longest_s: float = 0.0
+    per_max_context_s: float = 0.0
     """Per token of the longest context; 0 if contexts are split over SMs."""
     captured: tuple[int, ...] = ()
     """Tokens of captured graphs, growing: a batch in between takes what the next one up takes."""
@@ -160,8 +160,8 @@ class FusedCoefficients:
             + p.per_reused_s * prefill.reused_tokens
             + self.per_reused_s * decode.reused_tokens
         )
-        if self.per_longest_s:
-            contexts_s = max(contexts_s, self.per_longest_s * longest_context_tokens(prefill, decode))
+        if self.per_max_context_s:
+            contexts_s = max(contexts_s, self.per_max_context_s * batch_max_context_tokens(prefill, decode))
         tokens = padded_bs(prefill.new_tokens + decode.bs, self.captured)
         return max(contexts_s + p.line_s(tokens), p.floor_s)
 
@@ -170,18 +170,18 @@ class FusedCoefficients:
         return FusedCoefficients(
             prefill=self.prefill.scaled(ratio),
             per_reused_s=self.per_reused_s * ratio,
-            per_longest_s=self.per_longest_s * ratio,
+            per_max_context_s=self.per_max_context_s * ratio,
             captured=self.captured,
         )
 
 
-def longest_context_tokens(prefill: PrefillShape, decode: DecodeShape) -> float:
+def batch_max_context_tokens(prefill: PrefillShape, decode: DecodeShape) -> float:
     """The longest context of a mixed batch, as far as is known.
 
     Sums tell that of one prompt, and of several the mean of their new tokens; of decode it is the mean where
     nobody looked.
     """
-    decode_tokens = decode.longest_tokens or decode.reused_tokens / max(1, decode.bs)
+    decode_tokens = decode.max_context_tokens or decode.reused_tokens / max(1, decode.bs)
     prefill_tokens = (prefill.sum_new_squared + prefill.sum_new_times_reused) / max(1, prefill.new_tokens)
     return max(decode_tokens, prefill_tokens)
 
@@ -209,7 +209,7 @@ class SoloRunModel:
     fused: Mapping[int, FusedCoefficients] = field(default_factory=dict)
     captured_bs: tuple[int, ...] = ()
     """Batch sizes with a captured decode graph, growing; empty if decode is not padded."""
-    _answers: Answers = field(default_factory=Answers, init=False, repr=False, compare=False)
+    _cache: LatencyCache = field(default_factory=LatencyCache, init=False, repr=False, compare=False)
     """Of `request_s`."""
 
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
@@ -221,7 +221,7 @@ class SoloRunModel:
 
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         """MuxWise eq. 1 for a batch of one."""
-        return self._answers.about(new_tokens, reused_tokens, sms, self._request_s)
+        return self._cache.lookup(new_tokens, reused_tokens, sms, self._request_s)
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Source: MuxWise eq. 2."""
@@ -239,16 +239,16 @@ class SoloRunModel:
         if fitted is None:
             return self.fallback.fused_s(prefill, decode, sms)
         fitted_s = fitted.predict_s(prefill, decode)
-        if fitted.per_longest_s or decode.longest_tokens <= FITTED_CONTEXT_TOKENS:
+        if fitted.per_max_context_s or decode.max_context_tokens <= FITTED_CONTEXT_TOKENS:
             return fitted_s
-        usual = replace(decode, longest_tokens=FITTED_CONTEXT_TOKENS)
+        usual = replace(decode, max_context_tokens=FITTED_CONTEXT_TOKENS)
         fallback_s = self.fallback.fused_s(prefill, decode, sms)
         return fitted_s + fallback_s - self.fallback.fused_s(prefill, usual, sms)
 
-    def beside_ratio(self, sms: int) -> float:
+    def colocated_ratio(self, sms: int) -> float:
         """As measured, or the fallback's."""
         fitted = self.prefill.get(sms)
-        return (fitted.beside_ratio if fitted is not None else 0.0) or self.fallback.beside_ratio(sms)
+        return (fitted.colocated_ratio if fitted is not None else 0.0) or self.fallback.colocated_ratio(sms)
 
     def _request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         fitted = self.prefill.get(sms)

@@ -14,7 +14,7 @@ from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.types import WaitingRequest
 
 AGEING_BOUND_S = 60.0
-"""A request past saving waits at most so long without a claim on the credit."""
+"""A request with an unreachable deadline waits at most so long without a claim on the credit."""
 
 MARGIN_SHARE = 0.08
 """Of its target that a request which has waited for long must have left: at overload everybody is served at
@@ -26,10 +26,10 @@ AGED_SHARE = 0.08
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderedQueue:
-    """The waiting requests in the order to serve them, and those among them that are past saving."""
+    """The waiting requests in the order to serve them, and which of them miss their deadline."""
 
     order: tuple[WaitingRequest, ...]
-    lost: tuple[str, ...]
+    unreachable: tuple[str, ...]
     """Oldest first: a set would order them by hash, differently on every rank (invariant 6)."""
 
 
@@ -62,18 +62,18 @@ def order_by_slack(
     live.sort()
     late.sort(key=_arrival_s)
     ordered = tuple(request for _, _, request in live)
-    lost = tuple(request.request_id for request in late)
+    unreachable = tuple(request.request_id for request in late)
     oldest = late[0] if late else None
     has_aged = oldest is not None and now_s - oldest.arrival_s > AGEING_BOUND_S
     if oldest is not None and has_aged and oldest.new_tokens <= aged_credit_tokens:
-        return OrderedQueue(order=(oldest, *ordered, *late[1:]), lost=lost)
-    return OrderedQueue(order=(*ordered, *late), lost=lost)
+        return OrderedQueue(order=(oldest, *ordered, *late[1:]), unreachable=unreachable)
+    return OrderedQueue(order=(*ordered, *late), unreachable=unreachable)
 
 
-def next_credit(batch: Sequence[WaitingRequest], lost: Collection[str], credit_tokens: float) -> float:
+def next_credit(batch: Sequence[WaitingRequest], unreachable: Collection[str], credit_tokens: float) -> float:
     """The credit after `batch` was admitted: the aged spend it, the others earn it."""
     for request in batch:
-        if request.request_id in lost:
+        if request.request_id in unreachable:
             credit_tokens = max(0.0, credit_tokens - request.new_tokens)
         else:
             credit_tokens += AGED_SHARE * request.new_tokens

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from pdmuxd.engine.core.answers import Answers
+from pdmuxd.engine.core.latency_cache import LatencyCache
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillSample, PrefillShape
 
@@ -17,7 +17,7 @@ NO_PREFILL = PrefillShape(bs=0, new_tokens=0, reused_tokens=0, sum_new_squared=0
 
 SINGLE_GPU = TensorParallel()
 
-BESIDE_SLOPE = 0.75
+COLOCATED_SLOPE = 0.75
 """Of a prefill's slowdown beside decode, over decode's share of the SMs: 0.63 of Llama-8B, 0.95 of
 CodeLlama-34B (one H200, SGLang 0.5.23, 2026-11-22)."""
 
@@ -81,9 +81,9 @@ class RooflineModel:
         return ((1.0, 1.0), *((d.flops_on(n), d.bytes_per_s_on(n)) for n in range(1, d.total_sms + 1)))
 
     @cached_property
-    def _answers(self) -> Answers:
+    def _cache(self) -> LatencyCache:
         """Of `request_s`."""
-        return Answers()
+        return LatencyCache()
 
     def prefill_cost(self, shape: PrefillShape, sms: int) -> Cost:
         """All layers of a prefill; the classifier runs on one position of each request."""
@@ -119,16 +119,16 @@ class RooflineModel:
 
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         """A prefill of one request."""
-        return self._answers.about(new_tokens, reused_tokens, sms, self._request_s)
+        return self._cache.lookup(new_tokens, reused_tokens, sms, self._request_s)
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Device step, graph launch and host work."""
         o = self.overheads
         return self._cost(NO_PREFILL, shape, sms).seconds + o.graph_launch_s + o.host_step_s
 
-    def beside_ratio(self, sms: int) -> float:
-        """By the share of the SMs that decode has: see BESIDE_SLOPE."""
-        return 1.0 + BESIDE_SLOPE * max(0.0, 1.0 - sms / self.device.total_sms)
+    def colocated_ratio(self, sms: int) -> float:
+        """By the share of the SMs that decode has: see COLOCATED_SLOPE."""
+        return 1.0 + COLOCATED_SLOPE * max(0.0, 1.0 - sms / self.device.total_sms)
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         """One mixed batch; stock SGLang overlaps the host's part with the previous step."""
@@ -181,7 +181,7 @@ class RooflineModel:
             layer_bytes += moved
         if prefill.new_tokens and decode.bs:
             tile_flops = 4.0 * self.fused_tile_rows * m.head_dim
-            attention_s = max(attention_s, decode.longest_tokens * tile_flops * sms / flops)
+            attention_s = max(attention_s, decode.max_context_tokens * tile_flops * sms / flops)
         layer_s += attention_s
         rows = prefill.bs + decode.bs
         head_bytes = m.hidden * m.vocab * m.bytes_per_value / gpus

@@ -105,13 +105,13 @@ class DecodeShape:
 
     bs: int
     reused_tokens: int
-    longest_tokens: int = 0
+    max_context_tokens: int = 0
     """The longest context of a request in it; 0 where nobody looked."""
 
     @classmethod
     def of(cls, contexts: Sequence[int]) -> DecodeShape:
         """Sum a batch up from the context tokens of its requests."""
-        return cls(bs=len(contexts), reused_tokens=sum(contexts), longest_tokens=max(contexts, default=0))
+        return cls(bs=len(contexts), reused_tokens=sum(contexts), max_context_tokens=max(contexts, default=0))
 
 
 NO_DECODE = DecodeShape(bs=0, reused_tokens=0)
@@ -187,7 +187,7 @@ class Observation:
     """Everything a policy may look at, at one safe point of the engine's loop."""
 
     now_s: float
-    group: int
+    partition_id: int
     """Index into the partition table of the group in force."""
     decode: DecodeShape
     tbt_target_s: float | None
@@ -198,7 +198,7 @@ class Observation:
     preempted: PrefillView | None
     """The set-aside prefill: at most one (invariant 3)."""
     waiting: Sequence[WaitingRequest]
-    """At most `limits.waiting_window`, in arrival order; the demoted behind, some of them always."""
+    """At most `limits.waiting_window`, in arrival order; the deprioritized behind, some of them always."""
     waiting_count: int
     kv_free_tokens: int
     """Free plus evictable; the engine checks again when it admits."""
@@ -244,7 +244,7 @@ class Decision:
     """
 
     mode: Mode
-    group: int
+    partition_id: int
     reason: Reason
     decode_steps: int = 0
     prefill_layers: int = 0
@@ -255,8 +255,8 @@ class Decision:
     """Set the running prefill aside for `admit`."""
     resume: bool = False
     """Take the set-aside prefill up again."""
-    demote: tuple[str, ...] = ()
-    """Waiting requests past saving, or long and hiding short ones: from now on shown behind all others."""
+    deprioritize: tuple[str, ...] = ()
+    """Requests whose deadline is unreachable, and long ones that hide short ones: seen last from now on."""
     blocking_merge: bool = False
     """Wait for the prefill stream before the next safe point: an ablation of query-based synchronisation."""
     wake_at_s: float | None = None
@@ -274,7 +274,7 @@ class Feedback:
 
     mode: Mode
 
-    group: int
+    partition_id: int
     prefill: PrefillShape
     decode: DecodeShape
     predicted_s: float

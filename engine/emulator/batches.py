@@ -106,7 +106,7 @@ class DecodeBatch:
     _ends: list[tuple[int, int, str]] = field(default_factory=list)
     _targets: Counter[float] = field(default_factory=Counter)
     _joined: int = 0
-    _longest: Admitted | None = None
+    _max_context_member: Admitted | None = None
     """The member with the longest context, if somebody has looked since the last change."""
 
     @property
@@ -115,7 +115,9 @@ class DecodeBatch:
         bs = len(self.members)
         if not bs:
             return NO_DECODE
-        return DecodeShape(bs=bs, reused_tokens=self.reused_tokens, longest_tokens=self._longest_tokens())
+        return DecodeShape(
+            bs=bs, reused_tokens=self.reused_tokens, max_context_tokens=self._max_context_tokens()
+        )
 
     @property
     def tbt_target_s(self) -> float | None:
@@ -136,7 +138,7 @@ class DecodeBatch:
         self.members[request.request_id] = member
         self.reused_tokens += request.input_tokens + request.produced_tokens - 1
         self._targets[request.tbt_target_s] += 1
-        self._longest = None
+        self._max_context_member = None
         last_step = self.steps + request.output_tokens - request.produced_tokens
         heapq.heappush(self._ends, (last_step, self._joined, request.request_id))
 
@@ -160,13 +162,13 @@ class DecodeBatch:
         """
         request = member.request
         start_s, first, _ = request.segments[-1]
-        taken = self.steps - first
+        timing = self.steps - first
         request.segments[-1] = (start_s, first, self.steps)
-        request.produced_tokens += taken
-        member.holding.private_tokens += taken
+        request.produced_tokens += timing
+        member.holding.private_tokens += timing
         self.reused_tokens -= request.input_tokens + request.produced_tokens - 1
         del self.members[request.request_id]
-        self._longest = None
+        self._max_context_member = None
         self._targets[request.tbt_target_s] -= 1
         if not self._targets[request.tbt_target_s]:
             del self._targets[request.tbt_target_s]
@@ -183,12 +185,12 @@ class DecodeBatch:
         """Count the targets again after the requests' targets changed."""
         self._targets = Counter(member.request.tbt_target_s for member in self.members.values())
 
-    def _longest_tokens(self) -> int:
+    def _max_context_tokens(self) -> int:
         """All contexts grow alike, so the longest stays so until someone joins or leaves."""
-        if self._longest is None:
+        if self._max_context_member is None:
             members = self.members.values()
-            self._longest = max(members, key=lambda member: self._context_tokens(member.request))
-        return self._context_tokens(self._longest.request)
+            self._max_context_member = max(members, key=lambda member: self._context_tokens(member.request))
+        return self._context_tokens(self._max_context_member.request)
 
     def _context_tokens(self, request: EmulatedRequest) -> int:
         return request.input_tokens + request.produced_tokens + self.steps - request.segments[-1][1]

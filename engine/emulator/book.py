@@ -54,12 +54,12 @@ class EmulatedBook:
         return request.entry
 
     def window(self, waiting: object, size: int) -> tuple[WaitingRequest, ...]:  # noqa: ARG002 - the interface
-        """The first entries in arrival order, the demoted behind; an eighth is kept for these."""
+        """The first entries in arrival order, the deprioritized behind; an eighth is kept for these."""
         return self.queue.window(size)
 
-    def demote(self, request_ids: Iterable[str]) -> None:
+    def deprioritize(self, request_ids: Iterable[str]) -> None:
         """Show these behind all others from now on."""
-        self.queue.demote(request_ids)
+        self.queue.deprioritize(request_ids)
 
     def admitted(self, request_ids: Iterable[str], now_s: float) -> tuple[WaitingRequest, ...]:  # noqa: ARG002
         """The entries of those that hold KV by now."""
@@ -202,8 +202,8 @@ class EmulatedBook:
         """What each request would hold if it left now."""
         batch, found = self.batch, list[Holding]()
         for name, member in self.held.items():
-            taken = batch.taken_tokens(member) if name in batch.members else 0
-            found.append(replace(member.holding, private_tokens=member.holding.private_tokens + taken))
+            timing = batch.taken_tokens(member) if name in batch.members else 0
+            found.append(replace(member.holding, private_tokens=member.holding.private_tokens + timing))
         return found
 
     def set_target(self, request: EmulatedRequest) -> None:

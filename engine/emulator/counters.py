@@ -26,7 +26,7 @@ class EngineCounters:
     switches: int
     preemptions: int
     retractions: int
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     busy_prefill_sm_s: float
@@ -57,4 +57,4 @@ SUMMED = (
 def summed(parts: Sequence[EngineCounters], *, policy: str, elapsed_s: float) -> EngineCounters:
     """The counters of several engines as if they were one; `group` is without meaning."""
     sums = {name: sum(getattr(part, name) for part in parts) for name in SUMMED}
-    return replace(parts[0], policy=policy, elapsed_s=elapsed_s, group=0, **sums)
+    return replace(parts[0], policy=policy, elapsed_s=elapsed_s, partition_id=0, **sums)

@@ -69,9 +69,9 @@ class Device:
         bytes_per_s: float,
         contention_ratio: float,
         total_sms: int | None = None,
-        decode_beside_ratio: float = 0.0,
-        decode_beside_sms_ratio: float = 0.0,
-        prefill_beside_ratio: float | None = None,
+        decode_colocated_ratio: float = 0.0,
+        decode_colocated_sms_ratio: float = 0.0,
+        prefill_colocated_ratio: float | None = None,
     ) -> None:
         """The ratios are the Profile's. `total_sms`: of both streams together; None, as many as they like."""
         self.now_s = 0.0
@@ -81,9 +81,9 @@ class Device:
         """Works done since the start."""
         self._bytes_per_s = bytes_per_s
         self._total_sms = math.inf if total_sms is None else total_sms
-        self._decode_ratios = (decode_beside_ratio, decode_beside_sms_ratio, contention_ratio)
+        self._decode_ratios = (decode_colocated_ratio, decode_colocated_sms_ratio, contention_ratio)
         """Fixed, per share of the SMs, and per share of the bandwidth."""
-        self._prefill_ratio = prefill_beside_ratio
+        self._prefill_ratio = prefill_colocated_ratio
         self._throttle_ratio = 1.0
 
     def launch(self, stream: Stream, *, solo_s: float, sms: int, hbm_bytes: float) -> Work:

@@ -30,7 +30,7 @@ from pdmuxd.engine.emulator.streams import EmulatedStreams
 from pdmuxd.engine.link.messages import Ack, EngineSettings, IterationRecord
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.loop.loop import EngineLoop
-from pdmuxd.engine.loop.policy_runtime import Steering
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.requests import Target
 
 
@@ -62,12 +62,12 @@ class EmulatedEngine:
         self._book = EmulatedBook(self._kv, listener, StepLog(keep_all=keep_step_log))
         streams = EmulatedStreams(device, profile.device.total_sms)
         self._reporter = EmulatedReporter(listener, keeps_records=step_records)
-        self._runtime = Steering(EmulatedInfo(profile, self._limits, streams), policy)
+        self._runtime = PolicyRuntime(EmulatedInfo(profile, self._limits, streams), policy)
         port = EmulatedPort(profile=profile, device=device, streams=streams, kv=self._kv, book=self._book)
         self._loop = EngineLoop(
             port=port,
             streams=streams,
-            steering=self._runtime,
+            policy_runtime=self._runtime,
             ledger=self._book,
             reporter=self._reporter,
             clock=lambda: device.now_s,
@@ -235,7 +235,7 @@ class EmulatedEngine:
             switches=counters.switches,
             preemptions=counters.preemptions,
             retractions=book.retractions,
-            group=counters.group,
+            partition_id=counters.partition_id,
             prefill_sms=counters.prefill_sms,
             decode_sms=counters.decode_sms,
             busy_prefill_sm_s=counters.busy_prefill_sm_s,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pdmuxd.engine.core.boundary import is_short
+from pdmuxd.engine.core.crossover import is_short
 from pdmuxd.engine.core.errors import PolicyError
 from pdmuxd.engine.core.policies.registry import FLEET_POLICY, parse_policy
 from pdmuxd.engine.core.pressure import Pool, PressureRules, PressureState, control

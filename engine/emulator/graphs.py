@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pdmuxd.engine.core.awd import GRAPH_BATCHES, GRAPH_LENGTHS
+from pdmuxd.engine.core.adaptive_batching import GRAPH_BATCHES, GRAPH_LENGTHS
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.types import DecodeShape, PrefillGraph, PrefillShape
 

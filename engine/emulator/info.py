@@ -67,11 +67,11 @@ class EmulatedReporter:
         """Raises: EngineInvariantError, as nothing is measured by the loop."""
         raise EngineInvariantError(f"point {point.point_id} was to be measured by the emulated loop")
 
-    def send_step(self, step: Step, taken: Taken, *, number: int, now_s: float) -> None:
+    def send_step(self, step: Step, timing: Taken, *, number: int, now_s: float) -> None:
         """A decode or fused step was read."""
-        self._observer.on_step(step.decision, now_s - taken.gap_s, now_s)
+        self._observer.on_step(step.decision, now_s - timing.gap_s, now_s)
         if self.records is not None:
-            self._keep(step_record(step, number=number, now_s=now_s, taken=taken))
+            self._keep(step_record(step, number=number, now_s=now_s, timing=timing))
 
     def send_prefill(self, batch: LayerwiseBatch, *, number: int, now_s: float) -> None:
         """A prefill was finished; what of it ran with no step is work of its own."""

@@ -68,8 +68,8 @@ def measure(
         case "fused":
             solo_s = profile.truth.fused_s(prefill, decode, asked.prefill_sms)
             decode_s = _launched(profile, asked, solo_s, noise, at_s)
-        case "beside":
-            each_prefill_s, steps = _beside(profile, asked, prefill, decode)
+        case "colocated":
+            each_prefill_s, steps = _colocated(profile, asked, prefill, decode)
             prefill_s, decode_s = (each_prefill_s,) * asked.repeats, steps * asked.repeats
     return Measured(
         point_id=asked.point_id,
@@ -93,7 +93,7 @@ def _decode_s(profile: Profile, decode: DecodeShape, sms: int) -> float:
     return profile.truth.decode_s(padded(decode), sms)
 
 
-def _beside(
+def _colocated(
     profile: Profile, asked: Measure, prefill: PrefillShape, decode: DecodeShape
 ) -> tuple[float, tuple[float, ...]]:
     """One prefill, and the decode steps that began and ended while it ran."""
@@ -134,7 +134,7 @@ def _refusal(
     if not all(0 < size <= total_sms for size in wanted):
         return f"{sms[0]},{sms[1]} SMs are not possible on {total_sms} SMs for mode {asked.mode}"
     groups = {(group.prefill_sms, group.decode_sms) for group in table.groups}
-    if asked.mode == "beside" and sms not in groups:
+    if asked.mode == "colocated" and sms not in groups:
         return f"{sms[0]},{sms[1]} SMs are no partition group of the engine"
     tokens = prefill.new_tokens + prefill.reused_tokens + decode.reused_tokens + decode.bs
     if tokens > profile.kv_capacity_tokens:

@@ -29,7 +29,12 @@ from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_
 DEFAULT_PROFILE = "h200-llama-8b-measured"
 FORMAT = 1
 _MEASURED = "measured: "
-_RATIOS = ("contention_ratio", "decode_beside_ratio", "decode_beside_sms_ratio", "prefill_beside_ratio")
+_RATIOS = (
+    "contention_ratio",
+    "decode_colocated_ratio",
+    "decode_colocated_sms_ratio",
+    "prefill_colocated_ratio",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +62,11 @@ class Profile:
     guard_default_ratio: float
     contention_ratio: float
     """Slowdown of decode beside a prefill that moves the whole bandwidth, on top of sharing it."""
-    decode_beside_ratio: float = 0.0
+    decode_colocated_ratio: float = 0.0
     """Slowdown of decode beside any prefill, whatever that moves."""
-    decode_beside_sms_ratio: float = 0.0
+    decode_colocated_sms_ratio: float = 0.0
     """And beside a prefill on all SMs; in proportion to those that it has."""
-    prefill_beside_ratio: float | None = None
+    prefill_colocated_ratio: float | None = None
     """Slowdown of prefill beside a decode step that moves the whole bandwidth on all SMs: in proportion to
     what it moves, and to the root of the SMs that it has. None: `contention_ratio`, on any SMs."""
     fused_tile_rows: int = 0
@@ -88,9 +93,9 @@ class Profile:
             bytes_per_s=self.device.bytes_per_s,
             contention_ratio=self.contention_ratio,
             total_sms=self.device.total_sms,
-            decode_beside_ratio=self.decode_beside_ratio,
-            decode_beside_sms_ratio=self.decode_beside_sms_ratio,
-            prefill_beside_ratio=self.prefill_beside_ratio,
+            decode_colocated_ratio=self.decode_colocated_ratio,
+            decode_colocated_sms_ratio=self.decode_colocated_sms_ratio,
+            prefill_colocated_ratio=self.prefill_colocated_ratio,
         )
 
     @cached_property

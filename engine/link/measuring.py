@@ -6,14 +6,14 @@ from typing import Literal
 
 import msgspec
 
-MeasureMode = Literal["prefill", "decode", "beside", "fused"]
+MeasureMode = Literal["prefill", "decode", "colocated", "fused"]
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True, tag="measure"):
     """Run one batch, or a pair of them, `repeats` times. Answered by one Measured of the same `point_id`.
 
     `prefill`: all layers of a prefill alone on `prefill_sms`. `decode`: decode steps alone on `decode_sms`.
-    `beside`: decode steps on `decode_sms` while the prefill runs on `prefill_sms`, which together are a
+    `colocated`: decode steps on `decode_sms` while the prefill runs on `prefill_sms`, which together are a
     group of the engine's table. `fused`: one mixed batch on `prefill_sms`, which is `decode_sms`.
     """
 
@@ -39,9 +39,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
 
     point_id: int
     prefill_s: tuple[float, ...] = ()
-    """Whole prefills, one per repeat; in mode `beside` slowed by decode."""
+    """Whole prefills, one per repeat; in mode `colocated` slowed by decode."""
     decode_s: tuple[float, ...] = ()
-    """Decode steps, host work included. `beside`: only those with the prefill running from their start to
+    """Decode steps, host work included. `colocated`: only those with the prefill running from their start to
     their end. `fused`: the mixed batches."""
     gpu_clock_mhz: int | None = None
     """Of the SMs right after the last repeat; None if the driver does not say."""

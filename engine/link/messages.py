@@ -133,7 +133,7 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     now_s: float
     mode: str
     reason: str
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     decode_bs: int
@@ -181,7 +181,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     switches: int
     preemptions: int
     retractions: int
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     sm_busy_prefill_ratio: float

@@ -75,17 +75,17 @@ def difference(predictors: Predictors, hello: Hello) -> str | None:
     return None
 
 
-def latency_model(predictors: Predictors, believed: RooflineModel) -> SoloRunModel:
+def latency_model(predictors: Predictors, prior: RooflineModel) -> SoloRunModel:
     """What policies predict with: the fits as corrected, and behind them a roofline.
 
-    It is the one that is `believed` of the engine, but for the device and overheads that the profile has.
+    It is the one that is `prior` of the engine, but for the device and overheads that the profile has.
     """
     fallback = RooflineModel(
-        model=believed.model,
-        device=predictors.device or believed.device,
-        overheads=predictors.overheads or believed.overheads,
-        tensor_parallel=believed.tensor_parallel,
-        fused_tile_rows=believed.fused_tile_rows,
+        model=prior.model,
+        device=predictors.device or prior.device,
+        overheads=predictors.overheads or prior.overheads,
+        tensor_parallel=prior.tensor_parallel,
+        fused_tile_rows=prior.fused_tile_rows,
     )
     by_sms = {each.sms: each for each in predictors.corrections}
     none = Correction(sms=0)

@@ -29,7 +29,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class StepTiming:
     """Device time of a step that was read."""
 
     gap_s: float
@@ -100,15 +100,15 @@ class DecodeStage:
         self._port.decode.read(step.launched)
         return step
 
-    def measure(self, step: Step) -> Taken:
+    def measure(self, step: Step) -> StepTiming:
         """What a step took that was read; its SMs' time is counted."""
         streams, launched = self._streams, step.launched
         busy_s = streams.elapsed_s(launched.start, launched.end)
         self._account(step, busy_s)
         if step.previous_end is None:
-            return Taken(gap_s=busy_s, busy_s=busy_s)
+            return StepTiming(gap_s=busy_s, busy_s=busy_s)
         gap_s = streams.elapsed_s(step.previous_end, launched.end)
-        return Taken(gap_s=gap_s, busy_s=min(gap_s, busy_s))
+        return StepTiming(gap_s=gap_s, busy_s=min(gap_s, busy_s))
 
     def _note(
         self,

@@ -9,7 +9,7 @@ from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.types import EngineLimits, PrefillSample
 from pdmuxd.engine.link.measuring import Measure
 from pdmuxd.engine.link.predictors import Predictors
-from pdmuxd.engine.loop.decode import Step, Taken
+from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 
 
@@ -52,7 +52,7 @@ class Counters:
     steps: int
     switches: int
     preemptions: int
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     busy_prefill_sm_s: float
@@ -71,7 +71,7 @@ class LoopReporter(Protocol):
     def measure(self, point: Measure) -> None:
         """Measure it, on every rank."""
 
-    def send_step(self, step: Step, taken: Taken, *, number: int, now_s: float) -> None:
+    def send_step(self, step: Step, timing: StepTiming, *, number: int, now_s: float) -> None:
         """A decode or fused step was read."""
 
     def send_prefill(self, batch: LayerwiseBatch, *, number: int, now_s: float) -> None:

@@ -40,12 +40,12 @@ def _within_memory(decision: Decision, obs: Observation) -> Decision:
         return decision
     return Decision(
         mode=Mode.FUSED,
-        group=PartitionTable.PREFILL_ONLY,
+        partition_id=PartitionTable.PREFILL_ONLY,
         reason=Reason.TOO_LONG_FOR_MEMORY,
         decode_steps=min(1, bs),
         token_budget=min(max(FIXED_BUDGET, 2 * bs) if bs else ALONE_TOKENS, most),
         admit=() if begun else decision.admit,
-        demote=decision.demote,
+        deprioritize=decision.deprioritize,
         numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
     )
 
@@ -64,7 +64,7 @@ def _without_a_chunk_beside(decision: Decision, obs: Observation, layers: int) -
         return replace(
             decision,
             mode=Mode.FUSED,
-            group=PartitionTable.PREFILL_ONLY,
+            partition_id=PartitionTable.PREFILL_ONLY,
             decode_steps=steps,
             token_budget=decision.token_budget + obs.decode.bs,
         )

@@ -9,11 +9,11 @@ from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.fusing import chunk_lengths
 from pdmuxd.engine.core.types import Decision, Mode, PrefillShape, PrefillView
 from pdmuxd.engine.loop.decode import DecodeStage, Step
-from pdmuxd.engine.loop.policy_runtime import Steering
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.port import EnginePort
 from pdmuxd.engine.loop.prefill import PrefillStage
 from pdmuxd.engine.loop.requests import RequestBook
-from pdmuxd.engine.loop.step_plan import Turn
+from pdmuxd.engine.loop.step_plan import StepPlan
 from pdmuxd.engine.loop.view import chunked_prefill
 
 QUANTUM_LAYERS = 2
@@ -35,26 +35,26 @@ class Launches:
         decode: DecodeStage,
         prefill: PrefillStage,
         ledger: RequestBook,
-        steering: Steering,
+        policy_runtime: PolicyRuntime,
         now_s: Callable[[], float],
     ) -> None:
         self._port = port
         self._decode = decode
         self._prefill = prefill
         self._ledger = ledger
-        self._steering = steering
+        self._policy_runtime = policy_runtime
         self._now_s = now_s
         self.switches = 0
 
-    def carry_out(self, turn: Turn) -> bool:
+    def carry_out(self, plan: StepPlan) -> bool:
         """Whether a decode or fused step was launched."""
-        decision, step = turn.decision, None
+        decision, step = plan.decision, None
         if decision is not None and decision.mode is not Mode.IDLE:
-            if turn.stream_group != self._port.stream_group:
-                self._port.use_group(turn.stream_group)
+            if plan.stream_group != self._port.stream_group:
+                self._port.use_group(plan.stream_group)
                 self.switches += 1
-            self._steering.state.group = decision.group
-            step = self._fuse(decision) if decision.mode is Mode.FUSED else self._split(decision, turn.behind)
+            self._policy_runtime.state.partition_id = decision.partition_id
+            step = self._fuse(decision) if decision.mode is Mode.FUSED else self._split(decision, plan.behind)
         if step is None:
             self._decode.nothing_launched()
         return step is not None
@@ -107,7 +107,7 @@ class Launches:
             launched = left if at_once else min(left, quantum)
             self._prefill.launch(
                 launched,
-                beside=step,
+                colocated_step=step,
                 alone=not state.running,
                 decision=decision,
             )
@@ -134,7 +134,7 @@ class Launches:
         if step is not None:
             step.prefill = self._fused_prefill(step, chunked)
             if begins:
-                self._steering.state.last_token_s = self._now_s()
+                self._policy_runtime.state.last_token_s = self._now_s()
         return step
 
     def _fused_prefill(self, step: Step, chunked: PrefillView | None) -> PrefillShape | None:

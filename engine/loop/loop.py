@@ -5,7 +5,7 @@ is never without work while the host prepares more; a decision is therefore abou
 one in flight. Prefill layers go on the other stream beside it, and a finished prefill is noticed
 by asking, never by waiting (query-based synchronisation, MuxWise 3.2.3).
 
-With tensor parallelism rank 0 alone looks at clocks, events and policies; the others get its `Turn` and
+With tensor parallelism rank 0 alone looks at clocks, events and policies; the others get its `StepPlan` and
 carry out the same launches in the same order. A look into the prefix cache changes it (which entries were
 used last, where its tree branches, and so what is evicted), so every rank takes the same ones in the same
 order: the ledger is kept on all of them.
@@ -22,13 +22,13 @@ from pdmuxd.engine.loop.decode import DecodeStage
 from pdmuxd.engine.loop.engine_info import Counters, LoopReporter
 from pdmuxd.engine.loop.launches import Launches
 from pdmuxd.engine.loop.planner import Planner
-from pdmuxd.engine.loop.policy_runtime import Steering
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.port import EnginePort
 from pdmuxd.engine.loop.prefill import PrefillStage
 from pdmuxd.engine.loop.requests import RequestBook
 from pdmuxd.engine.loop.results import Results
-from pdmuxd.engine.loop.step_feedback import Findings
-from pdmuxd.engine.loop.step_plan import Turn
+from pdmuxd.engine.loop.step_feedback import StepFeedback
+from pdmuxd.engine.loop.step_plan import StepPlan
 from pdmuxd.engine.loop.streams import DeviceStreams
 from pdmuxd.engine.loop.view import View
 
@@ -46,7 +46,7 @@ class EngineLoop:
         *,
         port: EnginePort,
         streams: DeviceStreams,
-        steering: Steering,
+        policy_runtime: PolicyRuntime,
         ledger: RequestBook,
         reporter: LoopReporter,
         clock: Callable[[], float] = time.perf_counter,
@@ -57,8 +57,8 @@ class EngineLoop:
         self._clock = clock
         self._sleep = sleep
         self._start_s = clock()
-        self.steering = steering
-        self.state = steering.state
+        self.policy_runtime = policy_runtime
+        self.state = policy_runtime.state
         self.ledger = ledger
         self._has_launched = False
         """Whether this turn launched a step."""
@@ -69,13 +69,13 @@ class EngineLoop:
         self.prefill = prefill = PrefillStage(port, streams)
         self._streams = streams
         self._decode = decode = DecodeStage(port, streams)
-        self._findings = Findings(steering, reporter)
+        self._step_feedback = StepFeedback(policy_runtime, reporter)
         self._results = Results(
             state=port.state,
             decode=decode,
             prefill=prefill,
             ledger=self.ledger,
-            findings=self._findings,
+            step_feedback=self._step_feedback,
             loop_state=self.state,
             now_s=self.now_s,
         )
@@ -84,7 +84,7 @@ class EngineLoop:
             decode=decode,
             prefill=prefill,
             ledger=self.ledger,
-            steering=steering,
+            policy_runtime=policy_runtime,
             now_s=self.now_s,
         )
         view = View(
@@ -92,10 +92,12 @@ class EngineLoop:
             decode=decode,
             prefill=prefill,
             ledger=self.ledger,
-            steering=steering,
-            limits=steering.engine.limits,
+            policy_runtime=policy_runtime,
+            limits=policy_runtime.engine.limits,
         )
-        self._planner = Planner(view=view, ledger=self.ledger, steering=steering, layers=port.state.layers)
+        self._planner = Planner(
+            view=view, ledger=self.ledger, policy_runtime=policy_runtime, layers=port.state.layers
+        )
 
     def now_s(self) -> float:
         """Seconds since the loop was made."""
@@ -130,17 +132,17 @@ class EngineLoop:
             done = self._results.notice()
             self._results.collect(done)
             point = self._reporter.next_point(self)
-            plan = self._planner.plan(done, now_s) if point is None else Turn(done=done, measure=point)
-            turn = port.agree(plan)
+            plan = self._planner.plan(done, now_s) if point is None else StepPlan(done=done, measure=point)
+            plan = port.agree(plan)
         else:
-            turn = port.agree(None)
-            self._results.collect(turn.done)
-            self.ledger.look_up(turn.looked_up)
-        if turn.measure is not None:
-            self._reporter.measure(turn.measure)
-        self._has_launched = self._launches.carry_out(turn)
-        self._merges = turn.decision is not None and turn.decision.blocking_merge
-        self.wake_at_s = turn.decision.wake_at_s if turn.decision is not None else None
+            plan = port.agree(None)
+            self._results.collect(plan.done)
+            self.ledger.look_up(plan.looked_up)
+        if plan.measure is not None:
+            self._reporter.measure(plan.measure)
+        self._has_launched = self._launches.carry_out(plan)
+        self._merges = plan.decision is not None and plan.decision.blocking_merge
+        self.wake_at_s = plan.decision.wake_at_s if plan.decision is not None else None
         return True
 
     @property
@@ -185,7 +187,7 @@ class EngineLoop:
         """For the heartbeat."""
         state, group = self._port.state, self._streams.groups[self._port.stream_group]
         return Counters(
-            total_sms=self.steering.engine.total_sms,
+            total_sms=self.policy_runtime.engine.total_sms,
             running=len(state.running),
             waiting=len(state.waiting),
             prefilling=sum(len(batch.batch.reqs) for batch in self.prefill.members())
@@ -193,10 +195,10 @@ class EngineLoop:
             kv_capacity_tokens=state.kv_capacity_tokens,
             kv_free_tokens=state.kv_free_tokens,
             cached_tokens=state.cached_tokens,
-            steps=self._findings.steps,
+            steps=self._step_feedback.steps,
             switches=self._launches.switches,
             preemptions=self.prefill.preemptions,
-            group=self.state.group,
+            partition_id=self.state.partition_id,
             prefill_sms=group.prefill_sms,
             decode_sms=group.decode_sms,
             busy_prefill_sm_s=self.prefill.busy_sm_s + self._decode.busy_prefill_sm_s,

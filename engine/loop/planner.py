@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.types import Decision, Mode, Observation
 from pdmuxd.engine.loop.feasible import feasible
-from pdmuxd.engine.loop.policy_runtime import Steering
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.requests import RequestBook
-from pdmuxd.engine.loop.step_plan import Done, Turn
+from pdmuxd.engine.loop.step_plan import Done, StepPlan
 from pdmuxd.engine.loop.view import View
 
 
@@ -23,21 +23,23 @@ class _Choice:
 
 
 class Planner:
-    """Makes a Turn at each safe point."""
+    """Makes a StepPlan at each safe point."""
 
-    def __init__(self, *, view: View, ledger: RequestBook, steering: Steering, layers: int) -> None:
+    def __init__(
+        self, *, view: View, ledger: RequestBook, policy_runtime: PolicyRuntime, layers: int
+    ) -> None:
         self._view = view
         self._ledger = ledger
-        self._steering = steering
+        self._policy_runtime = policy_runtime
         self._layers = layers
 
-    def plan(self, done: Done, now_s: float) -> Turn:
+    def plan(self, done: Done, now_s: float) -> StepPlan:
         """What is done was collected before: the decision is about what is left."""
-        steering = self._steering
-        if steering.is_changing and not self._view.is_prefilling:
-            steering.change()
+        policy_runtime = self._policy_runtime
+        if policy_runtime.is_changing and not self._view.is_prefilling:
+            policy_runtime.change()
         if not self._view.has_work:
-            return Turn(done=done)
+            return StepPlan(done=done)
         chosen = self._choose(now_s)
         looked_up = chosen.decision.admit
         # Nothing but the end of a prefill changes the cache between a request's arrival and here.
@@ -47,14 +49,14 @@ class Planner:
             # What they share with the cache came or went while they waited: decide on what is true now.
             chosen = self._choose(now_s)
         decision = chosen.decision
-        steering.commit(chosen.state)
-        if decision.demote:
-            self._ledger.demote(decision.demote)
-        return Turn(
+        policy_runtime.commit(chosen.state)
+        if decision.deprioritize:
+            self._ledger.deprioritize(decision.deprioritize)
+        return StepPlan(
             done=done,
             looked_up=looked_up,
             decision=decision,
-            stream_group=steering.stream_group(decision),
+            stream_group=policy_runtime.stream_group(decision),
             behind=chosen.behind,
         )
 
@@ -77,5 +79,5 @@ class Planner:
         return None
 
     def _ask(self, obs: Observation) -> _Choice:
-        decision, state = self._steering.decide(obs)
+        decision, state = self._policy_runtime.decide(obs)
         return _Choice(decision=feasible(decision, obs, self._layers), state=state)

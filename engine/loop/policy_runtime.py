@@ -14,7 +14,7 @@ from pdmuxd.engine.loop.requests import RequestBook, Target
 from pdmuxd.engine.loop.state import LoopState
 
 
-class Steering:
+class PolicyRuntime:
     """Decides and learns. New predictors are believed at once, a new policy once no prefill is under way."""
 
     def __init__(self, engine: EngineInfo, policy: str) -> None:
@@ -23,7 +23,9 @@ class Steering:
         self._predictors: Predictors | None = None
         self._spec = policy
         self.policy, self._groups = engine.build(policy, None)
-        self.state = LoopState(policy_state=self.policy.initial_state(), group=self.policy.table.PREFILL_ONLY)
+        self.state = LoopState(
+            policy_state=self.policy.initial_state(), partition_id=self.policy.table.PREFILL_ONLY
+        )
         self.settings_version = 0
         self._next: tuple[AnyPolicy, tuple[int, ...]] | None = None
 
@@ -52,7 +54,9 @@ class Steering:
 
     def stream_group(self, decision: Decision) -> int:
         """The streams to carry a decision out on, by their group."""
-        return self._engine.fused_group if decision.mode is Mode.FUSED else self._groups[decision.group]
+        return (
+            self._engine.fused_group if decision.mode is Mode.FUSED else self._groups[decision.partition_id]
+        )
 
     def learn(self, feedback: Feedback) -> None:
         """What a predicted step really took."""
@@ -69,7 +73,7 @@ class Steering:
         if self._next is None:
             return False
         (self.policy, self._groups), self._next = self._next, None
-        self.state.group = self.policy.table.PREFILL_ONLY
+        self.state.partition_id = self.policy.table.PREFILL_ONLY
         self.state.policy_state = self.policy.initial_state()
         return True
 

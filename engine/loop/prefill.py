@@ -21,7 +21,7 @@ class Quantum:
 
     layers: int
     sms: int
-    beside: Step | None
+    colocated_step: Step | None
     """The step that was launched in the same turn."""
     start: Any
     end: Any
@@ -127,7 +127,7 @@ class PrefillStage:
         self,
         layers: int,
         *,
-        beside: Step | None = None,
+        colocated_step: Step | None = None,
         alone: bool = False,
         decision: Decision | None = None,
     ) -> None:
@@ -138,7 +138,9 @@ class PrefillStage:
         sms = self._streams.groups[self._port.stream_group].prefill_sms
         start, end, result = self._port.prefill.launch_layers(batch.batch, layers)
         batch.quanta.append(
-            Quantum(layers=layers, sms=sms, beside=beside, start=start, end=end, decision=decision)
+            Quantum(
+                layers=layers, sms=sms, colocated_step=colocated_step, start=start, end=end, decision=decision
+            )
         )
         batch.layers_launched += layers
         batch.result, batch.end = result, end
@@ -239,7 +241,7 @@ class PrefillStage:
         backlog = sum(
             quantum.layers
             for quantum in batch.quanta
-            if quantum.beside is None or quantum.beside is not in_flight
+            if quantum.colocated_step is None or quantum.colocated_step is not in_flight
         )
         return PrefillView(
             batch_id=batch.batch_id,
@@ -263,7 +265,7 @@ class PrefillStage:
     def _account(self, batch: LayerwiseBatch, quantum: Quantum) -> None:
         elapsed_s = self._streams.elapsed_s(quantum.start, quantum.end)
         batch.device_s += elapsed_s
-        if quantum.beside is None:
+        if quantum.colocated_step is None:
             batch.alone_s += elapsed_s
             batch.alone_decision = quantum.decision
         self.busy_sm_s += elapsed_s * quantum.sms

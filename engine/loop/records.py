@@ -5,11 +5,11 @@ from __future__ import annotations
 from pdmuxd.engine.core.roofline import NO_PREFILL
 from pdmuxd.engine.core.types import Feedback, Mode, Reason
 from pdmuxd.engine.link.messages import IterationRecord
-from pdmuxd.engine.loop.decode import Step, Taken
+from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 
 
-def step_record(step: Step, *, number: int, now_s: float, taken: Taken) -> IterationRecord:
+def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) -> IterationRecord:
     """The record of a decode or fused step that was read."""
     decision, numbers, shape = step.decision, step.decision.numbers, step.prefill or NO_PREFILL
     is_split = decision.mode is Mode.SPLIT
@@ -18,7 +18,7 @@ def step_record(step: Step, *, number: int, now_s: float, taken: Taken) -> Itera
         now_s=now_s,
         mode=decision.mode.value,
         reason=decision.reason.value,
-        group=decision.group,
+        partition_id=decision.partition_id,
         prefill_sms=step.prefill_sms if is_split else step.decode_sms,
         decode_sms=step.decode_sms,
         decode_bs=step.decode.bs,
@@ -33,8 +33,8 @@ def step_record(step: Step, *, number: int, now_s: float, taken: Taken) -> Itera
         predicted_decode_s=numbers.predicted_decode_s,
         predicted_prefill_s=numbers.predicted_prefill_s,
         predicted_fused_s=numbers.predicted_fused_s,
-        measured_decode_s=taken.busy_s if is_split else None,
-        measured_step_s=taken.gap_s,
+        measured_decode_s=timing.busy_s if is_split else None,
+        measured_step_s=timing.gap_s,
         guard_ratio=numbers.guard_ratio,
         tbt_slack_s=numbers.tbt_slack_s,
     )
@@ -48,7 +48,7 @@ def prefill_record(batch: LayerwiseBatch, *, number: int, now_s: float) -> Itera
         now_s=now_s,
         mode=Mode.SPLIT.value,
         reason=(Reason.PREFILL_ALONE if batch.ran_alone else Reason.PREFILL_FINISHED).value,
-        group=0,
+        partition_id=0,
         prefill_sms=batch.sms,
         decode_sms=0,
         decode_bs=0,
@@ -69,7 +69,7 @@ def prefill_record(batch: LayerwiseBatch, *, number: int, now_s: float) -> Itera
     )
 
 
-def feedback(step: Step, taken: Taken) -> Feedback | None:
+def feedback(step: Step, timing: StepTiming) -> Feedback | None:
     """What the policy may learn from a step; None if nothing was predicted, or no prefill was beside it.
 
     A split's guard is of what decode suffers from the prefill, not from a host that launched late; what a
@@ -82,9 +82,9 @@ def feedback(step: Step, taken: Taken) -> Feedback | None:
         return None
     return Feedback(
         mode=step.decision.mode,
-        group=step.decision.group,
+        partition_id=step.decision.partition_id,
         prefill=step.prefill,
         decode=step.decode,
         predicted_s=predicted_s,
-        measured_s=taken.gap_s if fused else taken.busy_s,
+        measured_s=timing.gap_s if fused else timing.busy_s,
     )

@@ -42,9 +42,9 @@ class RequestBook(Protocol):
         """How a request looks to a policy, or looked when it was admitted."""
 
     def window(self, waiting: Any, size: int) -> tuple[WaitingRequest, ...]:
-        """The first entries in arrival order, the demoted behind; an eighth is kept for these."""
+        """The first entries in arrival order, the deprioritized behind; an eighth is kept for these."""
 
-    def demote(self, request_ids: Iterable[str]) -> None:
+    def deprioritize(self, request_ids: Iterable[str]) -> None:
         """Show these behind all others from now on."""
 
     def admitted(self, request_ids: Iterable[str], now_s: float) -> tuple[WaitingRequest, ...]:

@@ -1,4 +1,4 @@
-"""What the device is done with: tokens go to their requests, measurements to the findings."""
+"""What the device is done with: tokens go to their requests, measurements to the step feedback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pdmuxd.engine.loop.port import EngineState
 from pdmuxd.engine.loop.prefill import PrefillStage
 from pdmuxd.engine.loop.requests import RequestBook
 from pdmuxd.engine.loop.state import LoopState
-from pdmuxd.engine.loop.step_feedback import Findings
+from pdmuxd.engine.loop.step_feedback import StepFeedback
 from pdmuxd.engine.loop.step_plan import Done
 
 
@@ -24,7 +24,7 @@ class Results:
         decode: DecodeStage,
         prefill: PrefillStage,
         ledger: RequestBook,
-        findings: Findings,
+        step_feedback: StepFeedback,
         loop_state: LoopState,
         now_s: Callable[[], float],
     ) -> None:
@@ -32,7 +32,7 @@ class Results:
         self._decode = decode
         self._prefill = prefill
         self._ledger = ledger
-        self._findings = findings
+        self._step_feedback = step_feedback
         self._loop_state = loop_state
         self._now_s = now_s
         self._held: list[Any] = []
@@ -46,7 +46,7 @@ class Results:
             self._loop_state.last_token_s = now_s
             self._ledger.give_step(step.launched.requests, now_s)
             if self._state.is_first_rank:
-                self._findings.stepped(step, self._decode.measure(step), now_s)
+                self._step_feedback.stepped(step, self._decode.measure(step), now_s)
             self._release(now_s)
 
     def notice(self) -> Done:
@@ -80,7 +80,7 @@ class Results:
         if not hold:
             self._release(self._now_s())
         if self._state.is_first_rank:
-            self._findings.prefilled(batch, self._now_s())
+            self._step_feedback.prefilled(batch, self._now_s())
 
     def _release(self, now_s: float) -> None:
         """First tokens that were held back."""

@@ -19,8 +19,8 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """Rank 0's plan of one turn; the same on every rank."""
+class StepPlan:
+    """Rank 0's plan of one iteration; the same on every rank."""
 
     done: Done
     looked_up: tuple[str, ...] = ()

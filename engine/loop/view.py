@@ -15,7 +15,7 @@ from pdmuxd.engine.core.types import (
     PrefillView,
 )
 from pdmuxd.engine.loop.decode import DecodeStage
-from pdmuxd.engine.loop.policy_runtime import Steering
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.port import EngineState
 from pdmuxd.engine.loop.prefill import PrefillStage
 from pdmuxd.engine.loop.requests import RequestBook
@@ -31,14 +31,14 @@ class View:
         decode: DecodeStage,
         prefill: PrefillStage,
         ledger: RequestBook,
-        steering: Steering,
+        policy_runtime: PolicyRuntime,
         limits: EngineLimits,
     ) -> None:
         self._state = state
         self._decode = decode
         self._prefill = prefill
         self._ledger = ledger
-        self._steering = steering
+        self._policy_runtime = policy_runtime
         self._limits = limits
 
     @property
@@ -61,10 +61,10 @@ class View:
         running = prefill.running
         if running is None or running.result is None or step is None or not self._state.waiting:
             return False
-        if prefill.ending is not None or prefill.preempted is not None or self._steering.is_changing:
+        if prefill.ending is not None or prefill.preempted is not None or self._policy_runtime.is_changing:
             return False
         quanta = running.quanta
-        return not quanta or quanta[0].beside is step or quanta[-1].beside is not step
+        return not quanta or quanta[0].colocated_step is step or quanta[-1].colocated_step is not step
 
     def observe(self, now_s: float) -> Observation:
         """The engine at this moment. See `PrefillStage.view` for what is assumed to be done."""
@@ -87,7 +87,7 @@ class View:
         grown = DecodeShape(
             bs=decode.bs + len(joining),
             reused_tokens=decode.reused_tokens + sum(contexts),
-            longest_tokens=max(decode.longest_tokens, *contexts),
+            max_context_tokens=max(decode.max_context_tokens, *contexts),
         )
         return self._observation(now_s, grown, joining)
 
@@ -100,24 +100,24 @@ class View:
         prefill: PrefillView | None = None,
         preempted: PrefillView | None = None,
     ) -> Observation:
-        state, hidden = self._state, self._steering.is_changing
+        state, hidden = self._state, self._policy_runtime.is_changing
         waiting = () if hidden else self._ledger.window(state.waiting, self._limits.waiting_window)
         if preempted is not None or (prefill is not None and prefill.mode is PrefillMode.LAYERWISE):
             # Those run in fused steps, which wait for the layers under way: nobody is preempted for them.
             waiting = tuple(request for request in waiting if self._limits.holds(request.new_tokens))
         return Observation(
             now_s=now_s,
-            group=self._steering.state.group,
+            partition_id=self._policy_runtime.state.partition_id,
             decode=decode,
             tbt_target_s=self._ledger.tbt_target_s(state.running, joining),
-            last_token_s=self._steering.state.last_token_s,
+            last_token_s=self._policy_runtime.state.last_token_s,
             prefill=prefill,
             preempted=preempted,
             waiting=waiting,
             waiting_count=0 if hidden else len(state.waiting),
             kv_free_tokens=state.kv_free_tokens,
             limits=self._limits,
-            settings_version=self._steering.settings_version,
+            settings_version=self._policy_runtime.settings_version,
         )
 
 

@@ -13,15 +13,15 @@ from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.link.predictors import Predictors, SoloRun, latency_model
 from pdmuxd.engine.profiling import families, solo
-from pdmuxd.engine.profiling.beside import Pair, beside_ratios, pairs_of
-from pdmuxd.engine.profiling.candidates import (
+from pdmuxd.engine.profiling.colocation import Pair, colocated_ratios, pairs_of
+from pdmuxd.engine.profiling.contention import GuardFit, fit_guard
+from pdmuxd.engine.profiling.design_points import (
     cost_s,
     decode_points,
     fused_of_size,
     fused_points,
     prefill_points,
 )
-from pdmuxd.engine.profiling.contention import GuardFit, fit_guard
 from pdmuxd.engine.profiling.document import (
     FORMAT,
     FitErrors,
@@ -32,14 +32,14 @@ from pdmuxd.engine.profiling.document import (
 from pdmuxd.engine.profiling.hardware import fit_hardware
 from pdmuxd.engine.profiling.interference import Interference
 from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.stretches import settled
+from pdmuxd.engine.profiling.replicates import settled
 from pdmuxd.engine.profiling.target import Target
 
 UNKNOWN_GUARD_RATIO = 1.3
 """The largest slowdown that MuxWise 3.3.2 saw on H100: what is assumed where no pair was measured."""
 FLOORS_AGREEING = 3
 """SM counts that must show a floor of launching for it to be taken to be that of all."""
-LONGEST_S = 10.0
+MAX_POINT_S = 10.0
 """What the fitted roofline is asked for beside the samples: points that take at most so long."""
 
 _CoefficientsT = TypeVar("_CoefficientsT")
@@ -65,7 +65,7 @@ def assemble(
     measured = replace(target, device=hardware.device, overheads=hardware.overheads)
     alone, fits = _solo(samples, measured, left_out)
     pairs = pairs_of(samples, _latency(measured, alone))
-    solo_run = _beside(alone, beside_ratios(pairs))
+    solo_run = _colocated(alone, colocated_ratios(pairs))
     guard = _guard(measured, pairs, left_out)
     interference = guard.interference if guard is not None else Interference()
     roofline = FitErrors(
@@ -111,9 +111,9 @@ def assemble(
             overestimate_ratio=guard.overestimate_ratio,
         ),
         contention_ratio=interference.contention_ratio,
-        decode_beside_ratio=interference.decode_ratio,
-        decode_beside_sms_ratio=interference.decode_sms_ratio,
-        prefill_beside_ratio=interference.prefill_ratio,
+        decode_colocated_ratio=interference.decode_ratio,
+        decode_colocated_sms_ratio=interference.decode_sms_ratio,
+        prefill_colocated_ratio=interference.prefill_ratio,
         left_out=tuple(left_out),
         samples=tuple(samples),
     )
@@ -158,7 +158,7 @@ def _fitted(
 
     def fit_on(sms: int, floor_s: float | None = None) -> solo.SoloFit[_CoefficientsT]:
         samples = groups[sms]
-        around = {*points(target, sms, LONGEST_S), *(sample.point for sample in samples)}
+        around = {*points(target, sms, MAX_POINT_S), *(sample.point for sample in samples)}
         if family is families.FUSED and captured:
             sizes = {family.size_of(sample.point) for sample in samples}
             around.update(point for size in sizes for point in fused_of_size(target, sms, size))
@@ -194,10 +194,10 @@ def _latency(target: Target, solo_run: tuple[SoloRun, ...]) -> LatencyModel:
     return latency_model(predictors, target.prior)
 
 
-def _beside(solo_run: tuple[SoloRun, ...], ratios: Mapping[int, float]) -> tuple[SoloRun, ...]:
+def _colocated(solo_run: tuple[SoloRun, ...], ratios: Mapping[int, float]) -> tuple[SoloRun, ...]:
     """With what prefills take beside decode, where that was measured."""
     return tuple(
-        structs.replace(fit, prefill=replace(fit.prefill, beside_ratio=ratios[fit.sms]))
+        structs.replace(fit, prefill=replace(fit.prefill, colocated_ratio=ratios[fit.sms]))
         if fit.prefill is not None and fit.sms in ratios
         else fit
         for fit in solo_run

@@ -2,7 +2,7 @@
 
 Solo predictors first: the one that is furthest from its error target gets the point that its samples say
 least about (the highest variance of its prediction, as D-optimal designs choose). A point that launching may
-have slowed is measured again later, until two stretches of time agree, and again if more work took less.
+have slowed is measured again later, until two replicates of time agree, and again if more work took less.
 Then pairs for the guard, spread over each split. Time is what the caller says has passed.
 """
 
@@ -13,12 +13,17 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pdmuxd.engine.profiling import candidates, designs, families
+from pdmuxd.engine.profiling import design_points, designs, families
 from pdmuxd.engine.profiling.designs import Design
-from pdmuxd.engine.profiling.making import JUDGED_EVERY, MAX_STRETCHES, STALL_S, PredictorInMaking
 from pdmuxd.engine.profiling.pairs import PairChoice
 from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.stretches import is_outdone
+from pdmuxd.engine.profiling.predictor_campaign import (
+    JUDGED_EVERY,
+    MAX_REPLICATES,
+    STALL_S,
+    PredictorCampaign,
+)
+from pdmuxd.engine.profiling.replicates import is_dominated
 from pdmuxd.engine.profiling.target import Target
 
 GUARD_SHARE = 0.45
@@ -26,11 +31,11 @@ GUARD_SHARE = 0.45
 POINT_SHARE = 0.006
 """Of the budget, what a single point may take."""
 APART_S = 2.0
-"""Between two stretches of one point: far more than a stall lasts."""
-OUTDONE_APART_S = 10.0
-"""The same of a point that took longer than more work did: a host may be slow for seconds, and two stretches
+"""Between two replicates of one point: far more than a stall lasts."""
+DOMINATED_APART_S = 10.0
+"""The same of a point that took longer than more work did: a host may be slow for seconds, and two replicates
 within them confirm each other."""
-MOST_STRETCHES = MAX_STRETCHES + 3
+MOST_REPLICATES = MAX_REPLICATES + 3
 """Of a point that keeps being outdone."""
 
 
@@ -64,14 +69,14 @@ class Campaign:
         self._target = target
         self._budget_s = budget_s
         self._elapsed_s = 0.0
-        self._longest_s = budget_s * POINT_SHARE
+        self._max_point_s = budget_s * POINT_SHARE
         self._random = random.Random(seed)  # noqa: S311 - which points, not a secret
         self._overhead_s = 0.01
         """What a point takes beyond its repeats, as seen so far."""
         self._shortest_s = float("inf")
         """Of what is launched layer by layer."""
         self._predictors = self._make_predictors()
-        self._pairs = PairChoice(target, longest_s=self._longest_s, chance=self._random)
+        self._pairs = PairChoice(target, max_point_s=self._max_point_s, chance=self._random)
         self._again: list[tuple[float, Point]] = []
         """Points to be measured once more, and from when on; the first to come first."""
         self._asked: Step | None = None
@@ -107,8 +112,8 @@ class Campaign:
         if not self._learn(predictor, sample):
             self._later(sample.point, APART_S)
             return
-        for point in self._outdone(predictor, sample.point):
-            self._later(point, OUTDONE_APART_S)
+        for point in self._dominated(predictor, sample.point):
+            self._later(point, DOMINATED_APART_S)
         if len(predictor.samples) % JUDGED_EVERY == 0:
             for point in predictor.judge():
                 self._later(point, APART_S)
@@ -135,26 +140,26 @@ class Campaign:
         solo_s = sum(one.left_s + one.missing * self._overhead_s for one in self._open_ones())
         guard_s = self._pairs.missing * (self._pairs.cost_s() + self._overhead_s)
         what = "contention guard"
-        if self._asked is not None and self._asked.point.mode != "beside":
+        if self._asked is not None and self._asked.point.mode != "colocated":
             point = self._asked.point
             what = f"{point.mode} on {point.decode_sms or point.prefill_sms} SMs"
         left_s = min(max(0.0, self._budget_s - elapsed_s), solo_s + guard_s)
         points = len({sample.point for sample in self.samples})
         return Progress(measured=points, left_s=left_s, what=what)
 
-    def _make_predictors(self) -> list[PredictorInMaking]:
+    def _make_predictors(self) -> list[PredictorCampaign]:
         target, total_sms = self._target, self._target.hello.total_sms
         kinds = [
-            (families.DECODE, target.decode_sizes, candidates.decode_points, designs.DECODE_KNOTS),
-            (families.PREFILL, target.prefill_sizes, candidates.prefill_points, designs.PREFILL_KNOTS),
-            (families.FUSED, (total_sms,), candidates.fused_points, designs.PREFILL_KNOTS),
+            (families.DECODE, target.decode_sizes, design_points.decode_points, designs.DECODE_KNOTS),
+            (families.PREFILL, target.prefill_sizes, design_points.prefill_points, designs.PREFILL_KNOTS),
+            (families.FUSED, (total_sms,), design_points.fused_points, designs.PREFILL_KNOTS),
         ]
         return [
-            PredictorInMaking(
+            PredictorCampaign(
                 family,
                 sms,
                 target=target,
-                pool=points(target, sms, self._longest_s),
+                pool=points(target, sms, self._max_point_s),
                 design=_planned(family.captured(target.hello), knots),
                 chance=self._random,
             )
@@ -162,41 +167,41 @@ class Campaign:
             for sms in sizes
         ]
 
-    def _open_ones(self) -> list[PredictorInMaking]:
+    def _open_ones(self) -> list[PredictorCampaign]:
         return [one for one in self._predictors if one.is_open]
 
-    def _predictor_of(self, sample: Sample) -> PredictorInMaking | None:
+    def _predictor_of(self, sample: Sample) -> PredictorCampaign | None:
         """None for a pair."""
         wanted = (sample.point.mode, sample.sms)
         return next((one for one in self._predictors if (one.family.name, one.sms) == wanted), None)
 
-    def _learn(self, predictor: PredictorInMaking, sample: Sample) -> bool:
+    def _learn(self, predictor: PredictorCampaign, sample: Sample) -> bool:
         """Whether the point is settled."""
         if predictor.family is not families.DECODE:
             self._shortest_s = min(self._shortest_s, sample.seconds)
         return predictor.add(sample, self._shortest_s)
 
-    def _outdone(self, predictor: PredictorInMaking, point: Point) -> list[Point]:
+    def _dominated(self, predictor: PredictorCampaign, point: Point) -> list[Point]:
         """What is to be measured again now that a point is settled: it, or others that it has outdone."""
         others = [one for one in self._predictors if one.family is predictor.family]
         settled = [(one, sample) for one in others for sample in one.samples.values()]
         mine = predictor.samples[point]
-        found = [(predictor, mine)] if any(is_outdone(mine, other) for _, other in settled) else []
-        found += [(one, other) for one, other in settled if is_outdone(other, mine)]
+        found = [(predictor, mine)] if any(is_dominated(mine, other) for _, other in settled) else []
+        found += [(one, other) for one, other in settled if is_dominated(other, mine)]
         waiting = {waiting for _, waiting in self._again}
         return [
             sample.point
             for one, sample in found
-            if sample.point not in waiting and one.stretches_of(sample.point) < MOST_STRETCHES
+            if sample.point not in waiting and one.replicates_of(sample.point) < MOST_REPLICATES
         ]
 
     def _later(self, point: Point, apart_s: float) -> None:
         insort(self._again, (self._elapsed_s + apart_s, point), key=lambda one: one[0])
 
     def _step(self, point: Point) -> Step:
-        once_s = candidates.cost_s(self._target, point)
+        once_s = design_points.cost_s(self._target, point)
         repeats = 1
-        if point.mode != "beside":
+        if point.mode != "colocated":
             repeats = 3 if once_s < STALL_S else 2 if once_s < 2.0 * STALL_S else 1
         self._asked = Step(point=point, repeats=repeats, expected_s=once_s * repeats)
         return self._asked

@@ -52,8 +52,8 @@ def _quantities(profile: MeasuredProfile) -> Iterator[tuple[tuple[str, str], flo
         if fit.prefill is not None:
             seconds = fit.prefill.predict_s(PREFILL)
             yield (f"prefill of 2048 tokens on {fit.sms} SMs", "ms"), seconds * 1000.0
-            if fit.prefill.beside_ratio:
-                yield (f"prefill beside decode on {fit.sms} SMs", "times alone"), fit.prefill.beside_ratio
+            if fit.prefill.colocated_ratio:
+                yield (f"prefill beside decode on {fit.sms} SMs", "times alone"), fit.prefill.colocated_ratio
         if fit.decode is not None:
             seconds = fit.decode.predict_s(DECODE, profile.captured_decode_bs)
             yield (f"decode step of 32 x 1024 tokens on {fit.sms} SMs", "ms"), seconds * 1000.0

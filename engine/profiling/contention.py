@@ -18,7 +18,7 @@ from pdmuxd.engine.core.guard import MAX_RATIO, GuardCell, guard_cell
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.profiling import slowdown
-from pdmuxd.engine.profiling.beside import Pair
+from pdmuxd.engine.profiling.colocation import Pair
 from pdmuxd.engine.profiling.interference import Interference, interference_of
 from pdmuxd.engine.profiling.points import Point
 from pdmuxd.engine.profiling.regression import Floats, fit

@@ -33,7 +33,7 @@ class _Seen:
     ratio: float = 1.0
     """The correction in force."""
     alone: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    beside: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    colocated: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
     ignore_until_s: float = 0.0
     at_bound: bool = False
 
@@ -72,11 +72,11 @@ class Corrections:
         if now_s >= known.ignore_until_s:
             known.alone.append(ratio)
 
-    def beside(self, predictor: Predictor, sms: int, ratio: float, now_s: float) -> None:
+    def colocated(self, predictor: Predictor, sms: int, ratio: float, now_s: float) -> None:
         """As `alone`, of a step beside a prefill."""
         known = self._of(predictor, sms)
         if now_s >= known.ignore_until_s:
-            known.beside.append(ratio)
+            known.colocated.append(ratio)
 
     def changes(self, now_s: float) -> Iterator[Change]:
         """What must be corrected, in force here from now on."""
@@ -95,7 +95,7 @@ class Corrections:
             newly_at_bound = is_cut and not known.at_bound
             known.at_bound = is_cut
             known.alone.clear()
-            known.beside.clear()
+            known.colocated.clear()
             if after == known.ratio and not newly_at_bound:
                 continue
             change = Change(
@@ -123,12 +123,12 @@ def _drift_of(known: _Seen) -> tuple[float, str] | None:
     if len(known.alone) >= CORRECT_AFTER:
         drift = float(np.median(known.alone))
         return drift, f"median of {len(known.alone)} steps alone is {drift:.3f} of the prediction"
-    if len(known.beside) >= CORRECT_AFTER:
-        fastest = float(np.percentile(known.beside, FASTEST))
-        typical = float(np.median(known.beside))
+    if len(known.colocated) >= CORRECT_AFTER:
+        fastest = float(np.percentile(known.colocated, FASTEST))
+        typical = float(np.median(known.colocated))
         if fastest > 1.0 + DRIFT:
-            return fastest, f"the fastest tenth of {len(known.beside)} steps took {fastest:.3f} or more"
+            return fastest, f"the fastest tenth of {len(known.colocated)} steps took {fastest:.3f} or more"
         if typical < 1.0 - DRIFT:
-            return typical, f"half of {len(known.beside)} steps beside prefill took {typical:.3f} or less"
+            return typical, f"half of {len(known.colocated)} steps beside prefill took {typical:.3f} or less"
         return 1.0, ""
     return None

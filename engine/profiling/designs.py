@@ -17,7 +17,7 @@ from pdmuxd.engine.core.latency import (
     DecodeCoefficients,
     FusedCoefficients,
     PrefillCoefficients,
-    longest_context_tokens,
+    batch_max_context_tokens,
     padded_bs,
 )
 from pdmuxd.engine.core.types import PrefillShape
@@ -36,7 +36,7 @@ class Design:
     own_bs: tuple[int, ...] = ()
     """Batch sizes, or tokens of fused batches, that have a time of their own beside the line; straight
     between them."""
-    has_longest: bool = False
+    has_max_context: bool = False
     """Whether the longest context, in the last column, may outlast what all contexts take; without a floor,
     since batches whose attention is not split are whole graphs, which the host launches at once."""
 
@@ -119,14 +119,14 @@ def decode_of(coefficients: Floats, _floor_s: float, design: Design) -> DecodeCo
 def fused_rows(points: Sequence[Point], design: Design) -> Floats:
     """Decode's reused tokens, a prefill of all tokens of the batch, a column per own size, and the longest
     context if it counts. Where graphs were captured, tokens are those of the graph that a batch replays."""
-    sums, tokens, longest = [], [], []
+    sums, tokens, max_contexts = [], [], []
     for point in points:
         prefill, decode = point.prefill_shape, point.decode_shape
         sums.append([float(decode.reused_tokens), *_prefill_sums(prefill)])
         tokens.append(_replayed(prefill.new_tokens + decode.bs, design))
-        longest.append([longest_context_tokens(prefill, decode)])
+        max_contexts.append([batch_max_context_tokens(prefill, decode)])
     rows = np.hstack([np.array(sums), _segments(tokens, design.knots), _own(tokens, design.own_bs)])
-    return np.hstack([rows, np.array(longest)]) if design.has_longest else rows
+    return np.hstack([rows, np.array(max_contexts)]) if design.has_max_context else rows
 
 
 def fused_of(coefficients: Floats, floor_s: float, design: Design) -> FusedCoefficients:
@@ -138,7 +138,7 @@ def fused_of(coefficients: Floats, floor_s: float, design: Design) -> FusedCoeff
     return FusedCoefficients(
         prefill=prefill,
         per_reused_s=float(coefficients[0]),
-        per_longest_s=float(coefficients[-1]) if design.has_longest else 0.0,
+        per_max_context_s=float(coefficients[-1]) if design.has_max_context else 0.0,
         captured=design.captured_bs,
     )
 
@@ -151,7 +151,7 @@ def _replayed(tokens: int, design: Design) -> int:
 
 def own_columns(rows: Floats, design: Design) -> Floats:
     """Those of the sizes that have a time of their own: the last, but for that of the longest context."""
-    end = rows.shape[1] - design.has_longest
+    end = rows.shape[1] - design.has_max_context
     return rows[:, end - len(design.own_bs) : end]
 
 

@@ -87,9 +87,9 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
     guard: GuardSummary | None
     """None if too few pairs were measured for one."""
     contention_ratio: float
-    decode_beside_ratio: float = 0.0
-    decode_beside_sms_ratio: float = 0.0
-    prefill_beside_ratio: float | None = None
+    decode_colocated_ratio: float = 0.0
+    decode_colocated_sms_ratio: float = 0.0
+    prefill_colocated_ratio: float | None = None
     """The four are what the emulated device is told of two streams beside each other (`interference.py`)."""
     left_out: tuple[str, ...] = ()
     """What was asked for but could not be fitted, and why."""
@@ -190,9 +190,9 @@ def _check(profile: MeasuredProfile) -> None:
                     raise ProfileError(
                         f"{name}.{field.name} on {fit.sms} SMs is {value:g}; allowed are numbers from 0 on"
                     )
-        if fit.prefill is not None and 0.0 < fit.prefill.beside_ratio < 1.0:
+        if fit.prefill is not None and 0.0 < fit.prefill.colocated_ratio < 1.0:
             raise ProfileError(
-                f"prefill.beside_ratio on {fit.sms} SMs is {fit.prefill.beside_ratio:g}; allowed are "
+                f"prefill.colocated_ratio on {fit.sms} SMs is {fit.prefill.colocated_ratio:g}; allowed are "
                 "numbers from 1 on, and 0 where it was not measured"
             )
 

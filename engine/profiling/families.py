@@ -39,7 +39,7 @@ class Family(Generic[_CoefficientsT]):
     prefers_tables: bool = False
     """Whether no line is asked where most sizes of graphs were measured: it may bend at any of them."""
     floors: tuple[bool, ...] = (False,)
-    longest: tuple[bool, ...] = (False,)
+    max_context_choices: tuple[bool, ...] = (False,)
     """Whether a batch may wait for its longest context."""
 
 
@@ -72,6 +72,6 @@ FUSED = Family(
     shared_terms=7,
     tiles=designs.TILES,
     floors=(False, True),
-    longest=(False, True),
+    max_context_choices=(False, True),
     prefers_tables=True,
 )

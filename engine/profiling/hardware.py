@@ -46,7 +46,7 @@ class Hardware:
 
 
 def fit_hardware(
-    samples: Sequence[Sample], believed: RooflineModel, captured_bs: tuple[int, ...] = ()
+    samples: Sequence[Sample], prior: RooflineModel, captured_bs: tuple[int, ...] = ()
 ) -> Hardware:
     """Fit to solo samples of all modes, starting from what is believed of the device.
 
@@ -55,16 +55,16 @@ def fit_hardware(
     Launching costs a fused batch a graph launch and a decode step the host's work as well, so the two are
     told apart only if both were measured. Raises: ProfileError for too few samples.
     """
-    solo = [sample for sample in samples if sample.point.mode != "beside"]
+    solo = [sample for sample in samples if sample.point.mode != "colocated"]
     if len(solo) < MIN_SAMPLES:
         raise ProfileError(f"the device: {len(solo)} solo samples; at least {MIN_SAMPLES} are needed")
     seconds = np.array([sample.seconds for sample in solo])
 
     def built(parameters: Floats) -> RooflineModel:
         return replace(
-            believed,
-            device=_device(believed.device, parameters),
-            overheads=_overheads(believed.overheads, parameters),
+            prior,
+            device=_device(prior.device, parameters),
+            overheads=_overheads(prior.overheads, parameters),
         )
 
     def residuals(parameters: Floats) -> Floats:
@@ -73,7 +73,7 @@ def fit_hardware(
         logarithms: Floats = np.log(np.array(predicted) / seconds)
         return logarithms
 
-    start = _start(believed.device, believed.overheads)
+    start = _start(prior.device, prior.overheads)
     found = least_squares(residuals, start, loss="soft_l1", f_scale=_OUTLIER_SCALE, x_scale="jac")
     parameters = np.asarray(found.x, dtype=np.float64)
     fitted = built(parameters)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from pdmuxd.engine.core.roofline import RooflineModel
-from pdmuxd.engine.profiling.beside import Pair
+from pdmuxd.engine.profiling.colocation import Pair
 from pdmuxd.engine.profiling.points import Point
 from pdmuxd.engine.profiling.regression import Floats
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pdmuxd.engine.profiling import candidates
+from pdmuxd.engine.profiling import design_points
 from pdmuxd.engine.profiling.points import Point
 from pdmuxd.engine.profiling.regression import Floats
 from pdmuxd.engine.profiling.target import Target
@@ -20,16 +20,18 @@ _TRIED = 60
 class PairChoice:
     """Which pair next."""
 
-    def __init__(self, target: Target, *, longest_s: float, chance: random.Random) -> None:
+    def __init__(self, target: Target, *, max_point_s: float, chance: random.Random) -> None:
         self._target = target
         self._random = chance
-        self._pools = {split: candidates.beside_points(target, split, longest_s) for split in target.splits}
+        self._pools = {
+            split: design_points.colocated_points(target, split, max_point_s) for split in target.splits
+        }
         self._taken: dict[tuple[int, int], list[Floats]] = {split: [] for split in target.splits}
 
     @property
     def missing(self) -> int:
         """Pairs still to be measured."""
-        return max(0, PAIRS - sum(len(taken) for taken in self._taken.values()))
+        return max(0, PAIRS - sum(len(timing) for timing in self._taken.values()))
 
     def next(self, overhead_s: float) -> Point | None:
         """From the split with the fewest pairs, the one furthest from those it has; None if all are taken."""
@@ -54,15 +56,15 @@ class PairChoice:
     def cost_s(self) -> float:
         """Of a pair, on average."""
         costs = [
-            candidates.cost_s(self._target, point) for pool in self._pools.values() for point in pool[::29]
+            design_points.cost_s(self._target, point) for pool in self._pools.values() for point in pool[::29]
         ]
         return float(np.mean(costs)) if costs else 0.0
 
-    def _worth(self, taken: list[Floats], overhead_s: float) -> Callable[[Point], float]:
+    def _worth(self, timing: list[Floats], overhead_s: float) -> Callable[[Point], float]:
         def worth(point: Point) -> float:
             place = _place(point)
-            near = min((float(np.abs(place - other).sum()) for other in taken), default=1.0)
-            return float(near / (candidates.cost_s(self._target, point) + overhead_s) ** 0.5)
+            near = min((float(np.abs(place - other).sum()) for other in timing), default=1.0)
+            return float(near / (design_points.cost_s(self._target, point) + overhead_s) ** 0.5)
 
         return worth
 

@@ -76,7 +76,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if not 0.0 < seconds < float("inf"):
                 raise ProfileError(f"the engine measured {seconds} s, which no work takes")
         solo_s = measured.prefill_s if point.mode == "prefill" else measured.decode_s
-        if point.mode != "beside" and not solo_s:
+        if point.mode != "colocated" and not solo_s:
             raise ProfileError(f"the engine measured nothing of a point of mode {point.mode}")
         return cls(
             point=point,
@@ -96,7 +96,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def sms(self) -> int:
         """The SMs of what `seconds` is of."""
-        return self.point.decode_sms if self.point.mode in ("decode", "beside") else self.point.prefill_sms
+        return self.point.decode_sms if self.point.mode in ("decode", "colocated") else self.point.prefill_sms
 
 
 def _percentile(seconds: tuple[float, ...], percent: float) -> float | None:

@@ -121,7 +121,7 @@ class Refiner:
         if not record.prefill_new_tokens:
             self._corrections.alone("decode", record.decode_sms, ratio, now_s)
             return
-        self._corrections.beside("decode", record.decode_sms, ratio, now_s)
+        self._corrections.colocated("decode", record.decode_sms, ratio, now_s)
         self._observe_cell(record, shape, ratio, measured_s, predicted_s)
 
     def _observe_cell(

@@ -17,7 +17,7 @@ CUT_FLOOR = 0.03
 """But never one that is nearer than this: exact samples have no scale."""
 TABLE_CUT_FLOOR = 0.12
 """The same where most sizes have a time of their own: what is left over there has no scale either."""
-BELIEF_SAMPLES = 2.0
+PRIOR_SAMPLES = 2.0
 """What a whole belief weighs, in samples: enough to settle what samples leave open, too little to argue."""
 FLOOR_WIDTH = 1.1
 """Samples within this of the shortest are taken to lie on the floor at first."""
@@ -31,16 +31,16 @@ _MAD_TO_SIGMA = 1.4826
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Belief:
+class Prior:
     """What is expected where nothing was measured: rows like a sample's, with little weight."""
 
     design: Floats
     seconds: Floats
 
-    def above(self, seconds: float) -> Belief:
+    def above(self, seconds: float) -> Prior:
         """Without what is expected to take less."""
         kept = self.seconds > seconds
-        return Belief(design=self.design[kept], seconds=self.seconds[kept])
+        return Prior(design=self.design[kept], seconds=self.seconds[kept])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Regression:
 def fit_above_floor(
     design: Floats,
     seconds: Floats,
-    belief: Belief | None = None,
+    prior: Prior | None = None,
     confirmed: Bools | None = None,
     *,
     known_floor_s: float | None = None,
@@ -79,7 +79,7 @@ def fit_above_floor(
             if (~is_above).sum() < MIN_ON_FLOOR:
                 return None
             floor_s = float(np.median(seconds[~is_above]))
-        above = None if belief is None else belief.above(FLOOR_WIDTH * floor_s)
+        above = None if prior is None else prior.above(FLOOR_WIDTH * floor_s)
         sure = None if confirmed is None else confirmed[is_above]
         found = fit(design[is_above], seconds[is_above], above, sure)
         now_above = design @ found.coefficients > floor_s
@@ -105,7 +105,7 @@ def fit_above_floor(
 def fit(
     design: Floats,
     seconds: Floats,
-    belief: Belief | None = None,
+    prior: Prior | None = None,
     confirmed: Bools | None = None,
     *,
     cut_floor: float = CUT_FLOOR,
@@ -113,20 +113,20 @@ def fit(
     """Least squares of relative error over the inliers, with no coefficient below zero.
 
     Outliers are those that the least sum of absolute errors leaves far off: unlike the least squares, it
-    ignores them while they are few. `design` has a row per sample; seconds are positive. `belief` speaks
+    ignores them while they are few. `design` has a row per sample; seconds are positive. `prior` speaks
     where samples say little; what is `confirmed` was measured twice and is no outlier, however odd.
     """
     measured = design / seconds[:, None]
-    believed = belief.design / belief.seconds[:, None] if belief is not None else measured[:0]
-    scale = np.abs(np.vstack([measured, believed])).max(axis=0)
+    prior_rows = prior.design / prior.seconds[:, None] if prior is not None else measured[:0]
+    scale = np.abs(np.vstack([measured, prior_rows])).max(axis=0)
     scale = np.maximum(scale, np.finfo(np.float64).tiny)
-    rows, believed = measured / scale, believed / scale
-    solution = _least_absolute(rows, believed)
+    rows, prior_rows = measured / scale, prior_rows / scale
+    solution = _least_absolute(rows, prior_rows)
     for _ in range(_ROUNDS):
         is_inlier = inliers_of(1.0 - rows @ solution, confirmed, cut_floor)
-        weight = np.sqrt(_belief_weight(believed))
-        system = np.vstack([rows[is_inlier], weight * believed])
-        wanted = np.concatenate([np.ones(int(is_inlier.sum())), np.full(len(believed), weight)])
+        weight = np.sqrt(_prior_weight(prior_rows))
+        system = np.vstack([rows[is_inlier], weight * prior_rows])
+        wanted = np.concatenate([np.ones(int(is_inlier.sum())), np.full(len(prior_rows), weight)])
         solution, _ = nnls(system, wanted)
     residuals = 1.0 - rows @ solution
     return Regression(
@@ -138,9 +138,9 @@ def fit(
     )
 
 
-def _belief_weight(believed: Floats) -> float:
+def _prior_weight(prior_rows: Floats) -> float:
     """Of one of its rows."""
-    return BELIEF_SAMPLES / max(1, len(believed))
+    return PRIOR_SAMPLES / max(1, len(prior_rows))
 
 
 def inliers_of(residuals: Floats, confirmed: Bools | None = None, cut_floor: float = CUT_FLOOR) -> Bools:
@@ -156,10 +156,10 @@ def leverage_of(inverse: Floats, rows: Floats) -> Floats:
     return result
 
 
-def _least_absolute(rows: Floats, believed: Floats) -> Floats:
+def _least_absolute(rows: Floats, prior_rows: Floats) -> Floats:
     """The least sum of absolute residuals, by least squares whose weights are 1 / residual, in turns."""
-    system = np.vstack([rows, believed])
-    base = np.concatenate([np.ones(len(rows)), np.full(len(believed), _belief_weight(believed))])
+    system = np.vstack([rows, prior_rows])
+    base = np.concatenate([np.ones(len(rows)), np.full(len(prior_rows), _prior_weight(prior_rows))])
     weights = np.sqrt(base)
     solution: Floats = np.zeros(rows.shape[1])
     for _ in range(_ABSOLUTE_ROUNDS):

@@ -10,11 +10,11 @@ import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.profiling import designs
-from pdmuxd.engine.profiling.beliefs import Expected, belief_of
-from pdmuxd.engine.profiling.choice import Tried, best_of, fit_design, is_told_once
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.families import Family
+from pdmuxd.engine.profiling.model_selection import Tried, best_of, fit_design, is_told_once
 from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.priors import Expected, prior_of
 from pdmuxd.engine.profiling.regression import (
     Bools,
     Floats,
@@ -95,10 +95,10 @@ def fit_solo(
     tried: list[Tried] = []
 
     def attempt(design: Design) -> None:
-        rows, belief = family.rows(points, design), belief_of(family, design, samples, expected)
-        regression = fit_design(rows, seconds, design, belief, confirmed, floor_s)
+        rows, prior = family.rows(points, design), prior_of(family, design, samples, expected)
+        regression = fit_design(rows, seconds, design, prior, confirmed, floor_s)
         if regression is not None:
-            tried.append(Tried(design, rows, belief, regression, _score(regression, rows, design)))
+            tried.append(Tried(design, rows, prior, regression, _score(regression, rows, design)))
 
     simplest, *others = _designs(family, points, captured_bs)
     attempt(simplest)
@@ -155,14 +155,14 @@ def _designs(
             has_floor=has_floor,
             tile_tokens=tile,
             captured_bs=captured_bs,
-            has_longest=has_longest,
+            has_max_context=has_max_context,
         )
-        for has_longest in family.longest
+        for has_max_context in family.max_context_choices
         for knots in sorted(choices, key=len)
         for has_floor in family.floors
         for tile in (family.tiles if not captured_bs else (1,))
-        if (4 + len(knots) + has_longest) * SAMPLES_PER_TERM <= len(points)
-        and not (has_floor and has_longest)
+        if (4 + len(knots) + has_max_context) * SAMPLES_PER_TERM <= len(points)
+        and not (has_floor and has_max_context)
     ]
     own = designs.own_sizes(sizes, captured_bs) if captured_bs or family.has_own_sizes else ()
     if not own or (family.shared_terms + len(own)) * OWN_SAMPLES_PER_TERM > len(points):
@@ -195,7 +195,8 @@ def _with_own(
     family: Family[_CoefficientsT], own: tuple[int, ...], captured_bs: tuple[int, ...]
 ) -> list[Design]:
     return [
-        Design(own_bs=own, captured_bs=captured_bs, has_longest=has_longest) for has_longest in family.longest
+        Design(own_bs=own, captured_bs=captured_bs, has_max_context=has_max_context)
+        for has_max_context in family.max_context_choices
     ]
 
 

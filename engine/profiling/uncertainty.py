@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdmuxd.engine.profiling import candidates, designs, families
+from pdmuxd.engine.profiling import design_points, designs, families
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.document import FitErrors, MeasuredProfile
 from pdmuxd.engine.profiling.hardware import predict_s
@@ -85,14 +85,14 @@ def _of(
 def _prefill_points(sms: int) -> list[Point]:
     return [
         Point(mode="prefill", prefill_sms=sms, decode_sms=0, prefill=((new, reused),))
-        for new in candidates.NEW_TOKENS
-        for reused in candidates.REUSED_TOKENS
+        for new in design_points.NEW_TOKENS
+        for reused in design_points.REUSED_TOKENS
     ]
 
 
 def _decode_points(sms: int) -> list[Point]:
     return [
         Point(mode="decode", prefill_sms=0, decode_sms=sms, decode=(context,) * bs)
-        for bs in candidates.DECODE_BS
-        for context in candidates.CONTEXT_TOKENS
+        for bs in design_points.DECODE_BS
+        for context in design_points.CONTEXT_TOKENS
     ]

@@ -11,8 +11,8 @@ from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, build_policy
 from pdmuxd.engine.core.types import EngineLimits, PrefillSample
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
-from pdmuxd.engine.sglang.facts import EngineFacts
-from pdmuxd.engine.sglang.tables import stream_groups
+from pdmuxd.engine.sglang.engine_info import EngineInfo
+from pdmuxd.engine.sglang.partition_tables import stream_groups
 
 FUSED_ONLY_POLICY = "chunked:512"
 """In place of a policy that may split, where the model has no layer-wise prefill: the fixed chunk that did
@@ -24,36 +24,36 @@ _log = logging.getLogger(__name__)
 class SglangPolicies:
     """Implements EngineInfo."""
 
-    def __init__(self, facts: EngineFacts) -> None:
-        self._facts = facts
+    def __init__(self, engine_info: EngineInfo) -> None:
+        self._engine_info = engine_info
         self._noted: set[str] = set()
 
     @property
     def limits(self) -> EngineLimits:
         """What the engine can hold."""
-        return self._facts.limits
+        return self._engine_info.limits
 
     @property
     def total_sms(self) -> int:
         """The SMs of the device."""
-        return self._facts.device.total_sms
+        return self._engine_info.device.total_sms
 
     @property
     def fused_group(self) -> int:
         """The last group's: its decode stream has all SMs."""
-        return self._facts.table.decode_only
+        return self._engine_info.table.decode_only
 
     def build(self, spec: str, predictors: Predictors | None) -> tuple[AnyPolicy, tuple[int, ...]]:
         """The policy and the streams of its groups; one that only fuses if the model cannot be split.
 
         Raises: PolicyError, PartitionError, ProfileError; also for a policy that is then replaced.
         """
-        context = self._facts.context(predictors)
+        context = self._engine_info.context(predictors)
         policy = build_policy(spec, context)
-        groups = stream_groups(policy, self._facts.table)
-        if not self._facts.can_split and not isinstance(policy, ChunkedPolicy | PrefillFirstPolicy):
+        groups = stream_groups(policy, self._engine_info.table)
+        if not self._engine_info.can_split and not isinstance(policy, ChunkedPolicy | PrefillFirstPolicy):
             policy = build_policy(FUSED_ONLY_POLICY, context)
-            groups = stream_groups(policy, self._facts.table)
+            groups = stream_groups(policy, self._engine_info.table)
         self._note(spec, in_force=policy.name)
         return policy, groups
 
@@ -62,7 +62,7 @@ class SglangPolicies:
         shape = batch.shape
         if shape.bs != 1 or not batch.ran_alone or batch.sms != self.total_sms:
             return None
-        return self._facts.prefill_sample(shape.new_tokens, shape.reused_tokens, batch.device_s)
+        return self._engine_info.prefill_sample(shape.new_tokens, shape.reused_tokens, batch.device_s)
 
     def _note(self, spec: str, *, in_force: str) -> None:
         """Say what this engine does not do of what a policy is, once for each policy that is asked for."""
@@ -73,7 +73,7 @@ class SglangPolicies:
             _log.warning(
                 "pdmuxd: %s has no layer-wise prefill (forward_split_prefill), which policy %s may ask for: "
                 "%s is in force instead",
-                self._facts.model_name,
+                self._engine_info.model_name,
                 spec,
                 in_force,
             )

@@ -16,7 +16,7 @@ from pdmuxd.engine.link.messages import (
     ToEngine,
 )
 from pdmuxd.engine.link.socket import EngineEnd
-from pdmuxd.engine.loop.decode import Step, Taken
+from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 from pdmuxd.engine.loop.records import prefill_record, step_record
@@ -59,10 +59,10 @@ class Reporter:
         if self._link is not None:
             self._link.post(record)
 
-    def send_step(self, step: Step, taken: Taken, *, number: int, now_s: float) -> None:
+    def send_step(self, step: Step, timing: StepTiming, *, number: int, now_s: float) -> None:
         """Report a step that was read."""
         if self._link is not None:
-            self._link.post(step_record(step, number=number, now_s=now_s, taken=taken))
+            self._link.post(step_record(step, number=number, now_s=now_s, timing=timing))
 
     def send_prefill(self, batch: LayerwiseBatch, *, number: int, now_s: float) -> None:
         """Report a prefill that was finished."""
@@ -111,7 +111,7 @@ class Reporter:
                 case None:
                     return
                 case EngineSettings():
-                    link.send(loop.steering.apply(message, loop.ledger))
+                    link.send(loop.policy_runtime.apply(message, loop.ledger))
                 case Measure():
                     self._asked.append(message)
 
@@ -135,8 +135,8 @@ class Reporter:
 
         return EngineStats(
             uptime_s=now_s,
-            settings_version=loop.steering.settings_version,
-            policy=loop.steering.policy.name,
+            settings_version=loop.policy_runtime.settings_version,
+            policy=loop.policy_runtime.policy.name,
             running=counters.running,
             waiting=counters.waiting,
             prefilling=counters.prefilling,
@@ -150,13 +150,13 @@ class Reporter:
             switches=counters.switches,
             preemptions=counters.preemptions,
             retractions=loop.ledger.retractions,
-            group=counters.group,
+            partition_id=counters.partition_id,
             prefill_sms=counters.prefill_sms,
             decode_sms=counters.decode_sms,
             sm_busy_prefill_ratio=ratio(counters.busy_prefill_sm_s - last.prefill_sm_s),
             sm_busy_decode_ratio=ratio(counters.busy_decode_sm_s - last.decode_sm_s),
             dropped_records=link.dropped,
-            profile_id=loop.steering.profile_id,
+            profile_id=loop.policy_runtime.profile_id,
             gpu_clock_mhz=self._gauges.newest.clock_mhz,
             gpu_power_w=self._gauges.newest.power_w,
         )

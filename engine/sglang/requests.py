@@ -9,8 +9,8 @@ from typing import Any
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.messages import RequestRecord
 from pdmuxd.engine.loop.requests import DEFAULT_TARGET, Target
-from pdmuxd.engine.sglang.cadence import Cadence
-from pdmuxd.engine.sglang.tracked import TENANT_KEY, Tracked
+from pdmuxd.engine.sglang.token_gap_log import TokenGapLog
+from pdmuxd.engine.sglang.tracked_request import TENANT_KEY, TrackedRequest
 
 _rid = attrgetter("rid")
 
@@ -24,9 +24,9 @@ class Ledger:
         self._reused_tokens = reused_tokens
         self._on_end = on_end
         self._targets: Mapping[str, Target] = {}
-        self._tracked: dict[str, Tracked] = {}
+        self._tracked: dict[str, TrackedRequest] = {}
         self._waiting: tuple[Any, ...] = ()
-        self._cadence = Cadence()
+        self._gap_log = TokenGapLog()
         self._just_looked_up: set[str] = set()
         """By the last `watch`."""
         self._strictest: tuple[list[Any], float | None] = [], None
@@ -39,7 +39,7 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._tracked)
 
-    def get(self, request_id: str) -> Tracked | None:
+    def get(self, request_id: str) -> TrackedRequest | None:
         """A request that has not ended."""
         return self._tracked.get(request_id)
 
@@ -71,25 +71,25 @@ class Ledger:
             self._end(self._tracked[request.rid], "aborted")
 
     def window(self, waiting: Sequence[Any], size: int) -> tuple[WaitingRequest, ...]:
-        """The first entries in arrival order, the demoted behind; an eighth is kept for these."""
+        """The first entries in arrival order, the deprioritized behind; an eighth is kept for these."""
         first: list[WaitingRequest] = []
         last: list[WaitingRequest] = []
         for request in waiting:
             tracked = self._tracked[request.rid]
             if tracked.entry is not None:
-                (last if tracked.is_demoted else first).append(tracked.entry)
+                (last if tracked.is_deprioritized else first).append(tracked.entry)
             if len(first) >= size and len(last) >= size // 8:
                 break
         kept = min(len(last), size // 8)
         shown = first[: size - kept]
         return (*shown, *last[: size - len(shown)])
 
-    def demote(self, request_ids: Iterable[str]) -> None:
+    def deprioritize(self, request_ids: Iterable[str]) -> None:
         """Show these behind all others from now on."""
         for request_id in request_ids:
             tracked = self._tracked.get(request_id)
             if tracked is not None:
-                tracked.is_demoted = True
+                tracked.is_deprioritized = True
 
     def admitted(self, request_ids: Iterable[str], now_s: float) -> tuple[WaitingRequest, ...]:
         """These hold KV from now on; their entries as admitted."""
@@ -122,7 +122,7 @@ class Ledger:
         self._strictest = [], None
         for tracked in self._tracked.values():
             self._set_target(tracked)
-            tracked.is_demoted = False
+            tracked.is_deprioritized = False
             if tracked.is_waiting and tracked.entry is not None:
                 tracked.entry = tracked.waiting_entry(tracked.entry.reused_tokens)
 
@@ -143,22 +143,22 @@ class Ledger:
 
     def give_step(self, requests: Sequence[Any], now_s: float) -> None:
         """A decode or fused step was read: as `give_tokens`, but cheap for who gets one each time."""
-        cadence = self._cadence
-        others = cadence.note(requests, now_s)
-        self.output_tokens += len(cadence)
-        for tracked in cadence.ended():
+        gap_log = self._gap_log
+        others = gap_log.note(requests, now_s)
+        self.output_tokens += len(gap_log)
+        for tracked in gap_log.ended():
             self._finish(tracked)
         for tracked in self.give_tokens(others, now_s):
-            cadence.join(tracked)
+            gap_log.join(tracked)
 
-    def give_tokens(self, requests: Iterable[Any], now_s: float) -> list[Tracked]:
+    def give_tokens(self, requests: Iterable[Any], now_s: float) -> list[TrackedRequest]:
         """Note the tokens that these have got, and end who is done; those of the rest that got any."""
-        going_on: list[Tracked] = []
+        going_on: list[TrackedRequest] = []
         for request in requests:
             tracked = self._tracked.get(request.rid)
             if tracked is None:
                 continue
-            self._cadence.leave(request.rid)
+            self._gap_log.leave(request.rid)
             produced = len(request.output_ids)
             got_any = produced > tracked.tokens
             if got_any:
@@ -171,7 +171,7 @@ class Ledger:
 
     def _arrive(self, request: Any, now_s: float) -> None:
         custom = getattr(request.sampling_params, "custom_params", None) or {}
-        tracked = Tracked(
+        tracked = TrackedRequest(
             request=request,
             tenant=str(custom.get(TENANT_KEY, "")),
             arrival_s=now_s,
@@ -182,7 +182,7 @@ class Ledger:
         self._look_up(tracked)
         self._just_looked_up.add(request.rid)
 
-    def _look_up(self, tracked: Tracked) -> bool:
+    def _look_up(self, tracked: TrackedRequest) -> bool:
         """Whether that changed how it looks."""
         reused = self._reused_tokens(tracked.request)
         if tracked.first_token_s is None:
@@ -192,14 +192,14 @@ class Ledger:
         tracked.entry = tracked.waiting_entry(reused)
         return before is None or before.reused_tokens != reused
 
-    def _set_target(self, tracked: Tracked) -> None:
+    def _set_target(self, tracked: TrackedRequest) -> None:
         target = self._targets.get(tracked.tenant, DEFAULT_TARGET)
         new_tokens = tracked.input_tokens - tracked.reused_tokens
         tracked.ttft_target_s = target.slo.ttft_target_s(new_tokens)
         tracked.tbt_target_s = target.slo.tbt_s
         tracked.slo_version = target.version
 
-    def _token(self, tracked: Tracked, produced: int, now_s: float) -> None:
+    def _token(self, tracked: TrackedRequest, produced: int, now_s: float) -> None:
         self.output_tokens += produced - tracked.tokens
         if tracked.first_token_s is None:
             tracked.first_token_s = now_s
@@ -214,11 +214,11 @@ class Ledger:
         known = map(self._tracked.get, map(_rid, requests))
         return [tracked.tbt_target_s for tracked in known if tracked is not None]
 
-    def _finish(self, tracked: Tracked) -> None:
+    def _finish(self, tracked: TrackedRequest) -> None:
         aborted = type(tracked.request.finished_reason).__name__ == "FINISH_ABORT"
         self._end(tracked, "aborted" if aborted else "finished")
 
-    def _end(self, tracked: Tracked, outcome: str) -> None:
-        self._cadence.leave(tracked.request.rid)
+    def _end(self, tracked: TrackedRequest, outcome: str) -> None:
+        self._gap_log.leave(tracked.request.rid)
         del self._tracked[tracked.request.rid]
         self._on_end(tracked.record(outcome))

@@ -62,7 +62,7 @@ def busy_observation(policy: AnyPolicy) -> Observation:
     )
     return Observation(
         now_s=1.0,
-        group=0 if chunked else policy.table.split_indices[0],
+        partition_id=0 if chunked else policy.table.split_indices[0],
         decode=DecodeShape(bs=64, reused_tokens=90_000),
         tbt_target_s=0.05,
         last_token_s=0.98,
@@ -82,7 +82,7 @@ def situations(policy: AnyPolicy) -> dict[str, Observation]:
     return {
         "both": busy,
         "admit": replace(busy, prefill=None),
-        "prefill alone": replace(busy, decode=NO_DECODE, tbt_target_s=None, group=0),
+        "prefill alone": replace(busy, decode=NO_DECODE, tbt_target_s=None, partition_id=0),
         "decode alone": replace(busy, prefill=None, waiting=()),
     }
 

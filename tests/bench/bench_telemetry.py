@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from telling import HandClock, directory, heartbeat, request_record, step
+from telemetry_feeds import HandClock, directory, heartbeat, request_record, step
 
 from pdmuxd.controlplane.events.follow import Subscription, follow
 from pdmuxd.controlplane.status import NO_ENGINE
@@ -37,7 +37,9 @@ def second(telemetry: Telemetry, clock: HandClock, number: int) -> None:
         at = number * STEPS_PER_S + tick * STEPS_PER_S // TICKS_PER_SECOND
         for index in range(at, at + STEPS_PER_S // TICKS_PER_SECOND):
             group = 1 + index // GROUPS_FOR % 6
-            telemetry.on_message(step(step=index, now_s=clock() - 1e9, group=group, measured_decode_s=0.024))
+            telemetry.on_message(
+                step(step=index, now_s=clock() - 1e9, partition_id=group, measured_decode_s=0.024)
+            )
         stats = heartbeat(uptime_s=float(number), steps=at, output_tokens=10 * at)
         telemetry.status = lambda stats=stats: replace(NO_ENGINE, state="serving", stats=stats)
         telemetry.on_message(stats)

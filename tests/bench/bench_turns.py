@@ -20,7 +20,7 @@ sys.path.insert(1, str(Path(__file__).parent / "gpu"))
 
 import micro_table
 import zmq
-from engine_rig import Rig, make_facts, settings, tenant_slo
+from engine_rig import Rig, make_engine_info, settings, tenant_slo
 from fake_scheduler import FakePort, FakeRequest
 from predicting import predictors
 from probe_turns import TurnTimes
@@ -51,7 +51,7 @@ class QuietPort(FakePort):
     def decode_shape(self) -> DecodeShape:
         """As if every context were as long."""
         bs = len(self.running)
-        return DecodeShape(bs=bs, reused_tokens=1500 * bs, longest_tokens=1500) if bs else NO_DECODE
+        return DecodeShape(bs=bs, reused_tokens=1500 * bs, max_context_tokens=1500) if bs else NO_DECODE
 
 
 class Load:
@@ -74,13 +74,13 @@ def measure(
     policy: str, *, running: int, waiting: int, turns: int, cold: bool, address: str
 ) -> dict[str, Any]:
     """The times of so many turns behind a start that fills the batch."""
-    facts = make_facts(model=LLAMA_8B, limits=EngineLimits(max_decode_bs=running))
+    engine_info = make_engine_info(model=LLAMA_8B, limits=EngineLimits(max_decode_bs=running))
     context, link = zmq.Context(), EngineEnd(f"ipc://{address}")
     daemon = context.socket(zmq.ROUTER)
     daemon.bind(f"ipc://{address}")
     told: list[dict[str, Any]] = []
-    rig = Rig(policy, facts=facts, link=link, port=QuietPort)
-    rig.loop.steering.apply(
+    rig = Rig(policy, engine_info=engine_info, link=link, port=QuietPort)
+    rig.loop.policy_runtime.apply(
         settings(
             1,
             policy,
@@ -110,7 +110,7 @@ def _timed(rig: Rig, write: Callable[[dict[str, Any]], None]) -> TurnTimes:
         port=rig.port,
         streams=rig.device,
         reporter=loop._reporter,
-        steering=loop.steering,
+        policy_runtime=loop.policy_runtime,
         write=write,
     )
     times.itemise(loop)

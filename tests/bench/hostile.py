@@ -60,12 +60,12 @@ def _attack_and_measure(daemon, arguments):
     _tell("none", asyncio.run(measure(daemon, arguments.measured_s, arguments.seed)), daemon, 0)
     for name in ATTACKS:
         if name in wanted:
-            _beside(name, daemon, key, arguments)
+            _colocated(name, daemon, key, arguments)
     if "malformed" in wanted:
         _malformed(daemon, arguments)
 
 
-def _beside(name, daemon, key, arguments):
+def _colocated(name, daemon, key, arguments):
     """Measure the clients while `name` goes on."""
     stop, result = multiprocessing.Event(), multiprocessing.Queue()
     port = urlsplit(daemon.data_url).port

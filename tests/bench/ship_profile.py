@@ -21,7 +21,7 @@ from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
 from pdmuxd.engine.profiling.target import Target
 
-BELIEVED = DEPLOYMENTS["h200-llama-8b"].device
+PRIOR = DEPLOYMENTS["h200-llama-8b"].device
 
 
 def refitted(old: MeasuredProfile) -> MeasuredProfile:
@@ -41,7 +41,7 @@ def refitted(old: MeasuredProfile) -> MeasuredProfile:
         settings_version=0,
         model_shape=old.model,
         model_hash=told.model_hash,
-        device_shape=replace(BELIEVED, name=told.device),
+        device_shape=replace(PRIOR, name=told.device),
         overheads=replace(OVERHEADS, fused_graph_tokens=old.overheads.fused_graph_tokens),
         tensor_parallel=old.tensor_parallel,
         driver=next(

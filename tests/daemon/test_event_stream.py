@@ -9,7 +9,7 @@ import socket
 import aiohttp
 import pytest
 from stores import ADMIN_TOKEN, new_database, opened
-from telling import HandClock, named, read_events, telemetry
+from telemetry_feeds import HandClock, named, read_events, telemetry
 
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.credentials import digest

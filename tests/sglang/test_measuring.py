@@ -40,11 +40,11 @@ async def test_decode_steps_are_told_when_they_run_alone_or_beside_a_prefill(lin
     alone = await link.measure(point("decode", decode_sms=36, decode=CONTEXTS, repeats=4))
     assert alone.error is None
     assert len(alone.decode_s) == 4
-    beside = await link.measure(
-        point("beside", prefill_sms=96, decode_sms=36, prefill=((256, 0),), decode=CONTEXTS)
+    colocated = await link.measure(
+        point("colocated", prefill_sms=96, decode_sms=36, prefill=((256, 0),), decode=CONTEXTS)
     )
-    assert beside.error is None
-    assert len(beside.prefill_s) == 2
+    assert colocated.error is None
+    assert len(colocated.prefill_s) == 2
 
 
 @pytest.mark.parametrize(

@@ -33,4 +33,4 @@ def test_every_probe_finds_something_on_a_real_sglang(python, tmp_path):
     (turns,) = (one for one in found if one["what"] == "turns")
     assert turns["turns"] > 400
     assert 0 < turns["median_s"] <= turns["p99_s"] < 1
-    assert turns["shares_s"]["steering.decide"] > 0
+    assert turns["shares_s"]["policy_runtime.decide"] > 0

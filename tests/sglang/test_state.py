@@ -16,7 +16,7 @@ seen = {}
 
 def look(name):
     shape = state.decode_shape()
-    seen[name] = [shape.bs, shape.reused_tokens, shape.longest_tokens]
+    seen[name] = [shape.bs, shape.reused_tokens, shape.max_context_tokens]
 
 look("at first")
 batch.seq_lens_cpu = batch.seq_lens_cpu + 1

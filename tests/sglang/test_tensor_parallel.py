@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 
 import late_device
+import logged_collectives
 import pytest
 import sglang_plugin
-import told_collectives
 from answer_forms import ask_forms, check_forms
 from sglang_processes import Link, OurServer, ask_all, point, wrong_answers
 
@@ -26,9 +26,9 @@ POINTS = [
     point("prefill", prefill_sms=112, prefill=((128, 300), (64, 0))),
     point("prefill", prefill_sms=132, prefill=((512, 0),), warm_s=0.2),
     point("decode", decode_sms=36, decode=CONTEXTS),
-    point("beside", **SIDE_BY_SIDE, prefill=((256, 0),), decode=CONTEXTS),
+    point("colocated", **SIDE_BY_SIDE, prefill=((256, 0),), decode=CONTEXTS),
     point("fused", **ON_ALL_SMS, prefill=((64, 100),), decode=CONTEXTS, warm_s=0.2),
-    point("beside", **SIDE_BY_SIDE, prefill=((64, 0), (64, 0)), decode=CONTEXTS, repeats=4),
+    point("colocated", **SIDE_BY_SIDE, prefill=((64, 0), (64, 0)), decode=CONTEXTS, repeats=4),
 ]
 
 
@@ -48,7 +48,7 @@ async def test_each_repeat_is_told_when_two_ranks_measure(server):
         for asked in POINTS:
             measured = await link.measure(asked)
             assert measured.error is None
-            repeats = {"prefill": measured.prefill_s, "beside": measured.prefill_s}
+            repeats = {"prefill": measured.prefill_s, "colocated": measured.prefill_s}
             assert len(repeats.get(asked.mode, measured.decode_s)) == asked.repeats
         refused = await link.measure(point("decode", decode_sms=33, decode=CONTEXTS))
         assert "no partition group has these SMs" in refused.error
@@ -82,14 +82,14 @@ STAGES, GROUPS = ("measured layers", "prefill layers", "the rest"), ("pdmux_pref
 
 
 def says(stage, group):
-    return told_collectives.SAYS.format(stage=stage, group=group)
+    return logged_collectives.SAYS.format(stage=stage, group=group)
 
 
 def told(folder):
     """The environment of a server that says which communicator it sums over."""
-    plugins, file = folder / "told-collectives", Path(told_collectives.__file__)
+    plugins, file = folder / "told-collectives", Path(logged_collectives.__file__)
     plugins.mkdir()
-    return sglang_plugin.install(plugins, told_collectives.NAME, file.stem, [file])
+    return sglang_plugin.install(plugins, logged_collectives.NAME, file.stem, [file])
 
 
 def both(one, other):

@@ -1,4 +1,4 @@
-"""The real loop, stage, ledger, steering, meter and reporter around a fake scheduler and a fake device."""
+"""The real loop, stage, ledger, policy, meter and reporter around a fake scheduler and a fake device."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, 
 from pdmuxd.engine.emulator.shapes import LLAMA_8B
 from pdmuxd.engine.link.messages import EngineSettings, RequestRecord, TenantSlo
 from pdmuxd.engine.loop.loop import EngineLoop
-from pdmuxd.engine.loop.policy_runtime import Steering
-from pdmuxd.engine.sglang.facts import EngineFacts
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
+from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.policies import SglangPolicies
 from pdmuxd.engine.sglang.reporting import Measurer, Reporter
 from pdmuxd.engine.sglang.requests import Ledger
 
 RULES = SmRules(total_sms=132)
-IDLE = Decision(mode=Mode.IDLE, group=0, reason=Reason.NOTHING_TO_DO)
+IDLE = Decision(mode=Mode.IDLE, partition_id=0, reason=Reason.NOTHING_TO_DO)
 
 
-def split(*, group: int = 1, **fields: Any) -> Decision:
-    return Decision(mode=Mode.SPLIT, group=group, reason=Reason.FIXED_SPLIT, **fields)
+def split(*, partition_id: int = 1, **fields: Any) -> Decision:
+    return Decision(mode=Mode.SPLIT, partition_id=partition_id, reason=Reason.FIXED_SPLIT, **fields)
 
 
 def fused(budget: int, **fields: Any) -> Decision:
-    return Decision(mode=Mode.FUSED, group=0, reason=Reason.TOKEN_BUDGET, token_budget=budget, **fields)
+    return Decision(
+        mode=Mode.FUSED, partition_id=0, reason=Reason.TOKEN_BUDGET, token_budget=budget, **fields
+    )
 
 
-def make_facts(**changes: Any) -> EngineFacts:
+def make_engine_info(**changes: Any) -> EngineInfo:
     """A model of four layers on an H200."""
-    facts: dict[str, Any] = {
+    engine_info: dict[str, Any] = {
         "pid": 1,
         "model_name": "tiny",
         "model": replace(LLAMA_8B, name="tiny", layers=4),
@@ -64,7 +66,7 @@ def make_facts(**changes: Any) -> EngineFacts:
         "sglang_version": "0.5.23",
         "can_measure": True,
     }
-    return EngineFacts(**facts | changes)
+    return EngineInfo(**engine_info | changes)
 
 
 class Scripted(Stateless):
@@ -72,9 +74,9 @@ class Scripted(Stateless):
 
     name = "scripted"
 
-    def __init__(self, steering: Steering) -> None:
-        self.context = steering.policy.context
-        self.table: PartitionTable = steering.policy.table
+    def __init__(self, policy_runtime: PolicyRuntime) -> None:
+        self.context = policy_runtime.policy.context
+        self.table: PartitionTable = policy_runtime.policy.table
         self.answers: deque[Decision] = deque()
         self.seen: list[Observation] = []
 
@@ -123,7 +125,7 @@ class Rig:
         self,
         policy: str | None = None,
         *,
-        facts: EngineFacts | None = None,
+        engine_info: EngineInfo | None = None,
         measure: Measurer | None = None,
         first: bool = True,
         wire: deque[Any] | None = None,
@@ -131,20 +133,20 @@ class Rig:
         link: Any = None,
     ) -> None:
         self.clock = FakeClock()
-        self.facts = facts or make_facts()
-        self.device = FakeStreams(self.facts.table, self.clock)
+        self.engine_info = engine_info or make_engine_info()
+        self.device = FakeStreams(self.engine_info.table, self.clock)
         self.port = port(self.device, first=first, wire=wire)
         self.link = link or FakeLink()
-        steering = Steering(SglangPolicies(self.facts), policy or "muxwise")
-        self.script = Scripted(steering)
+        policy_runtime = PolicyRuntime(SglangPolicies(self.engine_info), policy or "muxwise")
+        self.script = Scripted(policy_runtime)
         if policy is None:
-            steering.policy = self.script
+            policy_runtime.policy = self.script
         reporter = Reporter(self.link if first else None, measure)
         self.ledger = Ledger(self.port.reused_tokens, reporter.send_request)
         self.loop = EngineLoop(
             port=self.port,
             streams=self.device,
-            steering=steering,
+            policy_runtime=policy_runtime,
             ledger=self.ledger,
             reporter=reporter,
             clock=self.clock,
@@ -153,7 +155,7 @@ class Rig:
 
     @property
     def policy(self) -> AnyPolicy:
-        return self.loop.steering.policy
+        return self.loop.policy_runtime.policy
 
     @property
     def records(self) -> list[RequestRecord]:
@@ -167,7 +169,7 @@ class Rig:
     def decoding(self, *names: str, outputs: int = 8) -> list[FakeRequest]:
         """Requests that decode, admitted and prefilled by scripted decisions; the log is empty after."""
         made = [self.arrive(name, outputs=outputs) for name in names]
-        self.turn(split(group=0, admit=names, prefill_layers=self.port.layers))
+        self.turn(split(partition_id=0, admit=names, prefill_layers=self.port.layers))
         self.device.finish_prefill()
         self.turn()
         self.port.log.clear()

@@ -36,7 +36,7 @@ class LinearLatency:
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         return self.prefill_s(prefill, sms) + self.decode_s(decode, sms)
 
-    def beside_ratio(self, sms: int) -> float:
+    def colocated_ratio(self, sms: int) -> float:
         return 1.15
 
 
@@ -54,14 +54,14 @@ def took(
     *,
     predicted_s: float,
     measured_s: float,
-    group: int = 0,
+    partition_id: int = 0,
     new_tokens: int = 100,
     decode: DecodeShape = TEN,
 ) -> Feedback:
     """A step of a prompt and a decode batch, predicted and measured."""
     return Feedback(
         mode=mode,
-        group=group,
+        partition_id=partition_id,
         prefill=PrefillShape.of([(new_tokens, 0)]),
         decode=decode,
         predicted_s=predicted_s,
@@ -107,7 +107,7 @@ def running_prefill(
 
 def observe(
     *,
-    group: int = 0,
+    partition_id: int = 0,
     decode_bs: int = 0,
     decode_reused_tokens: int = 0,
     tbt_target_s: float | None = None,
@@ -121,7 +121,7 @@ def observe(
     decode = DecodeShape(bs=decode_bs, reused_tokens=decode_reused_tokens) if decode_bs else NO_DECODE
     return Observation(
         now_s=now_s,
-        group=group,
+        partition_id=partition_id,
         decode=decode,
         tbt_target_s=tbt_target_s if tbt_target_s is not None else (0.05 if decode_bs else None),
         last_token_s=now_s,

@@ -18,7 +18,7 @@ from pdmuxd.engine.emulator.server.telemetry import hello
 from pdmuxd.engine.link import measuring as link
 from pdmuxd.engine.link.messages import Hello, IterationRecord
 from pdmuxd.engine.link.predictors import SoloRun
-from pdmuxd.engine.profiling import candidates
+from pdmuxd.engine.profiling import design_points
 from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.campaign import Campaign
 from pdmuxd.engine.profiling.document import (
@@ -124,8 +124,8 @@ def target_of(profile: Profile, *, policy: str = "auto", fused_tokens: tuple[int
         layer_fixed_s=0.00001,
     )
     greeting = hello(engine, model="m", version="0")
-    believed = {"device_shape": device, "overheads": overheads, "captured_fused_tokens": fused_tokens}
-    return Target.of(msgspec.structs.replace(greeting, **believed))
+    prior = {"device_shape": device, "overheads": overheads, "captured_fused_tokens": fused_tokens}
+    return Target.of(msgspec.structs.replace(greeting, **prior))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +158,8 @@ def run_campaign(
         answer = measure(hidden, table, step.point.to_measure(number, step.repeats), noise, at_s=elapsed_s)
         if step.point.mode == "fused" and graphs:
             answer = _as_graph(answer, step.point, hidden, graphs, noise)
-        busy_s = answer.prefill_s if step.point.mode in ("prefill", "beside") else answer.decode_s
-        warm_up_s = 0.0 if step.point.mode == "beside" else busy_s[0]
+        busy_s = answer.prefill_s if step.point.mode in ("prefill", "colocated") else answer.decode_s
+        warm_up_s = 0.0 if step.point.mode == "colocated" else busy_s[0]
         took_s = sum(busy_s) + warm_up_s + SETUP_S
         campaign.add(Sample.of(step.point, answer), took_s)
         elapsed_s += took_s
@@ -195,7 +195,7 @@ def measured_pairs(target: Target, hidden: Profile, *, noise: Noise, each: int) 
     table = EmulatedEngine(profile=hidden, policy="auto").table
     samples = []
     for split in target.splits:
-        pool = candidates.beside_points(target, split, longest_s=0.6)
+        pool = design_points.colocated_points(target, split, max_point_s=0.6)
         for number, point in enumerate(source.sample(pool, min(each, len(pool)))):
             samples.append(Sample.of(point, measure(hidden, table, point.to_measure(number, 1), noise)))
     return samples
@@ -266,7 +266,7 @@ def decode_record(
         now_s=0.0,
         mode="split",
         reason="best_fit",
-        group=2,
+        partition_id=2,
         prefill_sms=96,
         decode_sms=36,
         decode_bs=decode.bs,

@@ -77,17 +77,17 @@ def partitions() -> Json:
         "switches": 33,
         "groups": [
             {
-                "group": group,
+                "partition_id": partition_id,
                 "prefill_sms": prefill,
                 "decode_sms": decode,
                 "time_ms": 3_600_000 * share,
                 "time_ratio": share,
-                "decisions": 1000 * group,
+                "decisions": 1000 * partition_id,
                 "prefill_tokens": 80_000 * (decode != 132),
                 "decode_tokens": 9000 * (decode != 0),
-                "in_force": group == 3,
+                "in_force": partition_id == 3,
             }
-            for group, ((prefill, decode), share) in enumerate(zip(PARTITIONS, shares, strict=True))
+            for partition_id, ((prefill, decode), share) in enumerate(zip(PARTITIONS, shares, strict=True))
         ],
         "fused": {
             "time_ms": 1.0,
@@ -104,7 +104,7 @@ def what_if(tbt_ms: float) -> Json:
     """A worst case of 960 ms over the decode SMs."""
     groups = [
         {
-            "group": group,
+            "partition_id": partition_id,
             "prefill_sms": prefill,
             "decode_sms": decode,
             "decode_ms": 800 / decode,
@@ -115,7 +115,7 @@ def what_if(tbt_ms: float) -> Json:
             "prefill_ms": 13_000 / prefill,
             "prefill_tokens_per_s": 300.0 * prefill,
         }
-        for group, (prefill, decode) in enumerate(PARTITIONS)
+        for partition_id, (prefill, decode) in enumerate(PARTITIONS)
         if prefill and decode
     ]
     meeting = [one for one in groups if one["meets"]]
@@ -130,7 +130,7 @@ def what_if(tbt_ms: float) -> Json:
             "from": "present",
         },
         "feasible": bool(meeting),
-        "chosen_group": chosen["group"],
+        "chosen_partition_id": chosen["partition_id"],
         "reason": "best_fit" if meeting else "tbt_infeasible",
         "text": f"{chosen['decode_sms']} SMs decode and {chosen['prefill_sms']} prefill: worst case "
         f"{chosen['worst_ms']:.1f} ms of {tbt_ms:g} ms",

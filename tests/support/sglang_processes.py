@@ -33,7 +33,7 @@ from pdmuxd.engine.link.messages import (
     TenantSlo,
 )
 from pdmuxd.engine.link.socket import DaemonEnd
-from pdmuxd.engine.sglang.tracked import TENANT_KEY
+from pdmuxd.engine.sglang.tracked_request import TENANT_KEY
 
 STUB = Path(__file__).parents[1] / "sglang" / "stub"
 """What SGLang's CPU path needs of vLLM."""

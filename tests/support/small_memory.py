@@ -14,13 +14,13 @@ NAME = "pdmuxd_small_memory"
 
 def register() -> None:
     """Called by SGLang in each of its processes, before any loop is made."""
-    from pdmuxd.engine.sglang.facts import Activations, EngineFacts
+    from pdmuxd.engine.sglang.engine_info import Activations, EngineInfo
     from pdmuxd.engine.sglang.internals import describe
 
-    facts = describe.facts
+    engine_info = describe.engine_info
 
-    def of_a_small_gpu(scheduler: Any, table: Any) -> EngineFacts:
+    def of_a_small_gpu(scheduler: Any, table: Any) -> EngineInfo:
         four_fifths = Activations(free_bytes=10 * WHOLE_TOKENS, bytes_per_token=8.0)
-        return facts(scheduler, table).holding(four_fifths)
+        return engine_info(scheduler, table).holding(four_fifths)
 
-    describe.facts = of_a_small_gpu
+    describe.engine_info = of_a_small_gpu

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from pdmuxd.tui.client.wire import Decision, RequestLife
+from pdmuxd.tui.client.wire import Decision, RequestLifecycle
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class Attainment(_Answer, frozen=True, kw_only=True):
 class Requests(_Answer, frozen=True, kw_only=True):
     """Lives, newest first."""
 
-    requests: tuple[RequestLife, ...] = ()
+    requests: tuple[RequestLifecycle, ...] = ()
 
 
 class Decisions(_Answer, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ class Use(_Answer, frozen=True, kw_only=True):
 class GroupUse(Use, frozen=True, kw_only=True):
     """The same of a partition group."""
 
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     in_force: bool = False
@@ -159,7 +159,7 @@ class EngineLog(_Answer, frozen=True, kw_only=True):
 class WhatIfGroup(_Answer, frozen=True, kw_only=True):
     """What one split would do."""
 
-    group: int
+    partition_id: int
     prefill_sms: int
     decode_sms: int
     decode_ms: float
@@ -187,7 +187,7 @@ class WhatIf(_Answer, frozen=True, kw_only=True):
     tbt_ms: float
     feasible: bool
     assumed: Assumed = Assumed()
-    chosen_group: int | None = None
+    chosen_partition_id: int | None = None
     reason: str | None = None
     text: str = ""
     predictors: str | None = None

@@ -109,7 +109,7 @@ class Stats(_Wire, frozen=True, kw_only=True):
     engine_age_ms: float | None = None
     policy: str | None = None
     uptime_ms: float | None = None
-    group: int | None = None
+    partition_id: int | None = None
     prefill_sms: int | None = None
     decode_sms: int | None = None
     total_sms: int | None = None
@@ -172,7 +172,7 @@ class Decision(_Wire, frozen=True, kw_only=True):
     at: datetime
     mode: str
     reason: str
-    group: int = 0
+    partition_id: int = 0
     seq: int = 0
     count: int = 1
     step: int = 0
@@ -208,7 +208,7 @@ class Moment(_Wire, frozen=True, kw_only=True):
     what: str
 
 
-class RequestLife(_Wire, frozen=True, kw_only=True):
+class RequestLifecycle(_Wire, frozen=True, kw_only=True):
     """A request; the engine's fields are None while it is in flight."""
 
     request_id: str
@@ -256,7 +256,7 @@ class Settings(_Wire, frozen=True, kw_only=True):
     removed: tuple[str, ...] = ()
 
 
-Event = Hello | Gap | Bye | Stats | Tenants | Decision | RequestLife | Engine | Settings | Alarm
+Event = Hello | Gap | Bye | Stats | Tenants | Decision | RequestLifecycle | Engine | Settings | Alarm
 _KINDS: dict[str, type[Event]] = {
     "hello": Hello,
     "gap": Gap,
@@ -264,7 +264,7 @@ _KINDS: dict[str, type[Event]] = {
     "stats": Stats,
     "tenants": Tenants,
     "decision": Decision,
-    "request": RequestLife,
+    "request": RequestLifecycle,
     "engine": Engine,
     "settings": Settings,
     "alarm": Alarm,

@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from pdmuxd.tui.client.answers import Decisions
 from pdmuxd.tui.client.rest import Refusal
-from pdmuxd.tui.client.wire import RequestLife
+from pdmuxd.tui.client.wire import RequestLifecycle
 from pdmuxd.tui.decisions.ask_request import AskRequest
 from pdmuxd.tui.decisions.detail import DecisionDetail
 from pdmuxd.tui.decisions.log import DecisionLog
@@ -92,7 +92,7 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
             self.begin(partial(self._show, request_id), group="request", exclusive=True)
 
     async def _show(self, request_id: str) -> None:
-        answer = await self.rest.get(f"/requests/{quote(request_id, safe='')}", RequestLife)
+        answer = await self.rest.get(f"/requests/{quote(request_id, safe='')}", RequestLifecycle)
         if isinstance(answer, Refusal):
             self.notify(answer.detail, title="No such request", severity="warning", markup=False)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, tzinfo
 
-from pdmuxd.tui.client.wire import RequestLife
+from pdmuxd.tui.client.wire import RequestLifecycle
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, wrap
 from pdmuxd.tui.show.roles import Role
@@ -25,7 +25,7 @@ WORDS = {
 TRACK_WIDTH = 30
 
 
-def cells(one: RequestLife, now: datetime | None, zone: tzinfo | None) -> list[Cell]:
+def cells(one: RequestLifecycle, now: datetime | None, zone: tzinfo | None) -> list[Cell]:
     """A row of COLUMNS."""
     missed = {miss.target for miss in one.missed}
     return [
@@ -37,12 +37,12 @@ def cells(one: RequestLife, now: datetime | None, zone: tzinfo | None) -> list[C
     ]
 
 
-def outcome(one: RequestLife) -> str:
+def outcome(one: RequestLifecycle) -> str:
     """How it ended."""
     return one.outcome or one.state.replace("_", " ")
 
 
-def timeline(one: RequestLife, width: int, zone: tzinfo | None) -> list[Line]:
+def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Line]:
     """The life of a request: who and what, each instant on a track, targets, what was missed and why."""
     end_ms = max([moment.at_ms for moment in one.timeline] or [0.0])
     head = f"{one.tenant}, {outcome(one)}, arrived {formats.instant(one.arrived_at, zone)}"
@@ -80,7 +80,7 @@ def timeline(one: RequestLife, width: int, zone: tzinfo | None) -> list[Line]:
     return lines + _decisions(one)
 
 
-def _decisions(one: RequestLife) -> list[Line]:
+def _decisions(one: RequestLifecycle) -> list[Line]:
     found = one.decisions or {}
     reasons = found.get("by_reason")
     if not isinstance(reasons, dict) or not reasons:

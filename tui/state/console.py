@@ -18,7 +18,7 @@ from pdmuxd.tui.client.wire import (
     Event,
     Gap,
     Hello,
-    RequestLife,
+    RequestLifecycle,
     Settings,
     Stats,
     Tenants,
@@ -46,7 +46,7 @@ class ConsoleState:
         self.alarms: dict[str, Alarm] = {}
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
         self.decisions_seen = 0
-        self.requests: deque[RequestLife] = deque(maxlen=REQUESTS_KEPT)
+        self.requests: deque[RequestLifecycle] = deque(maxlen=REQUESTS_KEPT)
         self.settings: Settings | None = None
         self.answers = Answers()
         self.series = Series()
@@ -97,7 +97,7 @@ class ConsoleState:
             case Decision():
                 self.decisions.append(event)
                 self.decisions_seen += event.count + event.folded_other
-            case RequestLife():
+            case RequestLifecycle():
                 self.requests.append(event)
             case Tenants():
                 self.tenants = event

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pdmuxd.tui.client.wire import RequestLife
+from pdmuxd.tui.client.wire import RequestLifecycle
 from pdmuxd.tui.shell.table import RowTable
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Line
@@ -13,17 +13,17 @@ from pdmuxd.tui.state.answers import known, why_unknown
 from pdmuxd.tui.state.view import View
 
 
-class MissedRequests(RowTable[RequestLife]):
+class MissedRequests(RowTable[RequestLifecycle]):
     """Newest first; Enter shows one's timeline."""
 
     IS_SLOW = True
     COLUMNS = COLUMNS
 
-    def __init__(self, name: str, *, opened: Callable[[RequestLife], None]) -> None:
+    def __init__(self, name: str, *, opened: Callable[[RequestLifecycle], None]) -> None:
         super().__init__(opened=opened)
         self._name_of_tenant = name
 
-    def items(self, view: View) -> Sequence[RequestLife]:
+    def items(self, view: View) -> Sequence[RequestLifecycle]:
         """What the daemon remembers, and what has come since."""
         live = [
             one for one in reversed(view.state.requests) if one.tenant == self._name_of_tenant and one.missed
@@ -32,11 +32,11 @@ class MissedRequests(RowTable[RequestLife]):
         answer = known(view.state.answers.missed.get(self._name_of_tenant))
         return live + [one for one in (answer.requests if answer else ()) if one.request_id not in seen]
 
-    def cells(self, item: RequestLife, view: View) -> Sequence[Cell]:
+    def cells(self, item: RequestLifecycle, view: View) -> Sequence[Cell]:
         """A request."""
         return cells(item, view.daemon_now, view.zone)
 
-    def key_of(self, item: RequestLife) -> str:
+    def key_of(self, item: RequestLifecycle) -> str:
         """Its id."""
         return item.request_id
 

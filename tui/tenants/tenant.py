@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from pdmuxd.tui.client.answers import Attainment, Requests, Slo, Tenant
 from pdmuxd.tui.client.rest import Refusal
-from pdmuxd.tui.client.wire import RequestLife
+from pdmuxd.tui.client.wire import RequestLifecycle
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.shell.timeline import Timeline
 from pdmuxd.tui.tenants.edit import EditSlo
@@ -81,5 +81,5 @@ new TBT target is shown before anything is applied."""
             self.notify(f"version {slo.version} of {self._tenant}'s targets is set", markup=False)
             self._poll()
 
-    def _open(self, life: RequestLife) -> None:
-        self.app.push_screen(Timeline(life, self.zone))
+    def _open(self, lifecycle: RequestLifecycle) -> None:
+        self.app.push_screen(Timeline(lifecycle, self.zone))

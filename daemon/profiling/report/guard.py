@@ -10,7 +10,7 @@ from pdmuxd.daemon.replay.report import colours
 from pdmuxd.daemon.replay.report.plots import MARGIN_PX, Figure, settle, single
 from pdmuxd.engine.core.guard import MAX_RATIO
 from pdmuxd.engine.core.latency import SoloRunModel
-from pdmuxd.engine.profiling.beside import pairs_of
+from pdmuxd.engine.profiling.colocation import pairs_of
 from pdmuxd.engine.profiling.document import MeasuredProfile
 
 PANEL_PX = 150
@@ -98,9 +98,9 @@ def prefill_slowdowns(profile: MeasuredProfile, model: SoloRunModel) -> Figure |
         hovertemplate="%{x} prefill SMs: %{y:.2f}<extra></extra>",
     )
     known = {
-        fit.sms: fit.prefill.beside_ratio
+        fit.sms: fit.prefill.colocated_ratio
         for fit in profile.solo_run
-        if fit.prefill is not None and fit.prefill.beside_ratio
+        if fit.prefill is not None and fit.prefill.colocated_ratio
     }
     plot.add_scatter(
         x=list(known),

@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
+from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
 from pdmuxd.engine.core.batching import form_prefill_batch
-from pdmuxd.engine.core.fusedsizes import FusedSizes
 from pdmuxd.engine.core.fusing import BUDGET_LADDER
 from pdmuxd.engine.core.guard import ContentionGuard
-from pdmuxd.engine.core.overrun import Overrun
+from pdmuxd.engine.core.latency_margin import LatencyMargin
+from pdmuxd.engine.core.misprediction_breaker import MispredictionBreaker
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
@@ -31,7 +32,6 @@ from pdmuxd.engine.core.policies.layerwise import (
     next_work,
 )
 from pdmuxd.engine.core.queueing import OrderedQueue, next_credit, order_by_slack
-from pdmuxd.engine.core.trust import Trust
 from pdmuxd.engine.core.types import (
     NO_DECODE,
     Alternative,
@@ -83,11 +83,11 @@ class AutoState:
     guard: ContentionGuard
     """How much decode suffers from prefill in a split."""
     aged_credit_tokens: float = 0.0
-    """What requests past saving may spend (queueing.py)."""
-    trust: Trust = field(default_factory=Trust)
-    overrun: Overrun = field(default_factory=Overrun)
+    """What requests with an unreachable deadline may spend (queueing.py)."""
+    breaker: MispredictionBreaker = field(default_factory=MispredictionBreaker)
+    latency_margin: LatencyMargin = field(default_factory=LatencyMargin)
     """Of fused steps, beyond what is typical of their size."""
-    sizes: FusedSizes = field(default_factory=FusedSizes)
+    size_correction: BatchSizeCorrection = field(default_factory=BatchSizeCorrection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +124,19 @@ class AutoPolicy:
         if predicted_s <= 0.0:
             return state
         if feedback.mode is Mode.FUSED:
-            predicted_s, overrun, sizes = self.fused.learn(feedback, state.overrun, state.sizes)
-            state = replace(state, overrun=overrun, sizes=sizes)
+            predicted_s, latency_margin, size_correction = self.fused.learn(
+                feedback, state.latency_margin, state.size_correction
+            )
+            state = replace(state, latency_margin=latency_margin, size_correction=size_correction)
         else:
-            overrun = state.overrun.without_a_step()
-            state = state if overrun is state.overrun else replace(state, overrun=overrun)
-        trust = state.trust.after(predicted_s=predicted_s, measured_s=measured_s)
-        return state if trust is state.trust else replace(state, trust=trust)
+            latency_margin = state.latency_margin.without_a_step()
+            state = (
+                state
+                if latency_margin is state.latency_margin
+                else replace(state, latency_margin=latency_margin)
+            )
+        breaker = state.breaker.after(predicted_s=predicted_s, measured_s=measured_s)
+        return state if breaker is state.breaker else replace(state, breaker=breaker)
 
     def learn_prefill(self, sample: PrefillSample, state: AutoState) -> AutoState:  # noqa: ARG002 - the interface
         """Nothing is learned from prefills."""
@@ -146,7 +152,7 @@ class AutoPolicy:
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
         layerwise = obs.preempted or (obs.prefill and obs.prefill.mode is PrefillMode.LAYERWISE)
-        if state.trust.is_lost and not layerwise:
+        if state.breaker.is_open and not layerwise:
             return self.fused.fixed(obs), state
         if obs.prefill is None and obs.preempted is None:
             return self._next_prefill(obs, state)
@@ -161,31 +167,31 @@ class AutoPolicy:
 
     def _next_prefill(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         queue = self._queue(obs, state)
-        lost = frozenset(queue.lost)  # asked of every member; the order is the queue's
-        batch = self._in_time(obs, queue.order, lost)
+        unreachable = frozenset(queue.unreachable)  # asked of every member; the order is the queue's
+        batch = self._in_time(obs, queue.order, unreachable)
         if not batch:
             decision = decode_alone(obs, self.table)
         else:
-            credit = next_credit(batch, lost, state.aged_credit_tokens)
+            credit = next_credit(batch, unreachable, state.aged_credit_tokens)
             decision = self._start(obs, state, batch)
             state = replace(state, aged_credit_tokens=credit)
-        return replace(decision, demote=queue.lost) if queue.lost else decision, state
+        return replace(decision, deprioritize=queue.unreachable) if queue.unreachable else decision, state
 
     def _in_time(
-        self, obs: Observation, order: tuple[WaitingRequest, ...], lost: frozenset[str]
+        self, obs: Observation, order: tuple[WaitingRequest, ...], unreachable: frozenset[str]
     ) -> tuple[WaitingRequest, ...]:
         """The next batch: it grows only while none of its members comes too late because of the others."""
         sms = self.split.prefill_sms(obs)
-        beside_ratio = self.context.latency.beside_ratio(sms)
+        colocated_ratio = self.context.latency.colocated_ratio(sms)
         batch: list[WaitingRequest] = []
         done_s, due_s = obs.now_s, float("inf")
         for request in form_prefill_batch(obs, queue=order, max_tokens=BATCH_TOKENS):
             own_s = self.context.latency.request_s(request.new_tokens, request.reused_tokens, sms)
-            done_s += beside_ratio * own_s
-            is_lost = request.request_id in lost
-            if not is_lost:
+            done_s += colocated_ratio * own_s
+            is_unreachable = request.request_id in unreachable
+            if not is_unreachable:
                 due_s = min(due_s, request.deadline_s)
-            if self.options.by_slack and batch and (is_lost or done_s > due_s):
+            if self.options.by_slack and batch and (is_unreachable or done_s > due_s):
                 break
             batch.append(request)
         return tuple(batch)
@@ -194,7 +200,9 @@ class AutoPolicy:
         """Run a new batch fused or split."""
         work = new_work(batch, self.context.layers)
         if not obs.limits.holds(work.shape.new_tokens):
-            budget, step_s = self.fused.budget(obs, state.overrun, state.sizes, batch, must=True)
+            budget, step_s = self.fused.budget(
+                obs, state.latency_margin, state.size_correction, batch, must=True
+            )
             return self.fused.step(obs, budget or BUDGET_LADDER[0], step_s, batch)
         if not obs.decode.bs:
             shape, sms = work.shape, self.table.rules.total_sms
@@ -203,12 +211,16 @@ class AutoPolicy:
                 return self.fused.step(obs, shape.new_tokens, step_s, batch)
             return self._layerwise(obs, state, work)
         plan = self.split.best_fit(obs, work, state.guard)
-        beside_ratio = self.context.latency.beside_ratio(self.table.groups[plan.group].prefill_sms)
-        split_s = (plan.numbers.predicted_prefill_s or 0.0) * beside_ratio
+        colocated_ratio = self.context.latency.colocated_ratio(
+            self.table.groups[plan.partition_id].prefill_sms
+        )
+        split_s = (plan.numbers.predicted_prefill_s or 0.0) * colocated_ratio
         infeasible = plan.reason is Reason.TBT_INFEASIBLE
-        budget, step_s = self.fused.budget(obs, state.overrun, state.sizes, batch, must=False)
+        budget, step_s = self.fused.budget(
+            obs, state.latency_margin, state.size_correction, batch, must=False
+        )
         if budget:
-            fused_s = self.fused.total_s(obs, state.sizes, work.shape, budget)
+            fused_s = self.fused.total_s(obs, state.size_correction, work.shape, budget)
             wait_s = SPLIT_WAIT_STEPS * (plan.numbers.predicted_decode_s or 0.0)
             if infeasible or fused_s <= min(split_s + wait_s, FUSED_LIMIT_S):
                 rejected = (Alternative(label="split", predicted_s=split_s),)
@@ -218,14 +230,14 @@ class AutoPolicy:
 
     def _queue(self, obs: Observation, state: AutoState) -> OrderedQueue:
         if not self.options.by_slack:
-            return OrderedQueue(order=tuple(obs.waiting), lost=())
+            return OrderedQueue(order=tuple(obs.waiting), unreachable=())
         sms = self.split.prefill_sms(obs)
         return order_by_slack(
             obs.waiting,
             now_s=obs.now_s,
             latency=self.context.latency,
             sms=sms,
-            slowdown_ratio=self.context.latency.beside_ratio(sms),
+            slowdown_ratio=self.context.latency.colocated_ratio(sms),
             aged_credit_tokens=state.aged_credit_tokens,
         )
 
@@ -238,18 +250,18 @@ class AutoPolicy:
         """
         queue = self._queue(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-        budget, step_s = self.fused.budget(obs, state.overrun, state.sizes, batch, must=True)
+        budget, step_s = self.fused.budget(obs, state.latency_margin, state.size_correction, batch, must=True)
         budget = budget or BUDGET_LADDER[0]
         left = budget - (obs.prefill.shape.new_tokens - obs.prefill.done_tokens if obs.prefill else 0)
         fitting: list[WaitingRequest] = []
         for request in batch:
-            if request.new_tokens <= left and request.request_id not in queue.lost:
+            if request.new_tokens <= left and request.request_id not in queue.unreachable:
                 left -= request.new_tokens
                 fitting.append(request)
         if len(fitting) < len(batch):
             step_s = self.fused.step_s(obs, budget, fitting)
         decision = self.fused.step(obs, budget, step_s, tuple(fitting))
-        return replace(decision, demote=queue.lost) if queue.lost else decision, state
+        return replace(decision, deprioritize=queue.unreachable) if queue.unreachable else decision, state
 
     # --- split
 
@@ -282,7 +294,7 @@ class AutoPolicy:
     def _preempt(self, obs: Observation, state: AutoState) -> Decision | None:
         """A waiting request that would miss its target behind the running prefill may overtake it, once.
 
-        The running one must still meet its own target, or be past saving already (invariants 3, 4).
+        The running one must still meet its own target, or miss it already (invariants 3, 4).
         """
         running = obs.prefill
         if not self.options.preemption or running is None or obs.preempted is not None:
@@ -293,17 +305,17 @@ class AutoPolicy:
         left_s = self.split.left_s(running, sms)
         if min(map(_deadline_s, obs.waiting)) >= obs.now_s + left_s + left_s:
             return None  # who is shorter than what is left can wait for it: the queue need not be ordered
-        lost_already = obs.now_s + left_s > running.earliest_deadline_s
+        already_unreachable = obs.now_s + left_s > running.earliest_deadline_s
         queue = self._queue(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order[:1])
-        if not batch or batch[0].request_id in queue.lost:
+        if not batch or batch[0].request_id in queue.unreachable:
             return None
         request = batch[0]
         new_s = self.context.latency.request_s(request.new_tokens, request.reused_tokens, sms)
         can_wait = obs.now_s + left_s + new_s <= request.deadline_s
         if can_wait or new_s >= left_s:
             return None
-        if not lost_already and obs.now_s + new_s + left_s > running.earliest_deadline_s:
+        if not already_unreachable and obs.now_s + new_s + left_s > running.earliest_deadline_s:
             return None
         if running.layers_in_flight:
             return drain_to_preempt(obs)

@@ -108,7 +108,7 @@ class BestFitPolicy:
         """The guard after a step; the same one if it was within its bound."""
         if not self.options.guard or feedback.mode is not Mode.SPLIT or feedback.predicted_s <= 0.0:
             return guard
-        decode_sms = self.table.groups[feedback.group].decode_sms
+        decode_sms = self.table.groups[feedback.partition_id].decode_sms
         cell = guard_cell(decode_sms, feedback.prefill, feedback.decode)
         return guard.learned(cell, feedback.measured_s / feedback.predicted_s)
 
@@ -131,19 +131,19 @@ class BestFitPolicy:
         latency = self.context.latency
         target_s = self.context.planned_tbt_s(obs.tbt_target_s)
         rejected: list[Alternative] = []
-        group, decode_s, ratio, worst_s = self.table.PREFILL_ONLY, 0.0, 1.0, 0.0
+        partition_id, decode_s, ratio, worst_s = self.table.PREFILL_ONLY, 0.0, 1.0, 0.0
         reason = Reason.TBT_INFEASIBLE
-        for group in self.table.split_indices:
-            decode_sms = self.table.groups[group].decode_sms
+        for partition_id in self.table.split_indices:
+            decode_sms = self.table.groups[partition_id].decode_sms
             decode_s = latency.decode_s(obs.decode, decode_sms)
             ratio = guard.ratio(decode_sms, work.shape, obs.decode) if self.options.guard else 1.0
             worst_s = decode_s * ratio
-            shrinks = obs.group in self.table.split_indices and group < obs.group
+            shrinks = obs.partition_id in self.table.split_indices and partition_id < obs.partition_id
             if worst_s <= target_s * (SHRINK_MARGIN if shrinks else 1.0):
                 reason = Reason.BEST_FIT
                 break
             rejected.append(Alternative(label=f"decode_sms={decode_sms}", predicted_s=worst_s))
-        prefill_s = latency.prefill_s(work.shape, self.table.groups[group].prefill_sms)
+        prefill_s = latency.prefill_s(work.shape, self.table.groups[partition_id].prefill_sms)
         count = layers_for(worst_s, prefill_s, self.context.layers) - work.layers_in_flight
         numbers = DecisionNumbers(
             predicted_decode_s=decode_s,
@@ -153,7 +153,9 @@ class BestFitPolicy:
             tbt_slack_s=None if obs.tbt_target_s is None else obs.tbt_target_s - worst_s,
         )
         layers = max(0, count) if self.options.layerwise else self.context.layers
-        return Plan(group=group, layers=layers, reason=reason, numbers=numbers, rejected=tuple(rejected))
+        return Plan(
+            partition_id=partition_id, layers=layers, reason=reason, numbers=numbers, rejected=tuple(rejected)
+        )
 
     def _preempting_work(self, obs: Observation) -> Work | None:
         """A waiting request that may overtake the running prefill at the next layer boundary, or None.
@@ -179,7 +181,7 @@ class BestFitPolicy:
 
     def prefill_sms(self, obs: Observation) -> int:
         """The SMs that prefill has, or would have in the first split."""
-        sms = self.table.groups[obs.group].prefill_sms
+        sms = self.table.groups[obs.partition_id].prefill_sms
         return sms or self.table.groups[self.table.split_indices[0]].prefill_sms
 
     def left_s(self, running: PrefillView, sms: int) -> float:

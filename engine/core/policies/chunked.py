@@ -37,7 +37,7 @@ class ChunkedPolicy(Stateless):
             return decode_alone(obs, self.table), state
         decision = Decision(
             mode=Mode.FUSED,
-            group=self.table.PREFILL_ONLY,
+            partition_id=self.table.PREFILL_ONLY,
             reason=Reason.TOKEN_BUDGET,
             decode_steps=1 if obs.decode.bs else 0,
             token_budget=self.token_budget,

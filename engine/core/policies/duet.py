@@ -41,7 +41,7 @@ def every_legal_split(rules: SmRules) -> PartitionTable:
 class Candidate:
     """A split with its look-ahead and its predicted throughput in tokens per second."""
 
-    group: int
+    partition_id: int
     decode_steps: int
     decode_s: float
     prefill_s: float
@@ -75,7 +75,7 @@ class DuetPolicy(Stateless):
         if running is not None and (running.is_in_flight or running.mode is PrefillMode.LAYERWISE):
             return Decision(
                 mode=Mode.SPLIT,
-                group=obs.group,
+                partition_id=obs.partition_id,
                 decode_steps=1 if obs.decode.bs else 0,
                 prefill_layers=self._layers(obs, running),
                 reason=Reason.WAIT_FOR_PREFILL,
@@ -96,7 +96,7 @@ class DuetPolicy(Stateless):
             )
             return Decision(
                 mode=Mode.FUSED,
-                group=self.table.PREFILL_ONLY,
+                partition_id=self.table.PREFILL_ONLY,
                 reason=Reason.FUSED_FITS,
                 decode_steps=1 if obs.decode.bs else 0,
                 token_budget=self.token_budget,
@@ -110,7 +110,7 @@ class DuetPolicy(Stateless):
         many as a decode step covers, less what is in flight."""
         if running.mode is not PrefillMode.LAYERWISE:
             return 0
-        layers, split = self.context.layers, self.table.groups[obs.group]
+        layers, split = self.context.layers, self.table.groups[obs.partition_id]
         left = layers - running.layers_launched
         if not (obs.decode.bs and split.prefill_sms and split.decode_sms):
             return left
@@ -126,7 +126,9 @@ class DuetPolicy(Stateless):
         if best is None:
             widest = self.table.split_indices[-1]
             decode_s = self.context.latency.decode_s(obs.decode, self.table.groups[widest].decode_sms)
-            best = Candidate(group=widest, decode_steps=1, decode_s=decode_s, prefill_s=0.0, tokens_per_s=0.0)
+            best = Candidate(
+                partition_id=widest, decode_steps=1, decode_s=decode_s, prefill_s=0.0, tokens_per_s=0.0
+            )
             reason = Reason.TBT_INFEASIBLE
         numbers = DecisionNumbers(
             predicted_decode_s=best.decode_s,
@@ -137,7 +139,7 @@ class DuetPolicy(Stateless):
         )
         return Decision(
             mode=Mode.SPLIT,
-            group=best.group,
+            partition_id=best.partition_id,
             reason=reason,
             decode_steps=best.decode_steps,
             token_budget=chunk.new_tokens,
@@ -149,8 +151,8 @@ class DuetPolicy(Stateless):
     def _candidates(self, obs: Observation, chunk: PrefillShape, target_s: float) -> Iterator[Candidate]:
         """Lines 8 to 21: every (S_p, S_d, k) that meets the target."""
         latency = self.context.latency
-        for group in self.table.split_indices:
-            split = self.table.groups[group]
+        for partition_id in self.table.split_indices:
+            split = self.table.groups[partition_id]
             decode_s = latency.decode_s(obs.decode, split.decode_sms)
             if decode_s > target_s:
                 continue
@@ -162,7 +164,7 @@ class DuetPolicy(Stateless):
                 span_s = max(steps * decode_s, prefill_s)
                 tokens_per_s = (steps * obs.decode.bs + chunk.new_tokens) / span_s
                 yield Candidate(
-                    group=group,
+                    partition_id=partition_id,
                     decode_steps=steps,
                     decode_s=decode_s,
                     prefill_s=prefill_s,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
 from pdmuxd.engine.core.batching import form_prefill_batch
-from pdmuxd.engine.core.fusedsizes import FusedSizes
 from pdmuxd.engine.core.fusing import chunk_lengths, fused_budget, fused_total_s
-from pdmuxd.engine.core.overrun import HOST_RATIO, Overrun
+from pdmuxd.engine.core.latency_margin import HOST_RATIO, LatencyMargin
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.types import (
@@ -36,8 +36,10 @@ Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
 def decode_alone(obs: Observation, table: PartitionTable) -> Decision:
     """Decode by itself runs as stock SGLang does, its host work overlapped; idle if nothing decodes."""
     if not obs.decode.bs:
-        return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
-    return Decision(mode=Mode.FUSED, group=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE)
+        return Decision(mode=Mode.IDLE, partition_id=obs.partition_id, reason=Reason.NOTHING_TO_DO)
+    return Decision(
+        mode=Mode.FUSED, partition_id=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +52,8 @@ class FusedSteps:
     def budget(
         self,
         obs: Observation,
-        overrun: Overrun,
-        sizes: FusedSizes,
+        latency_margin: LatencyMargin,
+        size_correction: BatchSizeCorrection,
         batch: tuple[WaitingRequest, ...],
         *,
         must: bool,
@@ -63,33 +65,35 @@ class FusedSteps:
             self.context.latency,
             self.table.rules.total_sms,
             target_s=self.context.planned_tbt_s(obs.tbt_target_s),
-            overrun=overrun,
-            sizes=sizes,
+            latency_margin=latency_margin,
+            size_correction=size_correction,
             must=must,
         )
 
-    def total_s(self, obs: Observation, sizes: FusedSizes, shape: PrefillShape, budget: int) -> float:
+    def total_s(
+        self, obs: Observation, size_correction: BatchSizeCorrection, shape: PrefillShape, budget: int
+    ) -> float:
         """What a whole batch typically takes in steps of this budget."""
         latency, sms = self.context.latency, self.table.rules.total_sms
-        return fused_total_s(obs, shape, budget, latency, sms, sizes=sizes)
+        return fused_total_s(obs, shape, budget, latency, sms, size_correction=size_correction)
 
     def learn(
-        self, feedback: Feedback, overrun: Overrun, sizes: FusedSizes
-    ) -> tuple[float, Overrun, FusedSizes]:
+        self, feedback: Feedback, latency_margin: LatencyMargin, size_correction: BatchSizeCorrection
+    ) -> tuple[float, LatencyMargin, BatchSizeCorrection]:
         """After a fused step: the seconds that were to be expected, and what is known of fused steps now.
 
         A step that waited for the host tells nothing of its size, and one with nobody to wait for its tokens
         nothing of what few steps exceed.
         """
         predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
-        floor_s = overrun.floor_s
+        floor_s = latency_margin.floor_s
         tokens = feedback.prefill.new_tokens + feedback.decode.bs
-        expected_s = predicted_s * sizes.ratio(tokens)
+        expected_s = predicted_s * size_correction.ratio(tokens)
         if measured_s <= HOST_RATIO * expected_s:
-            sizes = sizes.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
+            size_correction = size_correction.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
         if feedback.decode.bs:
-            overrun = overrun.after(predicted_s=expected_s, measured_s=measured_s)
-        return max(expected_s, floor_s), overrun, sizes
+            latency_margin = latency_margin.after(predicted_s=expected_s, measured_s=measured_s)
+        return max(expected_s, floor_s), latency_margin, size_correction
 
     def step_s(self, obs: Observation, budget: int, batch: Iterable[WaitingRequest]) -> float:
         """Predicted for a step of the chunk in progress and these requests, within a budget."""
@@ -109,7 +113,7 @@ class FusedSteps:
         target_s = obs.tbt_target_s
         return Decision(
             mode=Mode.FUSED,
-            group=self.table.PREFILL_ONLY,
+            partition_id=self.table.PREFILL_ONLY,
             reason=Reason.FUSED_FITS,
             decode_steps=1 if obs.decode.bs else 0,
             token_budget=budget + obs.decode.bs,

@@ -50,7 +50,7 @@ class Work:
 class Plan:
     """What a policy wants for a decode batch beside a prefill."""
 
-    group: int
+    partition_id: int
     layers: int
     reason: Reason
     numbers: DecisionNumbers = NO_NUMBERS
@@ -92,7 +92,7 @@ def drain_to_preempt(obs: Observation) -> Decision:
     """Decode goes on and no layer is launched, so that the next safe point is a layer boundary."""
     return Decision(
         mode=Mode.SPLIT,
-        group=obs.group,
+        partition_id=obs.partition_id,
         decode_steps=1 if obs.decode.bs else 0,
         reason=Reason.PREEMPT_WHEN_DRAINED,
     )
@@ -114,16 +114,18 @@ def decide_split(
     decode_steps = 1 if obs.decode.bs else 0
     if work is None:
         if not decode_steps:
-            return Decision(mode=Mode.IDLE, group=obs.group, reason=Reason.NOTHING_TO_DO)
-        return Decision(mode=Mode.SPLIT, group=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE)
+            return Decision(mode=Mode.IDLE, partition_id=obs.partition_id, reason=Reason.NOTHING_TO_DO)
+        return Decision(
+            mode=Mode.SPLIT, partition_id=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
+        )
     if decode_steps:
         wanted = plan(work)
     else:
-        wanted = Plan(group=table.PREFILL_ONLY, layers=alone_layers(work), reason=Reason.PREFILL_ALONE)
-    if wanted.group != obs.group and work.layers_in_flight:
+        wanted = Plan(partition_id=table.PREFILL_ONLY, layers=alone_layers(work), reason=Reason.PREFILL_ALONE)
+    if wanted.partition_id != obs.partition_id and work.layers_in_flight:
         return Decision(
             mode=Mode.SPLIT,
-            group=obs.group,
+            partition_id=obs.partition_id,
             decode_steps=decode_steps,
             reason=Reason.SWITCH_WHEN_DRAINED,
             numbers=wanted.numbers,
@@ -138,7 +140,7 @@ def decide_split(
         reason = Reason.RESUMED
     return Decision(
         mode=Mode.SPLIT,
-        group=wanted.group,
+        partition_id=wanted.partition_id,
         reason=reason,
         decode_steps=decode_steps,
         prefill_layers=layers,

@@ -1,6 +1,6 @@
 """`pla[+OPTION...][/INNER]`: a length-aware prefill queue in front of any other policy.
 
-Waiting requests are short or long by the compute/memory boundary. The inner policy is shown one class at
+Waiting requests are short or long by the compute/memory crossover. The inner policy is shown one class at
 a time, so that no batch mixes them: all shorts that adaptive wait-depth batching puts together, or one long.
 Between them turns are taken, so that neither starves. A batch of shorts that a captured graph holds
 runs as that graph. All else, the split, the budget, preemption, is the inner policy's.
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
-from pdmuxd.engine.core.awd import (
-    AwdState,
+from pdmuxd.engine.core.adaptive_batching import (
+    AdaptiveBatchingState,
     choose_batch,
     dispatched,
     hold_deadline_free_s,
@@ -24,7 +24,7 @@ from pdmuxd.engine.core.awd import (
     with_arrivals,
 )
 from pdmuxd.engine.core.batching import shape_of
-from pdmuxd.engine.core.boundary import FLOOR_TOKENS, BoundaryFit, BoundarySamples, is_short
+from pdmuxd.engine.core.crossover import FLOOR_TOKENS, CrossoverFit, CrossoverSamples, is_short
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Policy, PolicyContext, StateT
 from pdmuxd.engine.core.types import (
@@ -60,10 +60,10 @@ class PlaState(Generic[StateT]):
     """The inner policy's state, and what `pla` remembers of prefills measured, of shorts, of turns."""
 
     inner: StateT
-    samples: BoundarySamples = field(default_factory=BoundarySamples)
-    fit: BoundaryFit | None = None
+    samples: CrossoverSamples = field(default_factory=CrossoverSamples)
+    fit: CrossoverFit | None = None
     """Of `samples`; None while they do not allow one."""
-    awd: AwdState = field(default_factory=AwdState)
+    adaptive_batching: AdaptiveBatchingState = field(default_factory=AdaptiveBatchingState)
     short_batches: int = 0
     """Batches of shorts since the last long prefill."""
 
@@ -107,7 +107,7 @@ class PlaPolicy(Generic[StateT]):
     def decide(self, obs: Observation, state: PlaState[StateT]) -> tuple[Decision, PlaState[StateT]]:
         """Choose the class, ask the inner policy, and put the graph to what it admits."""
         shorts, longs = _by_class(obs.waiting, state.fit)
-        state = replace(state, awd=with_arrivals(state.awd, shorts, obs.now_s))
+        state = replace(state, adaptive_batching=with_arrivals(state.adaptive_batching, shorts, obs.now_s))
         if self.options.deadlines:
             shorts.sort(key=_deadline_s)
         decision, inner = self._ask(obs, state, shorts, longs)
@@ -116,7 +116,7 @@ class PlaPolicy(Generic[StateT]):
             decision, state = self._admitted(obs, decision, state)
         if obs.waiting_count > len(obs.waiting) and longs:
             hiding = tuple(request.request_id for request in longs)
-            decision = replace(decision, demote=tuple(dict.fromkeys((*decision.demote, *hiding))))
+            decision = replace(decision, deprioritize=tuple(dict.fromkeys((*decision.deprioritize, *hiding))))
         return decision, state
 
     # --- which class
@@ -130,7 +130,7 @@ class PlaPolicy(Generic[StateT]):
     ) -> tuple[Decision, StateT]:
         """One class at a time; a class whose turn it is but whose KV does not fit lets the other go."""
         if obs.prefill is not None or obs.preempted is not None:
-            return self.inner.decide(_showing(obs, self._beside(obs, state, shorts, longs)), state.inner)
+            return self.inner.decide(_showing(obs, self._colocated(obs, state, shorts, longs)), state.inner)
         if longs and not (shorts and self._shorts_first(obs, state, shorts, longs[0])):
             decision, after = self._ask_one_long(obs, state.inner, longs)
             if decision.admit or not shorts or state.short_batches >= MAX_SHORT_BATCHES:
@@ -166,9 +166,9 @@ class PlaPolicy(Generic[StateT]):
             return decision, after
         first = next(request for request in longs if request.request_id == decision.admit[0])
         alone, after = self.inner.decide(_showing(obs, (first,)), inner)
-        return replace(alone, demote=decision.demote), after
+        return replace(alone, deprioritize=decision.deprioritize), after
 
-    def _beside(
+    def _colocated(
         self,
         obs: Observation,
         state: PlaState[StateT],
@@ -199,7 +199,7 @@ class PlaPolicy(Generic[StateT]):
         if not self.options.deadlines:
             return hold_deadline_free_s(batch, now_s=obs.now_s)
         service_s = self.context.latency.prefill_s(shape_of(tuple(batch)), self.table.rules.total_sms)
-        return hold_s(state.awd, batch, now_s=obs.now_s, service_s=service_s)
+        return hold_s(state.adaptive_batching, batch, now_s=obs.now_s, service_s=service_s)
 
     # --- what was admitted
 
@@ -212,8 +212,10 @@ class PlaPolicy(Generic[StateT]):
         if not is_short(batch[0].new_tokens, batch[0].reused_tokens, state.fit):
             return decision, replace(state, short_batches=0)
         arrivals = [request.arrival_s for request in batch]
-        awd = dispatched(state.awd, depth=len(batch), fill_s=max(arrivals) - min(arrivals))
-        state = replace(state, awd=awd, short_batches=state.short_batches + 1)
+        adaptive_batching = dispatched(
+            state.adaptive_batching, depth=len(batch), fill_s=max(arrivals) - min(arrivals)
+        )
+        state = replace(state, adaptive_batching=adaptive_batching, short_batches=state.short_batches + 1)
         graph = self._graph(obs, decision, [request.new_tokens for request in batch])
         if graph is not None:
             layers = self.context.layers if decision.prefill_layers else 0
@@ -232,10 +234,10 @@ class PlaPolicy(Generic[StateT]):
 
 
 def _by_class(
-    waiting: Sequence[WaitingRequest], fit: BoundaryFit | None
+    waiting: Sequence[WaitingRequest], fit: CrossoverFit | None
 ) -> tuple[list[WaitingRequest], list[WaitingRequest]]:
     """(shorts, longs), each in the order given."""
-    most_tokens = FLOOR_TOKENS if fit is None else max(FLOOR_TOKENS, fit.largest_boundary_tokens)
+    most_tokens = FLOOR_TOKENS if fit is None else max(FLOOR_TOKENS, fit.largest_crossover_tokens)
     shorts: list[WaitingRequest] = []
     longs: list[WaitingRequest] = []
     for request in waiting:

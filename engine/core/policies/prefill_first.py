@@ -38,7 +38,7 @@ class PrefillFirstPolicy(Stateless):
             return decode_alone(obs, self.table), state
         decision = Decision(
             mode=Mode.FUSED,
-            group=self.table.PREFILL_ONLY,
+            partition_id=self.table.PREFILL_ONLY,
             reason=Reason.PREFILL_FIRST,
             token_budget=self.chunk_tokens,
             admit=tuple(request.request_id for request in batch),

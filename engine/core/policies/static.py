@@ -45,7 +45,7 @@ class StaticPolicy(Stateless):
             numbers = DecisionNumbers(
                 predicted_decode_s=decode_s, predicted_prefill_s=prefill_s, tbt_target_s=obs.tbt_target_s
             )
-            return Plan(group=1, layers=max(0, count), reason=Reason.FIXED_SPLIT, numbers=numbers)
+            return Plan(partition_id=1, layers=max(0, count), reason=Reason.FIXED_SPLIT, numbers=numbers)
 
         def alone(work: Work) -> int:
             prefill_s = latency.prefill_s(work.shape, self.table.rules.total_sms)

@@ -58,11 +58,11 @@ class UpstreamPolicy(Stateless):
             return max(1, TOKEN_LAYERS_PER_STEP // max(1, work.shape.new_tokens))
 
         def plan(work: Work) -> Plan:
-            group = obs.group
-            if work.is_new or group not in self.table.split_indices:
-                group = max(1, min(splits, obs.decode.bs * splits // DECODE_BS_DIVISOR))
+            partition_id = obs.partition_id
+            if work.is_new or partition_id not in self.table.split_indices:
+                partition_id = max(1, min(splits, obs.decode.bs * splits // DECODE_BS_DIVISOR))
             return Plan(
-                group=group,
+                partition_id=partition_id,
                 layers=layers(work),
                 reason=Reason.DECODE_BS_RULE,
                 numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),

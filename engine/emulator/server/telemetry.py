@@ -88,7 +88,7 @@ class Reporter:
                 switches=now.switches,
                 preemptions=now.preemptions,
                 retractions=now.retractions,
-                group=now.group,
+                partition_id=now.partition_id,
                 prefill_sms=now.prefill_sms,
                 decode_sms=now.decode_sms,
                 sm_busy_prefill_ratio=busy(now.busy_prefill_sm_s, last.busy_prefill_sm_s),

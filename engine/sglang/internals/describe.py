@@ -15,11 +15,11 @@ from pdmuxd.engine.core.partitions import PartitionTable, SmRules
 from pdmuxd.engine.core.roofline import FLASH_ATTENTION_TILE_ROWS
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import EngineLimits
-from pdmuxd.engine.sglang.facts import EngineFacts
+from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
 from pdmuxd.engine.sglang.internals.contract import check_version
+from pdmuxd.engine.sglang.partition_tables import sm_rules_of
 from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
-from pdmuxd.engine.sglang.tables import sm_rules_of
 
 _DATA_SHEET = {"H200": (989e12, 4.8e12), "H100": (989e12, 3.35e12), "A100": (312e12, 2.039e12)}
 """Dense bf16 FLOP/s and HBM bytes/s (NVIDIA's data sheets)."""
@@ -45,7 +45,7 @@ def sm_rules(gpu: int) -> SmRules:
     return sm_rules_of(properties.multi_processor_count, capability=properties.major)
 
 
-def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
+def engine_info(scheduler: Any, table: PartitionTable) -> EngineInfo:
     """Everything fixed about a scheduler that is ready to serve."""
     config = scheduler.model_config.hf_config
     text = getattr(config, "text_config", config)
@@ -56,7 +56,7 @@ def facts(scheduler: Any, table: PartitionTable) -> EngineFacts:
     fused = _fused_graph_tokens(runner)
     name = str(scheduler.server_args.served_model_name or scheduler.server_args.model_path)
     prefill_tokens = int(scheduler.max_prefill_tokens)
-    return EngineFacts(
+    return EngineInfo(
         pid=os.getpid(),
         model_name=name,
         model=_model_shape(text, name),

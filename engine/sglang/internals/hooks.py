@@ -20,18 +20,18 @@ from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.loop.loop import EngineLoop
-from pdmuxd.engine.loop.policy_runtime import Steering
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import describe, stopping, warming, whole_graphs
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
+from pdmuxd.engine.sglang.partition_tables import make_table
 from pdmuxd.engine.sglang.policies import SglangPolicies
 from pdmuxd.engine.sglang.reporting import Reporter
 from pdmuxd.engine.sglang.requests import Ledger
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.cpu import CpuStreams
-from pdmuxd.engine.sglang.tables import make_table
 
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 _log = logging.getLogger(__name__)
@@ -111,38 +111,40 @@ def _run(process: _Process, scheduler: Any, targets: tuple[str, ...]) -> None:
         raise EngineError("SGLang did not ask the plugin for streams; start it with --enable-pdmux")
     with torch.inference_mode():
         loop = process.loop = _build(process, process.table, process.streams, scheduler)
-        _log.info("pdmuxd: policy %s on partitions %s", loop.steering.policy.name, pdmux_context.SM_COUNTS)
+        _log.info(
+            "pdmuxd: policy %s on partitions %s", loop.policy_runtime.policy.name, pdmux_context.SM_COUNTS
+        )
         loop.run()
 
 
 def _build(process: _Process, table: PartitionTable, streams: LaunchStreams, scheduler: Any) -> EngineLoop:
     environment = process.environment
     port = SchedulerPort(scheduler, streams)
-    facts = describe.facts(scheduler, table)
+    engine_info = describe.engine_info(scheduler, table)
     link = None
     if environment.link is not None and port.state.is_first_rank:
         link = EngineEnd(environment.link)
-        link.send(facts.hello(version=metadata.version("pdmuxd"), settings_version=0))
+        link.send(engine_info.hello(version=metadata.version("pdmuxd"), settings_version=0))
     read_gpu = describe.gpu_reader(scheduler) if link is not None else None
     gauges = GpuGauges(read_gpu)
     gauges.start()
     warming.load_products(scheduler.tp_worker.model_runner.model, streams)
-    measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if facts.can_measure else None
+    measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if engine_info.can_measure else None
     if measurer is not None:
         measurer.warm_up()
         if measurer.activations is not None:
-            facts = facts.holding(measurer.activations)
-    if facts.limits.max_whole_tokens is not None:
+            engine_info = engine_info.holding(measurer.activations)
+    if engine_info.limits.max_whole_tokens is not None:
         _log.info(
             "pdmuxd: prompts of more than %d new tokens are prefilled in chunks, for the sake of memory",
-            facts.limits.max_whole_tokens,
+            engine_info.limits.max_whole_tokens,
         )
     reporter = Reporter(link, measurer, gauges)
     ledger = process.ledger = Ledger(port.reused_tokens, reporter.send_request)
     return EngineLoop(
         port=port,
         streams=streams,
-        steering=Steering(SglangPolicies(facts), environment.policy),
+        policy_runtime=PolicyRuntime(SglangPolicies(engine_info), environment.policy),
         ledger=ledger,
         reporter=reporter,
     )

@@ -12,8 +12,8 @@ import torch
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.measuring import Measure, Measured
-from pdmuxd.engine.sglang.beside import Beside, Span
-from pdmuxd.engine.sglang.facts import Activations
+from pdmuxd.engine.sglang.colocated import ColocatedMeasurement, Span
+from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.gauges import ReadGpu
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
@@ -58,7 +58,7 @@ class EngineMeasurer:
         run = {
             "prefill": self._prefill,
             "decode": self._decode,
-            "beside": self._beside,
+            "colocated": self._colocated,
             "fused": self._fused,
         }
         return self._answer(message.point_id, lambda: run[message.mode](message))
@@ -135,23 +135,23 @@ class EngineMeasurer:
         )
         return Measured(point_id=message.point_id, decode_s=seconds, gpu_clock_mhz=clock_mhz)
 
-    def _beside(self, message: Measure) -> Measured:
+    def _colocated(self, message: Measure) -> Measured:
         """Decode steps while prefills run one after the other; only those wholly beside one count."""
         sms = (message.prefill_sms, message.decode_sms)
         group = self._use(lambda g: (g.prefill_sms, g.decode_sms) == sms)
         decode = self._batches.decode(message.decode)
         self._step(decode, group.decode)
-        beside = Beside(
+        colocated_step = ColocatedMeasurement(
             self._port,
             self._streams,
             step=lambda: self._step(decode, group.decode),
             layer=lambda batch: self._layers(batch, 1, group.prefill),
         )
         prefills = [
-            beside.run(self._batches.split_prefill(message.prefill, beside=message.decode))
+            colocated_step.run(self._batches.split_prefill(message.prefill, colocated_step=message.decode))
             for _ in range(message.repeats)
         ]
-        inside = beside.steps_within(prefills[0][0], prefills[-1][1])
+        inside = colocated_step.steps_within(prefills[0][0], prefills[-1][1])
         return Measured(
             point_id=message.point_id, prefill_s=self._seconds(prefills), decode_s=self._seconds(inside)
         )

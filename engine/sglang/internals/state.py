@@ -93,4 +93,4 @@ class SchedulerState:
         if batch.is_empty():
             return NO_DECODE
         lengths = batch.seq_lens_cpu.tolist()  # a tensor's own sums take a busy host 12 us each
-        return DecodeShape(bs=len(lengths), reused_tokens=sum(lengths), longest_tokens=max(lengths))
+        return DecodeShape(bs=len(lengths), reused_tokens=sum(lengths), max_context_tokens=max(lengths))

@@ -20,7 +20,7 @@ from sglang.srt.layers.linear import LinearBase
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.policies.auto import BATCH_TOKENS
-from pdmuxd.engine.sglang.facts import Activations
+from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.kernels import Kernels
@@ -68,10 +68,10 @@ def load_products(model: Any, streams: LaunchStreams) -> None:
         kernels = Kernels(int(whole.cuda_stream))
         _log.info("pdmuxd: warming up the matrix products")
         with streams.on(whole):
-            taken = [(product, product.load(kernels)) for product in _products(model)]
+            timing = [(product, product.load(kernels)) for product in _products(model)]
         for split in splits[:1]:
             with streams.on(split):
-                for product, counts in taken:
+                for product, counts in timing:
                     product.run(counts)
     except (EngineError, RuntimeError) as error:  # a model's own kernels, with rows that it never had
         _log.warning("pdmuxd: the first prefills of each size may stop decode for a step: %s", error)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.sglang.partition_tables import sm_rules_of
 from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
-from pdmuxd.engine.sglang.tables import sm_rules_of
 
 # Values of CUdevice_attribute in cuda.h.
 _MULTIPROCESSOR_COUNT = 16

@@ -19,7 +19,7 @@ from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments, parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.flags import check_extra
 from pdmuxd.engine.sglang.launch.groups import find_device
-from pdmuxd.engine.sglang.tables import make_table, write_splits
+from pdmuxd.engine.sglang.partition_tables import make_table, write_splits
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pdmuxd.engine.core.batch_size_correction import SIZES
 from pdmuxd.engine.core.errors import SettingsError
-from pdmuxd.engine.core.fusedsizes import SIZES
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.sglang.environment import LINK, PARTITIONS, POLICY, WHOLE_GRAPHS
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments
 from pdmuxd.engine.sglang.launch.checks import PLUGIN
 from pdmuxd.engine.sglang.launch.flags import CHECKED, check_parsed
 from pdmuxd.engine.sglang.launch.groups import write_groups_file
-from pdmuxd.engine.sglang.tables import write_splits
+from pdmuxd.engine.sglang.partition_tables import write_splits
 
 _GROUPS_FILE = "sm-groups.yaml"
 FUSED_TOKENS = (2, 4, 8, 16, *(tokens for tokens in SIZES if tokens != 448))

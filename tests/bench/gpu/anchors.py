@@ -1,4 +1,4 @@
-"""Whether sittings may be compared: each measures the same run, and 5% is what they may differ by."""
+"""Whether sessions may be compared: each measures the same run, and 5% is what they may differ by."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _FIGURES = {"ttft_p50_ms": "TTFT p50", "tbt_p50_ms": "TBT p50", "input_tps": "in
 
 
 def repeated(results: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """By run, the results of every run that several sittings have measured, in their order."""
+    """By run, the results of every run that several sessions have measured, in their order."""
     by_run: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for result in results:
         name = f"{result['key'][0]} {result['key'][1]} {result['key'][2]} seed {result['key'][3]}"
-        if "sitting" in result and "build" not in result:
-            by_run[name].setdefault(result["sitting"], result)
+        if "session" in result and "build" not in result:
+            by_run[name].setdefault(result["session"], result)
     return {name: list(found.values()) for name, found in by_run.items() if len(found) > 1}
 
 
 def agreement(results: Sequence[dict[str, Any]]) -> list[str]:
-    """Lines for people: how far each later sitting is from the first, and whether that is too far."""
+    """Lines for people: how far each later session is from the first, and whether that is too far."""
     said: list[str] = []
     for name, found in repeated(results).items():
         first = summary(found[0], tbt_ms=1.0)
@@ -35,5 +35,5 @@ def agreement(results: Sequence[dict[str, Any]]) -> list[str]:
             texts = ", ".join(f"{label} {ratio:+.1%}" for label, ratio in off.items())
             agrees = all(abs(ratio) <= AGREEMENT_RATIO for ratio in off.values())
             verdict = "agrees" if agrees else "DIFFERS BY MORE THAN 5%: do not compare their rows"
-            said.append(f"{name}: {later['sitting']} against {found[0]['sitting']}: {texts}: {verdict}")
-    return said or ["no run was measured in two sittings: whether they may be compared is not known"]
+            said.append(f"{name}: {later['session']} against {found[0]['session']}: {texts}: {verdict}")
+    return said or ["no run was measured in two sessions: whether they may be compared is not known"]

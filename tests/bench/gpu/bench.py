@@ -20,13 +20,13 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
 from between_steps import profile_run
 from client import Seen, is_idle, send_all
-from held_up import watch_client
 from model_folder import SHAPES
 from one_server import Servers
 from predicting import predictors
 from runs import Run, append_result, done_in
 from score import record, summary
 from server import ArmError, ServerError
+from stall_trace import watch_client
 from table import line
 from workload import Cell
 from workload import build as build_requests
@@ -64,14 +64,14 @@ def answers(seen: Sequence[Seen]) -> None:
 
 
 class Bench:
-    """One sitting: results of one call are known to come from one machine at one time."""
+    """One session: results of one call are known to come from one machine at one time."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._begin_s = time.monotonic()
         self._end_s = self._begin_s + options.budget_s
         self._traces = json.loads(options.traces.read_text()) if options.traces.exists() else {}
-        self._sitting = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._session = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._gpu = gpu_name()
         self._took_s: dict[str, float] = {}
         """Of the last start with its warm-up, by model."""
@@ -216,7 +216,7 @@ class Bench:
         )
         await profiling
         answers(seen)
-        result = {"key": run.key, "sitting": self._sitting, "gpu": self._gpu}
+        result = {"key": run.key, "session": self._session, "gpu": self._gpu}
         if run.build is not None:
             result["build"] = run.build
         result |= record(seen)

@@ -29,9 +29,9 @@ from torch.nn.functional import linear
 
 from pdmuxd.engine.core.partitions import SmRules
 from pdmuxd.engine.sglang.environment import PluginEnvironment
+from pdmuxd.engine.sglang.partition_tables import make_table, sm_rules_of
 from pdmuxd.engine.sglang.streams.cuda import CudaStreams
 from pdmuxd.engine.sglang.streams.kernels import Kernels
-from pdmuxd.engine.sglang.tables import make_table, sm_rules_of
 
 ROWS = 8192
 SLOW_S = 0.001

@@ -1,11 +1,11 @@
-"""Measure everything that is to be compared, the most telling first, in as many sittings as it takes.
+"""Measure everything that is to be compared, the most telling first, in as many sessions as it takes.
 
     PYTHONPATH=SITE python3 tests/bench/gpu/matrix.py --budget-s 1200 --results RESULTS.jsonl
 
-A sitting is one call. It goes on where the last one with the same --results ended, starts nothing that its
-budget does not hold, and appends each result at once, so that a sitting that is cut off loses one run. With
+A session is one call. It goes on where the last one with the same --results ended, starts nothing that its
+budget does not hold, and appends each result at once, so that a session that is cut off loses one run. With
 `--plan` it prints what it would do, with the seconds, and does nothing. `table.py` prints the results, and
-whether the anchor, which every sitting measures again for each of its models, agrees between sittings.
+whether the anchor, which every session measures again for each of its models, agrees between sessions.
 `--gpus 4` works on four GPUs of the machine at a time; all arms of a model and a seed stay on one of them.
 """
 
@@ -27,7 +27,7 @@ from runs import Run, done_in, read_runs
 
 
 def anchor(rounds: Sequence[Round], model: str, tp_size: int) -> Run:
-    """The run that every sitting with this model measures: on the first cell of its first round."""
+    """The run that every session with this model measures: on the first cell of its first round."""
     of_model = next(one for one in rounds if one.model == model)
     return Run(
         model=model,
@@ -49,10 +49,10 @@ def in_order(
     anchored: bool = True,
     out: Out = frozenset(),
 ) -> list[Run]:
-    """What is left, in the order in which a sitting does it.
+    """What is left, in the order in which a session does it.
 
     Rounds keep their order; within one, the server that is up goes on first. A model whose anchor an earlier
-    sitting has measured is anchored: with the first runs of the anchor's server, or before its own runs.
+    session has measured is anchored: with the first runs of the anchor's server, or before its own runs.
     Arms that are `out` of contention are left to rounds of every arm.
     """
     ordered: list[Run] = []
@@ -120,7 +120,7 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--plan", action="store_true", help="print what would be done, and do nothing")
     parser.add_argument("--models", default="", help="only these, with commas between them")
     parser.add_argument("--rounds", type=int, default=len(ROUNDS), help="only the first so many")
-    parser.add_argument("--no-anchor", action="store_true", help="do not compare with earlier sittings")
+    parser.add_argument("--no-anchor", action="store_true", help="do not compare with earlier sessions")
     parser.add_argument("--tp-size", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=1, help="of this machine, to work on at a time")
     parser.add_argument("--shares", type=spread.shares, help="only these: MODEL:SEED,MODEL:SEED")

@@ -31,15 +31,15 @@ from pdmuxd.daemon.profiling.engine import MeasuringEngine, measuring_engine
 from pdmuxd.daemon.profiling.journal import NOTHING, Journal, journal_path, read_journal
 from pdmuxd.daemon.profiling.run import Outcome, now_text, run_campaign
 from pdmuxd.engine.core.errors import EngineError, ProfileError
-from pdmuxd.engine.profiling import candidates
+from pdmuxd.engine.profiling import design_points
 from pdmuxd.engine.profiling.campaign import Progress
 from pdmuxd.engine.profiling.document import to_json
-from pdmuxd.engine.profiling.making import STALL_S
 from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.stretches import settled
+from pdmuxd.engine.profiling.predictor_campaign import STALL_S
+from pdmuxd.engine.profiling.replicates import settled
 from pdmuxd.engine.profiling.target import Target
 
-_CHECK_LONGEST_S = 0.6
+_CHECK_MAX_POINT_S = 0.6
 _SECOND_LOOKS = 2
 """At an unseen prefill that a slow host may have slowed: the campaign has as many at those it fits."""
 _SECOND_LOOKS_APART_S = 2.0
@@ -78,7 +78,7 @@ def unseen(target: Target, seen: set[Point], seed: int) -> Iterator[Point]:
     """Shapes at random: solo and fused ones of odd sizes, pairs from the guard's pool, in turn."""
     chance = random.Random(seed)
     pairs = {
-        split: [p for p in candidates.beside_points(target, split, _CHECK_LONGEST_S) if p not in seen]
+        split: [p for p in design_points.colocated_points(target, split, _CHECK_MAX_POINT_S) if p not in seen]
         for split in target.splits
     }
     while True:
@@ -109,7 +109,7 @@ async def check_it(
             break
         if point in seen or point.kv_tokens > target.kv_tokens:
             continue
-        if point.mode != "beside" and candidates.cost_s(target, point) > _CHECK_LONGEST_S:
+        if point.mode != "colocated" and design_points.cost_s(target, point) > _CHECK_MAX_POINT_S:
             continue
         samples += await _measured(engine, point, number)
     quick = [one.point for one in samples if one.point.mode == "prefill" and one.seconds <= STALL_S]
@@ -122,13 +122,13 @@ async def check_it(
 
 async def _measured(engine: MeasuringEngine, point: Point, number: int) -> list[Sample]:
     """One sample, or none if the engine refuses it or no step fell beside the prefill."""
-    answer = await engine.measure(point.to_measure(number, 1 if point.mode == "beside" else 3))
+    answer = await engine.measure(point.to_measure(number, 1 if point.mode == "colocated" else 3))
     try:
         sample = Sample.of(point, answer)
     except ProfileError as error:
         print(f"  {point.mode} {point.prefill_sms},{point.decode_sms}: {error}", flush=True)
         return []
-    return [sample] if sample.decode_s is not None or point.mode != "beside" else []
+    return [sample] if sample.decode_s is not None or point.mode != "colocated" else []
 
 
 async def main(options: argparse.Namespace) -> bool:

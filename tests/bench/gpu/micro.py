@@ -85,8 +85,8 @@ async def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, A
     async with server as (base_url, link):
         found: list[dict[str, Any]] = []
         for policy in options.policies:
-            believed = predictors(options.predictors, options.model)
-            await link.set(policy=policy, tbt_ms=options.tbt_ms, predictors=believed)
+            loaded = predictors(options.predictors, options.model)
+            await link.set(policy=policy, tbt_ms=options.tbt_ms, predictors=loaded)
             before = len(probes.turns())
             await load(options, base_url, policy)
             turns = await probes.longest_turns(before)

@@ -14,11 +14,11 @@ from typing import Any
 
 from ahead import Gate
 from arms import HOST
-from held_up import watched
 from model_folder import write_model_folder
 from ports import free_port
 from runs import Run
 from server import healthy, started
+from stall_trace import watched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ def add_common(
     parser.add_argument("--results", type=Path, default=Path(".gpu/results.jsonl"))
     parser.add_argument("--work", type=Path, default=Path(".gpu/models"))
     parser.add_argument("--records", type=Path, help="a folder for every step's record, a file per run")
-    parser.add_argument("--stalls", type=Path, help="a folder for what held tokens up: see held_up.py")
+    parser.add_argument("--stalls", type=Path, help="a folder for what held tokens up: see stall_trace.py")
     parser.add_argument(
         "--profile",
         type=lambda text: Path(text).absolute(),

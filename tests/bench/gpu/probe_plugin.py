@@ -59,7 +59,7 @@ def _measure_ahead(loop: Any) -> None:
     make, run = loop.__init__, loop.run
 
     def made(self: Any, **kwargs: Any) -> None:
-        timed = {name: kwargs[name] for name in ("port", "streams", "reporter", "steering")}
+        timed = {name: kwargs[name] for name in ("port", "streams", "reporter", "policy_runtime")}
         self.probe_times = TurnTimes(**timed, write=_write)
         make(self, **kwargs, sleep=self.probe_times.sleep)
         self.probe_times.itemise(self)

@@ -27,7 +27,7 @@ OURS = {
     "port": ("use_group", "reused_tokens"),
     "state": ("decode_shape",),
     "reporter": ("exchange", "send_step", "send_request"),
-    "steering": ("decide", "learn"),
+    "policy_runtime": ("decide", "learn"),
 }
 """Calls whose share of our time is told, without what others of them take inside."""
 LOOPS = {
@@ -37,7 +37,7 @@ LOOPS = {
     "_planner": ("plan",),
     "_planner._view": ("observe",),
     "_launches": ("carry_out",),
-    "_findings": ("stepped", "prefilled"),
+    "_step_feedback": ("stepped", "prefilled"),
 }
 """The same of what a loop makes, by where it keeps it."""
 ITEMISED = 8
@@ -57,7 +57,7 @@ class TurnTimes:
         port: Any,
         streams: Any,
         reporter: Any,
-        steering: Any,
+        policy_runtime: Any,
         write: Callable[[dict[str, Any]], None],
         clock: Callable[[], float] = time.perf_counter,
         cpu_clock: Callable[[], float] = time.thread_time,
@@ -81,7 +81,9 @@ class TurnTimes:
         """Of this turn."""
         self._shares: dict[str, float] = {}
         """Of the turns that were itemised."""
-        for owner, (part, names) in zip((port, port.state, reporter, steering), OURS.items(), strict=True):
+        for owner, (part, names) in zip(
+            (port, port.state, reporter, policy_runtime), OURS.items(), strict=True
+        ):
             self._itemise(owner, part, names)
         for part, names in SGLANGS.items():
             owner = getattr(port, part) if part else port

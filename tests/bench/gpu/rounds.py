@@ -30,7 +30,7 @@ ANCHOR_ARM = "chunk-512"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Runs that are worth the same; a sitting finishes one before it begins the next."""
+    """Runs that are worth the same; a session finishes one before it begins the next."""
 
     model: str
     arms: str

@@ -33,7 +33,7 @@ class Run:
     """Targets that its result is judged against."""
     tp_size: int = 1
     is_anchor: bool = False
-    """Measured again in every sitting, to see whether sittings may be compared."""
+    """Measured again in every session, to see whether sessions may be compared."""
 
     @property
     def key(self) -> list[Any]:

@@ -2,7 +2,7 @@
 
 Means over the seeds, in Markdown, for every target that a result was judged against or `--tbt-ms` names. A
 rival is every arm that is not `ours:` with an adaptive policy: static splits are rivals. At the end, one row
-per cell with what was aimed at, and whether the sittings agree. Of an engine of ours only its last build is
+per cell with what was aimed at, and whether the sessions agree. Of an engine of ours only its last build is
 shown; a run that was measured several times counts once.
 """
 

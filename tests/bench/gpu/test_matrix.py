@@ -1,4 +1,4 @@
-"""In which order a sitting measures, what it repeats, and what its budget holds."""
+"""In which order a session measures, what it repeats, and what its budget holds."""
 
 import argparse
 import itertools
@@ -45,7 +45,7 @@ def test_a_run_is_measured_once_when_two_rounds_want_it():
     assert matrix.in_order([*ROUNDS, *ROUNDS], set()) == once
 
 
-def test_each_model_is_anchored_when_an_earlier_sitting_measured_it():
+def test_each_model_is_anchored_when_an_earlier_session_measured_it():
     done = {matrix.anchor(ROUNDS, "llama-8b", 1).name}
     ordered = matrix.in_order(ROUNDS, done)
     assert [run.arm.name for run in ordered if run.is_anchor] == ["chunk-512"]
@@ -77,11 +77,11 @@ def test_only_what_fits_is_planned_when_the_budget_is_short(budget_s, runs):
     assert len(list(matrix.within(ordered, options))) == runs
 
 
-def result(arm="chunk-512", *, sitting="a", tokens=1000, build=None, ttft_ms=100.0):
+def result(arm="chunk-512", *, session="a", tokens=1000, build=None, ttft_ms=100.0):
     row = [tokens, tokens, 0, 5, ttft_ms, 1000.0, 10.0, 200.0, "done"]
     found = {
         "key": ["llama-8b", arm, "conv:20", 1, None],
-        "sitting": sitting,
+        "session": session,
         "rows": [row] * 4,
         "gaps": [[20, 100]],
         "errors": [],
@@ -91,31 +91,31 @@ def result(arm="chunk-512", *, sitting="a", tokens=1000, build=None, ttft_ms=100
     return found | ({"build": build} if build else {})
 
 
-def test_sittings_agree_when_the_anchor_is_within_five_percent():
-    (said,) = anchors.agreement([result(), result(sitting="b", tokens=1040)])
+def test_sessions_agree_when_the_anchor_is_within_five_percent():
+    (said,) = anchors.agreement([result(), result(session="b", tokens=1040)])
     assert "input tokens/s +4.0%" in said
     assert said.endswith("agrees")
 
 
-def test_sittings_differ_when_the_anchor_is_not_within_five_percent():
-    (said,) = anchors.agreement([result(), result(sitting="b", ttft_ms=106.0)])
+def test_sessions_differ_when_the_anchor_is_not_within_five_percent():
+    (said,) = anchors.agreement([result(), result(session="b", ttft_ms=106.0)])
     assert "TTFT p50 +6.0%" in said
     assert "do not compare" in said
 
 
 def test_nothing_is_known_when_no_run_was_repeated():
-    (said,) = anchors.agreement([result(), result(sitting="b", arm="stock")])
+    (said,) = anchors.agreement([result(), result(session="b", arm="stock")])
     assert said.endswith("is not known")
 
 
 def test_a_repeated_run_counts_once_and_the_last_build_wins():
     results = [
         result(),
-        result(sitting="b"),
+        result(session="b"),
         result("ours:auto", build="1"),
         result("ours:auto", build="2"),
     ]
-    assert [(one["key"][1], one["sitting"], one.get("build")) for one in table.counted(results)] == [
+    assert [(one["key"][1], one["session"], one.get("build")) for one in table.counted(results)] == [
         ("chunk-512", "a", None),
         ("ours:auto", "a", "2"),
     ]
@@ -136,7 +136,7 @@ def sit(folder, *words):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=250)
 
 
-def test_a_sitting_goes_on_where_the_last_one_ended(tmp_path):
+def test_a_session_goes_on_where_the_last_one_ended(tmp_path):
     first = sit(tmp_path, "--only-arms", "emulator:static:96,36")
     assert first.returncode == 0, first.stdout + first.stderr
     assert "left: 0 runs" in first.stdout

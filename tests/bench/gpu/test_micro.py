@@ -44,12 +44,12 @@ def port(clock):
 
 
 def times(of, clock, write):
-    reporter, steering = part(clock, *OURS["reporter"]), part(clock, *OURS["steering"])
+    reporter, policy_runtime = part(clock, *OURS["reporter"]), part(clock, *OURS["policy_runtime"])
     return TurnTimes(
         port=of,
         streams=part(clock, "wait"),
         reporter=reporter,
-        steering=steering,
+        policy_runtime=policy_runtime,
         write=write,
         clock=clock,
         cpu_clock=clock.cpu_s,
@@ -132,7 +132,7 @@ def test_a_loop_has_the_calls_that_are_itemised():
         port=rig.port,
         streams=rig.device,
         reporter=rig.loop._reporter,
-        steering=rig.loop.steering,
+        policy_runtime=rig.loop.policy_runtime,
         write=print,
     )
     made.itemise(rig.loop)
@@ -152,7 +152,7 @@ def test_the_timers_refuse_a_port_when_a_call_is_missing():
 
 
 def test_the_real_port_has_the_calls_that_are_left_out():
-    from pdmuxd.engine.loop.policy_runtime import Steering
+    from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
     from pdmuxd.engine.loop.port import DecodeStream, EnginePort, EngineState, PrefillStream
     from pdmuxd.engine.sglang.reporting import Reporter
 
@@ -161,7 +161,7 @@ def test_the_real_port_has_the_calls_that_are_left_out():
     )
     assert set(OURS["state"]) <= set(vars(EngineState))
     assert set(OURS["reporter"]) <= set(vars(Reporter))
-    assert set(OURS["steering"]) <= set(vars(Steering))
+    assert set(OURS["policy_runtime"]) <= set(vars(PolicyRuntime))
     for part_name, protocol in (("", EnginePort), ("decode", DecodeStream), ("prefill", PrefillStream)):
         assert set(SGLANGS[part_name]) <= set(vars(protocol))
 
@@ -197,7 +197,7 @@ FOUND = [
         "wall_median_s": 9e-5,
         "wall_p90_s": 2e-4,
         "wall_p99_s": 4e-4,
-        "shares_s": {"steering.learn": 1e-6, "steering.decide": 5e-5},
+        "shares_s": {"policy_runtime.learn": 1e-6, "policy_runtime.decide": 5e-5},
     },
     {"what": "layerwise", "tokens": 4096, "layers_at_once": 8, "took_s": 0.101, "whole_s": 0.1},
     {"what": "memory", "of": "free before the weights", "bytes": 100 * 2**30},
@@ -213,7 +213,7 @@ def test_what_was_found_is_shown_beside_the_aim():
     assert "device time lost, median (worst) | 40 (90) us | 200 us |" in shown
     assert "| 80 / 100 / 200 us | 100 / - / 300 us |" in shown
     assert "| 90 / 200 / 400 us | |" in shown
-    assert "| steering.decide 50, steering.learn 1 us |" in shown
+    assert "| policy_runtime.decide 50, policy_runtime.learn 1 us |" in shown
     assert "| +1.0% | +1.5% |" in shown
     assert "| memory of contexts and graphs | 1.0% | 7% |" in shown
     assert "| memory of those and further streams | 2.0% | 7% |" in shown

@@ -44,10 +44,10 @@ _IDLE_S = 30.0
 
 async def change(link: Any, options: argparse.Namespace, changes: list[float]) -> None:
     """Another policy and target every few seconds, until cancelled; notes the seconds of each."""
-    believed = predictors(options.predictors, options.model)
+    loaded = predictors(options.predictors, options.model)
     for policy, tbt_ms in itertools.cycle(itertools.product(options.policies, options.tbt_ms)):
         began_s = time.monotonic()
-        await link.set(policy=policy, tbt_ms=tbt_ms, predictors=believed)
+        await link.set(policy=policy, tbt_ms=tbt_ms, predictors=loaded)
         changes.append(time.monotonic() - began_s)
         await asyncio.sleep(options.change_s)
 

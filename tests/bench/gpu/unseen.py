@@ -51,7 +51,7 @@ def report(profile: MeasuredProfile, checks: Sequence[Sample]) -> None:
     over: list[float] = []
     for sample in checks:
         point = sample.point
-        if point.mode == "beside":
+        if point.mode == "colocated":
             solo_s = model.decode_s(point.decode_shape, point.decode_sms)
             slowdown = (sample.decode_high_s or sample.seconds) / solo_s
             bound = guard.ratio(point.decode_sms, point.prefill_shape, point.decode_shape)

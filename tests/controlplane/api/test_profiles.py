@@ -57,10 +57,10 @@ async def test_a_document_is_refused_with_its_field_when_it_is_wrong(
         ("decode", {"fixed_s": -0.5}, "decode.fixed_s on 132 SMs is -0.5"),
         (
             "prefill",
-            {"beside_ratio": 0.5},
-            "prefill.beside_ratio on 132 SMs is 0.5; allowed are numbers from 1",
+            {"colocated_ratio": 0.5},
+            "prefill.colocated_ratio on 132 SMs is 0.5; allowed are numbers from 1",
         ),
-        ("prefill", {"beside_ratio": -2.0}, "prefill.beside_ratio on 132 SMs is -2"),
+        ("prefill", {"colocated_ratio": -2.0}, "prefill.colocated_ratio on 132 SMs is -2"),
     ],
 )
 async def test_a_document_is_refused_with_its_coefficient_when_no_fit_can_be_so(
@@ -139,7 +139,7 @@ async def test_what_a_prefill_takes_beside_decode_is_compared_too(
 ) -> None:
     plain = measured_profile()
     fits = tuple(
-        structs.replace(fit, prefill=replace(fit.prefill, beside_ratio=1.25)) if fit.prefill else fit
+        structs.replace(fit, prefill=replace(fit.prefill, colocated_ratio=1.25)) if fit.prefill else fit
         for fit in plain.solo_run
     )
     other = control_plane.profiles.add(structs.replace(plain, solo_run=fits), origin="measured").profile_id

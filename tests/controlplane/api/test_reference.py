@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from stores import AdminCalls
-from telling import HELLO, HandClock, predicting, telemetry
+from telemetry_feeds import HELLO, HandClock, predicting, telemetry
 
 from pdmuxd.controlplane.api.problems import PROBLEMS
 from pdmuxd.controlplane.api.slos import SloIn

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from stores import AdminCalls
-from telling import HELLO, HandClock, predicting, step, telemetry
+from telemetry_feeds import HELLO, HandClock, predicting, step, telemetry
 
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import NO_ENGINE
@@ -33,12 +33,12 @@ async def test_splits_are_weighed_for_the_load_that_was_given(call: AdminCalls) 
     body = (await call("POST", PATH, json={"tbt_ms": 30} | load)).json()
 
     assert body["assumed"] == load | {"prefill_reused_tokens": 0, "from": "request"}
-    assert [(each["group"], each["prefill_sms"], each["decode_sms"]) for each in body["groups"]] == [
+    assert [(each["partition_id"], each["prefill_sms"], each["decode_sms"]) for each in body["groups"]] == [
         (1, 112, 20),
         (2, 96, 36),
     ]
     assert body["feasible"]
-    chosen = next(each for each in body["groups"] if each["group"] == body["chosen_group"])
+    chosen = next(each for each in body["groups"] if each["partition_id"] == body["chosen_partition_id"])
     assert chosen["worst_ms"] <= 30
     assert chosen["slack_ms"] == pytest.approx(30 - chosen["worst_ms"])
     assert chosen["prefill_tokens_per_s"] == pytest.approx(4096 / chosen["prefill_ms"] * 1000, rel=1e-4)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from telling import HandClock, Told, named, read_events
+from telemetry_feeds import HandClock, Told, named, read_events
 
 from pdmuxd.controlplane.events.buffer import EventBuffer, EventId
 from pdmuxd.controlplane.events.follow import HEARTBEAT_S, LAG_S, Subscription, follow

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from telling import START_S, HandClock, heartbeat, request_record, step, telemetry
+from telemetry_feeds import START_S, HandClock, heartbeat, request_record, step, telemetry
 
 from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus

@@ -7,17 +7,17 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from telling import START_S, HandClock, directory, heartbeat, named, read_events, step, telemetry
+from telemetry_feeds import START_S, HandClock, directory, heartbeat, named, read_events, step, telemetry
 
 from pdmuxd.controlplane.events.buffer import EventId
 from pdmuxd.controlplane.events.follow import Subscription, follow
 from pdmuxd.controlplane.status import EngineStatus
-from pdmuxd.controlplane.telemetry import shown
+from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.decisions import FOLDED_PER_TICK, Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
-from pdmuxd.controlplane.telemetry.shown import strictest
+from pdmuxd.controlplane.telemetry.serializers import strictest
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND
 
 
@@ -25,8 +25,8 @@ from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND
 @given(groups=st.lists(st.integers(1, 4), max_size=80))
 def test_every_decision_is_counted_in_some_event_when_they_are_folded(groups: list[int]) -> None:
     decisions = Decisions()
-    for group in groups:
-        decisions.add(step(group=group), START_S)
+    for partition_id in groups:
+        decisions.add(step(partition_id=partition_id), START_S)
     events = list(decisions.flush())
     assert sum(event.count + event.folded_other for event in events) == len(groups)
     assert len(events) <= FOLDED_PER_TICK
@@ -59,9 +59,9 @@ def test_one_step_is_measured_when_several_were_launched_at_once() -> None:
 def test_time_and_tokens_are_summed_by_group_when_steps_end() -> None:
     use = PartitionUse()
     use.layers = 32
-    use.add(step(group=1, prefill_new_tokens=3200, prefill_layers=8, measured_step_s=0.02))
-    use.add(step(group=1, prefill_new_tokens=3200, prefill_layers=24, measured_step_s=0.03))
-    use.add(step(mode="fused", group=0, prefill_new_tokens=500, measured_step_s=0.04))
+    use.add(step(partition_id=1, prefill_new_tokens=3200, prefill_layers=8, measured_step_s=0.02))
+    use.add(step(partition_id=1, prefill_new_tokens=3200, prefill_layers=24, measured_step_s=0.03))
+    use.add(step(mode="fused", partition_id=0, prefill_new_tokens=500, measured_step_s=0.04))
     groups, fused = use.snapshot()
     assert set(groups) == {1}
     assert groups[1].time_s == pytest.approx(0.05)
@@ -116,12 +116,12 @@ def test_events_are_told_once_a_second_when_nobody_has_followed_for_a_while() ->
 
 def test_the_split_is_of_the_reason_that_is_told_when_the_heartbeat_is_older() -> None:
     known = telemetry(HandClock())
-    heard = heartbeat(group=1, prefill_sms=96, decode_sms=36)
+    heard = heartbeat(partition_id=1, prefill_sms=96, decode_sms=36)
     known.status = lambda: EngineStatus(state="serving", since_s=START_S, stats=heard)  # type: ignore[misc]
     known.on_message(heard)
-    known.on_message(step(reason="decode_alone", group=3, prefill_sms=0, decode_sms=132))
-    told = shown.stats(known, START_S)
-    assert (told.reason, told.group, told.prefill_sms, told.decode_sms) == ("decode_alone", 3, 0, 132)
+    known.on_message(step(reason="decode_alone", partition_id=3, prefill_sms=0, decode_sms=132))
+    told = serializers.stats(known, START_S)
+    assert (told.reason, told.partition_id, told.prefill_sms, told.decode_sms) == ("decode_alone", 3, 0, 132)
 
 
 async def test_everything_is_told_when_an_engine_works() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from telling import START_S, HandClock, request_record, step, telemetry
+from telemetry_feeds import START_S, HandClock, request_record, step, telemetry
 
 from pdmuxd.controlplane.telemetry.decisions import Decisions
-from pdmuxd.controlplane.telemetry.misses import Cause
-from pdmuxd.controlplane.telemetry.requests import RequestLives
+from pdmuxd.controlplane.telemetry.requests import RequestHistory
+from pdmuxd.controlplane.telemetry.slo_violations import Cause
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 LATE_GAP = {"tbt_max_s": 0.07, "tbt_gaps_met": 9}
@@ -33,11 +33,11 @@ def test_a_life_is_whole_when_its_two_ends_come_in_either_order(
     for end in reversed(ends) if answered_first else ends:
         end()
 
-    life = known.requests.find("r1")
+    lifecycle = known.requests.find("r1")
 
-    assert life is not None
-    assert (life.status, life.arrived_s, life.ended_s) == (200, START_S, START_S + 1.0)
-    assert life.record == request_record()
+    assert lifecycle is not None
+    assert (lifecycle.status, lifecycle.arrived_s, lifecycle.ended_s) == (200, START_S, START_S + 1.0)
+    assert lifecycle.record == request_record()
     assert known.requests.in_flight() == ()
     assert [each.request_id for each in known.requests.ended()] == ["r1"]
 
@@ -48,19 +48,19 @@ def test_a_request_waits_until_its_answer_begins(known: Telemetry) -> None:
     known.on_first_byte("a")
     known.on_answered("b", status=499)
     assert known.requests.waiting() == {"chat": 1}
-    assert [life.request_id for life in known.requests.in_flight()] == ["a", "c"]
+    assert [lifecycle.request_id for lifecycle in known.requests.in_flight()] == ["a", "c"]
 
 
 def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
-    lives = RequestLives(Decisions(), kept=3)
+    lifecycles = RequestHistory(Decisions(), kept=3)
     for number in range(5):
-        lives.on_record(request_record(request_id=str(number)), START_S)
-    assert [life.request_id for life in lives.ended()] == ["2", "3", "4"]
-    assert lives.find("1") is None
+        lifecycles.on_record(request_record(request_id=str(number)), START_S)
+    assert [lifecycle.request_id for lifecycle in lifecycles.ended()] == ["2", "3", "4"]
+    assert lifecycles.find("1") is None
 
 
 def test_nothing_was_missed_when_both_targets_were_met(known: Telemetry) -> None:
-    assert known.requests.on_record(request_record(), START_S).misses == ()
+    assert known.requests.on_record(request_record(), START_S).violations == ()
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_nothing_was_missed_when_both_targets_were_met(known: Telemetry) -> None
 def test_a_late_first_token_has_its_cause_when_it_is_known(
     known: Telemetry, changes: dict[str, float], cause: Cause
 ) -> None:
-    (miss,) = known.requests.on_record(request_record(**changes), START_S).misses
-    assert (miss.target, miss.cause) == ("ttft", cause)
-    assert miss.by_s == pytest.approx(0.3)
+    (violation,) = known.requests.on_record(request_record(**changes), START_S).violations
+    assert (violation.target, violation.cause) == ("ttft", cause)
+    assert violation.by_s == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_a_long_gap_has_its_cause_when_a_decision_meanwhile_tells(
     known.on_message(step(**during))
     clock.turn(1.0)
     known.on_request(request_record(**LATE_GAP))
-    life = known.requests.find("r1")
-    assert life is not None
-    (miss,) = life.misses
-    assert (miss.target, miss.cause) == ("tbt", cause)
-    assert miss.text.startswith("1 of 10 gap was too long, the longest by 30 ms: ")
+    lifecycle = known.requests.find("r1")
+    assert lifecycle is not None
+    (violation,) = lifecycle.violations
+    assert (violation.target, violation.cause) == ("tbt", cause)
+    assert violation.text.startswith("1 of 10 gap was too long, the longest by 30 ms: ")
 
 
 def test_a_decision_before_the_first_token_is_no_cause_of_a_gap(known: Telemetry, clock: HandClock) -> None:
@@ -109,6 +109,6 @@ def test_a_decision_before_the_first_token_is_no_cause_of_a_gap(known: Telemetry
     known.on_message(step(reason="tbt_infeasible", tbt_slack_s=-0.01))
     clock.turn(2.0)
     known.on_request(request_record(**LATE_GAP))
-    life = known.requests.find("r1")
-    assert life is not None
-    assert life.misses[0].cause == Cause.UNKNOWN
+    lifecycle = known.requests.find("r1")
+    assert lifecycle is not None
+    assert lifecycle.violations[0].cause == Cause.UNKNOWN

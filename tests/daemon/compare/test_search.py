@@ -10,7 +10,7 @@ POINTS = st.integers(-50, 50)
 
 
 @given(POINTS, POINTS, st.integers(1, 20))
-def test_the_boundary_is_found_when_passing_is_monotone(boundary: int, start: int, step: int) -> None:
+def test_the_crossover_is_found_when_passing_is_monotone(boundary: int, start: int, step: int) -> None:
     probed: list[int] = []
 
     def passes(point: int) -> bool:

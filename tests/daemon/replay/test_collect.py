@@ -53,7 +53,7 @@ def test_what_it_got_is_kept_when_a_request_never_ends() -> None:
 
 def test_step_time_is_handed_over_once_when_taken() -> None:
     collector = collected({})
-    decision = Decision(mode=Mode.SPLIT, group=0, reason=Reason.BEST_FIT)
+    decision = Decision(mode=Mode.SPLIT, partition_id=0, reason=Reason.BEST_FIT)
     collector.on_step(decision, 1.0, 1.5)
     collector.on_step(decision, 2.0, 2.25)
     assert collector.take_reasons() == {"best_fit": 0.75}

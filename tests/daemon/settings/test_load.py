@@ -11,7 +11,7 @@ from pdmuxd.daemon.settings.layers import OTHER_VARIABLES, parse_assignments
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE
-from pdmuxd.engine.sglang.tables import MAX_SPLITS
+from pdmuxd.engine.sglang.partition_tables import MAX_SPLITS
 
 
 def test_defaults_hold_when_nothing_is_set() -> None:

@@ -116,7 +116,7 @@ def test_a_long_context_holds_up_a_fused_batch_when_its_attention_is_not_split()
     prefill, decode = PrefillShape.of([(4, 0)]), DecodeShape(bs=2, reused_tokens=9)
     # Per context token 4 * 3 rows * 2 of head_dim = 24 FLOPs on a tenth of the device; attention of all is
     # (4*1*2 + 2*1) * (4*4/2) = 80 for prefill and 10 * 11 = 110 for decode.
-    long = replace(decode, longest_tokens=8)
+    long = replace(decode, max_context_tokens=8)
     assert tiled.fused_s(prefill, long, 10) - split.fused_s(prefill, long, 10) == pytest.approx(
         8 * 24 * 10 - 190.0
     )
@@ -137,8 +137,8 @@ def test_a_fused_fit_is_late_by_what_a_longer_context_than_fitted_adds() -> None
     model = SoloRunModel(prefill={}, decode={}, fallback=roofline, fused={10: fit})
     prefill = PrefillShape.of([(4, 0)])
 
-    def fused_s(longest_tokens: int) -> float:
-        decode = DecodeShape(bs=2, reused_tokens=9, longest_tokens=longest_tokens)
+    def fused_s(max_context_tokens: int) -> float:
+        decode = DecodeShape(bs=2, reused_tokens=9, max_context_tokens=max_context_tokens)
         return model.fused_s(prefill, decode, 10)
 
     assert fused_s(0) == fused_s(FITTED_CONTEXT_TOKENS) == 7.0
@@ -149,14 +149,14 @@ def test_a_fused_fit_waits_for_the_longest_context_when_it_outlasts_all_of_them(
     prefill_fit = PrefillCoefficients(
         per_new_squared_s=1.0, per_new_times_reused_s=0.0, per_new_s=0.0, fixed_s=7.0
     )
-    fit = FusedCoefficients(prefill=prefill_fit, per_reused_s=1.0, per_longest_s=5.0)
+    fit = FusedCoefficients(prefill=prefill_fit, per_reused_s=1.0, per_max_context_s=5.0)
     chunk = PrefillShape.of([(2, 1)])
     assert fit.predict_s(chunk, DecodeShape.of([6, 1, 1])) == 7.0 + 5 * 6
     assert fit.predict_s(chunk, DecodeShape.of([6] * 6)) == 7.0 + 4 + 36
     assert fit.predict_s(chunk, DecodeShape.of([1])) == 7.0 + 5 * 3, "the prompt's own context is the longest"
     assert fit.predict_s(chunk, DecodeShape(bs=2, reused_tokens=10)) == 7.0 + 5 * 5, "nobody looked: the mean"
     assert fit.scaled(2.0).predict_s(chunk, DecodeShape.of([6, 1, 1])) == 2 * (7.0 + 5 * 6)
-    assert replace(fit, per_longest_s=0.0).predict_s(chunk, DecodeShape.of([6, 1, 1])) == 7.0 + 4 + 8
+    assert replace(fit, per_max_context_s=0.0).predict_s(chunk, DecodeShape.of([6, 1, 1])) == 7.0 + 4 + 8
 
 
 def test_the_roofline_adds_nothing_for_a_long_context_when_the_fused_fit_waits_for_it() -> None:
@@ -166,7 +166,7 @@ def test_the_roofline_adds_nothing_for_a_long_context_when_the_fused_fit_waits_f
     nothing = PrefillCoefficients(
         per_new_squared_s=0.0, per_new_times_reused_s=0.0, per_new_s=0.0, fixed_s=0.0
     )
-    fit = FusedCoefficients(prefill=nothing, per_reused_s=0.0, per_longest_s=1.0)
+    fit = FusedCoefficients(prefill=nothing, per_reused_s=0.0, per_max_context_s=1.0)
     model = SoloRunModel(prefill={}, decode={}, fallback=roofline, fused={10: fit})
     long = DecodeShape.of([2 * FITTED_CONTEXT_TOKENS])
     assert model.fused_s(PrefillShape.of([(4, 0)]), long, 10) == 2 * FITTED_CONTEXT_TOKENS
@@ -187,13 +187,13 @@ def test_what_a_prefill_takes_beside_decode_is_as_measured_or_follows_from_decod
     """A fifth of the 10 SMs is decode's beside 8: 15% longer."""
     roofline = RooflineModel(model=TOY, device=device(flops=1.0, bytes_per_s=1.0), overheads=NO_OVERHEADS)
     fit = PrefillCoefficients(
-        per_new_squared_s=0.0, per_new_times_reused_s=0.0, per_new_s=1.0, fixed_s=0.0, beside_ratio=1.4
+        per_new_squared_s=0.0, per_new_times_reused_s=0.0, per_new_s=1.0, fixed_s=0.0, colocated_ratio=1.4
     )
-    model = SoloRunModel(prefill={4: fit, 6: replace(fit, beside_ratio=0.0)}, decode={}, fallback=roofline)
-    assert model.beside_ratio(4) == fit.scaled(2.0).beside_ratio == 1.4
-    assert model.beside_ratio(6) == roofline.beside_ratio(6) == pytest.approx(1.3)
-    assert model.beside_ratio(8) == pytest.approx(1.15)
-    assert model.beside_ratio(10) == 1.0
+    model = SoloRunModel(prefill={4: fit, 6: replace(fit, colocated_ratio=0.0)}, decode={}, fallback=roofline)
+    assert model.colocated_ratio(4) == fit.scaled(2.0).colocated_ratio == 1.4
+    assert model.colocated_ratio(6) == roofline.colocated_ratio(6) == pytest.approx(1.3)
+    assert model.colocated_ratio(8) == pytest.approx(1.15)
+    assert model.colocated_ratio(10) == 1.0
 
 
 def test_the_field_is_named_when_a_device_is_impossible() -> None:

@@ -37,24 +37,27 @@ def test_the_lost_wait_behind_when_others_can_be_saved() -> None:
     queue = [waiting(1, 1000, deadline_s=0.5), waiting(2, 100, deadline_s=2.0)]
     ordered = order(queue)
     assert ids(ordered) == ["r2", "r1"]
-    assert ordered.lost == ("r1",)
+    assert ordered.unreachable == ("r1",)
 
 
 def test_the_oldest_lost_comes_first_when_it_has_aged_and_is_paid_for() -> None:
-    lost = waiting(1, 1000, deadline_s=0.5)
+    unreachable = waiting(1, 1000, deadline_s=0.5)
     live = waiting(2, 100, deadline_s=200.0)
     late_s = AGEING_BOUND_S + 1.0
-    assert ids(order([lost, live], now_s=late_s, aged_credit_tokens=999.0)) == ["r2", "r1"]
-    assert ids(order([lost, live], now_s=late_s, aged_credit_tokens=1000.0)) == ["r1", "r2"]
-    assert ids(order([lost, live], now_s=AGEING_BOUND_S - 1.0, aged_credit_tokens=1000.0)) == ["r2", "r1"]
+    assert ids(order([unreachable, live], now_s=late_s, aged_credit_tokens=999.0)) == ["r2", "r1"]
+    assert ids(order([unreachable, live], now_s=late_s, aged_credit_tokens=1000.0)) == ["r1", "r2"]
+    assert ids(order([unreachable, live], now_s=AGEING_BOUND_S - 1.0, aged_credit_tokens=1000.0)) == [
+        "r2",
+        "r1",
+    ]
 
 
 def test_credit_is_earned_and_spent_when_batches_are_admitted() -> None:
-    live, lost = waiting(1, 1000), waiting(2, 500)
+    live, unreachable = waiting(1, 1000), waiting(2, 500)
     earned = next_credit([live], (), 0.0)
     assert earned == pytest.approx(AGED_SHARE * 1000)
-    assert next_credit([lost], ("r2",), 600.0) == 100.0
-    assert next_credit([lost], ("r2",), 0.0) == 0.0
+    assert next_credit([unreachable], ("r2",), 600.0) == 100.0
+    assert next_credit([unreachable], ("r2",), 0.0) == 0.0
 
 
 @given(
@@ -68,35 +71,35 @@ def test_nobody_is_lost_or_doubled_when_a_queue_is_ordered(
     queue = [waiting(i, n, deadline_s=d) for i, (n, d) in enumerate(lengths)]
     ordered = order(queue, now_s=now_s, aged_credit_tokens=credit)
     arrivals = {request.request_id: index for index, request in enumerate(queue)}
-    assert list(ordered.lost) == sorted(ordered.lost, key=lambda name: arrivals[name])
+    assert list(ordered.unreachable) == sorted(ordered.unreachable, key=lambda name: arrivals[name])
     assert sorted(ids(ordered)) == sorted(request.request_id for request in queue)
     assert ids(order(queue, now_s=now_s, aged_credit_tokens=credit)) == ids(ordered)
 
 
 def test_nobody_starves_when_the_engine_is_always_overloaded() -> None:
     """A lost request among endless savable ones: it is served once the others have paid for it."""
-    lost = waiting(0, 2000, deadline_s=0.1)
+    unreachable = waiting(0, 2000, deadline_s=0.1)
     now_s, credit, number = 0.0, 0.0, 0
     for _ in range(10_000):
         fresh = []
         for _ in range(3):
             number += 1
             fresh.append(replace(waiting(number, 500, deadline_s=now_s + 5.0), arrival_s=now_s))
-        ordered = order([lost, *fresh], now_s=now_s, aged_credit_tokens=credit)
+        ordered = order([unreachable, *fresh], now_s=now_s, aged_credit_tokens=credit)
         served = ordered.order[0]
-        if served is lost:
+        if served is unreachable:
             break
-        credit = next_credit([served], ordered.lost, credit)
+        credit = next_credit([served], ordered.unreachable, credit)
         now_s += 0.5
-    assert served is lost
-    assert now_s <= AGEING_BOUND_S + 0.5 * lost.new_tokens / (AGED_SHARE * 500) + 1.0
+    assert served is unreachable
+    assert now_s <= AGEING_BOUND_S + 0.5 * unreachable.new_tokens / (AGED_SHARE * 500) + 1.0
 
 
 def test_a_near_miss_is_not_tried_when_a_request_has_waited_long() -> None:
     # Due at 10 s, 1 s of work: at 9.5 s too late by far, at 8.5 s half a second short of the margin of 0.8 s.
     request = waiting(1, 1000, deadline_s=10.0)
-    assert order([request], now_s=8.1).lost == ()
-    assert order([request], now_s=8.5).lost == ("r1",)
+    assert order([request], now_s=8.1).unreachable == ()
+    assert order([request], now_s=8.5).unreachable == ("r1",)
     # One that has just come may be that tight: it is served at once.
     tight = replace(waiting(2, 1000, deadline_s=10.0), arrival_s=8.5, deadline_s=9.6)
-    assert order([tight], now_s=8.5).lost == ()
+    assert order([tight], now_s=8.5).unreachable == ()

@@ -35,9 +35,9 @@ def test_each_side_slows_by_its_own_ratios_when_they_are_told_apart() -> None:
     d = Device(
         bytes_per_s=100.0,
         contention_ratio=0.2,
-        decode_beside_ratio=0.09,
-        decode_beside_sms_ratio=0.08,
-        prefill_beside_ratio=1.0,
+        decode_colocated_ratio=0.09,
+        decode_colocated_sms_ratio=0.08,
+        prefill_colocated_ratio=1.0,
     )
     layers = d.launch(d.prefill, solo_s=10.0, sms=96, hbm_bytes=100.0)
     step = d.launch(d.decode, solo_s=1.0, sms=32, hbm_bytes=40.0)

@@ -16,7 +16,7 @@ from engines import PROFILE, Memory, engine, request, run_until_idle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdmuxd.engine.core.awd import DEADLINE_FREE_WAIT_S
+from pdmuxd.engine.core.adaptive_batching import DEADLINE_FREE_WAIT_S
 from pdmuxd.engine.core.errors import PolicyError
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import EngineLimits, Mode, PrefillShape, Reason

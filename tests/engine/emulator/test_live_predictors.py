@@ -30,11 +30,11 @@ def serving() -> EmulatedEngine:
     return running
 
 
-def apply(running: EmulatedEngine, version: int, believed: Predictors | None, **others: object) -> None:
-    running.apply_settings(version=version, policy="muxwise", slos={}, predictors=believed, **others)
+def apply(running: EmulatedEngine, version: int, given: Predictors | None, **others: object) -> None:
+    running.apply_settings(version=version, policy="muxwise", slos={}, predictors=given, **others)
 
 
-def beside_prefill(running: EmulatedEngine, name: str) -> list[IterationRecord]:
+def colocated_steps(running: EmulatedEngine, name: str) -> list[IterationRecord]:
     now_s = running.now_s
     running.drain_records()
     running.submit(request(name, 8000, 1), now_s)
@@ -45,11 +45,11 @@ def beside_prefill(running: EmulatedEngine, name: str) -> list[IterationRecord]:
 def test_the_next_decision_believes_them_when_predictors_are_put_in_force() -> None:
     running = serving()
     apply(running, 1, predictors(7, 0.017))
-    steps = beside_prefill(running, "p")
+    steps = colocated_steps(running, "p")
     assert {step.predicted_decode_s for step in steps} == {0.017}
     assert running.profile_id == 7
     apply(running, 2, None)
-    steps = beside_prefill(running, "q")
+    steps = colocated_steps(running, "q")
     assert 0.017 not in {step.predicted_decode_s for step in steps}
     assert running.profile_id == 0
 
@@ -57,10 +57,10 @@ def test_the_next_decision_believes_them_when_predictors_are_put_in_force() -> N
 def test_what_the_guard_learned_stays_when_the_same_profile_comes_again() -> None:
     running = serving()
     apply(running, 1, predictors(7, 0.004))
-    assert max(step.guard_ratio or 0.0 for step in beside_prefill(running, "p")) > 1.2
+    assert max(step.guard_ratio or 0.0 for step in colocated_steps(running, "p")) > 1.2
     apply(running, 2, predictors(7, 0.004))
-    assert beside_prefill(running, "q")[0].guard_ratio != 1.1
+    assert colocated_steps(running, "q")[0].guard_ratio != 1.1
     apply(running, 3, predictors(7, 0.0041))
-    assert beside_prefill(running, "r")[0].guard_ratio != 1.1, "the same profile, refined"
+    assert colocated_steps(running, "r")[0].guard_ratio != 1.1, "the same profile, refined"
     apply(running, 4, predictors(8, 0.004, guard=1.05))
-    assert beside_prefill(running, "s")[0].guard_ratio == 1.05, "another profile"
+    assert colocated_steps(running, "s")[0].guard_ratio == 1.05, "another profile"

@@ -14,7 +14,7 @@ from pdmuxd.engine.link.measuring import Measure
 TABLE = engine().table
 
 
-def asked(mode: str = "beside", **changes: object) -> Measure:
+def asked(mode: str = "colocated", **changes: object) -> Measure:
     fields: dict[str, object] = {
         "point_id": 1,
         "mode": mode,
@@ -28,12 +28,12 @@ def asked(mode: str = "beside", **changes: object) -> Measure:
 
 
 def test_decode_beside_a_prefill_is_slower_than_alone_when_measured() -> None:
-    beside = measure(PROFILE, TABLE, asked("beside"))
+    colocated = measure(PROFILE, TABLE, asked("colocated"))
     alone = measure(PROFILE, TABLE, asked("decode"))
-    assert beside.error is None
-    assert len(beside.decode_s) >= 4
-    assert min(beside.decode_s) > max(alone.decode_s)
-    assert beside.prefill_s[0] > measure(PROFILE, TABLE, asked("prefill")).prefill_s[0]
+    assert colocated.error is None
+    assert len(colocated.decode_s) >= 4
+    assert min(colocated.decode_s) > max(alone.decode_s)
+    assert colocated.prefill_s[0] > measure(PROFILE, TABLE, asked("prefill")).prefill_s[0]
 
 
 def test_a_step_takes_what_was_measured_when_served() -> None:
@@ -48,7 +48,7 @@ def test_a_step_takes_what_was_measured_when_served() -> None:
     running.advance(run_until + 0.2)
     step = next(one for one in running.drain_records() if one.prefill_new_tokens and one.decode_bs == 16)
     contexts = (step.decode_reused_tokens // 16,) * 16
-    found = measure(PROFILE, TABLE, asked("beside", decode=contexts))
+    found = measure(PROFILE, TABLE, asked("colocated", decode=contexts))
     assert step.measured_decode_s == pytest.approx(found.decode_s[0], rel=0.02)
     run_until_idle(running)
 
@@ -87,6 +87,6 @@ def test_scatter_is_the_same_when_the_seed_is() -> None:
 def test_a_point_is_refused_with_its_reason_when_the_device_cannot_run_it(
     changes: dict[str, object], error: str
 ) -> None:
-    answer = measure(replace(PROFILE), TABLE, asked(**{"mode": "beside", **changes}))
+    answer = measure(replace(PROFILE), TABLE, asked(**{"mode": "colocated", **changes}))
     assert answer.error is not None
     assert error in answer.error

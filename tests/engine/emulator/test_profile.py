@@ -14,7 +14,7 @@ from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, available_profiles, 
 from pdmuxd.engine.emulator.shapes import DEPLOYMENTS
 from pdmuxd.engine.profiling.document import read_file
 from pdmuxd.engine.profiling.hardware import predict_s
-from pdmuxd.engine.profiling.stretches import settled
+from pdmuxd.engine.profiling.replicates import settled
 
 MEASURED = Path(__file__).parents[3] / "docs/measurements/h200"
 
@@ -55,7 +55,7 @@ def test_what_was_measured_on_the_device_is_the_truth_when_a_profile_is_a_measur
     truth = load_profile(f"h200-{model}-measured").truth
     errors: dict[str, list[float]] = {}
     for sample in settled(measured.samples):
-        if sample.point.mode != "beside":
+        if sample.point.mode != "colocated":
             took_s = predict_s(truth, sample.point, measured.captured_decode_bs)
             errors.setdefault(sample.point.mode, []).append(abs(took_s / sample.seconds - 1.0))
     for mode in ("prefill", "decode", "fused"):
@@ -84,8 +84,8 @@ def test_the_shipped_ones_are_named_when_a_profile_is_unknown() -> None:
         ({"format": 9}, "format is 9; this version reads 1"),
         ({"provenance": "guessed"}, "provenance must start with"),
         ({"contention_ratio": 2.0}, "contention_ratio must be within 0 and 1"),
-        ({"decode_beside_ratio": -0.1}, "decode_beside_ratio must be within 0 and 1"),
-        ({"prefill_beside_ratio": 1.1}, "prefill_beside_ratio must be within 0 and 1"),
+        ({"decode_colocated_ratio": -0.1}, "decode_colocated_ratio must be within 0 and 1"),
+        ({"prefill_colocated_ratio": 1.1}, "prefill_colocated_ratio must be within 0 and 1"),
     ],
 )
 def test_the_field_is_named_when_a_profile_is_wrong(

@@ -46,7 +46,7 @@ def record(step: int) -> IterationRecord:
         now_s=0.0,
         mode="split",
         reason="best_fit",
-        group=1,
+        partition_id=1,
         prefill_sms=100,
         decode_sms=32,
         decode_bs=8,
@@ -198,11 +198,11 @@ async def test_all_loss_is_counted_when_the_daemon_reads_slower_than_the_engine_
             engine.send(HELLO)
             assert await receive(daemon, engine) == HELLO
             offered = 30_000
-            taken = sum(engine.send(record(step)) for step in range(offered))
-            assert 0 < engine.dropped == offered - taken
-            seen = [await receive(daemon, engine) for _ in range(taken)]
+            timing = sum(engine.send(record(step)) for step in range(offered))
+            assert 0 < engine.dropped == offered - timing
+            seen = [await receive(daemon, engine) for _ in range(timing)]
             assert engine.queued == 0
-            assert len({message.step for message in seen if isinstance(message, IterationRecord)}) == taken
+            assert len({message.step for message in seen if isinstance(message, IterationRecord)}) == timing
             assert engine.sent + engine.dropped == offered + 1
 
 

@@ -29,9 +29,9 @@ LAUNCH_BOUND = replace(
     HIDDEN,
     overheads=replace(HIDDEN.overheads, layer_launch_s=0.00053),
     device=replace(HIDDEN.device, compute_curvature=0.8),
-    decode_beside_ratio=0.1,
-    decode_beside_sms_ratio=0.15,
-    prefill_beside_ratio=0.8,
+    decode_colocated_ratio=0.1,
+    decode_colocated_sms_ratio=0.15,
+    prefill_colocated_ratio=0.8,
 )
 """As SGLang on one H200: launching its layers takes longer than computing up to 700 tokens, an SM computes
 less when all do, and decode is slowed beside whatever prefill."""
@@ -50,7 +50,7 @@ def profile(campaign: Measured) -> MeasuredProfile:
 
 def test_the_device_is_done_within_5_minutes_when_an_8b_model_is_profiled(campaign: Measured) -> None:
     assert campaign.device_s <= BUDGET_S
-    assert sum(sample.point.mode == "beside" for sample in campaign.samples) >= 300
+    assert sum(sample.point.mode == "colocated" for sample in campaign.samples) >= 300
 
 
 def test_captured_batch_sizes_are_measured_often_enough_for_a_time_of_their_own_when_profiled(
@@ -92,12 +92,12 @@ def test_predictors_meet_the_target_when_launching_outlasts_computing_and_stalls
     assert profile.worst_p90 <= 0.05
     assert {fit.predictor for fit in profile.fits} == {"prefill", "decode", "fused", "roofline"}
     assert profile.device.compute_curvature == pytest.approx(0.8, abs=0.15)
-    assert profile.decode_beside_ratio == pytest.approx(0.1, abs=0.05)
-    assert profile.decode_beside_sms_ratio == pytest.approx(0.15, abs=0.08)
-    assert profile.prefill_beside_ratio == pytest.approx(0.8, abs=0.1)
-    beside = {fit.sms: fit.prefill.beside_ratio for fit in profile.solo_run if fit.prefill is not None}
-    assert beside.pop(profile.total_sms) == 0.0, "no split has all SMs"
-    assert 1.0 < beside[112] < beside[32] < 1.6, "the more SMs decode has, the more it takes"
+    assert profile.decode_colocated_ratio == pytest.approx(0.1, abs=0.05)
+    assert profile.decode_colocated_sms_ratio == pytest.approx(0.15, abs=0.08)
+    assert profile.prefill_colocated_ratio == pytest.approx(0.8, abs=0.1)
+    colocated = {fit.sms: fit.prefill.colocated_ratio for fit in profile.solo_run if fit.prefill is not None}
+    assert colocated.pop(profile.total_sms) == 0.0, "no split has all SMs"
+    assert 1.0 < colocated[112] < colocated[32] < 1.6, "the more SMs decode has, the more it takes"
     errors = [one for some in unseen_errors(campaign, profile, LAUNCH_BOUND).values() for one in some]
     assert float(np.percentile(errors, 90.0)) <= 0.03
 

@@ -9,9 +9,9 @@ from profiling import decode_samples, prefill_samples, target_of
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.profiling.hardware import fit_hardware
 
-BELIEVED = target_of(load_profile("h200-llama-8b"))
+PRIOR = target_of(load_profile("h200-llama-8b"))
 TINY = replace(
-    BELIEVED.model, layers=4, hidden=256, intermediate=512, heads=4, kv_heads=2, head_dim=64, vocab=512
+    PRIOR.model, layers=4, hidden=256, intermediate=512, heads=4, kv_heads=2, head_dim=64, vocab=512
 )
 
 
@@ -25,6 +25,6 @@ def test_a_device_is_found_when_work_takes_as_long_on_any_number_of_sms() -> Non
             *decode_samples(lambda _: 0.001, sms=sms),
         )
     ]
-    found = fit_hardware(samples, replace(BELIEVED.prior, model=TINY))
+    found = fit_hardware(samples, replace(PRIOR.prior, model=TINY))
     assert found.device.flops > 0.0
     assert found.errors.p50 < 1.0

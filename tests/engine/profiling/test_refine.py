@@ -41,10 +41,10 @@ def refiner_of(predictors: Predictors = PREDICTORS) -> Refiner:
     return Refiner(predictors, MODEL, layers=LAYERS, now_s=0.0)
 
 
-def step(ratio: float, *, beside: bool = True) -> IterationRecord:
+def step(ratio: float, *, colocated: bool = True) -> IterationRecord:
     """A decode step on 36 SMs that took `ratio` times what is predicted alone."""
     alone_s = MODEL.decode_s(BATCH, 36)
-    return decode_record(BATCH, PREFILL if beside else None, alone_s=alone_s, ratio=ratio)
+    return decode_record(BATCH, PREFILL if colocated else None, alone_s=alone_s, ratio=ratio)
 
 
 def test_a_cell_is_raised_at_once_with_its_evidence_when_a_step_exceeds_its_bound() -> None:
@@ -103,7 +103,7 @@ def drift_until_bound(ratio: float) -> list[float]:
     for _ in range(20):
         now_s += 5.0
         for _ in range(CORRECT_AFTER):
-            refiner.observe(step(ratio, beside=False), now_s)
+            refiner.observe(step(ratio, colocated=False), now_s)
         for change in refiner.changes(now_s):
             assert (change.kind, change.predictor, change.sms) == ("corrected", "decode", 36)
             assert change.before == pytest.approx(corrections[-1])

@@ -15,7 +15,7 @@ from pdmuxd.engine.core.latency import (
     DecodeCoefficients,
     FusedCoefficients,
     PrefillCoefficients,
-    longest_context_tokens,
+    batch_max_context_tokens,
     padded_bs,
 )
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
@@ -34,7 +34,7 @@ SPLIT_LAW = FusedCoefficients(
     ),
     per_reused_s=3e-8,
 )
-UNDIVIDED_LAW = replace(SPLIT_LAW, per_longest_s=4e-7)
+UNDIVIDED_LAW = replace(SPLIT_LAW, per_max_context_s=4e-7)
 NOISE = 0.01
 
 
@@ -169,7 +169,7 @@ def fused_stairs(prefill: PrefillShape, decode: DecodeShape) -> float:
     step_s = FUSED_STAIRS_S[FUSED_STEPS.index(padded_bs(min(tokens, FUSED_STEPS[-1]), FUSED_STEPS))]
     contexts_s = 2e-7 * prefill.reused_tokens + 3e-8 * decode.reused_tokens
     beyond_s = 0.00011 * max(0, tokens - FUSED_STEPS[-1])
-    return step_s + beyond_s + max(contexts_s, 4e-7 * longest_context_tokens(prefill, decode))
+    return step_s + beyond_s + max(contexts_s, 4e-7 * batch_max_context_tokens(prefill, decode))
 
 
 def samples_of_graphs() -> list[Sample]:
@@ -216,7 +216,7 @@ def test_what_contexts_cost_is_believed_when_each_size_was_measured_once() -> No
     def line(point: Point) -> float:
         """No stairs, and a device that is a tenth faster."""
         prefill, decode = point.prefill_shape, point.decode_shape
-        contexts_s = max(3e-8 * decode.reused_tokens, 4e-7 * longest_context_tokens(prefill, decode))
+        contexts_s = max(3e-8 * decode.reused_tokens, 4e-7 * batch_max_context_tokens(prefill, decode))
         return 0.9 * (0.012 + 1e-4 * (prefill.new_tokens + decode.bs) + contexts_s)
 
     expected = [(point, line(point)) for point in (*around, *points)]
@@ -243,7 +243,7 @@ def test_a_fused_size_in_between_is_off_when_graphs_are_not_known() -> None:
 def test_what_the_longest_context_takes_is_recovered_when_a_fused_batch_waits_for_it() -> None:
     law = UNDIVIDED_LAW
     fit = fit_solo(FUSED, fused_samples(law.predict_s, noise=NOISE))
-    assert fit.coefficients.per_longest_s == pytest.approx(law.per_longest_s, rel=10 * NOISE)
+    assert fit.coefficients.per_max_context_s == pytest.approx(law.per_max_context_s, rel=10 * NOISE)
     assert fit.coefficients.per_reused_s == pytest.approx(law.per_reused_s, rel=10 * NOISE)
     assert fit.errors.p90 < 3 * NOISE
     # One context of half of a batch's, and longer than any that was fitted.
@@ -253,7 +253,7 @@ def test_what_the_longest_context_takes_is_recovered_when_a_fused_batch_waits_fo
 
 def test_the_longest_context_has_no_part_in_a_fit_when_contexts_are_split() -> None:
     fit = fit_solo(FUSED, fused_samples(SPLIT_LAW.predict_s, noise=NOISE))
-    assert fit.coefficients.per_longest_s == 0.0
+    assert fit.coefficients.per_max_context_s == 0.0
     assert fit.errors.p90 < 3 * NOISE
 
 

@@ -32,15 +32,15 @@ def test_the_state_moves_on_once_when_the_prefill_behind_is_chosen(rig):
     rig.turn(split(admit=("a",), prefill_layers=4, decode_steps=1))
     rig.arrive("b")
     before = rig.loop.state.policy_state
-    beside, behind = split(decode_steps=1), split(admit=("b",), prefill_layers=2, decode_steps=1)
-    rig.script.answers.extend((beside, behind))
+    colocated_step, behind = split(decode_steps=1), split(admit=("b",), prefill_layers=2, decode_steps=1)
+    rig.script.answers.extend((colocated_step, behind))
     rig.turn()
     assert rig.launches("layers")[-1] == (2, "b")
     assert rig.loop.state.policy_state == before + 1
 
 
 def test_an_admission_is_charged_once_when_it_is_decided_about_twice():
-    """`auto` earns a tenth of the tokens that it admits, as a credit for requests past saving."""
+    """`auto` earns a tenth of the tokens that it admits, as a credit for others."""
 
     def admitting(*, cached_later):
         rig = Rig("auto")

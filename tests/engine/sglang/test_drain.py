@@ -22,7 +22,7 @@ def test_a_drain_reads_every_step_and_merges_every_prefill():
 def test_a_prefill_is_drained_when_no_layer_of_it_was_launched():
     rig = Rig()
     rig.arrive("a")
-    rig.turn(split(group=0, admit=("a",)))
+    rig.turn(split(partition_id=0, admit=("a",)))
     rig.loop.drain()
     assert rig.launches("finish") == [("a",)]
 
@@ -30,7 +30,7 @@ def test_a_prefill_is_drained_when_no_layer_of_it_was_launched():
 def test_a_prefill_is_drained_when_its_requests_were_aborted():
     rig = Rig()
     request = rig.arrive("a")
-    rig.turn(split(group=0, admit=("a",), prefill_layers=1))
+    rig.turn(split(partition_id=0, admit=("a",), prefill_layers=1))
     rig.abort(request)
     rig.port.inbox.append(rig.loop.drain)
     rig.turn()
@@ -62,7 +62,7 @@ def test_the_engine_is_busy_when_a_step_or_a_prefill_is_in_flight():
     rig = Rig()
     assert not rig.loop.is_busy
     rig.arrive("a", outputs=2)
-    rig.turn(split(group=0, admit=("a",), prefill_layers=4))
+    rig.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
     assert rig.loop.is_busy
     rig.device.finish_prefill()
     rig.turn()

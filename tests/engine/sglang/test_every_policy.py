@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from engine_rig import RULES, Rig, make_facts, settings, tenant_slo
+from engine_rig import RULES, Rig, make_engine_info, settings, tenant_slo
 
+from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.environment import PluginEnvironment
-from pdmuxd.engine.sglang.facts import Activations
-from pdmuxd.engine.sglang.tables import make_table
+from pdmuxd.engine.sglang.partition_tables import make_table
 
 POLICIES = (
     *("auto", "muxwise", "muxwise:preempt+whole", "muxwise:blocking", "drift", "drift:blocking"),
@@ -17,19 +17,21 @@ POLICIES = (
 
 
 def made_for(policy):
-    return make_facts(table=make_table(RULES, PluginEnvironment(policy=policy, link=None, partitions=None)))
+    return make_engine_info(
+        table=make_table(RULES, PluginEnvironment(policy=policy, link=None, partitions=None))
+    )
 
 
 @pytest.mark.parametrize("tbt_s", [0.006, 0.05])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_request_ends_once_when_any_policy_decides(policy, tbt_s):
-    rig = Rig(policy, facts=made_for(policy))
+    rig = Rig(policy, engine_info=made_for(policy))
     serve_forty(rig, policy, tbt_s)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_memory_does_not_hold_whole_is_prefilled_in_chunks_when_any_policy_decides(policy):
-    rig = Rig(policy, facts=made_for(policy).holding(Activations(free_bytes=1250, bytes_per_token=1.0)))
+    rig = Rig(policy, engine_info=made_for(policy).holding(Activations(free_bytes=1250, bytes_per_token=1.0)))
     tokens = {request.rid: len(request.origin_input_ids) for request in serve_forty(rig, policy, 0.05)}
     formed = [names for _, *names in rig.launches("layers")]
     assert all(sum(tokens[name] for name in names) <= 1000 for names in formed)

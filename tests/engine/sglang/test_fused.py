@@ -94,7 +94,7 @@ def test_the_first_token_comes_with_the_step_that_completes_the_prompt():
 def test_a_fused_step_is_refused_when_a_layerwise_prefill_is_under_way():
     rig = Rig()
     rig.arrive("a")
-    rig.turn(split(group=0, admit=("a",), prefill_layers=1))
+    rig.turn(split(partition_id=0, admit=("a",), prefill_layers=1))
     with pytest.raises(EngineInvariantError):
         rig.turn(fused(64))
 

@@ -7,14 +7,14 @@ from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.link.messages import IterationRecord
 from pdmuxd.engine.loop.launches import QUANTUM_LAYERS
 
-BESIDE = {"decode_steps": 1}
+COLOCATED = {"decode_steps": 1}
 
 
 def started(rig, name="a", layers=2):
     """A prefill of some layers beside a decoding request."""
     rig.decoding("z", outputs=100)
     request = rig.arrive(name)
-    rig.turn(split(admit=(name,), prefill_layers=layers, **BESIDE))
+    rig.turn(split(admit=(name,), prefill_layers=layers, **COLOCATED))
     return request
 
 
@@ -28,10 +28,10 @@ def test_a_finished_prefill_is_merged_by_asking_and_never_by_waiting():
     rig = Rig()
     request = started(rig, layers=4)
     for _ in range(3):
-        rig.turn(split(**BESIDE))
+        rig.turn(split(**COLOCATED))
     assert rig.launches("finish") == []
     rig.device.finish_prefill()
-    rig.turn(split(**BESIDE))
+    rig.turn(split(**COLOCATED))
     assert rig.launches("finish") == [("a",)]
     assert rig.launches("decode")[-1] == ("z", "a")
     assert request.output_ids == [0]
@@ -43,7 +43,7 @@ def test_decode_is_ordered_behind_the_prefill_when_it_is_merged():
     started(rig, layers=4)
     end = rig.loop.prefill.running.quanta[-1].end
     rig.device.finish_prefill()
-    rig.turn(split(**BESIDE))
+    rig.turn(split(**COLOCATED))
     assert ("decode1", end) in rig.device.ordered
 
 
@@ -51,30 +51,30 @@ def test_a_prefill_is_not_finished_when_layers_are_left_to_launch():
     rig = Rig()
     started(rig, layers=3)
     rig.device.finish_prefill()
-    rig.turn(split(**BESIDE))
+    rig.turn(split(**COLOCATED))
     assert rig.launches("finish") == []
-    rig.turn(split(prefill_layers=3, **BESIDE))
+    rig.turn(split(prefill_layers=3, **COLOCATED))
     assert rig.launches("layers")[-1] == (1, "a"), "only one of three was left"
 
 
 def test_layers_beside_the_step_in_flight_count_as_done_when_a_policy_looks():
     rig = Rig()
     started(rig, layers=2)
-    seen = rig.turn(split(prefill_layers=1, **BESIDE))
+    seen = rig.turn(split(prefill_layers=1, **COLOCATED))
     assert (seen.prefill.layers_launched, seen.prefill.layers_in_flight) == (2, 0)
     # Two turns later the first two are a backlog, unless the device has passed them.
-    seen = rig.turn(split(**BESIDE))
+    seen = rig.turn(split(**COLOCATED))
     assert (seen.prefill.layers_launched, seen.prefill.layers_in_flight) == (3, 2)
     rig.device.finish_prefill(marks=2)
-    assert rig.turn(split(**BESIDE)).prefill.layers_in_flight == 1
+    assert rig.turn(split(**COLOCATED)).prefill.layers_in_flight == 1
     rig.device.finish_prefill()
-    assert rig.turn(split(**BESIDE)).prefill.layers_in_flight == 0
+    assert rig.turn(split(**COLOCATED)).prefill.layers_in_flight == 0
 
 
 def many_layers(rig, layers=20):
     """A prefill that takes longer to launch than a decode step takes, and the step before it in flight."""
     rig.decoding("z", outputs=100)
-    rig.turn(split(**BESIDE))
+    rig.turn(split(**COLOCATED))
     rig.arrive("a")
     rig.port.layers = layers
     rig.port.log.clear()
@@ -84,9 +84,9 @@ def test_tokens_are_passed_on_and_the_next_step_is_launched_when_they_come_betwe
     rig = Rig()
     many_layers(rig)
     rig.port.after_layers = lambda: rig.device.finish(rig.port.unread[0].end)
-    rig.turn(split(admit=("a",), prefill_layers=20, **BESIDE))
+    rig.turn(split(admit=("a",), prefill_layers=20, **COLOCATED))
     rig.port.after_layers = lambda: None
-    rig.turn(split(prefill_layers=20, **BESIDE))
+    rig.turn(split(prefill_layers=20, **COLOCATED))
     what = [entry[:2] for entry in rig.port.log]
     first = what.index(("layers", QUANTUM_LAYERS))
     assert what[first + 1 : first + 3] == [("read", "z"), ("decode", "z")]
@@ -97,19 +97,19 @@ def test_tokens_are_passed_on_before_any_layer_when_they_came_while_its_batch_wa
     rig = Rig()
     many_layers(rig)
     rig.device.finish(rig.port.unread[0].end)
-    rig.turn(split(admit=("a",), prefill_layers=20, **BESIDE))
+    rig.turn(split(admit=("a",), prefill_layers=20, **COLOCATED))
     assert rig.launches("layers") == []
     assert rig.port.log[-1] == ("read", "z")
     # However fast tokens come, a turn that forms nothing launches layers.
     rig.device.finish(rig.port.unread[0].end)
-    rig.turn(split(prefill_layers=20, **BESIDE))
+    rig.turn(split(prefill_layers=20, **COLOCATED))
     assert rig.launches("layers") == [(QUANTUM_LAYERS, "a")]
 
 
 def test_all_layers_are_launched_when_no_tokens_come():
     rig = Rig()
     many_layers(rig)
-    rig.turn(split(admit=("a",), prefill_layers=18, **BESIDE))
+    rig.turn(split(admit=("a",), prefill_layers=18, **COLOCATED))
     assert sum(layers for layers, _ in rig.launches("layers")) == 18
     assert rig.port.log[-1] == ("read", "z")
 
@@ -118,16 +118,16 @@ def test_a_step_tells_the_layers_that_were_launched_beside_it_when_tokens_came_s
     rig = Rig()
     many_layers(rig)
     rig.port.after_layers = lambda: rig.device.finish(rig.port.unread[0].end)
-    rig.turn(split(admit=("a",), prefill_layers=20, **BESIDE))
-    rig.turn(split(**BESIDE))
+    rig.turn(split(admit=("a",), prefill_layers=20, **COLOCATED))
+    rig.turn(split(**COLOCATED))
     assert rig.link.of(IterationRecord)[-1].prefill_layers == QUANTUM_LAYERS
 
 
 def test_layers_count_as_in_flight_when_no_step_runs_beside_them():
     rig = Rig()
     rig.arrive("a")
-    rig.turn(split(group=0, admit=("a",), prefill_layers=2))
-    assert rig.turn(split(group=0)).prefill.layers_in_flight == 2
+    rig.turn(split(partition_id=0, admit=("a",), prefill_layers=2))
+    assert rig.turn(split(partition_id=0)).prefill.layers_in_flight == 2
 
 
 def test_several_steps_ahead_share_the_layers():
@@ -144,7 +144,7 @@ def test_nothing_is_launched_of_a_prefill_that_does_not_fit():
     rig.decoding("z", outputs=100)
     rig.arrive("a")
     rig.port.does_not_fit.add("a")
-    rig.turn(split(admit=("a",), prefill_layers=2, **BESIDE))
+    rig.turn(split(admit=("a",), prefill_layers=2, **COLOCATED))
     assert rig.launches("layers") == []
     assert rig.loop.prefill.members() == []
     assert [request.rid for request in rig.port.waiting] == ["a"]
@@ -155,17 +155,17 @@ def test_a_preempted_prefill_is_resumed_where_it_was_and_finishes():
     rig = Rig()
     started(rig, "long", layers=1)
     rig.arrive("short")
-    seen = rig.turn(split(admit=("short",), preempt=True, prefill_layers=4, **BESIDE))
+    seen = rig.turn(split(admit=("short",), preempt=True, prefill_layers=4, **COLOCATED))
     assert seen.preempted is None
-    seen = rig.turn(split(**BESIDE))
+    seen = rig.turn(split(**COLOCATED))
     assert [entry.request_id for entry in seen.preempted.requests] == ["long"]
     rig.device.finish_prefill()
-    seen = rig.turn(split(resume=True, prefill_layers=3, **BESIDE))
+    seen = rig.turn(split(resume=True, prefill_layers=3, **COLOCATED))
     assert seen.prefill is None
-    seen = rig.turn(split(**BESIDE))
+    seen = rig.turn(split(**COLOCATED))
     assert (seen.prefill.was_preempted, seen.prefill.layers_launched, seen.preempted) == (True, 4, None)
     rig.device.finish_prefill()
-    rig.turn(split(**BESIDE))
+    rig.turn(split(**COLOCATED))
     launched = [name for layers, name in rig.launches("layers") for _ in range(layers)]
     assert launched == ["long"] + ["short"] * 4 + ["long"] * 3
     assert rig.launches("finish") == [("short",), ("long",)]
@@ -176,12 +176,12 @@ def test_a_prefill_is_not_preempted_twice():
     rig = Rig()
     started(rig, "long", layers=1)
     rig.arrive("short")
-    rig.turn(split(admit=("short",), preempt=True, prefill_layers=4, **BESIDE))
+    rig.turn(split(admit=("short",), preempt=True, prefill_layers=4, **COLOCATED))
     rig.device.finish_prefill()
-    rig.turn(split(resume=True, **BESIDE))
+    rig.turn(split(resume=True, **COLOCATED))
     rig.arrive("again")
     with pytest.raises(EngineInvariantError):
-        rig.turn(split(admit=("again",), preempt=True, **BESIDE))
+        rig.turn(split(admit=("again",), preempt=True, **COLOCATED))
 
 
 def test_the_preempted_prefill_goes_on_when_what_overtakes_it_does_not_fit():
@@ -189,7 +189,7 @@ def test_the_preempted_prefill_goes_on_when_what_overtakes_it_does_not_fit():
     started(rig, "long", layers=1)
     rig.arrive("short")
     rig.port.does_not_fit.add("short")
-    rig.turn(split(admit=("short",), preempt=True, prefill_layers=1, **BESIDE))
+    rig.turn(split(admit=("short",), preempt=True, prefill_layers=1, **COLOCATED))
     assert rig.launches("layers") == [(1, "long"), (1, "long")]
     assert rig.loop.prefill.preempted is None
 
@@ -198,11 +198,11 @@ def test_an_abandoned_prefill_is_dropped_only_when_nothing_of_it_is_in_flight():
     rig = Rig()
     request = started(rig, layers=2)
     rig.abort(request)
-    rig.turn(split(prefill_layers=2, **BESIDE))
+    rig.turn(split(prefill_layers=2, **COLOCATED))
     assert rig.launches("layers") == [(2, "a")], "no more layers for nobody"
     assert rig.launches("drop") == []
     rig.device.finish_prefill()
-    rig.turn(split(**BESIDE))
+    rig.turn(split(**COLOCATED))
     assert rig.launches("drop") == [("a",)]
     assert [(record.request_id, record.outcome) for record in rig.records] == [("a", "aborted")]
     assert rig.device.blocked == []
@@ -212,10 +212,10 @@ def test_a_preempted_prefill_is_dropped_when_its_requests_are_aborted():
     rig = Rig()
     request = started(rig, "long", layers=1)
     rig.arrive("short")
-    rig.turn(split(admit=("short",), preempt=True, prefill_layers=1, **BESIDE))
+    rig.turn(split(admit=("short",), preempt=True, prefill_layers=1, **COLOCATED))
     rig.device.finish_prefill(marks=2)
     rig.abort(request)
-    rig.turn(split(**BESIDE))
+    rig.turn(split(**COLOCATED))
     assert rig.launches("drop") == [("long",)]
     assert rig.loop.prefill.preempted is None
     assert [batch.batch.reqs[0].rid for batch in rig.loop.prefill.members()] == ["short"]
@@ -226,7 +226,7 @@ def test_an_abandoned_prefill_that_is_done_ends_by_its_result():
     request = started(rig, layers=4)
     rig.abort(request)
     rig.device.finish_prefill()
-    rig.turn(split(**BESIDE))
+    rig.turn(split(**COLOCATED))
     assert (rig.launches("finish"), rig.launches("drop")) == ([("a",)], [])
     assert [record.outcome for record in rig.records] == ["aborted"]
 
@@ -236,12 +236,12 @@ def test_the_prefill_goes_on_when_only_some_of_its_requests_are_aborted():
     rig.decoding("z", outputs=100)
     gone = rig.arrive("gone")
     rig.arrive("stays")
-    rig.turn(split(admit=("gone", "stays"), prefill_layers=1, **BESIDE))
+    rig.turn(split(admit=("gone", "stays"), prefill_layers=1, **COLOCATED))
     rig.abort(gone)
     rig.device.finish_prefill()
-    rig.turn(split(prefill_layers=3, **BESIDE))
+    rig.turn(split(prefill_layers=3, **COLOCATED))
     rig.device.finish_prefill()
-    rig.turn(split(**BESIDE))
+    rig.turn(split(**COLOCATED))
     assert rig.launches("finish") == [("gone", "stays")]
     assert [(record.request_id, record.outcome) for record in rig.records] == [("gone", "aborted")]
     assert rig.launches("decode")[-1] == ("z", "stays")
@@ -251,11 +251,11 @@ def test_the_last_layer_is_waited_for_when_the_policy_wants_a_blocking_merge():
     rig = Rig()
     started(rig, layers=2)
     rig.device.finish_prefill()
-    rig.turn(split(blocking_merge=True, **BESIDE))
+    rig.turn(split(blocking_merge=True, **COLOCATED))
     assert rig.device.blocked == [], "the last layer was not launched yet"
-    rig.turn(split(prefill_layers=2, blocking_merge=True, **BESIDE))
+    rig.turn(split(prefill_layers=2, blocking_merge=True, **COLOCATED))
     assert len(rig.device.blocked) == 1
     assert [entry[0] for entry in rig.port.log[-3:]] == ["decode", "layers", "read"]
-    rig.turn(split(**BESIDE))
+    rig.turn(split(**COLOCATED))
     assert [entry[0] for entry in rig.port.log[-4:]] == ["finish", "decode", "read", "first"]
     assert rig.launches("decode")[-1] == ("z", "a")

@@ -1,7 +1,7 @@
 """What a policy learns from prefills that the device measured: one request, alone, on all SMs."""
 
 import pytest
-from engine_rig import Rig, make_facts, settings
+from engine_rig import Rig, make_engine_info, settings
 
 from pdmuxd.engine.core.types import PrefillShape
 
@@ -59,27 +59,27 @@ def test_a_batch_of_several_requests_is_no_sample():
     assert samples(rig).count == 0
 
 
-def test_the_boundary_is_fitted_when_prompts_of_several_lengths_were_measured():
+def test_the_crossover_is_fitted_when_prompts_of_several_lengths_were_measured():
     rig = Rig("pla/muxwise")
-    facts = rig.facts
+    engine_info = rig.engine_info
     for number, (new, reused) in enumerate(
         [(600, 0), (2000, 0), (8000, 0), (900, 3000), (400, 9000), (5000, 2000), (12000, 0), (700, 700)]
     ):
         shape = PrefillShape.of([(new, reused)])
-        took_s = facts.roofline.prefill_cost(shape, facts.device.total_sms).seconds
+        took_s = engine_info.roofline.prefill_cost(shape, engine_info.device.total_sms).seconds
         prefilled(rig, f"r{number}", tokens=new, reused=reused, took_s=took_s)
     fit = rig.loop.state.policy_state.fit
-    expected = facts.roofline.prefill_terms(4000, 1000)
+    expected = engine_info.roofline.prefill_terms(4000, 1000)
     assert fit.compute_s(4000, 1000) == pytest.approx(expected.compute_s, rel=0.02)
     assert fit.memory_s(4000, 1000) == pytest.approx(expected.memory_s, rel=0.02)
 
 
 def test_compute_follows_the_measured_time_and_kv_traffic_its_bytes():
-    facts = make_facts()
-    expected = facts.roofline.prefill_terms(2000, 500)
+    engine_info = make_engine_info()
+    expected = engine_info.roofline.prefill_terms(2000, 500)
     shape = PrefillShape.of([(2000, 500)])
-    alone_s = facts.roofline.prefill_cost(shape, facts.device.total_sms).seconds
-    found = facts.prefill_sample(2000, 500, 1.5 * alone_s)
+    alone_s = engine_info.roofline.prefill_cost(shape, engine_info.device.total_sms).seconds
+    found = engine_info.prefill_sample(2000, 500, 1.5 * alone_s)
     assert found.compute_s == pytest.approx(1.5 * expected.compute_s)
     assert found.memory_s == expected.memory_s
     assert (found.new_tokens, found.reused_tokens) == (2000, 500)

@@ -46,7 +46,7 @@ def test_the_engine_forgets_its_last_batch_when_nothing_is_launched():
 def test_the_gap_of_the_decode_batch_runs_from_the_step_that_was_read_last():
     rig = Rig()
     rig.arrive("a", outputs=100)
-    rig.turn(split(group=0, admit=("a",), prefill_layers=4))
+    rig.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
     rig.device.finish_prefill()
     seen = rig.turn(split(decode_steps=1))
     assert seen.last_token_s == seen.now_s, "the merged prefill's first token, since nothing decoded"
@@ -72,7 +72,7 @@ def test_the_loop_polls_without_keeping_house_when_a_prefill_runs_alone():
     rig = Rig()
     rig.arrive("a")
     slept = rig.clock.slept
-    rig.turn(split(group=0, admit=("a",), prefill_layers=4))
+    rig.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
     assert rig.clock.slept == slept + 1
     assert rig.launches("idle") == []
     assert rig.loop.is_busy

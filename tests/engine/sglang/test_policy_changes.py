@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from engine_rig import Rig, make_facts, settings, split, tenant_slo
+from engine_rig import Rig, make_engine_info, settings, split, tenant_slo
 from observations import took
 
 from pdmuxd.engine.core.errors import PolicyError
@@ -97,8 +97,8 @@ def test_settings_change_nothing_when_they_are_refused(message, says):
     assert says in ack.error
     rig.arrive("a")
     rig.turn()
-    steering = rig.loop.steering
-    assert (steering.settings_version, steering.policy.name, steering.is_changing) == (
+    policy_runtime = rig.loop.policy_runtime
+    assert (policy_runtime.settings_version, policy_runtime.policy.name, policy_runtime.is_changing) == (
         5,
         "chunked:256",
         False,
@@ -116,7 +116,7 @@ def test_settings_are_acknowledged_again_when_their_version_comes_again():
 
 
 def unsplit():
-    return make_facts(can_split=False, can_measure=False)
+    return make_engine_info(can_split=False, can_measure=False)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def unsplit():
     ],
 )
 def test_only_fused_policies_are_in_force_when_the_model_cannot_be_split(asked, in_force, caplog):
-    rig = Rig(asked, facts=unsplit())
+    rig = Rig(asked, engine_info=unsplit())
     rig.turn(after_s=0.2)
     assert rig.link.of(EngineStats)[-1].policy == in_force
     warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -144,7 +144,7 @@ def test_only_fused_policies_are_in_force_when_the_model_cannot_be_split(asked, 
 
 
 def test_a_policy_change_is_acknowledged_and_fused_when_the_model_cannot_be_split(caplog):
-    rig = Rig("chunked:256", facts=unsplit())
+    rig = Rig("chunked:256", engine_info=unsplit())
     assert acked(rig, settings(1, "muxwise")) == [Ack(version=1)]
     assert acked(rig, settings(2, "muxwise")) == [Ack(version=2)]
     assert rig.policy.name == "chunked:512"
@@ -159,7 +159,7 @@ def test_a_policy_change_is_acknowledged_and_fused_when_the_model_cannot_be_spli
 
 def test_an_unknown_policy_is_refused_when_the_model_cannot_be_split():
     with pytest.raises(PolicyError):
-        Rig("nonsense", facts=unsplit())
+        Rig("nonsense", engine_info=unsplit())
 
 
 def test_a_prefill_is_split_when_the_model_can_be():
@@ -212,9 +212,9 @@ def learn_violation(rig, ratio):
     """A decode step beside a prefill took `ratio` times its solo prediction."""
     decode = DecodeShape(bs=8, reused_tokens=8000)
     feedback = took(
-        Mode.SPLIT, group=1, new_tokens=4096, decode=decode, predicted_s=0.01, measured_s=0.01 * ratio
+        Mode.SPLIT, partition_id=1, new_tokens=4096, decode=decode, predicted_s=0.01, measured_s=0.01 * ratio
     )
-    rig.loop.steering.learn(feedback)
+    rig.loop.policy_runtime.learn(feedback)
 
 
 def guard_ratio(rig):
@@ -230,7 +230,7 @@ def test_predictors_are_believed_at_once_though_a_prefill_is_under_way():
     rig.turn()
     assert acked(rig, settings(1, "muxwise", predictors=predictors(7, default_ratio=1.7))) == [Ack(version=1)]
     assert guard_ratio(rig) == 1.7
-    assert not rig.loop.steering.is_changing
+    assert not rig.loop.policy_runtime.is_changing
 
 
 def test_what_was_learned_here_stays_when_the_profile_in_force_is_refined():

@@ -38,7 +38,7 @@ class Ranks:
     def decoding(self, name):
         """A request that decodes, a step of it in flight."""
         self.arrive(name, outputs=100)
-        self.turn(split(group=0, admit=(name,), prefill_layers=4))
+        self.turn(split(partition_id=0, admit=(name,), prefill_layers=4))
         self.first.device.finish_prefill()
         self.turn(split(decode_steps=1))
 
@@ -65,14 +65,14 @@ def ranks():
 
 def test_the_other_rank_launches_and_reads_the_same_in_the_same_order(ranks):
     ranks.arrive("z", outputs=100)
-    ranks.turn(split(group=0, admit=("z",), prefill_layers=4))
+    ranks.turn(split(partition_id=0, admit=("z",), prefill_layers=4))
     ranks.first.device.finish_prefill()
     ranks.arrive("long", outputs=3)
     ranks.turn(split(admit=("long",), decode_steps=1, prefill_layers=1))
     ranks.arrive("short", tokens=4, outputs=1)
-    ranks.turn(split(group=3, admit=("short",), preempt=True, decode_steps=1, prefill_layers=4))
+    ranks.turn(split(partition_id=3, admit=("short",), preempt=True, decode_steps=1, prefill_layers=4))
     ranks.first.device.finish_prefill()
-    ranks.turn(split(group=3, resume=True, decode_steps=1, prefill_layers=3))
+    ranks.turn(split(partition_id=3, resume=True, decode_steps=1, prefill_layers=3))
     ranks.first.device.finish_prefill()
     ranks.turn(split(decode_steps=1))
     ranks.arrive("chunks", tokens=40, outputs=1)
@@ -118,8 +118,8 @@ def test_the_other_rank_launches_a_prefill_behind_another_too(ranks):
 
 def test_the_other_rank_waits_for_its_own_device_when_rank_0_saw_the_prefill_finished(ranks):
     ranks.arrive("a", outputs=100)
-    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
-    ranks.turn(split(group=0))
+    ranks.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
+    ranks.turn(split(partition_id=0))
     assert ranks.second.launches("finish") == []
     ranks.first.device.finish_prefill()
     ranks.turn(split(decode_steps=1))
@@ -130,7 +130,7 @@ def test_the_other_rank_waits_for_its_own_device_when_rank_0_saw_the_prefill_fin
 
 def test_every_rank_waits_for_its_own_device_when_a_merge_is_to_block(ranks):
     ranks.arrive("a", outputs=100)
-    ranks.turn(split(group=0, admit=("a",), prefill_layers=4, blocking_merge=True))
+    ranks.turn(split(partition_id=0, admit=("a",), prefill_layers=4, blocking_merge=True))
     assert [len(rig.device.blocked) for rig in ranks.both] == [1, 1]
     ranks.turn(split(decode_steps=1))
     assert ranks.second.launches("decode") == [("a",)]
@@ -139,7 +139,7 @@ def test_every_rank_waits_for_its_own_device_when_a_merge_is_to_block(ranks):
 
 def test_the_other_rank_waits_for_its_own_device_when_a_prefill_is_dropped(ranks):
     requests = ranks.arrive("a")
-    ranks.turn(split(group=0, admit=("a",), prefill_layers=2))
+    ranks.turn(split(partition_id=0, admit=("a",), prefill_layers=2))
     ranks.abort(requests)
     ranks.first.device.finish_prefill()
     ranks.turn()
@@ -149,9 +149,9 @@ def test_the_other_rank_waits_for_its_own_device_when_a_prefill_is_dropped(ranks
 
 def test_the_prefill_of_the_other_rank_stays_when_its_device_alone_is_done(ranks):
     ranks.arrive("a")
-    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    ranks.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
     ranks.second.device.finish_prefill()
-    ranks.turn(split(group=0))
+    ranks.turn(split(partition_id=0))
     assert ranks.second.launches("finish") == []
 
 
@@ -160,7 +160,10 @@ def test_every_rank_looks_into_the_prefix_cache_the_same_way(ranks):
     ranks.arrive("b")
     ranks.turn(IDLE)
     ranks.first.port.cache["a"] = ranks.second.port.cache["a"] = 4
-    for decision in (split(group=0, admit=("a", "b")), split(group=0, admit=("b",), prefill_layers=4)):
+    for decision in (
+        split(partition_id=0, admit=("a", "b")),
+        split(partition_id=0, admit=("b",), prefill_layers=4),
+    ):
         ranks.first.script.answers.append(decision)
     ranks.turn()
     assert ranks.first.port.looked_up == ["a", "b", "a", "b"]
@@ -185,7 +188,7 @@ def test_every_rank_looks_into_the_prefix_cache_the_same_way_when_targets_change
     ranks.turn(IDLE)
     ranks.first.link.inbox.append(settings(1))
     ranks.turn(IDLE)
-    assert ranks.first.loop.steering.settings_version == 1
+    assert ranks.first.loop.policy_runtime.settings_version == 1
     ranks.assert_alike()
 
 
@@ -210,14 +213,14 @@ def test_every_rank_measures_in_the_same_turn_and_rank_0_answers(ranks):
     assert ranks.first.link.of(Measured) == [Measured(point_id=3, decode_s=(0.5,))]
     assert ranks.second.link.sent == []
     ranks.arrive("a")
-    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    ranks.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
     assert ranks.second.launches("layers") == [(4, "a")]
     ranks.assert_alike()
 
 
 def test_no_rank_measures_when_rank_0_must_refuse(ranks):
     ranks.arrive("a")
-    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    ranks.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
     ranks.first.link.inbox.append(POINT)
     ranks.first.clock.now_s += LISTEN_BUSY_S
     ranks.turn()
@@ -238,7 +241,9 @@ def test_what_one_rank_tells_the_others_can_be_sent(ranks):
 def test_only_rank_0_speaks_and_asks_the_policy(ranks):
     ranks.arrive("a", outputs=1)
     for _ in range(30):
-        ranks.turn(split(group=0, admit=("a",), prefill_layers=4) if ranks.first.port.waiting else None)
+        ranks.turn(
+            split(partition_id=0, admit=("a",), prefill_layers=4) if ranks.first.port.waiting else None
+        )
         ranks.first.device.finish_prefill()
     assert ranks.first.link.of(EngineStats)
     assert ranks.second.link.sent == []
@@ -273,18 +278,18 @@ def test_the_ranks_stay_alike_when_a_real_policy_serves_requests_that_come_and_g
 
 def test_every_rank_looks_into_the_prefix_cache_once_when_a_request_is_admitted_as_it_comes(ranks):
     ranks.arrive("a")
-    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    ranks.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
     assert ranks.first.port.looked_up == ["a"]
     ranks.assert_alike()
 
 
 def test_every_rank_looks_into_the_prefix_cache_again_when_a_prefill_is_merged_as_a_request_comes(ranks):
     ranks.arrive("a")
-    ranks.turn(split(group=0, admit=("a",), prefill_layers=4))
+    ranks.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
     ranks.first.device.finish_prefill()
     ranks.second.device.finish_prefill()
     ranks.arrive("b")
-    ranks.turn(split(group=0, admit=("b",), prefill_layers=4))
+    ranks.turn(split(partition_id=0, admit=("b",), prefill_layers=4))
     assert ranks.first.launches("finish") == [("a",)]
     assert ranks.first.port.looked_up == ["a", "b", "b"]
     ranks.assert_alike()

@@ -11,7 +11,7 @@ def test_a_record_has_the_life_of_a_request_when_it_finishes():
     rig.port.cache["a"] = 4
     rig.arrive("a", tokens=10, outputs=3)
     rig.turn(IDLE)  # at 0.01 s
-    rig.turn(split(group=0, admit=("a",), prefill_layers=4), after_s=0.03 - rig.clock.now_s)
+    rig.turn(split(partition_id=0, admit=("a",), prefill_layers=4), after_s=0.03 - rig.clock.now_s)
     rig.clock.now_s = 0.1
     rig.device.finish_prefill()
     rig.turn(split(decode_steps=1), after_s=0.0)
@@ -51,7 +51,7 @@ def test_a_request_goes_on_when_it_was_retracted():
     seen = rig.turn(IDLE)
     (entry,) = seen.waiting
     assert entry.new_tokens == 11, "the token that it has is prefilled with its prompt"
-    rig.turn(split(group=0, admit=("a",), prefill_layers=4))
+    rig.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
     rig.device.finish_prefill()
     rig.turns([split(decode_steps=1), split(decode_steps=1), IDLE])
     (record,) = rig.records
@@ -114,17 +114,17 @@ def test_demoted_requests_are_shown_behind_the_others():
     rig = Rig()
     for name in ("a", "b", "c"):
         rig.arrive(name)
-    rig.turn(split(group=0, demote=("a",)))
+    rig.turn(split(partition_id=0, deprioritize=("a",)))
     assert [entry.request_id for entry in rig.turn().waiting] == ["b", "c", "a"]
 
 
-def test_an_eighth_of_the_window_is_the_demoteds_when_others_would_fill_it():
+def test_an_eighth_of_the_window_is_for_deprioritized_ones_when_others_would_fill_it():
     rig = Rig()
-    window = rig.facts.limits.waiting_window
+    window = rig.engine_info.limits.waiting_window
     late = [f"late{number}" for number in range(window)]
     for name in late:
         rig.arrive(name)
-    rig.turn(split(group=0, demote=tuple(late)))
+    rig.turn(split(partition_id=0, deprioritize=tuple(late)))
     for number in range(window):
         rig.arrive(f"r{number}")
     seen = rig.turn()

@@ -114,11 +114,11 @@ def test_a_heartbeat_counts_what_decodes_waits_and_prefills():
     rig.arrive("b")
     rig.turn(split(admit=("a",), decode_steps=1, prefill_layers=2))
     rig.link.dropped = 7
-    rig.turn(split(group=2, decode_steps=1), after_s=0.2)
-    rig.turn(split(group=2, decode_steps=1), after_s=0.2)
+    rig.turn(split(partition_id=2, decode_steps=1), after_s=0.2)
+    rig.turn(split(partition_id=2, decode_steps=1), after_s=0.2)
     stats = rig.link.of(EngineStats)[-1]
     assert (stats.running, stats.waiting, stats.prefilling) == (1, 1, 1)
-    assert (stats.group, stats.prefill_sms, stats.decode_sms) == (2, 96, 36)
+    assert (stats.partition_id, stats.prefill_sms, stats.decode_sms) == (2, 96, 36)
     assert (stats.switches, stats.dropped_records) == (2, 7)
     assert stats.steps == 1 + 2 - 1, "the first prefill and all steps but the unread one"
 
@@ -127,7 +127,7 @@ def test_the_share_of_busy_sms_is_that_of_the_time_between_two_heartbeats():
     rig = Rig()
     rig.turn(after_s=0.2)
     rig.arrive("a", outputs=100)
-    rig.turn(split(group=2, admit=("a",), prefill_layers=4), after_s=0.0)
+    rig.turn(split(partition_id=2, admit=("a",), prefill_layers=4), after_s=0.0)
     start = rig.loop.prefill.running.quanta[0].start
     rig.device.finish(start)
     rig.clock.now_s += 0.05
@@ -166,15 +166,15 @@ def test_the_gap_between_two_steps_is_measured_from_the_end_of_the_one_in_flight
 def test_a_prefill_that_ran_beside_decode_is_no_measurement_of_a_prefill_alone():
     rig = Rig()
     rig.arrive("a", outputs=100)
-    rig.turn(split(group=0, admit=("a",), prefill_layers=4))
+    rig.turn(split(partition_id=0, admit=("a",), prefill_layers=4))
     rig.device.finish_prefill()
     rig.arrive("b")
     rig.turn(split(admit=("b",), decode_steps=1, prefill_layers=4))
     rig.device.finish_prefill()
     rig.turn(split(decode_steps=1))
-    alone, beside = (
+    alone, colocated_step = (
         record for record in rig.link.of(IterationRecord) if record.prefill_layers and not record.decode_steps
     )
     assert alone.measured_prefill_s is not None
-    assert beside.measured_prefill_s is None
-    assert beside.measured_step_s is not None
+    assert colocated_step.measured_prefill_s is None
+    assert colocated_step.measured_step_s is not None

@@ -1,12 +1,12 @@
-"""What a start is told: the environment, the groups to make streams for, the facts that the daemon gets."""
+"""What a start is told: the environment, the groups to make streams for, what the daemon learns."""
 
 import pytest
-from engine_rig import RULES, make_facts
+from engine_rig import RULES, make_engine_info
 
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, SettingsError
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.sglang.environment import PluginEnvironment, read_environment
-from pdmuxd.engine.sglang.tables import make_table, sm_rules_of, stream_groups
+from pdmuxd.engine.sglang.partition_tables import make_table, sm_rules_of, stream_groups
 
 
 def environment(policy="muxwise", partitions=None):
@@ -62,7 +62,7 @@ def test_the_policys_own_split_is_made_as_well():
 @pytest.mark.parametrize(("policy", "count"), [("duet", 15), ("drift", 8), ("upstream", 9), ("muxwise", 6)])
 def test_all_splits_of_the_policy_that_it_starts_with_are_made(policy, count):
     table = make_table(RULES, environment(policy))
-    built = build_policy(policy, make_facts().context(None))
+    built = build_policy(policy, make_engine_info().context(None))
     assert len(stream_groups(built, table)) == len(built.table.groups)
     assert len(table.splits) == count
 
@@ -71,16 +71,16 @@ def test_more_splits_than_can_be_held_are_refused_with_their_number():
     ampere = sm_rules_of(108, capability=8)
     with pytest.raises(PartitionError, match=r"^policy duet needs 51 SM splits, and with .* at most 24 are"):
         make_table(ampere, environment("duet"))
-    facts = make_facts(table=make_table(ampere, environment()))
+    engine_info = make_engine_info(table=make_table(ampere, environment()))
     with pytest.raises(PartitionError, match=r"^policy duet needs 51 SM splits; at most 24 are made$"):
-        stream_groups(build_policy("duet", facts.context(None)), facts.table)
+        stream_groups(build_policy("duet", engine_info.context(None)), engine_info.table)
 
 
 def test_a_start_has_what_a_refusal_advised():
-    facts = make_facts()
-    duet = build_policy("duet", facts.context(None))
+    engine_info = make_engine_info()
+    duet = build_policy("duet", engine_info.context(None))
     with pytest.raises(PartitionError) as refused:
-        stream_groups(duet, facts.table)
+        stream_groups(duet, engine_info.table)
     advised = str(refused.value).split('"')[1]
     partitions = tuple(tuple(map(int, split.split(","))) for split in advised.split(";"))
     table = make_table(RULES, environment("muxwise", partitions=partitions))
@@ -103,8 +103,8 @@ def test_the_rules_follow_the_generation_of_the_device(capability, low, step):
 
 
 def test_the_hello_has_the_groups_that_were_made():
-    facts = make_facts()
-    hello = facts.hello(version="1.2.3", settings_version=4)
+    engine_info = make_engine_info()
+    hello = engine_info.hello(version="1.2.3", settings_version=4)
     assert hello.partitions == (
         (132, 0),
         (112, 20),
@@ -116,8 +116,8 @@ def test_the_hello_has_the_groups_that_were_made():
         (0, 132),
     )
     assert (hello.engine_version, hello.settings_version, hello.can_measure) == ("1.2.3", 4, True)
-    assert hello.kv_capacity_tokens == facts.kv_capacity_tokens
+    assert hello.kv_capacity_tokens == engine_info.kv_capacity_tokens
     assert (hello.captured_decode_bs, hello.captured_fused_tokens) == ((1, 2, 4), (32, 64))
-    assert (hello.roofline, hello.fused_tile_rows) == (facts.roofline, facts.fused_tile_rows)
-    unsplit = make_facts(can_split=False).hello(version="1.2.3", settings_version=4)
+    assert (hello.roofline, hello.fused_tile_rows) == (engine_info.roofline, engine_info.fused_tile_rows)
+    unsplit = make_engine_info(can_split=False).hello(version="1.2.3", settings_version=4)
     assert unsplit == hello

@@ -40,12 +40,12 @@ def sm_use(stats: Stats | None) -> SmUse | None:
 
 
 def _split(stats: Stats | None, engine: Engine | None) -> str:
-    if stats is None or stats.group is None:
+    if stats is None or stats.partition_id is None:
         return ""
     if stats.mode == "fused":
         return "one batch on all SMs"
     last = len(engine.partitions) - 1 if engine and engine.partitions else None
-    return f"group {stats.group} of 0 to {last}" if last is not None else f"group {stats.group}"
+    return f"group {stats.partition_id} of 0 to {last}" if last is not None else f"group {stats.partition_id}"
 
 
 def _legend(use: SmUse, letters: bool) -> Line:

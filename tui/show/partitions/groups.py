@@ -42,13 +42,15 @@ def groups(view: View, width: int, height: int) -> list[Line]:
 def _group(one: GroupUse, view: View, width: int) -> Line:
     stats = view.state.stats
     # The stream is newer than the answer to a question.
-    in_force = stats.group == one.group if stats and stats.group is not None else one.in_force
+    in_force = (
+        stats.partition_id == one.partition_id if stats and stats.partition_id is not None else one.in_force
+    )
     is_split = stats is None or stats.mode != "fused"
     role = Role.STRONG if in_force and is_split else Role.PLAIN
     mark = "▶" if in_force and is_split else ""
     cells = [
         Cell(mark, role),
-        Cell(str(one.group), role),
+        Cell(str(one.partition_id), role),
         Cell(str(one.prefill_sms)),
         Cell(str(one.decode_sms)),
     ]

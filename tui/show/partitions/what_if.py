@@ -38,7 +38,7 @@ def what_if(answer: WhatIf | Refusal | None, width: int, height: int) -> list[Li
 
 def _group(one: WhatIfGroup, answer: WhatIf, worst_ms: float, width: int) -> Line:
     role = Role.GOOD if one.meets else Role.BAD
-    is_chosen = one.group == answer.chosen_group
+    is_chosen = one.partition_id == answer.chosen_partition_id
     cells = [
         Cell("▶" if is_chosen else "+" if one.meets else "!", role),
         Cell(f"P {one.prefill_sms} | D {one.decode_sms}", Role.STRONG if is_chosen else Role.PLAIN),

@@ -1,4 +1,4 @@
-"""Python runs this at its start in a server that is started ahead (see `ahead.py`) or watched (`held_up.py`).
+"""Python runs this at its start in a server that is started ahead (`ahead.py`) or watched (`stall_trace.py`).
 
 A scheduler process is held back when its imports are done, which take half of a server's start and no GPU,
 until the gate's file is there. What SGLang does after that is what it does without this.

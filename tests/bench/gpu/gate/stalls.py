@@ -1,4 +1,4 @@
-"""Writes down what keeps tokens waiting on a host, process by process: see `held_up.py`.
+"""Writes down what keeps tokens waiting on a host, process by process: see `stall_trace.py`.
 
 Of a scheduler, whatever its main thread did for long, waiting too, since that should be for the device alone.
 Of the processes behind it, which wait for what comes, how long they were at work without a pause.

@@ -14,7 +14,7 @@ from pdmuxd.engine.core.policies.registry import build_policy, known_policies
 from pdmuxd.engine.core.types import Mode, PrefillSample
 
 BEFORE = linear_context()
-SLOW_SPLIT = took(Mode.SPLIT, group=1, predicted_s=0.01, measured_s=0.018)
+SLOW_SPLIT = took(Mode.SPLIT, partition_id=1, predicted_s=0.01, measured_s=0.018)
 SAMPLE = PrefillSample(new_tokens=1000, reused_tokens=10, compute_s=0.1, memory_s=0.01)
 
 
@@ -44,7 +44,7 @@ def test_what_is_of_predictions_is_forgotten_when_another_profile_comes() -> Non
     state = learned_by_auto()
     policy = build_policy("auto", with_guard(1.4))
     adopted = policy.adopt(state, BEFORE, is_refined=False)
-    assert state.trust.is_lost
+    assert state.breaker.is_open
     assert adopted == replace(policy.initial_state(), aged_credit_tokens=80.0)
 
 
@@ -66,5 +66,5 @@ def test_any_policy_decides_as_a_new_one_does_when_nothing_was_learned(spec: str
     policy = build_policy(spec, with_guard(1.4))
     adopted = policy.adopt(build_policy(spec, BEFORE).initial_state(), BEFORE, is_refined=is_refined)
     assert adopted == policy.initial_state()
-    obs = observe(decode_bs=10, group=1, queue=(waiting(1, 5000),))
+    obs = observe(decode_bs=10, partition_id=1, queue=(waiting(1, 5000),))
     assert policy.decide(obs, adopted) == policy.decide(obs, policy.initial_state())

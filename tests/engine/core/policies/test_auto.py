@@ -9,7 +9,7 @@ from engines import PROFILE
 from observations import linear_context, observe, running_prefill, took, waiting
 
 from pdmuxd.engine.core.latency import SoloRunModel
-from pdmuxd.engine.core.overrun import Overrun
+from pdmuxd.engine.core.latency_margin import LatencyMargin
 from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S, AutoState
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
 from pdmuxd.engine.core.types import (
@@ -23,12 +23,12 @@ from pdmuxd.engine.core.types import (
     Reason,
 )
 
-AS_PREDICTED = Overrun(ratio=1.0)
+AS_PREDICTED = LatencyMargin(ratio=1.0)
 
 
 def decide(obs: Observation, spec: str = "auto") -> Decision:
     policy = build_policy(spec, linear_context())
-    return policy.decide(obs, replace(policy.initial_state(), overrun=AS_PREDICTED))[0]
+    return policy.decide(obs, replace(policy.initial_state(), latency_margin=AS_PREDICTED))[0]
 
 
 def on_h200(obs: Observation) -> Decision:
@@ -72,11 +72,15 @@ def test_the_wait_between_two_batches_counts_when_a_split_is_weighed() -> None:
     assert decision.mode is Mode.FUSED
 
 
-@pytest.mark.parametrize(("beside_ratio", "mode"), [(1.05, Mode.SPLIT), (1.6, Mode.FUSED)])
-def test_a_split_is_weighed_with_what_a_prefill_takes_beside_decode(beside_ratio: float, mode: Mode) -> None:
+@pytest.mark.parametrize(("colocated_ratio", "mode"), [(1.05, Mode.SPLIT), (1.6, Mode.FUSED)])
+def test_a_split_is_weighed_with_what_a_prefill_takes_beside_decode(
+    colocated_ratio: float, mode: Mode
+) -> None:
     context = PROFILE.policy_context
     assert isinstance(context.latency, SoloRunModel)
-    fits = {sms: replace(fit, beside_ratio=beside_ratio) for sms, fit in context.latency.prefill.items()}
+    fits = {
+        sms: replace(fit, colocated_ratio=colocated_ratio) for sms, fit in context.latency.prefill.items()
+    }
     policy = build_policy("auto", replace(context, latency=replace(context.latency, prefill=fits)))
     obs = observe(decode_bs=32, decode_reused_tokens=40_000, queue=(waiting(1, 2000),))
     assert policy.decide(obs, policy.initial_state())[0].mode is mode
@@ -140,7 +144,7 @@ def test_the_least_slack_goes_first_when_a_batch_is_formed() -> None:
 
 def test_the_lost_are_demoted_when_a_batch_is_formed() -> None:
     decision = decide(observe(queue=(waiting(1, 1000, deadline_s=0.5), waiting(2, 1000, deadline_s=9.0))))
-    assert decision.demote == ("r1",)
+    assert decision.deprioritize == ("r1",)
     assert decision.admit[0] == "r2"
 
 
@@ -155,7 +159,7 @@ def test_a_waiting_request_overtakes_only_when_it_would_miss_its_target(
 
 def test_decode_steps_are_launched_ahead_when_a_long_prefill_runs_beside() -> None:
     long = running_prefill(10_000, launched=4, done=4)
-    obs = observe(group=1, decode_bs=5, prefill=long)
+    obs = observe(partition_id=1, decode_bs=5, prefill=long)
     ahead, single = decide(obs), decide(obs, "auto:nolookahead")
     assert (ahead.decode_steps, single.decode_steps) == (4, 1)
     assert ahead.prefill_layers >= single.prefill_layers
@@ -171,28 +175,28 @@ def test_the_running_gap_is_counted_when_a_fused_step_is_sized() -> None:
 def test_the_budget_shrinks_when_fused_steps_took_longer_than_predicted() -> None:
     policy = build_policy("auto", linear_context())
     obs = observe(decode_bs=10, tbt_target_s=0.150, prefill=running_prefill(9000, mode=PrefillMode.CHUNKED))
-    state = replace(policy.initial_state(), overrun=AS_PREDICTED)
+    state = replace(policy.initial_state(), latency_margin=AS_PREDICTED)
     before = policy.decide(obs, state)[0].token_budget
     slow = took(Mode.FUSED, new_tokens=128, decode=obs.decode, predicted_s=0.1, measured_s=0.14)
     for _ in range(4):
         state = policy.learn(slow, state)
-    assert state.overrun.ratio * state.sizes.ratio(138) == pytest.approx(1.4, rel=0.02)
+    assert state.latency_margin.ratio * state.size_correction.ratio(138) == pytest.approx(1.4, rel=0.02)
     assert policy.decide(obs, state)[0].token_budget < before
 
 
 def test_a_size_that_always_takes_longer_costs_no_other_size_its_budget() -> None:
     policy = build_policy("auto", linear_context())
-    state = replace(policy.initial_state(), overrun=AS_PREDICTED)
+    state = replace(policy.initial_state(), latency_margin=AS_PREDICTED)
     slow = took(Mode.FUSED, new_tokens=200, predicted_s=0.1, measured_s=0.13)
     even = took(Mode.FUSED, new_tokens=400, predicted_s=0.2, measured_s=0.2)
     for _ in range(200):
         state = policy.learn(even, policy.learn(slow, state))
-    assert state.sizes.ratio(210) == pytest.approx(1.3, rel=0.01)
-    assert state.sizes.ratio(410) == pytest.approx(1.0)
-    raised = state.overrun.ratio
+    assert state.size_correction.ratio(210) == pytest.approx(1.3, rel=0.01)
+    assert state.size_correction.ratio(410) == pytest.approx(1.0)
+    raised = state.latency_margin.ratio
     for _ in range(200):
         state = policy.learn(even, policy.learn(slow, state))
-    assert state.overrun.ratio < raised, "it rose before the size was known, and falls since"
+    assert state.latency_margin.ratio < raised, "it rose before the size was known, and falls since"
 
 
 def test_a_prompt_alone_tells_nothing_of_what_tokens_may_wait_for() -> None:
@@ -200,28 +204,28 @@ def test_a_prompt_alone_tells_nothing_of_what_tokens_may_wait_for() -> None:
     state = policy.initial_state()
     alone = took(Mode.FUSED, new_tokens=15_000, decode=NO_DECODE, predicted_s=0.8, measured_s=1.8)
     learned = policy.learn(alone, state)
-    assert learned.overrun == state.overrun
-    assert learned.sizes == state.sizes
-    assert learned.trust != state.trust
+    assert learned.latency_margin == state.latency_margin
+    assert learned.size_correction == state.size_correction
+    assert learned.breaker != state.breaker
 
 
 def test_prompts_are_split_while_the_host_takes_longer_than_the_target_to_launch_a_fused_step() -> None:
     """A fused step of 20 tokens beside 10 should take 30 of 50 ms, and took the host 49 lately."""
     policy = build_policy("auto", linear_context())
     obs = observe(decode_bs=10, tbt_target_s=0.05, queue=(waiting(1, 20),))
-    quick = replace(policy.initial_state(), overrun=AS_PREDICTED)
-    slow = replace(quick, overrun=Overrun(ratio=1.0, floor_s=0.049))
+    quick = replace(policy.initial_state(), latency_margin=AS_PREDICTED)
+    slow = replace(quick, latency_margin=LatencyMargin(ratio=1.0, floor_s=0.049))
     assert policy.decide(obs, quick)[0].mode is Mode.FUSED
     assert policy.decide(obs, slow)[0].mode is Mode.SPLIT
     for _ in range(200):
-        as_predicted = took(Mode.SPLIT, group=3, new_tokens=20, predicted_s=0.03, measured_s=0.03)
+        as_predicted = took(Mode.SPLIT, partition_id=3, new_tokens=20, predicted_s=0.03, measured_s=0.03)
         slow = policy.learn(as_predicted, slow)
     assert policy.decide(obs, slow)[0].mode is Mode.FUSED, "it is tried again after a while"
 
 
 def test_a_chunked_prompt_gets_what_the_hosts_time_holds_when_that_exceeds_the_target() -> None:
     policy = build_policy("auto", linear_context())
-    state = replace(policy.initial_state(), overrun=Overrun(ratio=1.0, floor_s=0.08))
+    state = replace(policy.initial_state(), latency_margin=LatencyMargin(ratio=1.0, floor_s=0.08))
     prefill = running_prefill(4000, mode=PrefillMode.CHUNKED)
     decision = policy.decide(observe(decode_bs=10, prefill=prefill), state)[0]
     assert decision.token_budget == 64, "54 tokens beside 10 take 64 of the 80 ms, 86 would take 96"

@@ -23,7 +23,7 @@ def test_the_groups_are_the_papers_when_the_device_is_an_a100() -> None:
 def test_no_guard_widens_the_prediction_when_a_split_is_chosen() -> None:
     # On 28 SMs 10 requests take 47.1 ms: enough without a guard, not with the guard of 1.25.
     decision = decide(observe(decode_bs=10, queue=(waiting(1, 4000),)))
-    assert (decision.group, decision.numbers.guard_ratio) == (1, 1.0)
+    assert (decision.partition_id, decision.numbers.guard_ratio) == (1, 1.0)
 
 
 def test_blocks_cover_the_decode_step_when_both_run() -> None:

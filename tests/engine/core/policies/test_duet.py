@@ -37,7 +37,7 @@ def test_the_split_of_highest_throughput_is_taken_when_the_fused_batch_would_mis
         for k in (int(prefill_s / decode_s), int(prefill_s / decode_s) + 1):
             if k >= 1:
                 best = max(best, ((10 * k + 100) / max(k * decode_s, prefill_s), prefill_sms, k))
-    split = build_policy("duet:1000", linear_context()).table.groups[decision.group]
+    split = build_policy("duet:1000", linear_context()).table.groups[decision.partition_id]
     assert (split.prefill_sms, decision.decode_steps) == best[1:]
     assert decision.token_budget == 100
 
@@ -50,7 +50,7 @@ def test_one_step_at_a_time_when_look_ahead_is_off() -> None:
 def test_the_widest_decode_side_is_taken_when_no_split_meets_the_target() -> None:
     decision = decide(observe(decode_bs=100, queue=(waiting(1, 100),)))
     assert decision.reason is Reason.TBT_INFEASIBLE
-    assert decision.group == build_policy("duet", linear_context()).table.split_indices[-1]
+    assert decision.partition_id == build_policy("duet", linear_context()).table.split_indices[-1]
 
 
 def test_the_budget_bounds_the_chunk_when_a_prompt_is_long() -> None:
@@ -62,6 +62,6 @@ def test_the_budget_bounds_the_chunk_when_a_prompt_is_long() -> None:
 
 def test_decode_goes_on_when_a_chunk_is_in_flight() -> None:
     chunk = replace(running_prefill(500, mode=PrefillMode.CHUNKED), chunk_in_flight=True)
-    decision = decide(observe(group=3, decode_bs=10, prefill=chunk))
-    assert (decision.mode, decision.group, decision.decode_steps) == (Mode.SPLIT, 3, 1)
+    decision = decide(observe(partition_id=3, decode_bs=10, prefill=chunk))
+    assert (decision.mode, decision.partition_id, decision.decode_steps) == (Mode.SPLIT, 3, 1)
     assert (decision.token_budget, decision.reason) == (0, Reason.WAIT_FOR_PREFILL)

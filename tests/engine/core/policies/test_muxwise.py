@@ -20,19 +20,19 @@ def decide(obs: Observation, spec: str = "muxwise") -> Decision:
 
 
 @pytest.mark.parametrize(
-    ("decode_bs", "group", "decode_sms"),
+    ("decode_bs", "partition_id", "decode_sms"),
     # worst case on 20 SMs: 8.25 ms per request; on 36: 4.58; on 52: 3.17; the target is 50 ms.
     [(6, 1, 20), (7, 2, 36), (10, 2, 36), (11, 3, 52), (15, 3, 52)],
 )
 def test_the_fewest_decode_sms_are_taken_when_they_meet_the_target(
-    decode_bs: int, group: int, decode_sms: int
+    decode_bs: int, partition_id: int, decode_sms: int
 ) -> None:
     decision = decide(observe(decode_bs=decode_bs, queue=(waiting(1, 4000),)))
-    assert (decision.group, decision.reason) == (group, Reason.BEST_FIT)
+    assert (decision.partition_id, decision.reason) == (partition_id, Reason.BEST_FIT)
     assert decision.numbers.predicted_decode_s == pytest.approx(decode_bs * 0.132 / decode_sms)
     assert decision.numbers.guard_ratio == 1.25
     assert decision.numbers.tbt_slack_s == pytest.approx(0.05 - 1.25 * decode_bs * 0.132 / decode_sms)
-    assert len(decision.rejected) == group - 1
+    assert len(decision.rejected) == partition_id - 1
 
 
 def test_a_wider_decode_partition_is_taken_when_tokens_are_late_to_their_clients() -> None:
@@ -40,7 +40,7 @@ def test_a_wider_decode_partition_is_taken_when_tokens_are_late_to_their_clients
     obs = observe(decode_bs=6, queue=(waiting(1, 4000),))
     policy = build_policy("muxwise", replace(linear_context(), delivery_s=0.002))
     decision = policy.decide(obs, policy.initial_state())[0]
-    assert (decision.group, decision.reason) == (2, Reason.BEST_FIT)
+    assert (decision.partition_id, decision.reason) == (2, Reason.BEST_FIT)
     assert decision.numbers.tbt_target_s == 0.05
 
 
@@ -52,7 +52,7 @@ def test_a_tenth_of_the_target_is_kept_for_delivery_at_most(target_s: float | No
 
 def test_the_widest_decode_partition_is_taken_when_no_split_meets_the_target() -> None:
     decision = decide(observe(decode_bs=60, queue=(waiting(1, 4000),)))
-    assert (decision.group, decision.reason) == (6, Reason.TBT_INFEASIBLE)
+    assert (decision.partition_id, decision.reason) == (6, Reason.TBT_INFEASIBLE)
     assert decision.numbers.tbt_slack_s is not None
     assert decision.numbers.tbt_slack_s < 0.0
 
@@ -66,35 +66,44 @@ def test_layers_cover_the_decode_step_when_both_run() -> None:
 
 def test_layers_in_flight_are_counted_when_the_prefill_stream_is_still_busy() -> None:
     prefill = running_prefill(100, launched=14, done=9)
-    decision = decide(observe(decode_bs=6, group=1, prefill=prefill))
+    decision = decide(observe(decode_bs=6, partition_id=1, prefill=prefill))
     assert decision.prefill_layers == 14 - 5
 
 
 def test_the_switch_waits_when_layers_are_in_flight() -> None:
     prefill = running_prefill(100, launched=14, done=9)
-    decision = decide(observe(decode_bs=11, group=1, prefill=prefill))
+    decision = decide(observe(decode_bs=11, partition_id=1, prefill=prefill))
     assert decision.reason is Reason.SWITCH_WHEN_DRAINED
-    assert (decision.group, decision.prefill_layers, decision.decode_steps) == (1, 0, 1)
-    drained = decide(observe(decode_bs=11, group=1, prefill=running_prefill(100, launched=14, done=14)))
-    assert drained.group == 3
+    assert (decision.partition_id, decision.prefill_layers, decision.decode_steps) == (1, 0, 1)
+    drained = decide(
+        observe(decode_bs=11, partition_id=1, prefill=running_prefill(100, launched=14, done=14))
+    )
+    assert drained.partition_id == 3
 
 
 def test_decode_keeps_its_sms_when_the_smaller_group_only_just_meets_the_target() -> None:
     # bs 6 on 20 SMs is 49.5 ms: enough to stay in group 1, not enough to shrink into it.
-    obs = observe(decode_bs=6, group=2, prefill=running_prefill(100, launched=4, done=4))
-    assert decide(obs).group == 2
-    assert decide(observe(decode_bs=5, group=2, prefill=running_prefill(100, launched=4, done=4))).group == 1
+    obs = observe(decode_bs=6, partition_id=2, prefill=running_prefill(100, launched=4, done=4))
+    assert decide(obs).partition_id == 2
+    assert (
+        decide(
+            observe(decode_bs=5, partition_id=2, prefill=running_prefill(100, launched=4, done=4))
+        ).partition_id
+        == 1
+    )
 
 
 def test_a_bound_is_raised_when_a_step_was_slower_than_it() -> None:
     policy = build_policy("muxwise", linear_context())
     obs = observe(decode_bs=6, queue=(waiting(1, 4000),))
     decode = DecodeShape(bs=6, reused_tokens=0)
-    feedback = took(Mode.SPLIT, group=1, new_tokens=4000, decode=decode, predicted_s=0.040, measured_s=0.060)
+    feedback = took(
+        Mode.SPLIT, partition_id=1, new_tokens=4000, decode=decode, predicted_s=0.040, measured_s=0.060
+    )
     state = policy.learn(feedback, policy.initial_state())
     decision, _ = policy.decide(obs, state)
-    assert policy.decide(obs, policy.initial_state())[0].group == 1
-    assert decision.group == 2
+    assert policy.decide(obs, policy.initial_state())[0].partition_id == 1
+    assert decision.partition_id == 2
     assert decision.rejected[0].predicted_s == pytest.approx(1.5 * 6 * 0.132 / 20)
 
 
@@ -103,26 +112,26 @@ class TestPreemption:
 
     def test_the_short_overtakes_when_both_meet_their_targets(self) -> None:
         long = running_prefill(10_000, launched=8, done=8, deadline_s=20.0)
-        decision = decide(observe(group=0, prefill=long, queue=(waiting(1, 100),)), "muxwise:preempt")
+        decision = decide(observe(partition_id=0, prefill=long, queue=(waiting(1, 100),)), "muxwise:preempt")
         assert (decision.preempt, decision.admit) == (True, ("r1",))
         assert decision.reason is Reason.PREEMPTED_FOR_SHORTER
 
     def test_the_prefill_stream_is_drained_first_when_layers_are_in_flight(self) -> None:
         long = running_prefill(10_000, launched=9, done=8, deadline_s=20.0)
-        decision = decide(observe(group=0, prefill=long, queue=(waiting(1, 100),)), "muxwise:preempt")
+        decision = decide(observe(partition_id=0, prefill=long, queue=(waiting(1, 100),)), "muxwise:preempt")
         assert (decision.preempt, decision.prefill_layers) == (False, 0)
         assert decision.reason is Reason.PREEMPT_WHEN_DRAINED
 
     def test_the_long_goes_on_when_it_would_miss_its_own_target(self) -> None:
         # 24 of 32 layers of 10 s are left: 7.5 s, and 0.1 s for the short one.
         tight = running_prefill(10_000, launched=8, done=8, deadline_s=7.55)
-        decision = decide(observe(group=0, prefill=tight, queue=(waiting(1, 100),)), "muxwise:preempt")
+        decision = decide(observe(partition_id=0, prefill=tight, queue=(waiting(1, 100),)), "muxwise:preempt")
         assert not decision.preempt
 
     def test_nothing_is_preempted_twice_when_the_first_is_still_aside(self) -> None:
         short = running_prefill(1000, launched=8, done=8)
         aside = running_prefill(10_000, launched=8, done=8, was_preempted=True)
-        obs = observe(group=0, prefill=short, preempted=aside, queue=(waiting(1, 10),))
+        obs = observe(partition_id=0, prefill=short, preempted=aside, queue=(waiting(1, 10),))
         assert not decide(obs, "muxwise:preempt").preempt
         again = running_prefill(10_000, launched=8, done=8, was_preempted=True)
         assert not decide(observe(prefill=again, queue=(waiting(1, 10),)), "muxwise:preempt").preempt

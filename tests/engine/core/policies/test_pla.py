@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from observations import linear_context, observe, running_prefill, waiting
 
-from pdmuxd.engine.core.awd import AwdState
-from pdmuxd.engine.core.boundary import MIN_SAMPLES
+from pdmuxd.engine.core.adaptive_batching import AdaptiveBatchingState
+from pdmuxd.engine.core.crossover import MIN_SAMPLES
 from pdmuxd.engine.core.errors import PolicyError
 from pdmuxd.engine.core.policies.pla import MAX_SHORT_BATCHES, PlaState
 from pdmuxd.engine.core.policies.registry import build_policy
@@ -92,24 +92,24 @@ def test_shorts_pass_a_long_whose_kv_does_not_fit_but_not_for_ever() -> None:
     assert decide(obs, short_batches=MAX_SHORT_BATCHES).admit == ()
 
 
-BUSY = AwdState(depth=8, rate_per_s=1000.0, seen_s=0.001)
+BUSY = AdaptiveBatchingState(depth=8, rate_per_s=1000.0, seen_s=0.001)
 
 
 def test_shorts_are_held_until_their_window_when_the_device_is_idle() -> None:
-    decision = decide(observe(queue=(waiting(1, 20),), now_s=0.002), awd=BUSY)
+    decision = decide(observe(queue=(waiting(1, 20),), now_s=0.002), adaptive_batching=BUSY)
     assert (decision.mode, decision.reason) == (Mode.IDLE, Reason.HOLD_FOR_BATCH)
     # W_GR: 7 more at (nearly) 1000/s.
     assert decision.wake_at_s == pytest.approx(0.009, abs=1e-4)
 
 
 def test_decode_goes_on_when_shorts_are_held() -> None:
-    decision = decide(observe(decode_bs=4, queue=(waiting(1, 20),), now_s=0.002), awd=BUSY)
+    decision = decide(observe(decode_bs=4, queue=(waiting(1, 20),), now_s=0.002), adaptive_batching=BUSY)
     assert (decision.reason, decision.decode_steps, decision.admit) == (Reason.DECODE_ALONE, 1, ())
 
 
 def test_nobody_is_held_when_a_long_waits() -> None:
     obs = observe(queue=(waiting(1, 20), waiting(2, LONG)), now_s=0.002)
-    assert decide(obs, awd=BUSY).admit == ("r1",)
+    assert decide(obs, adaptive_batching=BUSY).admit == ("r1",)
 
 
 def test_shorts_run_as_a_graph_at_once_when_one_holds_them() -> None:
@@ -158,11 +158,11 @@ def test_a_short_may_preempt_a_long_when_the_inner_policy_does_so() -> None:
 
 def test_longs_make_room_in_the_window_when_it_is_full() -> None:
     obs = observe(queue=(waiting(1, LONG), waiting(2, SHORT)))
-    assert decide(obs).demote == ()
-    assert decide(replace(obs, waiting_count=100)).demote == ("r1",)
+    assert decide(obs).deprioritize == ()
+    assert decide(replace(obs, waiting_count=100)).deprioritize == ("r1",)
 
 
-def test_the_boundary_is_fitted_when_samples_come() -> None:
+def test_the_crossover_is_fitted_when_samples_come() -> None:
     policy = build_policy("pla/muxwise", linear_context())
     state = policy.initial_state()
     for i in range(1, MIN_SAMPLES + 1):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observations import linear_context, observe, running_prefill, waiting
 
-from pdmuxd.engine.core.boundary import FLOOR_TOKENS
+from pdmuxd.engine.core.crossover import FLOOR_TOKENS
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, PrefillMode, Reason
@@ -64,7 +64,7 @@ def observations(draw: st.DrawFn, policy: AnyPolicy) -> Observation:
         preempted = running_prefill(draw(st.integers(1, 60_000)), launched=4, done=4, was_preempted=True)
     queue = tuple(waiting(i + 1, n) for i, n in enumerate(draw(st.lists(lengths, max_size=6))))
     return observe(
-        group=group,
+        partition_id=group,
         decode_bs=decode_bs,
         decode_reused_tokens=decode_bs * draw(st.integers(1, 20_000)),
         tbt_target_s=draw(st.floats(0.001, 1.0)) if decode_bs else None,
@@ -87,11 +87,11 @@ def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObj
     policy = build_policy(spec, linear_context())
     obs = data.draw(observations(policy))
     decision = decide(policy, obs)
-    group = policy.table.groups[decision.group]
+    group = policy.table.groups[decision.partition_id]
 
     assert decide(build_policy(spec, linear_context()), obs) == decision  # invariant 6
     if obs.prefill is not None and obs.prefill.is_in_flight:  # invariant 2
-        assert decision.group == obs.group
+        assert decision.partition_id == obs.partition_id
         assert decision.mode is not Mode.FUSED
     if decision.mode is Mode.SPLIT and decision.decode_steps:
         assert group.decode_sms > 0
@@ -136,16 +136,16 @@ def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObj
 @pytest.mark.parametrize("spec", ALL)
 def test_nothing_is_decided_when_nothing_is_there(spec: str) -> None:
     policy = build_policy(spec, linear_context())
-    decision = decide(policy, observe(group=1))
+    decision = decide(policy, observe(partition_id=1))
     assert decision.mode is Mode.IDLE
-    assert decision.group == 1
+    assert decision.partition_id == 1
 
 
 @pytest.mark.parametrize("spec", [*LAYERWISE, "duet"])
 def test_each_phase_gets_all_sms_when_it_is_alone(spec: str) -> None:
     policy = build_policy(spec, linear_context())
-    assert decide(policy, observe(decode_bs=4, group=1)).group == policy.table.decode_only
-    prefill_only = decide(policy, observe(queue=(waiting(1, 1000),), group=1))
-    assert prefill_only.group == policy.table.PREFILL_ONLY
+    assert decide(policy, observe(decode_bs=4, partition_id=1)).partition_id == policy.table.decode_only
+    prefill_only = decide(policy, observe(queue=(waiting(1, 1000),), partition_id=1))
+    assert prefill_only.partition_id == policy.table.PREFILL_ONLY
     assert prefill_only.admit == ("r1",)
     assert prefill_only.prefill_layers > 0 or prefill_only.token_budget > 0

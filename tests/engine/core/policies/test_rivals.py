@@ -21,15 +21,17 @@ def test_upstream_makes_its_own_groups_when_the_device_is_an_h200() -> None:
     assert pairs == [(112, 20), (104, 28), (96, 36), (88, 44), (80, 52), (72, 60)]
 
 
-@pytest.mark.parametrize(("decode_bs", "group"), [(1, 1), (11, 1), (12, 2), (24, 4), (36, 6), (200, 6)])
-def test_upstream_follows_the_decode_batch_when_a_prefill_starts(decode_bs: int, group: int) -> None:
+@pytest.mark.parametrize(
+    ("decode_bs", "partition_id"), [(1, 1), (11, 1), (12, 2), (24, 4), (36, 6), (200, 6)]
+)
+def test_upstream_follows_the_decode_batch_when_a_prefill_starts(decode_bs: int, partition_id: int) -> None:
     decision = decide("upstream", observe(decode_bs=decode_bs, queue=(waiting(1, 1000),)))
-    assert (decision.group, decision.reason) == (group, Reason.DECODE_BS_RULE)
+    assert (decision.partition_id, decision.reason) == (partition_id, Reason.DECODE_BS_RULE)
 
 
 def test_upstream_keeps_its_group_when_the_prefill_is_under_way() -> None:
     prefill = running_prefill(1000, launched=4, done=4)
-    assert decide("upstream", observe(decode_bs=36, group=1, prefill=prefill)).group == 1
+    assert decide("upstream", observe(decode_bs=36, partition_id=1, prefill=prefill)).partition_id == 1
 
 
 @pytest.mark.parametrize(("new_tokens", "layers"), [(60_000, 1), (8192, 8), (100, 32)])
@@ -39,7 +41,7 @@ def test_upstream_launches_by_token_layers_even_when_nothing_decodes(new_tokens:
 
 def test_static_keeps_its_split_when_the_target_is_missed() -> None:
     decision = decide("static:112,20", observe(decode_bs=100, queue=(waiting(1, 1000),)))
-    assert (decision.group, decision.reason) == (1, Reason.FIXED_SPLIT)
+    assert (decision.partition_id, decision.reason) == (1, Reason.FIXED_SPLIT)
 
 
 def test_chunked_fuses_decode_and_prefill_when_both_wait() -> None:

@@ -260,8 +260,8 @@ def failed(*arguments: str, **environment: str) -> str:
 
 
 def test_the_process_refuses_to_start_when_its_port_is_in_use() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as timing:
+        port = str(timing.getsockname()[1])
         assert f"cannot listen on 127.0.0.1 port {port}" in failed("--port", port)
 
 

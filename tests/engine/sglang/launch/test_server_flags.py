@@ -8,7 +8,7 @@ from engine_rig import RULES
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.launch.arguments import parse
 from pdmuxd.engine.sglang.launch.server import FUSED_TOKENS, plugin_environment, server_flags
-from pdmuxd.engine.sglang.tables import make_table
+from pdmuxd.engine.sglang.partition_tables import make_table
 
 
 def flags(tmp_path, *extra):

@@ -1,0 +1,183 @@
+"""A solo predictor in the making: which point next, whether a point is settled, whether the fit is good."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.profiling import design_points, families, solo
+from pdmuxd.engine.profiling.designs import Design
+from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.regression import Floats, leverage_of
+from pdmuxd.engine.profiling.replicates import typical
+from pdmuxd.engine.profiling.target import Target
+
+P90_TARGET, MAX_TARGET = 0.05, 0.09
+"""Errors of solo predictors on held-out shapes at which measuring more is not worth its time."""
+EARLY = 0.6
+"""Of those targets, what the samples at hand must meet: they choose the form that suits them."""
+MAX_SOLO_SAMPLES = 60
+SAMPLES_PER_TERM = 2.5
+"""Below that no fit is tried: cross-validation of a nearly saturated fit says nothing."""
+RANDOM_EVERY = 3
+"""Of the points of a predictor, each third is any of the pool: what serving meets lies inside the range,
+while the best design measures its edges."""
+KNEE = (0.6, 1.7)
+"""Of the time that launching takes, what computing takes around the knee between them."""
+KNEE_SAMPLES = 6
+STALL_S = 0.1
+LAUNCH_BOUND = 2.5
+"""A point that takes at most so many times what the shortest takes, and no longer than stalls last, may
+have been stalled from its first repeat to its last."""
+MAX_REPLICATES = 5
+JUDGED_EVERY = 4
+_PRIOR_WEIGHT = 1e-3
+
+
+class PredictorCampaign:
+    """One family on one number of SMs."""
+
+    def __init__(
+        self,
+        family: families.Family[object],
+        sms: int,
+        *,
+        target: Target,
+        pool: list[Point],
+        design: Design,
+        chance: random.Random,
+    ) -> None:
+        """Raises: ProfileError if the pool is too small for any fit."""
+        if len(pool) < solo.MIN_SAMPLES:
+            raise ProfileError(
+                f"{family.name} on {sms} SMs: the budget allows {len(pool)} points; "
+                f"at least {solo.MIN_SAMPLES} are needed"
+            )
+        self.family = family
+        self.sms = sms
+        self.pool = pool
+        self.samples: dict[Point, Sample] = {}
+        """Settled ones."""
+        self.p90 = self.worst = float("inf")
+        self.is_done = False
+        self._random = chance
+        self._asked = 0
+        self._replicates: dict[Point, list[Sample]] = {}
+        self._doubted: set[Point] = set()
+        """Points that a fit could not explain: each is measured once more."""
+        self._knee: list[Point] = []
+        self._design = design
+        prior_s = [design_points.cost_s(target, point) for point in pool]
+        self._expected = list(zip(pool, prior_s, strict=True))
+        self._cost_s = dict(self._expected)
+        rows = family.rows(pool, self._design) / np.array(prior_s)[:, None]
+        self._rows: Floats = rows / np.maximum(rows.max(axis=0), np.finfo(np.float64).tiny)
+        self._information: Floats = _PRIOR_WEIGHT * np.eye(rows.shape[1])
+
+    @property
+    def least(self) -> int:
+        """Samples without which no fit is tried."""
+        own = len(self._design.own_bs)
+        shared = len(self._information) - own
+        return max(solo.MIN_SAMPLES, int(SAMPLES_PER_TERM * shared) + self.family.own_samples * own)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another point would help."""
+        return bool(self.pool) and not self.is_done
+
+    @property
+    def need(self) -> tuple[float, float]:
+        """Those without a fit first, the emptiest of them first; then by how far the target is off."""
+        if self._asked < self.least:
+            return (float("inf"), -self._asked / self.least)
+        return (max(self.p90 / P90_TARGET, self.worst / MAX_TARGET), 0.0)
+
+    @property
+    def left_s(self) -> float:
+        """What is believed to be still missing, without what a point takes beyond its repeats."""
+        costs = [self._cost_s[point] for point in self.pool[::7]]
+        return self.missing * 3.0 * float(np.mean(costs)) if costs else 0.0
+
+    @property
+    def missing(self) -> int:
+        """Points, at least."""
+        return max(JUDGED_EVERY, self.least - self._asked)
+
+    def next(self, overhead_s: float) -> Point:
+        """One near the knee, any, or the one that the samples say least about; of two alike, the cheaper."""
+        turn = self._asked % RANDOM_EVERY
+        knee = [point for point in self._knee if point in self._cost_s and point in self.pool]
+        if knee and turn == 0:
+            return self.take(self._random.choice(knee))
+        if turn == RANDOM_EVERY - 1:
+            return self.take(self._random.choice(self.pool))
+        variance = leverage_of(np.linalg.inv(self._information).astype(np.float64), self._rows)
+        cost_s = np.array([self._cost_s[point] for point in self.pool])
+        return self.take(self.pool[int(np.argmax(variance / (cost_s + overhead_s) ** 0.5))])
+
+    def take(self, point: Point) -> Point:
+        """Out of the pool, as good as measured."""
+        if point in self.pool:
+            index = self.pool.index(point)
+            row = self._rows[index]
+            self._information += np.outer(row, row)
+            self._rows = np.delete(self._rows, index, axis=0)
+            del self.pool[index]
+            self._asked += 1
+        return point
+
+    def replicates_of(self, point: Point) -> int:
+        """How often a point was measured."""
+        return len(self._replicates.get(point, ()))
+
+    def add(self, sample: Sample, shortest_s: float) -> bool:
+        """Keep one measurement; whether the point is settled, or must be measured again later."""
+        point = sample.point
+        replicates = self._replicates.setdefault(point, [])
+        replicates.append(sample)
+        together = typical(replicates)
+        if self._may_be_stalled(together, shortest_s) and len(replicates) < MAX_REPLICATES:
+            return False
+        self.samples[point] = together
+        return True
+
+    def judge(self) -> list[Point]:
+        """Fit what is settled, see whether it is good enough; points that the fit cannot explain."""
+        samples = list(self.samples.values())
+        if len(samples) < self.least:
+            return []
+        found = solo.fit_solo(self.family, samples, self._design.captured_bs, self._expected)
+        self.p90, self.worst = found.errors.p90, found.errors.max
+        odd = [
+            sample.point
+            for sample, is_odd in zip(samples, found.is_odd, strict=True)
+            if is_odd and sample.point not in self._doubted
+        ]
+        self._doubted.update(odd)
+        near = sum(_is_near(found, self.family, [sample.point for sample in samples]))
+        around = _is_near(found, self.family, self.pool) if self.pool else []
+        self._knee = [point for point, is_near in zip(self.pool, around, strict=True) if is_near]
+        if near >= KNEE_SAMPLES:
+            self._knee = []
+        met = self.p90 <= EARLY * P90_TARGET and self.worst <= EARLY * MAX_TARGET
+        self.is_done = (met and not odd and not self._knee) or len(samples) >= MAX_SOLO_SAMPLES
+        return odd
+
+    def _may_be_stalled(self, together: Sample, shortest_s: float) -> bool:
+        """A decode step is one launch, and so is what was captured; the rest is launched layer by layer."""
+        captured = max(self._design.captured_bs, default=0)
+        return (
+            self.family is not families.DECODE
+            and self.family.size_of(together.point) > captured
+            and not together.confirmed
+            and together.seconds <= min(STALL_S, LAUNCH_BOUND * shortest_s)
+        )
+
+
+def _is_near(found: solo.SoloFit[object], family: families.Family[object], points: list[Point]) -> list[bool]:
+    """Which points take about as long to compute as to launch."""
+    ratios = family.rows(points, found.design) @ found.terms / max(found.floor_s, np.finfo(np.float64).tiny)
+    return [bool(KNEE[0] <= ratio <= KNEE[1]) for ratio in ratios]

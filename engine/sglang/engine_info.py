@@ -1,0 +1,180 @@
+"""What the engine is: the model's shape, the GPU, its limits; fixed before serving starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.latency import LatencyModel
+from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.core.policies.base import PolicyContext
+from pdmuxd.engine.core.roofline import RooflineModel
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.types import EngineLimits, PrefillSample, PrefillShape
+from pdmuxd.engine.link.messages import LINK_PROTOCOL, Hello
+from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
+
+DEFAULT_GUARD_RATIO = 1.3
+"""The largest slowdown of decode beside prefill that MuxWise 3.3.2 saw on H100."""
+
+DELIVERY_S = 0.002
+"""SGLang's way from the scheduler to the client: with 65 requests that decode, the p99 of the gaps between
+tokens is 2.1 ms longer at the client than on the device (H200, Llama-8B, SGLang 0.5.23, 2026-11-22)."""
+
+ACTIVATIONS_SHARE = 0.8
+"""Of the memory that is free. The rest is for decode and sampling, and lost to caching memory in pieces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """What a prefill by layers takes of the GPU's memory: a layer's activations for all its tokens at once.
+
+    134 KB per token with Llama-8B's shape (one H200, 2026-11-21), so 131,072 tokens take 16.4 GiB of the 20
+    that SGLang leaves free, whose own chunks are of 8,192. What does not fit ends the engine.
+    """
+
+    free_bytes: int
+    """What other streams keep of earlier prefills is part of it: PyTorch gives that back first."""
+    bytes_per_token: float
+
+    @property
+    def max_whole_tokens(self) -> int:
+        """New tokens of a prefill that memory holds."""
+        return int(ACTIVATIONS_SHARE * self.free_bytes / self.bytes_per_token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineInfo:
+    """All that policies and the daemon are told of the engine."""
+
+    pid: int
+    model_name: str
+    model: ModelShape
+    model_hash: str
+    device: DeviceShape
+    overheads: Overheads
+    tensor_parallel: TensorParallel
+    table: PartitionTable
+    """The groups whose streams were made, with the SMs that they really got."""
+    limits: EngineLimits
+    kv_capacity_tokens: int
+    captured_decode_bs: tuple[int, ...]
+    captured_fused_tokens: tuple[int, ...]
+    driver: str
+    sglang_version: str
+    can_measure: bool
+    can_split: bool = True
+    """Whether the model can be prefilled layer by layer."""
+    fused_tile_rows: int = 0
+    """Of the attention kernel: see RooflineModel."""
+
+    def holding(self, activations: Activations) -> EngineInfo:
+        """With memory for these."""
+        most = activations.max_whole_tokens
+        batch = min(self.limits.max_prefill_tokens, most)
+        return replace(self, limits=replace(self.limits, max_whole_tokens=most, max_prefill_tokens=batch))
+
+    @cached_property
+    def roofline(self) -> RooflineModel:
+        """What is believed before anything was measured."""
+        return RooflineModel(
+            model=self.model,
+            device=self.device,
+            overheads=self.overheads,
+            tensor_parallel=self.tensor_parallel,
+            fused_tile_rows=self.fused_tile_rows,
+        )
+
+    def prefill_sample(self, new_tokens: int, reused_tokens: int, measured_s: float) -> PrefillSample:
+        """A measured prefill of one request, alone on all SMs, divided into compute and KV traffic.
+
+        The device tells one duration. The KV's bytes are known, so its traffic is the roofline's; compute is
+        the roofline's as well, by as much longer or shorter as the whole prefill was.
+        """
+        expected = self.roofline.prefill_terms(new_tokens, reused_tokens)
+        shape = PrefillShape.of([(new_tokens, reused_tokens)])
+        ratio = measured_s / self.roofline.prefill_cost(shape, self.device.total_sms).seconds
+        return replace(expected, compute_s=expected.compute_s * ratio)
+
+    def context(self, predictors: Predictors | None) -> PolicyContext:
+        """What policies are built from; without predictors, the roofline (DuetServe 4.1).
+
+        Raises: ProfileError for predictors that contradict themselves.
+        """
+        latency: LatencyModel = self.roofline
+        guard = ContentionGuard(default_ratio=DEFAULT_GUARD_RATIO)
+        if predictors is not None:
+            latency = latency_model(predictors, self.roofline)
+            guard = contention_guard(predictors)
+        return PolicyContext(
+            rules=self.table.rules,
+            layers=self.model.layers,
+            latency=latency,
+            guard=guard,
+            captures_prefill=False,
+            delivery_s=DELIVERY_S,
+        )
+
+    def hello(self, *, version: str, settings_version: int) -> Hello:
+        """How the engine introduces itself."""
+        return Hello(
+            protocol=LINK_PROTOCOL,
+            engine="sglang",
+            engine_version=version,
+            pid=self.pid,
+            model=self.model_name,
+            device=self.device.name,
+            total_sms=self.device.total_sms,
+            partitions=tuple((group.prefill_sms, group.decode_sms) for group in self.table.groups),
+            profile="roofline",
+            profile_provenance="derived: roofline of the model's shape and the GPU's data sheet",
+            settings_version=settings_version,
+            model_shape=self.model,
+            model_hash=self.model_hash,
+            device_shape=self.device,
+            overheads=self.overheads,
+            tensor_parallel=self.tensor_parallel,
+            driver=self.driver,
+            sglang_version=self.sglang_version,
+            kv_capacity_tokens=self.kv_capacity_tokens,
+            max_prefill_tokens=self.limits.max_prefill_tokens,
+            max_decode_bs=self.limits.max_decode_bs,
+            captured_decode_bs=self.captured_decode_bs,
+            captured_fused_tokens=self.captured_fused_tokens,
+            fused_tile_rows=self.fused_tile_rows,
+            can_measure=self.can_measure,
+        )
+
+
+def planning_context(rules: SmRules) -> PolicyContext:
+    """Enough of a context to ask a policy for its partition table, before the model is loaded."""
+    shape = DeviceShape(
+        name="any",
+        total_sms=rules.total_sms,
+        min_sms=rules.min_sms,
+        multiple_sms=rules.multiple_sms,
+        flops=1e15,
+        bytes_per_s=1e12,
+        bandwidth_curvature=4.5,
+    )
+    model = ModelShape(
+        name="any",
+        layers=1,
+        hidden=1,
+        intermediate=1,
+        heads=1,
+        kv_heads=1,
+        head_dim=1,
+        vocab=1,
+        max_context_tokens=1,
+    )
+    overheads = Overheads(
+        graph_launch_s=0.0, layer_launch_s=0.0, host_step_s=0.0, layer_fixed_s=0.0, switch_s=0.0
+    )
+    return PolicyContext(
+        rules=rules,
+        layers=1,
+        latency=RooflineModel(model=model, device=shape, overheads=overheads),
+        guard=ContentionGuard(default_ratio=1.0),
+    )

@@ -1,0 +1,94 @@
+"""The instants of tokens, noted once for all who decode: a step gives each of them one.
+
+A request is given its part of the gaps between steps when it leaves. Whatever is not one more token for each
+of those who stay (a retraction, say) shows in the sum of their tokens, and then nobody is a member any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from operator import attrgetter
+from typing import Any
+
+from pdmuxd.engine.sglang.tracked_request import TrackedRequest
+
+MAX_GAPS = 4096
+"""Kept before all members are given theirs: a minute of steps or more, and a batch may never be empty."""
+
+_rid = attrgetter("rid")
+_finished_reason = attrgetter("finished_reason")
+
+
+class TokenGapLog:
+    """Requests that got a token with the step noted last, and the gaps since the oldest of them joined."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, tuple[TrackedRequest, int]] = {}
+        """By id, with the gap that is a member's first."""
+        self._requests: dict[str, Any] = {}
+        self._outputs: dict[str, Any] = {}
+        """The tokens of each."""
+        self._tokens = 0
+        """Of all members together."""
+        self._gaps_s: list[float] = []
+        self._last_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def note(self, requests: Sequence[Any], now_s: float) -> list[Any]:
+        """A step of these requests was read; those of them that are no members."""
+        members = self._members
+        others = [request for request in requests if request.rid not in members]
+        if len(requests) - len(others) != len(members):
+            present = set(map(_rid, requests))
+            for request_id in [rid for rid in members if rid not in present]:
+                self.leave(request_id)
+        tokens = sum(map(len, self._outputs.values()))
+        if tokens != self._tokens + len(members):
+            for request_id in tuple(members):
+                self.leave(request_id)
+            others, tokens = list(requests), 0
+        elif members:
+            self._gaps_s.append(now_s - self._last_s)
+        self._tokens, self._last_s = tokens, now_s
+        if len(self._gaps_s) >= MAX_GAPS:
+            self._give_all()
+        return others
+
+    def ended(self) -> list[TrackedRequest]:
+        """Members that have ended with the step noted last."""
+        reasons = map(_finished_reason, self._requests.values())
+        return [tracked for tracked, _ in compress(self._members.values(), reasons)]
+
+    def join(self, tracked: TrackedRequest) -> None:
+        """It got a token with the step that was just noted."""
+        request = tracked.request
+        self._members[request.rid] = tracked, len(self._gaps_s)
+        self._requests[request.rid], self._outputs[request.rid] = request, request.output_ids
+        self._tokens += tracked.tokens
+
+    def leave(self, request_id: str) -> None:
+        """Give it the gaps of the steps that were noted; nothing for who is no member."""
+        if request_id not in self._members:
+            return
+        tracked, since = self._members.pop(request_id)
+        del self._requests[request_id], self._outputs[request_id]
+        self._give(tracked, since)
+        self._tokens -= tracked.tokens
+        if not self._members:
+            self._gaps_s.clear()
+
+    def _give_all(self) -> None:
+        for request_id, (tracked, since) in self._members.items():
+            self._give(tracked, since)
+            self._members[request_id] = tracked, 0
+        self._gaps_s.clear()
+
+    def _give(self, tracked: TrackedRequest, since: int) -> None:
+        gaps_s = self._gaps_s[since:]
+        if gaps_s:
+            tracked.gaps_s += gaps_s
+            tracked.tokens += len(gaps_s)
+            tracked.last_token_s = self._last_s

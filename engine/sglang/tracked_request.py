@@ -1,0 +1,84 @@
+"""One request on its way through the engine: its tenant's targets and the instants of its tokens.
+
+The engine's own request objects are read for identifiers and counts only (`rid`, `origin_input_ids`,
+`output_ids`, `finished()`, `finished_reason`, `sampling_params.custom_params`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import Any
+
+from pdmuxd.engine.core.types import WaitingRequest
+from pdmuxd.engine.link.durations import counted
+from pdmuxd.engine.link.messages import RequestRecord
+
+TENANT_KEY = "pdmuxd_tenant"
+"""In the request's custom parameters; the gateway sets it."""
+_ROUNDING_S = 1e-9
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class TrackedRequest:
+    """A request that has not ended."""
+
+    request: Any
+    tenant: str
+    arrival_s: float
+    input_tokens: int
+    reused_tokens: int
+    """Found in the prefix cache when last looked up before the first token."""
+    ttft_target_s: float = 0.0
+    tbt_target_s: float = 0.0
+    slo_version: int = 0
+    is_waiting: bool = True
+    is_deprioritized: bool = False
+    prefill_start_s: float | None = None
+    first_token_s: float | None = None
+    last_token_s: float = 0.0
+    tokens: int = 0
+    gaps_s: list[float] = field(default_factory=list)
+    retractions: int = 0
+    entry: WaitingRequest | None = None
+    """How it looks to a policy, or looked when it was admitted."""
+
+    def waiting_entry(self, reused_tokens: int) -> WaitingRequest:
+        """How it looks to a policy with so many tokens in the prefix cache."""
+        request = self.request
+        return WaitingRequest(
+            request_id=request.rid,
+            tenant=self.tenant,
+            arrival_s=self.arrival_s,
+            deadline_s=self.arrival_s + self.ttft_target_s,
+            new_tokens=max(1, len(request.origin_input_ids) + len(request.output_ids) - reused_tokens),
+            reused_tokens=reused_tokens,
+            tbt_target_s=self.tbt_target_s,
+        )
+
+    def record(self, outcome: str) -> RequestRecord:
+        """Its life, once it has ended."""
+        gaps_s = sorted(self.gaps_s)
+        return RequestRecord(
+            request_id=self.request.rid,
+            tenant=self.tenant,
+            outcome=outcome,
+            new_tokens=self.input_tokens - self.reused_tokens,
+            reused_tokens=self.reused_tokens,
+            output_tokens=self.tokens,
+            queue_s=_since(self.arrival_s, self.prefill_start_s),
+            ttft_s=_since(self.arrival_s, self.first_token_s),
+            ttft_target_s=self.ttft_target_s,
+            tbt_target_s=self.tbt_target_s,
+            tbt_max_s=gaps_s[-1] if gaps_s else None,
+            tbt_p99_s=gaps_s[(len(gaps_s) * 99 - 1) // 100] if gaps_s else None,
+            tbt_gaps=len(gaps_s),
+            tbt_gaps_met=bisect_right(gaps_s, self.tbt_target_s + _ROUNDING_S),
+            retractions=self.retractions,
+            slo_version=self.slo_version,
+            tbt_counts=counted(gaps_s),
+        )
+
+
+def _since(arrival_s: float, instant_s: float | None) -> float | None:
+    return None if instant_s is None else instant_s - arrival_s

@@ -1,0 +1,161 @@
+"""The emulated engine on the very requests of runs that were measured on a GPU, in virtual time.
+
+    python tests/bench/emulated_vs_measured.py --traces traces.json [--profile h200-llama-8b-measured]
+    python tests/bench/emulated_vs_measured.py --traces traces.json --policies static:96,36 --tbt-ms 20,50
+
+`traces.json` is as `gpu/prepare_traces.py` makes it. Rows are those of docs/measurements/h200/runs.jsonl.gz
+that are of the profile's model. Left out are policies that look at targets: the engine has changed since they
+were measured. With `--policies` those are emulated instead, on the requests of each measured cell, and the
+share that is good at each target is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).parent / "gpu"))
+
+import score
+from arms import split_names
+from client import Seen
+from options import numbers
+from workload import TTFT_FLOOR_S, TTFT_PER_1K_S, Cell, Request, build
+
+from pdmuxd.engine.core.slo import Slo
+from pdmuxd.engine.core.types import EngineLimits
+from pdmuxd.engine.emulator.engine import EmulatedEngine
+from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile, load_profile
+from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
+from pdmuxd.engine.loop.requests import Target
+
+RUNS = Path(__file__).parents[2] / "docs/measurements/h200/runs.jsonl.gz"
+POLICIES = {
+    "chunk-256": "chunked:256",
+    "chunk-512": "chunked:512",
+    "chunk-1024": "chunked:1024",
+    "ours:chunked:512": "chunked:512",
+    "ours:static:96,36": "static:96,36",
+    "ours:static:112,20": "static:112,20",
+    "pdmux": "upstream",
+}
+MAX_DECODE_BS = 256
+DURATION_S, DRAIN_S = 30.0, 8.0
+BLOCK_TOKENS = 512
+FIGURES = ("ttft_p50_ms", "ttft_p99_ms", "tbt_p50_ms", "tbt_p99_ms", "input_tps", "within_ratio")
+
+
+def emulated(
+    profile: Profile,
+    policy: str,
+    requests: Sequence[Request],
+    *,
+    tbt_ms: float,
+) -> dict[str, Any]:
+    """One run, recorded as a measured one is."""
+    limits = EngineLimits(max_decode_bs=MAX_DECODE_BS)
+    engine = EmulatedEngine(profile=profile, policy=policy, limits=limits, block_tokens=BLOCK_TOKENS)
+    common = {"tbt_s": tbt_ms / 1e3, "attainment_ratio": 0.99}
+    slos = {
+        "floor": Slo(ttft_fixed_s=TTFT_FLOOR_S, ttft_per_1k_new_tokens_s=0.0, **common),
+        "slope": Slo(ttft_fixed_s=0.001, ttft_per_1k_new_tokens_s=TTFT_PER_1K_S, **common),
+    }
+    targets = {name: Target(slo=slo, version=1) for name, slo in slos.items()}
+    engine.apply_settings(version=1, policy=policy, slos=targets)
+    sent: list[EmulatedRequest] = []
+    for number, request in enumerate(requests):
+        sent.append(
+            EmulatedRequest(
+                request_id=str(number),
+                tenant=request.tenant,
+                arrival_s=request.at_s,
+                input_tokens=request.input_tokens,
+                output_tokens=request.output_tokens,
+                block_keys=tuple(hash(block) for block in request.blocks),
+            )
+        )
+        engine.submit(sent[-1], request.at_s)
+    end_s = DURATION_S + DRAIN_S
+    while math.isfinite(at_s := engine.next_event_s()) and at_s <= end_s:
+        engine.advance(at_s)
+    return score.record([_seen(engine, *pair, end_s) for pair in zip(requests, sent, strict=True)])
+
+
+def _seen(engine: EmulatedEngine, request: Request, sent: EmulatedRequest, end_s: float) -> Seen:
+    times_s = [float(at_s) for at_s in engine.token_times(sent) if at_s <= end_s]
+    return Seen(
+        request,
+        ttft_s=None if sent.first_token_s is None else sent.first_token_s - request.at_s,
+        gaps_s=[late - early for early, late in pairwise(times_s)],
+        tokens=len(times_s),
+        cached_tokens=sent.reused_tokens,
+        outcome="done" if sent.phase is Phase.FINISHED else "cut",
+        waited_s=(sent.end_s or end_s) - request.at_s,
+    )
+
+
+def line(arm: str, cell: str, ours: Mapping[str, float], theirs: Mapping[str, float]) -> str:
+    """A row of the table: emulated / measured (ratio)."""
+    cells = [
+        f"{ours[name]:,.4g} / {theirs[name]:,.4g}"
+        + (f" ({ours[name] / theirs[name]:.2f})" if theirs[name] else "")
+        for name in FIGURES
+    ]
+    return " | ".join((f"| {cell}, {arm}", *cells)) + " |"
+
+
+def print_policies(
+    profile: Profile,
+    traces: Mapping[str, Any],
+    runs: Sequence[Mapping[str, Any]],
+    policies: Sequence[str],
+    tbts_ms: Sequence[float],
+) -> None:
+    """Good shares by cell and policy, at each target as a mean over the seeds that were measured."""
+    seeds: dict[str, set[int]] = {}
+    for run in runs:
+        seeds.setdefault(run["key"][2], set()).add(run["key"][3])
+    for cell, policy, tbt_ms in product(seeds, policies, tbts_ms):
+        good = []
+        for seed in sorted(seeds[cell]):
+            requests = build(Cell.parse(cell), traces, seed=seed, duration_s=DURATION_S)
+            record = emulated(profile, policy, requests, tbt_ms=tbt_ms)
+            good.append(score.summary(record, tbt_ms=tbt_ms)["good_ratio"])
+        print(f"{cell} {policy} @{tbt_ms:g}ms: good {sum(good) / len(good):.1%} of {len(good)} seeds")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--traces", type=Path, required=True)
+    parser.add_argument("--profile", default=DEFAULT_PROFILE)
+    parser.add_argument("--policies", type=split_names, default=[])
+    parser.add_argument("--tbt-ms", type=numbers, default=[50.0])
+    options = parser.parse_args()
+    profile, traces = load_profile(options.profile), json.loads(options.traces.read_text())
+    lines = gzip.decompress(RUNS.read_bytes()).splitlines()
+    runs = [found for found in map(json.loads, lines) if "key" in found]
+    runs = [run for run in runs if run["key"][0] == profile.model.name and "decode" not in run["key"][2]]
+    if options.policies:
+        print_policies(profile, traces, runs, options.policies, options.tbt_ms)
+        return
+    print("| run |", " | ".join(FIGURES), "|")
+    for run in runs:
+        _, arm, cell, seed, _ = run["key"]
+        if arm not in POLICIES:
+            continue
+        requests = build(Cell.parse(cell), traces, seed=seed, duration_s=DURATION_S)
+        record = emulated(profile, POLICIES[arm], requests, tbt_ms=50.0)
+        figures = [score.summary(one, tbt_ms=50.0) for one in (record, run)]
+        print(line(arm, cell, *figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""A sitting: everything that is to be measured in a limited time on one or two GPUs, one command."""
