@@ -5,22 +5,22 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 VENV_SGLANG := .venv-sglang
 PYTHON_SGLANG ?= $(VENV_SGLANG)/bin/python
+# As many tests at once as the machine has cores; PYTEST_WORKERS=0 runs them all in one process.
+PYTEST_WORKERS ?= logical
+PYTEST = $(PY) -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal
+
+# A daemon that compiles all it imports takes twice as long to start, and the tests start many.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-sglang serve test test-sglang check lint types contracts format
+.PHONY: help install install-sglang lock serve test test-slow test-all test-sglang check docs lint types contracts format
 .PHONY: bench-core bench-turns bench-gateway bench-console bench-telemetry evaluate clean
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
-	  { echo "pdmuxd needs Python 3.11 to 3.13; name one with make PYTHON=python3.12 ..." >&2; exit 2; }
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
-	  { echo "Python's venv module is incomplete; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
-	@echo "Installing pdmuxd into $(VENV) (about a minute the first time)"
-	@$(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+$(READY): pyproject.toml constraints.txt .ci/environment.py
+	@$(PYTHON) .ci/environment.py install $(VENV)
 	@touch $(READY)
 
 # mypy and import-linter read packages from disk; links give them the import names (pdmuxd.engine, ...).
@@ -29,21 +29,24 @@ $(READY): pyproject.toml constraints.txt
 	@for p in engine controlplane daemon tui migrations; do ln -sfn ../../../$$p .build/src/pdmuxd/$$p; done
 
 # SGLang has an environment of its own: it pins what it needs, and the daemon does without all of it.
-$(VENV_SGLANG)/.ready: pyproject.toml constraints-sglang.txt
-	@echo "Installing SGLang into $(VENV_SGLANG) (several minutes and 11 GB the first time)"
-	@$(PYTHON) -m venv $(VENV_SGLANG)
-	@$(VENV_SGLANG)/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --constraint constraints-sglang.txt 'sglang==0.5.23'
-	@$(VENV_SGLANG)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+$(VENV_SGLANG)/.ready: pyproject.toml constraints.txt .ci/environment.py
+	@$(PYTHON) .ci/environment.py install $(VENV_SGLANG) --sglang
 	@touch $@
 
 install: $(READY) ## Create the environment and install
 install-sglang: $(VENV_SGLANG)/.ready ## Create SGLang's environment beside it
+lock: $(READY) ## Write constraints.txt anew from pyproject.toml
+	@$(PY) .ci/environment.py lock
 serve: $(READY) ## Migrate, create a first tenant, start the daemon on the emulated GPU
 	@$(PY) -m pdmuxd.daemon.cli.main --set state_dir=.pdmuxd serve --first-run
 
-test: $(READY) ## All tests that need neither a GPU nor SGLang
-	@$(PY) -m pytest -q -m 'not sglang'
+test: $(READY) ## The tests to run before a commit: no GPU, no SGLang, at most 5 minutes on 2 cores
+	@$(PYTEST) -m 'not sglang and not slow'
+
+test-slow: $(READY) ## The other tests without SGLang: whole daemons, whole measuring campaigns
+	@$(PYTEST) -m 'not sglang and slow'
+
+test-all: test test-slow ## Both
 
 # Another environment that has SGLang and pdmuxd: make test-sglang PYTHON_SGLANG=/path/to/python
 test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)/.ready) ## Tests on a real SGLang, on the CPU
@@ -51,6 +54,7 @@ test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)
 
 lint: $(READY)
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+	@$(PY) tests/support/retired_names.py
 
 types: $(READY) .build/src/pdmuxd
 	@$(PY) -m mypy
@@ -58,7 +62,10 @@ types: $(READY) .build/src/pdmuxd
 contracts: $(READY) .build/src/pdmuxd
 	@PYTHONPATH=.build/src:tests/support $(VENV)/bin/lint-imports
 
-check: lint types contracts test ## Lint, format, types, import contracts, tests
+docs: $(READY) ## The documentation as a site in .build/site; fails on a broken link
+	@$(VENV)/bin/mkdocs build --quiet --strict
+
+check: lint types contracts docs test ## Lint, format, types, import contracts, documentation, tests
 
 format: $(READY) ## Format and fix what can be fixed
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .

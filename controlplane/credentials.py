@@ -1,4 +1,4 @@
-"""API keys: how they are made, what is kept of them, and how a token is compared."""
+"""API keys and admin tokens: how they are made, what is kept of them, and how one is compared."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import hmac
 import secrets
 
 KEY_PREFIX = "pdm_"
-KEY_RANDOM_BYTES = 32
+ADMIN_TOKEN_PREFIX = "pdma_"  # noqa: S105 - what a token begins with
+_RANDOM_BYTES = 32
 LAST_CHARACTERS = 4
 """Shown so that people can tell keys apart; over 230 of the 256 random bits stay unknown."""
 
 
-def new_secret() -> str:
-    """Make an API key: `pdm_` and 32 random bytes in URL-safe base64 (43 characters)."""
-    return KEY_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
+def new_secret(prefix: str = KEY_PREFIX) -> str:
+    """Make a secret: the prefix and 32 random bytes in URL-safe base64 (43 characters)."""
+    return prefix + secrets.token_urlsafe(_RANDOM_BYTES)
 
 
 def new_key_id() -> str:

@@ -89,6 +89,14 @@ def backup(url: str, path: Path) -> None:
     sqlite.copy(source, path)
 
 
+def require_in_place(engine: Engine) -> None:
+    """Raise StoreError if the file of an open SQLite database was removed or replaced since.
+
+    What is written then is lost, or goes into another database than the one that is shown.
+    """
+    sqlite.require_in_place(engine)
+
+
 @contextmanager
 def store_errors() -> Iterator[None]:
     """Turn what the database library raises into our errors; their text carries no parameters."""
@@ -119,6 +127,7 @@ def _connect(url: URL, *, foreign_keys: bool = True, begin: sqlite.Begin = "BEGI
     except (NoSuchModuleError, ModuleNotFoundError, ArgumentError) as error:
         raise StoreError(f"database_url is {url.render_as_string()!r}: {error}") from error
     if is_sqlite:
+        sqlite.remember_file(engine)
         sqlite.configure(engine, foreign_keys=foreign_keys, begin=begin)
     return engine
 

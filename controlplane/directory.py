@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
+from pdmuxd.controlplane.callers import Role
 from pdmuxd.controlplane.credentials import digest
-from pdmuxd.engine.core.errors import TenantDisabledError, UnknownKeyError
+from pdmuxd.engine.core.errors import KeyScopeError, TenantDisabledError, UnknownKeyError
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.messages import EngineSettings, TenantSlo
 from pdmuxd.engine.link.predictors import Predictors
+
+Scope = Literal["serve", "read", "admin"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,31 +29,82 @@ class TenantRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord:
+    """An API key that was not revoked, as the data plane sees it."""
+
+    key_id: str
+    tenant: str
+    scopes: frozenset[Scope]
+    expires_at_s: float | None
+    """Unix time from which on it is refused; None if it does not expire."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminTokenRecord:
+    """An admin token that was not revoked, as the admin plane sees it."""
+
+    name: str
+    role: Role
+    expires_at_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Whose key a call carries."""
+
+    tenant: TenantRecord
+    key: KeyRecord
+
+    @property
+    def name(self) -> str:
+        """The tenant's name."""
+        return self.tenant.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DirectorySnapshot:
     """Everything of one `version` (the global settings version); immutable, so safe to share.
 
-    `tenants` is by name. `key_digests` maps the SHA-256 of each key that was not revoked to its tenant.
+    `tenants` is by name. `keys` and `admin_tokens` are by the SHA-256 of their secrets, without
+    those that were revoked.
     """
 
     version: int
     tenants: Mapping[str, TenantRecord]
-    key_digests: Mapping[str, str] = field(repr=False)
+    keys: Mapping[str, KeyRecord] = field(default_factory=dict, repr=False)
+    admin_tokens: Mapping[str, AdminTokenRecord] = field(default_factory=dict, repr=False)
     predictors: Predictors | None = field(default=None, repr=False)
     """Of the profile in force; None while it is the engine's own."""
 
-    def authenticate(self, secret: str) -> TenantRecord:
-        """Find the tenant of an API key.
+    def authenticate(self, secret: str, *, scope: Scope = "serve", now_s: float | None = None) -> Identity:
+        """Find the tenant of an API key that may be used for `scope`.
 
         The look-up is by digest: its timing tells about SHA-256 values, which lead to no key.
-        Raises: UnknownKeyError (401), TenantDisabledError (403).
+        Raises: UnknownKeyError (401), TenantDisabledError and KeyScopeError (403).
         """
-        name = self.key_digests.get(digest(secret))
-        if name is None:
+        identity = self.find_key(secret, now_s=now_s)
+        if scope not in identity.key.scopes:
+            raise KeyScopeError(
+                f"key {identity.key.key_id} may not {scope}; its scopes are "
+                f"{', '.join(sorted(identity.key.scopes))}"
+            )
+        if not identity.tenant.enabled:
+            raise TenantDisabledError(f"tenant {identity.name} is disabled")
+        return identity
+
+    def find_key(self, secret: str, *, now_s: float | None = None) -> Identity:
+        """Whose key this is, whatever it may be used for. Raises: UnknownKeyError."""
+        key = self.keys.get(digest(secret))
+        if key is None:
             raise UnknownKeyError("the API key is unknown or was revoked")
-        tenant = self.tenants[name]
-        if not tenant.enabled:
-            raise TenantDisabledError(f"tenant {name} is disabled")
-        return tenant
+        if has_ended(key.expires_at_s, now_s):
+            raise UnknownKeyError(f"the API key {key.key_id} has expired")
+        return Identity(tenant=self.tenants[key.tenant], key=key)
+
+    def find_admin_token(self, secret: str, *, now_s: float | None = None) -> AdminTokenRecord | None:
+        """The admin token of this secret; None if there is none, or it has expired."""
+        token = self.admin_tokens.get(digest(secret))
+        return None if token is None or has_ended(token.expires_at_s, now_s) else token
 
     def engine_settings(self, policy: str) -> EngineSettings:
         """What the engine needs of this snapshot; disabled tenants too, for what they have in flight."""
@@ -68,3 +124,8 @@ class DirectorySnapshot:
                 for _, tenant in sorted(self.tenants.items())
             ),
         )
+
+
+def has_ended(expires_at_s: float | None, now_s: float | None = None) -> bool:
+    """Whether a key or token of that end is over; by the wall clock unless `now_s` (Unix time) is given."""
+    return expires_at_s is not None and (time.time() if now_s is None else now_s) >= expires_at_s

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import URL, Connection, Engine, event
 
@@ -47,6 +48,39 @@ def configure(engine: Engine, *, foreign_keys: bool, begin: Begin) -> None:
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
         connection.exec_driver_sql(begin)
+
+
+def remember_file(engine: Engine) -> None:
+    """Keep which file the database is, for `require_in_place`."""
+    path = sqlite_path(engine.url)
+    if path is not None:
+        _files[engine] = (path, _identity(path))
+
+
+def require_in_place(engine: Engine) -> None:
+    """Raise StoreError if the file is another one now, or none."""
+    path, identity = _files.get(engine, (None, None))
+    if path is None:
+        return
+    now = _identity(path)
+    if now != identity:
+        what = "was removed" if now is None else "was replaced by another file"
+        raise StoreError(
+            f"the database {path} {what} while it is in use; nothing is written any more. Put the file back, "
+            "or restore a backup, and start again"
+        )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode, which tell a file from another in its place; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+_files: WeakKeyDictionary[Engine, tuple[Path, tuple[int, int] | None]] = WeakKeyDictionary()
 
 
 def require_whole(connection: Connection) -> None:

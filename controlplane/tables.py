@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pdmuxd.controlplane.admin_tokens import AdminTokenRow
 from pdmuxd.controlplane.api_keys import ApiKeyRow
+from pdmuxd.controlplane.audit import AuditRow
 from pdmuxd.controlplane.profiles.rows import (
     ActivationRow,
     LearnedCellRow,
@@ -20,6 +22,8 @@ TABLES: tuple[type[Row], ...] = (
     TenantRow,
     SloRevisionRow,
     ApiKeyRow,
+    AdminTokenRow,
+    AuditRow,
     ProfileRow,
     ActivationRow,
     LearnedCellRow,

@@ -29,6 +29,8 @@ class Tenant(TenantRecord):
     created_at: datetime
     revision: SloRevision
     """The edit that set the present targets."""
+    version: int
+    """The settings version of its last change, targets included."""
 
     def record(self) -> TenantRecord:
         """What the data plane sees of it."""
@@ -52,6 +54,8 @@ class TenantRow(Row, table=True):
     enabled: bool
     max_in_flight: int
     created_at: datetime = Field(sa_type=UtcDateTime)
+    settings_version: int = Field(sa_column_kwargs={"server_default": "0"})
+    """Of its last change, edits of its targets not counted."""
 
     def value(self, revision: SloRevision) -> Tenant:
         """Turn into the value that leaves the store."""
@@ -63,6 +67,7 @@ class TenantRow(Row, table=True):
             max_in_flight=self.max_in_flight,
             created_at=self.created_at,
             revision=revision,
+            version=max(self.settings_version, revision.settings_version),
         )
 
 
@@ -72,24 +77,35 @@ class TenantRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def list(self) -> list[Tenant]:
-        """All tenants by name, each with its present targets."""
+    def list(self, *, after: str = "", limit: int | None = None) -> list[Tenant]:
+        """Tenants by name, each with its present targets: at most `limit`, those behind `after`."""
+        page = select(TenantRow.id).where(col(TenantRow.name) > after).order_by(TenantRow.name).limit(limit)
         newest = (
             select(SloRevisionRow.tenant_id, func.max(SloRevisionRow.version).label("version"))
+            .where(col(SloRevisionRow.tenant_id).in_(page))
             .group_by(col(SloRevisionRow.tenant_id))
             .subquery()
         )
         statement = (
             select(TenantRow, SloRevisionRow)
-            .join(SloRevisionRow, col(SloRevisionRow.tenant_id) == col(TenantRow.id))
+            .join(newest, col(TenantRow.id) == newest.c.tenant_id)
             .join(
-                newest,
+                SloRevisionRow,
                 (col(SloRevisionRow.tenant_id) == newest.c.tenant_id)
                 & (col(SloRevisionRow.version) == newest.c.version),
             )
             .order_by(TenantRow.name)
         )
         return [row.value(revision.value(row.name)) for row, revision in self._session.exec(statement)]
+
+    def records(self) -> dict[str, TenantRecord]:
+        """What the data plane sees of all of them, by name."""
+        return {tenant.name: tenant.record() for tenant in self.list()}
+
+    def find(self, name: str) -> Tenant | None:
+        """One tenant with its present targets; None if there is none of that name."""
+        row = self._find(name)
+        return None if row is None else row.value(self._slos(row).current())
 
     def get(self, name: str) -> Tenant:
         """One tenant with its present targets. Raises: NotFoundError."""
@@ -99,21 +115,18 @@ class TenantRepository:
         """The row itself, to change it. Raises: NotFoundError."""
         row = self._find(name) if NAME.fullmatch(name) else None
         if row is None:
-            raise NotFoundError(f"there is no tenant {name!r}")
+            raise NotFoundError(f"there is no tenant {name[:80]!r}")
         return row
 
     def slos(self, name: str) -> SloRepository:
         """The tenant's revisions. Raises: NotFoundError."""
-        return SloRepository(self._session, tenant_id=self.id_of(name), tenant=name)
+        return self._slos(self.row(name))
 
     def id_of(self, name: str) -> int:
         """The key that other tables use. Raises: NotFoundError."""
-        tenant_id = self.row(name).id
-        if tenant_id is None:
-            raise NotFoundError(f"tenant {name!r} is not stored yet")
-        return tenant_id
+        return _id(self.row(name))
 
-    def add(self, name: str, *, max_in_flight: int, now: datetime) -> None:
+    def add(self, name: str, *, max_in_flight: int, now: datetime, settings_version: int) -> None:
         """Add an enabled tenant, as yet without targets.
 
         Raises: InvalidValueError, ConflictError if there is one of that name.
@@ -123,7 +136,14 @@ class TenantRepository:
         check_max_in_flight(max_in_flight)
         if self._find(name) is not None:
             raise ConflictError(f"there is already a tenant {name!r}")
-        self._session.add(TenantRow(name=name, enabled=True, max_in_flight=max_in_flight, created_at=now))
+        row = TenantRow(
+            name=name,
+            enabled=True,
+            max_in_flight=max_in_flight,
+            created_at=now,
+            settings_version=settings_version,
+        )
+        self._session.add(row)
         self._session.flush()
 
     def delete(self, name: str) -> None:
@@ -133,6 +153,15 @@ class TenantRepository:
 
     def _find(self, name: str) -> TenantRow | None:
         return self._session.exec(select(TenantRow).where(TenantRow.name == name)).one_or_none()
+
+    def _slos(self, row: TenantRow) -> SloRepository:
+        return SloRepository(self._session, tenant_id=_id(row), tenant=row.name)
+
+
+def _id(row: TenantRow) -> int:
+    if row.id is None:
+        raise NotFoundError(f"tenant {row.name!r} is not stored yet")
+    return row.id
 
 
 def check_max_in_flight(value: int) -> None:

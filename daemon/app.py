@@ -14,38 +14,33 @@ import structlog
 import typer
 import uvloop
 
-from pdmuxd.controlplane.api import build_admin_app
-from pdmuxd.controlplane.credentials import digest
+from pdmuxd.controlplane.audit import log_entry
 from pdmuxd.controlplane.database import open_database
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, Telemetry
 from pdmuxd.daemon import first_run as first
-from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.background import first_to_end, in_background
-from pdmuxd.daemon.clock import steady_clock
-from pdmuxd.daemon.events import DirectoryEvents, EngineEvents, follow_directory
+from pdmuxd.daemon.builders import build
+from pdmuxd.daemon.events import connect_service_manager, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
-from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lock import exclusive
 from pdmuxd.daemon.logging import hide_secret
-from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.notify import Notifier
-from pdmuxd.daemon.predicting import LivePredictors
-from pdmuxd.daemon.probes import add_probes
-from pdmuxd.daemon.reader_token import ReaderToken
-from pdmuxd.daemon.refinement import Refinement, start_refining
+from pdmuxd.daemon.refinement import start_refining
 from pdmuxd.daemon.servers import bind, serving, url_of
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.places import make_private
 from pdmuxd.daemon.signals import StopRequests, stop_requests
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
-from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
-from pdmuxd.daemon.telemetry_metrics import TelemetryCollector
+from pdmuxd.daemon.uses import start_noting_uses
 from pdmuxd.engine.core.errors import EngineError
 
 _STOP_MARGIN_S = 15.0
 """What stopping may take beyond the drain limit: last words, the engine's end, open connections."""
+_UNREAD_WHILE_DRAINING_S = 2.0
+"""A client that does not read its answer must not hold up the end of the daemon."""
 
 log = structlog.get_logger("pdmuxd.daemon")
 
@@ -76,6 +71,7 @@ async def _run(loaded: LoadedSettings, engine: EngineChoice, *, first_run: bool)
 class _Daemon:
     gateway: Gateway
     supervisor: Supervisor
+    listeners: Listeners
     notifier: Notifier
     welcome: first.Welcome
 
@@ -100,70 +96,33 @@ async def _start(
     admin_token = first.ensure_admin_token(settings.resolved_token_file)
     hide_secret(admin_token)
 
-    snapshot = control_plane.snapshot()
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
-    metrics = Metrics()
-    telemetry = Telemetry(clock=steady_clock())
-    gateway = Gateway(
-        directory=snapshot,
-        max_body_bytes=settings.data.max_body_bytes,
-        max_in_flight=settings.data.max_in_flight,
-        bounds=_bounds(settings),
-        body_timeout_s=settings.http.body_timeout_s,
-        metrics=metrics,
-        observer=telemetry,
-    )
-    stack.push_async_callback(gateway.close)
-    plan = _plan(settings, engine)
-    events = EngineEvents(gateway, metrics, telemetry, tell=notifier.status)
-    supervisor = Supervisor(
-        plan,
-        settings=snapshot.engine_settings(settings.engine.policy),
-        listener=events,
-    )
-    telemetry.status, telemetry.in_flight = supervisor.status, gateway.admission.by_tenant
-    metrics.collect_engine(supervisor.status)
-    metrics.collect_in_flight(gateway.admission.by_tenant)
-    metrics.registry.register(TelemetryCollector(telemetry))
+    parts = build(settings, engine, control_plane, admin_token=admin_token)
+    gateway, supervisor, listeners = parts.gateway, parts.supervisor, parts.listeners
+    connect_service_manager(parts.bus, notifier.status)
 
-    actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
-    stack.push_async_callback(actions.close)
-    admin_app = build_admin_app(
-        control_plane,
-        engine_status=supervisor.status,
-        admin_token_sha256=digest(admin_token),
-        reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
-        telemetry=telemetry,
-        predictors=LivePredictors(
-            status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
-        ),
-        actions=actions,
-        engine_log=plan.log_path,
-        extra_routes=lambda app: add_probes(app, metrics, supervisor.not_ready_because),
-    )
-    await stack.enter_async_context(serving(admin_app, admin))
+    stack.push_async_callback(gateway.close)
+    stack.push_async_callback(parts.actions.close)
+    await stack.enter_async_context(serving(parts.admin_app, admin, listeners.admin))
     # Before the server stops, which would wait for streams that never end by themselves.
-    stack.callback(telemetry.events.close)
-    await stack.enter_async_context(serving(gateway, data))
-    refinement = events.refinement = Refinement(
-        control_plane, status=supervisor.status, clock=telemetry.clock, at_bound=telemetry.on_at_bound
-    )
-    directory = DirectoryEvents(
-        gateway, metrics, telemetry, supervisor, refinement, policy=settings.engine.policy
-    )
-    follow_directory(stack, control_plane, directory)
+    stack.callback(parts.telemetry.events.close)
+    await stack.enter_async_context(serving(gateway, data, listeners.data))
+    follow_directory(stack, control_plane, parts.bus)
     stack.push_async_callback(_stop_engine, supervisor, requests)
     # systemd would otherwise stop a daemon whose engine takes minutes to load a model.
     notifier.extend_timeout(engine.start_timeout_s + _STOP_MARGIN_S)
     await supervisor.start()
     in_background(stack, _feed_watchdog(notifier, supervisor), name="watchdog")
-    in_background(stack, _tick(telemetry), name="telemetry")
-    start_refining(stack, refinement)
+    in_background(stack, _tick(parts.telemetry), name="telemetry")
+    start_refining(stack, parts.refinement)
+    start_noting_uses(stack, parts.uses)
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()
     welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
-    return _Daemon(gateway=gateway, supervisor=supervisor, notifier=notifier, welcome=welcome)
+    return _Daemon(
+        gateway=gateway, supervisor=supervisor, listeners=listeners, notifier=notifier, welcome=welcome
+    )
 
 
 async def _announce(daemon: _Daemon, *, to_people: bool) -> None:
@@ -181,6 +140,7 @@ async def _drain(daemon: _Daemon, requests: StopRequests, timeout_s: float) -> N
     daemon.notifier.stopping(f"Draining {in_flight} requests")
     daemon.notifier.extend_timeout(timeout_s + _STOP_MARGIN_S)
     daemon.supervisor.begin_drain()
+    daemon.listeners.data.hurry(_UNREAD_WHILE_DRAINING_S)
 
     async def drain() -> None:
         ended = await daemon.gateway.drain(timeout_s)
@@ -230,25 +190,4 @@ def _open_store(stack: AsyncExitStack, settings: Settings, *, first_run: bool) -
         first.migrate(settings.resolved_database_url)
     engine = open_database(settings.resolved_database_url)
     stack.callback(engine.dispose)
-    return ControlPlane(engine)
-
-
-def _bounds(settings: Settings) -> RequestBounds:
-    data = settings.data
-    return RequestBounds(
-        max_outputs=data.max_outputs,
-        max_stops=data.max_stops,
-        max_prompt_tokens=data.max_prompt_tokens,
-        max_body_values=data.max_body_values,
-    )
-
-
-def _plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
-    return EnginePlan(
-        command=engine.command,
-        state_dir=settings.resolved_state_dir,
-        runtime_dir=settings.resolved_runtime_dir,
-        start_timeout_s=engine.start_timeout_s,
-        backoff_initial_s=settings.engine.restart_backoff_initial_s,
-        backoff_max_s=settings.engine.restart_backoff_max_s,
-    )
+    return ControlPlane(engine, recorded=log_entry)

@@ -1,4 +1,4 @@
-"""Who is told when the engine or the tenants change: the wires between the daemon's parts."""
+"""What happens to the engine and to the tenants, brought to the bus, and who hears it there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineState
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.background import in_background
+from pdmuxd.daemon.bus import DirectoryChanged, EngineAccepting, EngineServing, EngineStateChanged, EventBus
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.refinement import Refinement
@@ -29,17 +30,10 @@ log = structlog.get_logger("pdmuxd.daemon")
 
 
 class EngineEvents:
-    """The supervisor's listener: opens and closes the gateway, counts, and tells whoever watches."""
+    """The supervisor's listener: publishes what it is told."""
 
-    def __init__(
-        self, gateway: Gateway, metrics: Metrics, telemetry: Telemetry, *, tell: Callable[[str], None]
-    ) -> None:
-        self.refinement: Refinement | None = None
-        """Learns from the steps; set once there is a supervisor to ask."""
-        self._gateway = gateway
-        self._metrics = metrics
-        self._telemetry = telemetry
-        self._tell = tell
+    def __init__(self, bus: EventBus) -> None:
+        self._bus = bus
 
     def on_serving(self, address: EngineAddress) -> None:
         """Requests may be sent to `address`."""
@@ -49,81 +43,92 @@ class EngineEvents:
             models=sorted(address.models),
             partition_groups=address.partition_groups,
         )
-        self._gateway.use_engine(address)
-        self._tell(f"Serving {', '.join(sorted(address.models))}")
+        self._bus.publish(EngineServing(address))
 
     def on_accepting(self) -> None:
         """New requests may be taken."""
-        self._gateway.accept_new()
-        self._telemetry.on_state("serving", None)
+        self._bus.publish(EngineAccepting())
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
         """The engine is now `starting`, `draining` or `down`."""
-        if state == "draining":
-            # It goes on with what it has; only the gateway knows when that is done.
-            self._gateway.refuse_new()
-        else:
-            self._gateway.lose_engine(state)
-        self._telemetry.on_state(state, reason)
-        self._tell(f"The engine is {state}" + (f": {reason}" if reason else ""))
+        self._bus.publish(EngineStateChanged(state, reason))
 
     def on_request(self, record: RequestRecord) -> None:
         """A request ended in the engine."""
-        self._metrics.request_record(record)
-        self._telemetry.on_request(record)
+        self._bus.publish(record)
 
     def on_message(self, message: Hello | Ack | Measured | IterationRecord | EngineStats) -> None:
         """Telemetry, an acknowledgement, an introduction."""
-        self._telemetry.on_message(message)
-        if self.refinement is not None:
-            match message:
-                case Hello():
-                    self.refinement.on_hello(message)
-                case IterationRecord():
-                    self.refinement.on_iteration(message)
-                case _:
-                    pass
+        self._bus.publish(message)
 
 
-class DirectoryEvents:
-    """Brings a changed directory to everyone who works from it, in the event loop."""
+def connect_gateway(bus: EventBus, gateway: Gateway) -> None:
+    """The gateway sends requests where the engine is, and refuses them where it is not."""
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        metrics: Metrics,
-        telemetry: Telemetry,
-        supervisor: Supervisor,
-        refinement: Refinement,
-        *,
-        policy: str,
-    ) -> None:
-        self._gateway = gateway
-        self._metrics = metrics
-        self._telemetry = telemetry
-        self._supervisor = supervisor
-        self._refinement = refinement
-        self._policy = policy
-        self._version = -1
+    def on_state(event: EngineStateChanged) -> None:
+        if event.state == "draining":
+            # It goes on with what it has; only the gateway knows when that is done.
+            gateway.refuse_new()
+        else:
+            gateway.lose_engine(event.state)
 
-    def apply(self, snapshot: DirectorySnapshot) -> None:
-        """Work from `snapshot`, unless a newer one has come first."""
-        if snapshot.version <= self._version:
-            return
-        self._version = snapshot.version
-        self._metrics.use_tenants(snapshot.tenants)
-        self._gateway.use_directory(snapshot)
-        self._telemetry.on_directory(snapshot)
-        self._refinement.use(snapshot)
-        self._supervisor.want(snapshot.engine_settings(self._policy))
+    bus.subscribe(EngineServing, lambda event: gateway.use_engine(event.address))
+    bus.subscribe(EngineAccepting, lambda _: gateway.accept_new())
+    bus.subscribe(EngineStateChanged, on_state)
+    bus.subscribe(DirectoryChanged, lambda event: gateway.use_directory(event.snapshot))
 
 
-def follow_directory(stack: AsyncExitStack, control_plane: ControlPlane, directory: DirectoryEvents) -> None:
-    """Work from the newest directory, whoever changes it: REST's threads here, or another process."""
+def connect_metrics(bus: EventBus, metrics: Metrics) -> None:
+    """The metrics count requests by tenant; a tenant must be known before the gateway serves it."""
+    bus.subscribe(RequestRecord, metrics.request_record)
+    bus.subscribe(DirectoryChanged, lambda event: metrics.use_tenants(event.snapshot.tenants))
+
+
+def connect_telemetry(bus: EventBus, telemetry: Telemetry) -> None:
+    """The telemetry keeps and tells everything."""
+    bus.subscribe(EngineAccepting, lambda _: telemetry.on_state("serving", None))
+    bus.subscribe(EngineStateChanged, lambda event: telemetry.on_state(event.state, event.reason))
+    bus.subscribe(RequestRecord, telemetry.on_request)
+    bus.subscribe(Hello, telemetry.on_message)
+    bus.subscribe(Ack, telemetry.on_message)
+    bus.subscribe(Measured, telemetry.on_message)
+    bus.subscribe(IterationRecord, telemetry.on_message)
+    bus.subscribe(EngineStats, telemetry.on_message)
+    bus.subscribe(DirectoryChanged, lambda event: telemetry.on_directory(event.snapshot))
+
+
+def connect_refinement(bus: EventBus, refinement: Refinement) -> None:
+    """The refinement learns from every step."""
+    bus.subscribe(Hello, refinement.on_hello)
+    bus.subscribe(IterationRecord, refinement.on_iteration)
+    bus.subscribe(DirectoryChanged, lambda event: refinement.use(event.snapshot))
+
+
+def connect_engine(bus: EventBus, supervisor: Supervisor, *, policy: str) -> None:
+    """The engine gets the settings that follow from a changed directory."""
+    bus.subscribe(DirectoryChanged, lambda event: supervisor.want(event.snapshot.engine_settings(policy)))
+
+
+def connect_service_manager(bus: EventBus, tell: Callable[[str], None]) -> None:
+    """The service manager shows one line about the engine."""
+
+    def on_state(event: EngineStateChanged) -> None:
+        tell(f"The engine is {event.state}" + (f": {event.reason}" if event.reason else ""))
+
+    bus.subscribe(EngineServing, lambda event: tell(f"Serving {', '.join(sorted(event.address.models))}"))
+    bus.subscribe(EngineStateChanged, on_state)
+
+
+def follow_directory(stack: AsyncExitStack, control_plane: ControlPlane, bus: EventBus) -> None:
+    """Publish the newest directory, whoever changes it: REST's threads here, or another process."""
     loop = asyncio.get_running_loop()
+    newest = -1
 
-    def on_change(snapshot: DirectorySnapshot) -> None:
-        loop.call_soon_threadsafe(directory.apply, snapshot)
+    def publish(snapshot: DirectorySnapshot) -> None:
+        nonlocal newest
+        if snapshot.version > newest:
+            newest = snapshot.version
+            bus.publish(DirectoryChanged(snapshot))
 
     async def refresh() -> None:
         while True:
@@ -133,6 +138,9 @@ def follow_directory(stack: AsyncExitStack, control_plane: ControlPlane, directo
             except StoreError as error:
                 log.warning("tenants not refreshed", reason=str(error))
 
+    def on_change(snapshot: DirectorySnapshot) -> None:
+        loop.call_soon_threadsafe(publish, snapshot)
+
     stack.callback(control_plane.subscribe(on_change))
-    directory.apply(control_plane.snapshot())
+    publish(control_plane.directory)
     in_background(stack, refresh(), name="refresh")

@@ -79,13 +79,13 @@ def ensure_tenant(control_plane: ControlPlane, loaded: LoadedSettings) -> str | 
     tenants = control_plane.list_tenants()
     if not tenants:
         control_plane.create_tenant(FIRST_TENANT)
-    elif any(tenant.name != FIRST_TENANT for tenant in tenants) or control_plane.list_keys(FIRST_TENANT):
+    elif any(tenant.name != FIRST_TENANT for tenant in tenants) or control_plane.keys.list(FIRST_TENANT):
         names = ", ".join(tenant.name for tenant in tenants)
         typer.echo(f"Tenants exist ({names}); their keys are stored as hashes and cannot be shown again.")
         typer.echo(f"For another key: {_issue_key_command(loaded, tenants[0].name)}")
         return None
     # A first start that was killed between the two steps leaves the tenant without a key.
-    secret = control_plane.issue_key(FIRST_TENANT, label="first run").secret
+    secret = control_plane.keys.issue(FIRST_TENANT, label="first run").secret
     typer.echo(f"Created tenant {FIRST_TENANT}. Its API key, shown this once:")
     typer.echo(f"  {secret}")
     return secret

@@ -9,8 +9,9 @@ from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.what_if import Predicting
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.emulator.profile import Profile, load_profile
+from pdmuxd.engine.link.compatibility import difference
 from pdmuxd.engine.link.messages import EngineSettings, Hello
-from pdmuxd.engine.link.predictors import Predictors, contention_guard, difference, latency_model
+from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
 EMULATOR = "emulator"
 UNPROFILED_GUARD = ContentionGuard(default_ratio=1.3)

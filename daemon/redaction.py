@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 
-from pdmuxd.controlplane.credentials import KEY_PREFIX
-
 MASK = "***"
 
 _PATTERNS = (
-    (re.compile(rf"\b{KEY_PREFIX}[A-Za-z0-9_-]{{8,}}"), KEY_PREFIX + MASK),
+    (re.compile(r"\b(pdm[ar]?_)[A-Za-z0-9_-]{8,}"), rf"\1{MASK}"),
     (re.compile(r"(?i)\b(bearer|basic)(\s+)[^\s\"',;]+"), rf"\1\2{MASK}"),
     (re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*@"), rf"\1:{MASK}@"),
     (re.compile(r"(?i)([?&](?:password|passwd|sslpassword|token|api_key)=)[^&#\s]+"), rf"\1{MASK}"),

@@ -15,8 +15,9 @@ from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.engine.core.errors import PdmuxdError
 from pdmuxd.engine.core.latency import SoloRunModel
+from pdmuxd.engine.link.compatibility import difference
 from pdmuxd.engine.link.messages import Hello, IterationRecord
-from pdmuxd.engine.link.predictors import Predictors, difference, latency_model
+from pdmuxd.engine.link.predictors import Predictors, latency_model
 from pdmuxd.engine.profiling.refine import Refiner
 
 PERIOD_S = 5.0

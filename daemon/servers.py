@@ -11,31 +11,53 @@ from typing import Any
 
 import uvicorn
 
+from pdmuxd.daemon.httpd.acceptor import Acceptor
+from pdmuxd.daemon.httpd.connections import Connections
+from pdmuxd.daemon.httpd.limits import HttpLimits
+from pdmuxd.daemon.httpd.protocol import LimitedProtocol
 from pdmuxd.engine.core.errors import SettingsError
 
-_KEEP_ALIVE_S = 65
-"""Longer than the idle time of usual clients' connection pools, so that they are the ones to close."""
 _BACKLOG = 2048
+_SEND_BUFFER_BYTES = 128 * 1024
+"""In the kernel, for each connection (Linux takes twice as much): what a client that does not read costs."""
 _DATE_PERIOD_S = 1.0
 _STOP_TIMEOUT_S = 1
 """For answers still being written when the server stops; the gateway has drained before that."""
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its own signal handling, with events for its start and stop instead of polling."""
+    """Uvicorn with another way in, without signal handling, and with events for start and stop."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, connections: Connections) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
         self.stop = asyncio.Event()
+        self._listener = listener
+        self._connections = connections
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        """Instead of uvicorn's, which accepts whatever comes."""
+        self.servers = []
+
+        def make(peer: str) -> LimitedProtocol:
+            return LimitedProtocol(
+                self.config, self.server_state, {}, connections=self._connections, peer=peer
+            )
+
+        self.acceptor = Acceptor(self._listener, self._connections, make)
+        self.acceptor.start()
+        self.started = True
         self.listening.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and give what is being written a moment."""
+        self.acceptor.close()
+        await super().shutdown(sockets)
+        await self.acceptor.stop_sweeping()
 
     async def main_loop(self) -> None:
         while not self.stop.is_set():
@@ -60,6 +82,7 @@ def bind(host: str, port: int, *, section: str) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -78,8 +101,10 @@ def url_of(listener: socket.socket) -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Callable[..., Any], listener: socket.socket) -> AsyncIterator[None]:
-    """Serve the ASGI application `app` on `listener` until the block ends."""
+async def serving(
+    app: Callable[..., Any], listener: socket.socket, connections: Connections | None = None
+) -> AsyncIterator[None]:
+    """Serve the ASGI application `app` on `listener` until the block ends, as `connections` allow."""
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -88,11 +113,11 @@ async def serving(app: Callable[..., Any], listener: socket.socket) -> AsyncIter
         access_log=False,
         log_config=None,
         server_header=False,
-        backlog=_BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_S,
+        # Else whoever is on this machine could name any address as its own.
+        proxy_headers=False,
         timeout_graceful_shutdown=_STOP_TIMEOUT_S,
     )
-    server = _Server(config)
+    server = _Server(config, listener, connections or Connections("data", HttpLimits()))
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http-server")
     started = asyncio.create_task(server.listening.wait())
     await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)

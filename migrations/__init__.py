@@ -9,17 +9,21 @@ from pathlib import Path
 
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, MetaData
 
 HERE = Path(__file__).parent
 
 
-def alembic_config(connection: Connection | None = None) -> Config:
-    """Configure Alembic for this package's revisions, to run on `connection`."""
+def alembic_config(connection: Connection | None = None, *, metadata: MetaData | None = None) -> Config:
+    """Configure Alembic for this package's revisions, to run on `connection`.
+
+    `metadata` are the tables as the code has them: to compare with the database, or to write a revision.
+    """
     config = Config()
     # Alembic interpolates % in its options, and a path may hold one.
     config.set_main_option("script_location", str(HERE).replace("%", "%%"))
     config.attributes["connection"] = connection
+    config.attributes["metadata"] = metadata
     return config
 
 

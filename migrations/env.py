@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from alembic import context
 
-from pdmuxd.controlplane.tables import METADATA
-
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=METADATA,
+    target_metadata=context.config.attributes["metadata"],
     # SQLite alters a table by building a new one and copying the rows.
     render_as_batch=True,
     compare_server_default=True,

@@ -1,6 +1,23 @@
 """What holds for all tests: how fast the machine is must not matter, speed is for benchmarks."""
 
+import os
+import sys
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
 settings.load_profile("patient")
+
+# Without compiled modules each daemon that a test starts would compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(trylast=True)  # after the hooks that mark the tests of a folder
+def pytest_collection_modifyitems(items):
+    """In CI, tests of whole processes are tried once more, for they share their machine; no other is."""
+    if os.environ.get("CI"):
+        for item in items:
+            if item.get_closest_marker("e2e") or item.get_closest_marker("sglang"):
+                item.add_marker(pytest.mark.flaky(reruns=1))

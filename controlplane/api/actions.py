@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -11,7 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from pdmuxd.controlplane.actions import Action, Done, EngineActions
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.routing import admin_router
+from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineState
+from pdmuxd.engine.core.errors import StoreError
+
+_log = logging.getLogger("pdmuxd.audit")
 
 
 class RestartIn(Body):
@@ -39,29 +46,42 @@ class ActionOut(BaseModel):
         return cls(action=done.action, changed=done.changed, state=done.state, text=done.text)
 
 
-def action_routes(actions: EngineActions) -> APIRouter:
+def action_routes(actions: EngineActions, control_plane: ControlPlane) -> APIRouter:
     """`/engine/start`, `/engine/drain`, `/engine/resume`, `/engine/restart`."""
-    router = APIRouter(prefix="/engine", tags=["engine"])
+    router = admin_router(prefix="/engine", tags=["engine"])
+
+    async def told(done: Done) -> ActionOut:
+        if done.changed:
+            await asyncio.to_thread(_record, control_plane, done)
+        return ActionOut.of(done)
 
     # Asynchronous: the supervisor and the gateway belong to the event loop.
     @router.post("/start", status_code=202, responses=documented(409, 503))
     async def start_engine() -> ActionOut:
         """Start an engine that is down at once, without waiting for the end of its back-off."""
-        return ActionOut.of(actions.start())
+        return await told(actions.start())
 
     @router.post("/drain", status_code=202, responses=documented(409, 503))
     async def drain_engine() -> ActionOut:
         """Refuse new requests and let those in flight finish. The engine stays, until it is resumed."""
-        return ActionOut.of(actions.drain())
+        return await told(actions.drain())
 
     @router.post("/resume", status_code=202, responses=documented(409, 503))
     async def resume_engine() -> ActionOut:
         """Take new requests again after a drain."""
-        return ActionOut.of(actions.resume())
+        return await told(actions.resume())
 
     @router.post("/restart", status_code=202, responses=documented(409, 503))
     async def restart_engine(body: RestartIn | None = None) -> ActionOut:
         """End the engine and start another. Requests in flight may finish first, within drain_timeout_s."""
-        return ActionOut.of(actions.restart(at_once=body.at_once if body is not None else False))
+        return await told(actions.restart(at_once=body.at_once if body is not None else False))
 
     return router
+
+
+def _record(control_plane: ControlPlane, done: Done) -> None:
+    """In the audit. An engine can be stopped without a database, so a failure here is only logged."""
+    try:
+        control_plane.record_action(f"engine.{done.action}", subject="engine", after={"text": done.text})
+    except StoreError as error:
+        _log.warning("an action on the engine is not in the audit: %s: %s", done.action, error)

@@ -12,9 +12,12 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 
 from pdmuxd.controlplane.actions import EngineActions, NoEngine
+from pdmuxd.controlplane.api.access import PREFIX
 from pdmuxd.controlplane.api.actions import action_routes
+from pdmuxd.controlplane.api.admin_tokens import admin_token_routes
 from pdmuxd.controlplane.api.attainment import attainment_routes
-from pdmuxd.controlplane.api.auth import DOCS_PATH, OPENAPI_PATH, AdminAuth
+from pdmuxd.controlplane.api.audit import audit_routes
+from pdmuxd.controlplane.api.auth import DOCS_PATH, OPENAPI_PATH, AdminAuth, Authenticator
 from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
@@ -27,12 +30,12 @@ from pdmuxd.controlplane.api.slos import slo_routes
 from pdmuxd.controlplane.api.tenants import tenant_routes
 from pdmuxd.controlplane.api.what_if import what_if_routes
 from pdmuxd.controlplane.api.whoami import whoami_routes
+from pdmuxd.controlplane.callers import FILE_TOKEN, Caller
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Predictors
 
-PREFIX = "/api/v1"
 DESCRIPTION = "Tenants, their API keys and latency targets, and the engine that keeps them."
 
 
@@ -42,6 +45,8 @@ def build_admin_app(
     engine_status: Callable[[], EngineStatus],
     admin_token_sha256: str,
     reader_token_sha256: Callable[[], str | None] = lambda: None,
+    owner: Caller = FILE_TOKEN,
+    used: Callable[[Caller], None] = lambda _: None,
     telemetry: Telemetry | None = None,
     predictors: Predictors = lambda: None,
     actions: EngineActions | None = None,
@@ -52,8 +57,9 @@ def build_admin_app(
 
     `engine_status` is called from worker threads. Without `telemetry` and `actions` no daemon runs: nothing
     happens and nothing can be done. `predictors` answer what-if questions. `extra_routes` adds what only the
-    daemon can answer; of its paths, `/healthz`, `/readyz` and `/metrics` are open. All others need the admin
-    token, or to read the reader token, of which only the SHA-256 (hexadecimal) is given.
+    daemon can answer; of its paths, `/healthz`, `/readyz` and `/metrics` are open. All others need a token or
+    key: the one of `admin_token_sha256` (hexadecimal), which is `owner`'s, the reader token, or one of the
+    control plane's, whose uses are told to `used`. What each may do is in `access.RULES`.
     """
     app = FastAPI(
         title="pdmuxd",
@@ -64,7 +70,14 @@ def build_admin_app(
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
-    app.add_middleware(AdminAuth, token_sha256=admin_token_sha256, reader_sha256=reader_token_sha256)
+    authenticator = Authenticator(
+        token_sha256=admin_token_sha256,
+        directory=lambda: control_plane.directory,
+        reader_sha256=reader_token_sha256,
+        owner=owner,
+        used=used,
+    )
+    app.add_middleware(AdminAuth, authenticator=authenticator)
     telemetry = telemetry or Telemetry(clock=time.time)
     add_problem_handlers(app)
     if extra_routes is not None:
@@ -75,6 +88,8 @@ def build_admin_app(
     for routes in (
         tenant_routes(control_plane, engine_status),
         key_routes(control_plane),
+        admin_token_routes(control_plane),
+        audit_routes(control_plane),
         slo_routes(control_plane, engine_status),
         engine_routes(control_plane, engine_status),
         profile_routes(control_plane, engine_status),
@@ -83,7 +98,7 @@ def build_admin_app(
         attainment_routes(telemetry),
         partition_routes(telemetry),
         what_if_routes(telemetry, predictors),
-        action_routes(actions or NoEngine()),
+        action_routes(actions or NoEngine(), control_plane),
         log_routes(engine_log),
         whoami_routes(),
     ):

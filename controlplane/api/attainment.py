@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.attainment import WINDOWS_S, Attainment, ViolationCounts
@@ -60,7 +61,7 @@ class AlarmsOut(BaseModel):
 
 def attainment_routes(telemetry: Telemetry) -> APIRouter:
     """`/attainment`, `/alarms`."""
-    router = APIRouter(tags=["attainment"])
+    router = admin_router(tags=["attainment"])
 
     # Asynchronous: reading a window moves it on, which only the loop that writes it may do.
     @router.get("/attainment", responses=documented(404))

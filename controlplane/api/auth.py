@@ -1,17 +1,21 @@
-"""Who may do what on the admin address: one token for everything, another that only reads."""
+"""Whose token or key a call on the admin address carries."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pdmuxd.controlplane.api.problems import problem
+from pdmuxd.controlplane.audit import WHY_ALLOWED, WHY_MAX
+from pdmuxd.controlplane.callers import FILE_TOKEN, READER_TOKEN, Caller, acting
 from pdmuxd.controlplane.credentials import matches
+from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.engine.core.errors import UnknownKeyError
 
 OPENAPI_PATH = "/api/v1/openapi.json"
 DOCS_PATH = "/docs"
@@ -21,70 +25,118 @@ BROWSER_PATHS = frozenset({OPENAPI_PATH, DOCS_PATH})
 
 Nowhere else, because a browser sends such a password along with what other sites make it send.
 """
-READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-HARMLESS_POSTS = frozenset({"/api/v1/what-if"})
-"""Questions too long for a query string; they change nothing."""
-
-Role = Literal["admin", "reader"]
-_ROLE = "pdmuxd.role"
+WHY_HEADER = "X-Change-Reason"
+_CALLER = "pdmuxd.caller"
 
 
-def role_of(scope: Mapping[str, Any]) -> Role:
+def caller_of(scope: Mapping[str, Any]) -> Caller:
     """Whose token a call carried that AdminAuth let pass."""
-    role: Role = scope[_ROLE]
-    return role
+    caller: Caller = scope[_CALLER]
+    return caller
 
 
-class AdminAuth:
-    """ASGI middleware that lets a call pass only with a token that suffices for it.
+class Authenticator:
+    """Knows every secret that opens the admin address, by its SHA-256.
 
-    `reader_sha256` is asked at each call, so that a token can be made or ended meanwhile.
+    `reader_sha256` and `directory` are asked at each call, so that a token can be made or ended meanwhile.
+    `used` is told of each admin token and key that was let in.
     """
 
     def __init__(
-        self, app: ASGIApp, *, token_sha256: str, reader_sha256: Callable[[], str | None] = lambda: None
+        self,
+        *,
+        token_sha256: str,
+        directory: Callable[[], DirectorySnapshot],
+        reader_sha256: Callable[[], str | None] = lambda: None,
+        owner: Caller = FILE_TOKEN,
+        used: Callable[[Caller], None] = lambda _: None,
     ) -> None:
-        self._app = app
         self._token_sha256 = token_sha256
+        self._directory = directory
         self._reader_sha256 = reader_sha256
+        self._owner = owner
+        self._used = used
+
+    def __call__(self, secret: str) -> Caller | None:
+        """Who that is; None for an unknown secret, and for a key whose tenant is disabled."""
+        if matches(secret, self._token_sha256):
+            return self._owner
+        reader_sha256 = self._reader_sha256()
+        if reader_sha256 is not None and matches(secret, reader_sha256):
+            return READER_TOKEN
+        caller = self._stored(secret)
+        if caller is not None:
+            self._used(caller)
+        return caller
+
+    def _stored(self, secret: str) -> Caller | None:
+        directory = self._directory()
+        token = directory.find_admin_token(secret)
+        if token is not None:
+            return Caller(kind="admin-token", name=token.name, role=token.role)
+        try:
+            found = directory.find_key(secret)
+        except UnknownKeyError:
+            return None
+        if not found.tenant.enabled:
+            return None
+        return Caller(
+            kind="api-key",
+            name=found.key.key_id,
+            role="tenant",
+            tenant=found.name,
+            scopes=frozenset(found.key.scopes),
+        )
+
+
+class AdminAuth:
+    """ASGI middleware: lets a call pass only with a secret that is known; what it may do the route asks."""
+
+    def __init__(self, app: ASGIApp, *, authenticator: Authenticator) -> None:
+        self._app = app
+        self._authenticate = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the call on or answer 401 or 403."""
+        """Pass the call on or answer 401."""
         if scope["type"] != "http" or scope["path"] in PUBLIC_PATHS:
             await self._app(scope, receive, send)
             return
         in_browser = scope["path"] in BROWSER_PATHS
-        token = _token(Headers(scope=scope).get("authorization", ""), allow_basic=in_browser)
-        role = None if token is None else self._role(token)
-        if role == "admin" or (role == "reader" and _only_reads(scope)):
-            scope[_ROLE] = role
+        headers = Headers(scope=scope)
+        token = _token(headers.get("authorization", ""), allow_basic=in_browser)
+        caller = None if token is None else self._authenticate(token)
+        if caller is None:
+            detail = (
+                "the admin token is missing; send it as: Authorization: Bearer TOKEN"
+                if token is None
+                else "this is not the admin token"
+            )
+            challenge = f'{"Basic" if in_browser else "Bearer"} realm="pdmuxd admin"'
+            refusal = problem(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
+            await refusal(scope, receive, send)
+            return
+        if caller.role == "tenant" and not scope["path"].startswith("/api/v1/"):
+            detail = "an API key opens nothing but its tenant's routes below /api/v1"
+            await problem(403, "forbidden", detail)(scope, receive, send)
+            return
+        why = _text(headers.get(WHY_HEADER))
+        if why is not None and not (len(why) <= WHY_MAX and why.isprintable()):
+            detail = f"{WHY_HEADER} is {why[:40]!a}; allowed are {WHY_ALLOWED}"
+            await problem(422, "invalid-value", detail, field=WHY_HEADER)(scope, receive, send)
+            return
+        scope[_CALLER] = caller
+        with acting(caller, why or None):
             await self._app(scope, receive, send)
-            return
-        if role == "reader":
-            needs = f"{scope['method']} needs the admin token"
-            detail = f"this is the reader token, which may read and not change; {needs}"
-            await problem(403, "read-only", detail)(scope, receive, send)
-            return
-        detail = (
-            "the admin token is missing; send it as: Authorization: Bearer TOKEN"
-            if token is None
-            else "this is not the admin token"
-        )
-        challenge = f'{"Basic" if in_browser else "Bearer"} realm="pdmuxd admin"'
-        answer = problem(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
-        await answer(scope, receive, send)
-
-    def _role(self, token: str) -> Role | None:
-        if matches(token, self._token_sha256):
-            return "admin"
-        reader_sha256 = self._reader_sha256()
-        return "reader" if reader_sha256 is not None and matches(token, reader_sha256) else None
 
 
-def _only_reads(scope: Scope) -> bool:
-    return scope["method"] in READING_METHODS or (
-        scope["method"] == "POST" and scope["path"] in HARMLESS_POSTS
-    )
+def _text(value: str | None) -> str | None:
+    """A header that may hold UTF-8, which HTTP's own reading takes for Latin-1."""
+    if value is None:
+        return None
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
 
 
 def _token(authorization: str, *, allow_basic: bool) -> str | None:

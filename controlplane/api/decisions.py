@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.messages import DecisionEvent, RequestEvent, instant, ms
 from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.decisions import SeenDecision, decision_event, newest
@@ -55,7 +56,7 @@ class RequestOut(RequestEvent):
 
 def decision_routes(telemetry: Telemetry) -> APIRouter:
     """`/decisions`, `/requests`."""
-    router = APIRouter(tags=["decisions"])
+    router = admin_router(tags=["decisions"])
 
     @router.get("/decisions", responses=documented())
     def list_decisions(

@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.slos import TBT_RULE
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.services import ControlPlane
@@ -126,7 +127,7 @@ class VersionOut(BaseModel):
 
 def engine_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineStatus]) -> APIRouter:
     """`/engine`, `/policies` and `/version`."""
-    router = APIRouter(tags=["engine"])
+    router = admin_router(tags=["engine"])
 
     @router.get("/engine", responses=documented())
     def get_engine() -> EngineOut:
@@ -156,15 +157,13 @@ def engine_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
     @router.get("/version", responses=documented())
     def get_version() -> VersionOut:
         """Show the version of pdmuxd and of its settings."""
-        return VersionOut(
-            version=installed_version("pdmuxd"), settings_version=control_plane.snapshot().version
-        )
+        return VersionOut(version=installed_version("pdmuxd"), settings_version=control_plane.store.version())
 
     return router
 
 
 def _strictest(control_plane: ControlPlane) -> TbtOut | None:
-    enabled = (tenant for tenant in control_plane.list_tenants() if tenant.enabled)
+    enabled = (tenant for tenant in control_plane.directory.tenants.values() if tenant.enabled)
     strictest = min(enabled, key=lambda tenant: (tenant.slo.tbt_s, tenant.name), default=None)
     if strictest is None:
         return None

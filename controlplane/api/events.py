@@ -7,8 +7,9 @@ from typing import Annotated, get_args
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from pdmuxd.controlplane.api.auth import role_of
+from pdmuxd.controlplane.api.auth import caller_of
 from pdmuxd.controlplane.api.problems import documented, problem
+from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.buffer import EventId
 from pdmuxd.controlplane.events.follow import Subscription, follow
 from pdmuxd.controlplane.events.messages import EventType
@@ -22,7 +23,7 @@ _KNOWN: tuple[str, ...] = get_args(EventType)
 
 def event_routes(telemetry: Telemetry) -> APIRouter:
     """`/events`."""
-    router = APIRouter(tags=["events"])
+    router = admin_router(tags=["events"])
 
     # Asynchronous: a stream must not hold one of the few worker threads.
     @router.get(
@@ -48,7 +49,7 @@ def event_routes(telemetry: Telemetry) -> APIRouter:
         if telemetry.events.clients >= MAX_CLIENTS:
             detail = f"{MAX_CLIENTS} clients follow the events already, the limit"
             return problem(503, "too-many-clients", detail, headers={"Retry-After": "5"})
-        role = role_of(request.scope)
+        role = caller_of(request.scope).role
         subscription = Subscription(hello=lambda: telemetry.hello(role), after=place, types=wanted)
         return StreamingResponse(
             follow(telemetry.events, subscription, clock=telemetry.clock),

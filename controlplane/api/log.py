@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.routing import admin_router
 
 LINES_MAX = 2000
 _BYTES_MAX = 512 * 1024
@@ -27,7 +28,7 @@ class LogOut(BaseModel):
 
 def log_routes(path: Path | None) -> APIRouter:
     """`/engine/log`."""
-    router = APIRouter(prefix="/engine", tags=["engine"])
+    router = admin_router(prefix="/engine", tags=["engine"])
 
     @router.get("/log", responses=documented())
     def get_engine_log(lines: Annotated[int, Query(ge=1, le=LINES_MAX)] = 200) -> LogOut:

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.messages import instant
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.drift import Work
@@ -95,7 +96,7 @@ class DriftOut(BaseModel):
 
 def partition_routes(telemetry: Telemetry) -> APIRouter:
     """`/partitions`, `/guard`, `/drift`."""
-    router = APIRouter(tags=["partitions"])
+    router = admin_router(tags=["partitions"])
 
     @router.get("/partitions", responses=documented())
     def get_partitions() -> PartitionsOut:

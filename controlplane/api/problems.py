@@ -11,14 +11,19 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from pdmuxd.engine.core import errors
 
 MEDIA_TYPE = "application/problem+json"
+_METHODS = frozenset({"get", "put", "post", "patch", "delete"})
+_SHOWN_CHARACTERS = 60
 TYPE_PREFIX = "urn:pdmuxd:problem:"
 
 PROBLEMS: tuple[tuple[type[errors.PdmuxdError], HTTPStatus, str], ...] = (
     (errors.TenantDisabledError, HTTPStatus.FORBIDDEN, "tenant-disabled"),
+    (errors.ReadOnlyError, HTTPStatus.FORBIDDEN, "read-only"),
+    (errors.KeyScopeError, HTTPStatus.FORBIDDEN, "forbidden"),
     (errors.AuthError, HTTPStatus.UNAUTHORIZED, "unauthorized"),
     (errors.NotFoundError, HTTPStatus.NOT_FOUND, "not-found"),
     (errors.StaleVersionError, HTTPStatus.PRECONDITION_FAILED, "stale-version"),
@@ -74,13 +79,15 @@ def problem(
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route, for OpenAPI: 401 and 422, and what else it may answer."""
+    """The `responses` of a route, for OpenAPI: those of every route, and what else it may answer."""
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": _SCHEMA}}}
-        for status in sorted({401, 422, *statuses})
+        for status in sorted(ALWAYS.union(statuses))
     }
 
 
+ALWAYS = frozenset({401, 403, 405, 422, 503})
+"""Token, scope, method, what was sent, and the database: any route may fail by them."""
 _SCHEMA = {"$ref": "#/components/schemas/Problem"}
 
 
@@ -110,23 +117,45 @@ def _on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
 def _detail(found: Mapping[str, Any]) -> str:
     """Our own validators write whole sentences; of the library's we say which field they mean."""
     message = str(found["msg"])
-    return message if "sentence" in found["type"] else f"{_field(found)}: {message}"
+    if "sentence" in found["type"]:
+        return message
+    if "input" in found and isinstance(found["input"], (str, int, float)):
+        shown = ascii(found["input"])[:_SHOWN_CHARACTERS]
+        return f"{_field(found)} is {shown}; {message[:1].lower()}{message[1:]}"
+    return f"{_field(found)}: {message}"
 
 
 def _field(found: Mapping[str, Any]) -> str:
     """`slo.tbt_ms` for the location ("body", "slo", "tbt_ms"); what a validator names comes last."""
     path = [str(part) for part in found["loc"][1:]]
     named = found.get("ctx", {}).get("field")
-    if named is not None and named not in path:
-        path.append(named)
+    if named is not None:
+        # The framework has headers in lower case; those who read know them as they are written.
+        path = [part for part in path if part.lower() != named.lower()] + [named]
     return ".".join(path) or str(found["loc"][0])
 
 
-def _on_http_exception(_request: Request, error: Exception) -> JSONResponse:
+def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - for the type checker
+    if error.status_code == HTTPStatus.BAD_REQUEST:
+        # The framework's word for a body that is no text, or nested deeper than its parser goes.
+        return problem(422, "invalid-value", "the body is not JSON that can be read", field="body")
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return _on_wrong_method(request, error)
     phrase = HTTPStatus(error.status_code).phrase
     slug = phrase.lower().replace(" ", "-")
     return problem(error.status_code, slug, error.detail, headers=error.headers)
+
+
+def _on_wrong_method(request: Request, error: HTTPException) -> JSONResponse:
+    """The framework names the methods of the first route of that path only."""
+    path, known = request.url.path, set((error.headers or {}).get("Allow", "").split(", "))
+    for document_path, item in request.app.openapi()["paths"].items():
+        if compile_path(document_path)[0].fullmatch(path):
+            known |= {method.upper() for method in item if method in _METHODS}
+    allowed = ", ".join(sorted(known - {""}))
+    detail = f"{path[:80]} takes {allowed}, not {request.method}"
+    return problem(405, "method-not-allowed", detail, headers={"Allow": allowed})
 
 
 def _on_defect(_request: Request, _error: Exception) -> JSONResponse:

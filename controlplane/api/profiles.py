@@ -7,9 +7,12 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 from fastapi import APIRouter, Body, Query, Response
-from pydantic import Field
+from fastapi import Path as PathParameter
+from pydantic import Field, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
 
 from pdmuxd.controlplane.api.bodies import Body as JsonBody
+from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.profile_bodies import (
     ActiveOut,
@@ -18,16 +21,22 @@ from pdmuxd.controlplane.api.profile_bodies import (
     LearnedOut,
     ProfileOut,
 )
+from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.profiles.service import CHANGES_LIMIT
 from pdmuxd.controlplane.profiles.values import cell_of
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.engine.core.errors import InvalidValueError, ProfileError
-from pdmuxd.engine.profiling.compare import differences
+from pdmuxd.engine.profiling.assessment import differences
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
 
 CHANGES_MAX = 1000
+ID_MAX = 2**63 - 1
+"""What the database can count to."""
+ProfileId = Annotated[int, PathParameter(ge=1, le=ID_MAX)]
 CELL_ALLOWED = "five numbers joined by -, such as 36-2-0-5-3"
+_CELL_SCHEMA: JsonSchemaValue = {"type": "string", "pattern": r"^[0-9]{1,4}(-[0-9]{1,4}){4}$"}
+Cell = Annotated[Annotated[str, WithJsonSchema(_CELL_SCHEMA)], PathParameter(description=CELL_ALLOWED)]
 
 
 class ActivateIn(JsonBody):
@@ -50,7 +59,7 @@ class FrozenIn(JsonBody):
 
 def profile_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineStatus]) -> APIRouter:
     """The routes under `/profiles`."""
-    router = APIRouter(prefix="/profiles", tags=["profiles"])
+    router = admin_router(prefix="/profiles", tags=["profiles"])
     profiles = control_plane.profiles
 
     @router.get("", responses=documented())
@@ -66,71 +75,88 @@ def profile_routes(control_plane: ControlPlane, engine_status: Callable[[], Engi
         return ProfileOut.of(stored)
 
     @router.get("/active", responses=documented())
-    def get_active_profile() -> ActiveOut:
+    def get_active_profile(response: Response) -> ActiveOut:
         """Show what the policies predict with."""
+        tag(response, profiles.active_version())
         return ActiveOut.of(profiles.active(), engine_status())
 
-    @router.post("/rollback", responses=documented(404, 409))
-    def roll_back() -> ActiveOut:
+    @router.post("/rollback", responses=documented(404, 409, 412))
+    def roll_back(if_match: IfMatch = None) -> ActiveOut:
         """Put in force what was before the newest activation. It reaches the engine within a second."""
-        return ActiveOut.of(profiles.roll_back(engine_status().hello), engine_status())
+        expected = expected_version(if_match)
+        before = profiles.roll_back(engine_status().hello, expected_version=expected)
+        return ActiveOut.of(before, engine_status())
 
-    @router.post("/deactivate", responses=documented())
-    def deactivate() -> ActiveOut:
+    @router.post("/deactivate", responses=documented(412))
+    def deactivate(if_match: IfMatch = None) -> ActiveOut:
         """Let the engine predict with what it has of its own."""
-        profiles.deactivate()
+        profiles.deactivate(expected_version=expected_version(if_match))
         return ActiveOut.of(None, engine_status())
 
     @router.get("/{profile_id}", responses=documented(404))
-    def get_profile(profile_id: int) -> ProfileOut:
+    def get_profile(profile_id: ProfileId, response: Response) -> ProfileOut:
         """Show one profile."""
-        return ProfileOut.of(profiles.get(profile_id))
+        stored = profiles.get(profile_id)
+        tag(response, stored.settings_version)
+        return ProfileOut.of(stored)
 
     @router.get("/{profile_id}/document", responses=documented(404))
-    def export_profile(profile_id: int) -> dict[str, Any]:
+    def export_profile(profile_id: ProfileId) -> dict[str, Any]:
         """Export a profile with its samples, as it was measured."""
         document: dict[str, Any] = msgspec.json.decode(to_json(profiles.whole(profile_id)))
         return document
 
     @router.get("/{profile_id}/diff/{other_id}", responses=documented(404))
-    def diff_profiles(profile_id: int, other_id: int) -> list[DifferenceOut]:
+    def diff_profiles(profile_id: ProfileId, other_id: ProfileId) -> list[DifferenceOut]:
         """List what differs from one profile to another."""
         before, after = profiles.get(profile_id).profile, profiles.get(other_id).profile
         return [DifferenceOut.model_validate(one) for one in differences(before, after)]
 
-    @router.post("/{profile_id}/activate", responses=documented(404, 409))
-    def activate(profile_id: int, body: ActivateIn) -> ActiveOut:
-        """Put a profile in force. It reaches the engine within a second, without a restart."""
-        stored = profiles.activate(profile_id, engine_status().hello, force=body.force)
+    @router.post("/{profile_id}/activate", responses=documented(404, 409, 412))
+    def activate(profile_id: ProfileId, body: ActivateIn, if_match: IfMatch = None) -> ActiveOut:
+        """Put a profile in force. It reaches the engine within a second, without a restart.
+
+        `If-Match` is the ETag of the active profile.
+        """
+        stored = profiles.activate(
+            profile_id,
+            engine_status().hello,
+            force=body.force,
+            expected_version=expected_version(if_match),
+        )
         return ActiveOut.of(stored, engine_status())
 
-    @router.put("/{profile_id}/frozen", responses=documented(404))
-    def set_frozen(profile_id: int, body: FrozenIn) -> ProfileOut:
+    @router.put("/{profile_id}/frozen", responses=documented(404, 412))
+    def set_frozen(
+        profile_id: ProfileId, body: FrozenIn, response: Response, if_match: IfMatch = None
+    ) -> ProfileOut:
         """Learn nothing any more while the profile is in force, or learn again."""
-        return ProfileOut.of(profiles.set_frozen(profile_id, body.frozen))
+        expected = expected_version(if_match)
+        stored = profiles.set_frozen(profile_id, body.frozen, expected_version=expected)
+        tag(response, stored.settings_version)
+        return ProfileOut.of(stored)
 
     @router.get("/{profile_id}/learned", responses=documented(404))
-    def get_learned(profile_id: int) -> LearnedOut:
+    def get_learned(profile_id: ProfileId) -> LearnedOut:
         """Show what serving has taught beyond the profile."""
         return LearnedOut.of(profiles.learned(profile_id))
 
-    @router.delete("/{profile_id}/learned", status_code=204, responses=documented(404))
-    def reset_learned(profile_id: int) -> None:
+    @router.delete("/{profile_id}/learned", status_code=204, responses=documented(404, 412))
+    def reset_learned(profile_id: ProfileId, if_match: IfMatch = None) -> None:
         """Go back to the profile as it was measured."""
-        profiles.get(profile_id)
-        profiles.reset(profile_id)
+        profiles.reset(profile_id, expected_version=expected_version(if_match))
 
-    @router.delete("/{profile_id}/learned/{cell}", status_code=204, responses=documented(404))
-    def reset_cell(profile_id: int, cell: str) -> None:
+    @router.delete("/{profile_id}/learned/{cell}", status_code=204, responses=documented(404, 412))
+    def reset_cell(profile_id: ProfileId, cell: Cell, if_match: IfMatch = None) -> None:
         """Go back to the measured bound of one guard cell."""
         found = cell_of(cell)
         if found is None:
             raise InvalidValueError("cell", f"cell is {cell[:40]!r}; allowed are {CELL_ALLOWED}")
-        profiles.reset_cell(profile_id, found)
+        profiles.reset_cell(profile_id, found, expected_version=expected_version(if_match))
 
     @router.get("/{profile_id}/changes", responses=documented(404))
     def list_changes(
-        profile_id: int, limit: Annotated[int, Query(ge=1, le=CHANGES_MAX)] = CHANGES_LIMIT
+        profile_id: ProfileId, limit: Annotated[int, Query(ge=1, le=CHANGES_MAX)] = CHANGES_LIMIT
     ) -> list[ChangeOut]:
         """List what was learned and when, newest first, with the evidence."""
         return [ChangeOut.model_validate(one) for one in profiles.changes(profile_id, limit)]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Self
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from pdmuxd.controlplane.api.bodies import Body
+from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
 from pdmuxd.controlplane.services import HISTORY_LIMIT, ControlPlane
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.engine.core import slo as limits
-from pdmuxd.engine.core.errors import InvalidValueError
 from pdmuxd.engine.core.slo import Slo
 
 HISTORY_MAX = 1000
@@ -39,7 +39,6 @@ SLO_OUT_EXAMPLE: JsonDict = {
     "in_force": True,
     "created_at": "2026-01-31T12:00:00Z",
 }
-ETAG = re.compile(r'"?(\d{1,18})"?')
 
 
 def in_words(bounds: tuple[float, float]) -> str:
@@ -129,10 +128,10 @@ def has_reached(revision: SloRevision, status: EngineStatus) -> bool:
 
 def slo_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineStatus]) -> APIRouter:
     """The routes under `/tenants/{name}/slo`."""
-    router = APIRouter(prefix="/tenants/{name}/slo", tags=["SLOs"])
+    router = admin_router(prefix="/tenants/{name}/slo", tags=["SLOs"])
 
     def answer(revision: SloRevision, response: Response) -> SloOut:
-        response.headers["ETag"] = f'"{revision.version}"'
+        tag(response, revision.version)
         return SloOut.of(revision, in_force=has_reached(revision, engine_status()))
 
     @router.get("", responses=documented(404))
@@ -145,13 +144,10 @@ def slo_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineSt
         name: str,
         body: SloIn,
         response: Response,
-        if_match: Annotated[
-            str | None,
-            Header(description="Set only if this is still the version: its ETag.", examples=['"3"']),
-        ] = None,
+        if_match: IfMatch = None,
     ) -> SloOut:
         """Set all targets. They reach the engine within a second, without a restart."""
-        revision = control_plane.set_slo(name, body.to_core(), expected_version=_version(if_match))
+        revision = control_plane.set_slo(name, body.to_core(), expected_version=expected_version(if_match))
         return answer(revision, response)
 
     @router.get("/history", responses=documented(404))
@@ -165,14 +161,3 @@ def slo_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineSt
         return [SloOut.of(one, in_force=one is working) for one in revisions]
 
     return router
-
-
-def _version(if_match: str | None) -> int | None:
-    if if_match is None or if_match.strip() == "*":
-        return None
-    found = ETAG.fullmatch(if_match.strip())
-    if found is None:
-        raise InvalidValueError(
-            "If-Match", f'If-Match is {if_match[:40]!r}; allowed are a version such as "3", or *'
-        )
-    return int(found[1])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from pdmuxd.controlplane.api.bodies import Body
+from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
+from pdmuxd.controlplane.api.pages import PAGE_MAX, link_next
 from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.slos import SLO_EXAMPLE, SLO_OUT_EXAMPLE, SloIn, SloOut, has_reached, in_words
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineStatus
@@ -65,6 +68,7 @@ class TenantOut(BaseModel):
                     "max_in_flight": 64,
                     "slo": SLO_OUT_EXAMPLE,
                     "created_at": "2026-01-31T12:00:00Z",
+                    "version": 17,
                 }
             ]
         }
@@ -75,6 +79,9 @@ class TenantOut(BaseModel):
     max_in_flight: int = Field(description=_MAX_IN_FLIGHT)
     slo: SloOut
     created_at: datetime
+    version: int = Field(
+        description="The settings version of its last change, targets included; also the ETag."
+    )
 
     @classmethod
     def of(cls, tenant: Tenant, status: EngineStatus) -> Self:
@@ -85,18 +92,30 @@ class TenantOut(BaseModel):
             max_in_flight=tenant.max_in_flight,
             slo=SloOut.of(tenant.revision, in_force=has_reached(tenant.revision, status)),
             created_at=tenant.created_at,
+            version=tenant.version,
         )
 
 
 def tenant_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineStatus]) -> APIRouter:
     """The routes under `/tenants`."""
-    router = APIRouter(prefix="/tenants", tags=["tenants"])
+    router = admin_router(prefix="/tenants", tags=["tenants"])
+
+    def answer(tenant: Tenant, response: Response) -> TenantOut:
+        tag(response, tenant.version)
+        return TenantOut.of(tenant, engine_status())
 
     @router.get("", responses=documented())
-    def list_tenants() -> list[TenantOut]:
-        """List all tenants, by name."""
+    def list_tenants(
+        request: Request,
+        response: Response,
+        after: Annotated[str, Query(description="Go on behind this name.")] = "",
+        limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
+    ) -> list[TenantOut]:
+        """List tenants by name. `Link` leads to the next page."""
         status = engine_status()
-        return [TenantOut.of(tenant, status) for tenant in control_plane.list_tenants()]
+        found = control_plane.list_tenants(after=after, limit=limit)
+        link_next(request, response, found[-1].name if len(found) == limit else None)
+        return [TenantOut.of(tenant, status) for tenant in found]
 
     @router.post("", status_code=201, responses=documented(409))
     def create_tenant(body: TenantIn, response: Response) -> TenantOut:
@@ -104,22 +123,29 @@ def tenant_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
         slo = DEFAULT_SLO if body.slo is None else body.slo.to_core()
         tenant = control_plane.create_tenant(body.name, slo, body.max_in_flight)
         response.headers["Location"] = f"/api/v1/tenants/{tenant.name}"
-        return TenantOut.of(tenant, engine_status())
+        return answer(tenant, response)
 
     @router.get("/{name}", responses=documented(404))
-    def get_tenant(name: str) -> TenantOut:
+    def get_tenant(name: str, response: Response) -> TenantOut:
         """Show one tenant."""
-        return TenantOut.of(control_plane.get_tenant(name), engine_status())
+        return answer(control_plane.get_tenant(name), response)
 
-    @router.patch("/{name}", responses=documented(404))
-    def update_tenant(name: str, body: TenantPatch) -> TenantOut:
+    @router.patch("/{name}", responses=documented(404, 412))
+    def update_tenant(
+        name: str, body: TenantPatch, response: Response, if_match: IfMatch = None
+    ) -> TenantOut:
         """Enable or disable a tenant, or change how many requests it may have open."""
-        tenant = control_plane.update_tenant(name, enabled=body.enabled, max_in_flight=body.max_in_flight)
-        return TenantOut.of(tenant, engine_status())
+        tenant = control_plane.update_tenant(
+            name,
+            enabled=body.enabled,
+            max_in_flight=body.max_in_flight,
+            expected_version=expected_version(if_match),
+        )
+        return answer(tenant, response)
 
-    @router.delete("/{name}", status_code=204, responses=documented(404))
-    def delete_tenant(name: str) -> None:
+    @router.delete("/{name}", status_code=204, responses=documented(404, 412))
+    def delete_tenant(name: str, if_match: IfMatch = None) -> None:
         """Delete a tenant with its keys and the history of its targets. Requests in flight finish."""
-        control_plane.delete_tenant(name)
+        control_plane.delete_tenant(name, expected_version=expected_version(if_match))
 
     return router

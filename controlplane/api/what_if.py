@@ -11,6 +11,7 @@ from pydantic.config import JsonDict
 
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.slos import TBT_MS, in_words
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
@@ -122,7 +123,7 @@ class WhatIfOut(BaseModel):
 
 def what_if_routes(telemetry: Telemetry, predictors: Predictors) -> APIRouter:
     """`/what-if`."""
-    router = APIRouter(tags=["what-if"])
+    router = admin_router(tags=["what-if"])
 
     @router.post("/what-if", responses=documented(503))
     def ask_what_if(body: WhatIfIn) -> WhatIfOut:

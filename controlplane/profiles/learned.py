@@ -12,7 +12,7 @@ from pdmuxd.controlplane.profiles.rows import LearnedCellRow, LearnedCorrectionR
 from pdmuxd.controlplane.profiles.values import Learned, RecordedChange, cell_of, cell_text, subject_of
 from pdmuxd.engine.core.errors import StoreError
 from pdmuxd.engine.core.guard import GuardCell
-from pdmuxd.engine.profiling.changes import Change, Predictor
+from pdmuxd.engine.profiling.corrections import Change, Predictor
 
 
 class LearnedRepository:

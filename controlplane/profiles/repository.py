@@ -12,8 +12,7 @@ from sqlmodel import Session, col, select
 from pdmuxd.controlplane.profiles.rows import DEVICE_MAX, ActivationRow, ProfileRow
 from pdmuxd.controlplane.profiles.values import StoredProfile
 from pdmuxd.engine.core.errors import NotFoundError, StoreError
-from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
-from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, samples_from_json, to_json
 
 
 class ProfileRepository:
@@ -22,7 +21,7 @@ class ProfileRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, profile: MeasuredProfile, *, origin: str, now: datetime) -> int:
+    def add(self, profile: MeasuredProfile, *, origin: str, now: datetime, settings_version: int) -> int:
         """Append a version of the profile's name; its id."""
         newest = select(func.max(ProfileRow.version)).where(ProfileRow.name == profile.name)
         row = ProfileRow(
@@ -37,6 +36,7 @@ class ProfileRepository:
             document=to_json(msgspec.structs.replace(profile, samples=())).decode(),
             samples=msgspec.json.encode(profile.samples).decode(),
             created_at=now,
+            settings_version=settings_version,
         )
         self._session.add(row)
         self._session.flush()
@@ -62,7 +62,7 @@ class ProfileRepository:
     def whole(self, profile_id: int) -> MeasuredProfile:
         """With its samples. Raises: NotFoundError."""
         row = self.row(profile_id)
-        samples = msgspec.json.decode(row.samples, type=tuple[Sample, ...])
+        samples = samples_from_json(row.samples, row.document)
         return msgspec.structs.replace(_document(row.document), samples=samples)
 
     # Activation
@@ -71,6 +71,11 @@ class ProfileRepository:
         """Of the profile in force; None while it is the engine's own."""
         row = self._newest(1)
         return row[0].profile_id if row else None
+
+    def active_version(self) -> int:
+        """The settings version of the activation that holds; 0 before the first."""
+        row = self._newest(1)
+        return row[0].settings_version if row else 0
 
     def is_frozen(self, profile_id: int) -> bool:
         """Whether nothing is learned of it; without reading its document."""
@@ -127,5 +132,6 @@ def _value(row: ProfileRow, active_id: int | None) -> StoredProfile:
         frozen=row.frozen,
         created_at=row.created_at,
         is_active=row.id == active_id,
+        settings_version=row.settings_version,
         profile=_document(row.document),
     )

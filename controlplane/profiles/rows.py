@@ -33,6 +33,8 @@ class ProfileRow(Row, table=True):
     document: str = Field(sa_type=Text)
     samples: str = Field(sa_type=Text)
     created_at: datetime = Field(sa_type=UtcDateTime)
+    settings_version: int = Field(sa_column_kwargs={"server_default": "0"})
+    """Of the last change that an operator made to it."""
 
 
 class ActivationRow(Row, table=True):

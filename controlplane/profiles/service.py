@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from datetime import datetime
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from sqlmodel import Session
-
+from pdmuxd.controlplane.changes import Changing, Transactions, check_expected
 from pdmuxd.controlplane.profiles.learned import LearnedRepository
 from pdmuxd.controlplane.profiles.repository import ProfileRepository
-from pdmuxd.controlplane.profiles.values import Learned, RecordedChange, StoredProfile
+from pdmuxd.controlplane.profiles.rows import ProfileRow
+from pdmuxd.controlplane.profiles.values import Learned, RecordedChange, StoredProfile, cell_text
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
 from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.link.messages import Hello
-from pdmuxd.engine.profiling.changes import Change
+from pdmuxd.engine.profiling.assessment import doubtful_because, unusable_because
+from pdmuxd.engine.profiling.corrections import Change
 from pdmuxd.engine.profiling.document import MeasuredProfile
-from pdmuxd.engine.profiling.identity import doubtful_because, unusable_because
 
 NAME_ALLOWED = "1 to 63 printable characters"
 CHANGES_LIMIT = 100
 
 
-class Changing(Protocol):
-    """A transaction that changes something, of the control plane."""
-
-    session: Session
-    version: int
-    now: datetime
-    is_needless: bool
-
-
 class Profiles:
     """Profiles in the control plane's database; any method may raise StoreError."""
 
-    def __init__(
-        self,
-        transaction: Callable[[], AbstractContextManager[Session]],
-        change: Callable[[], AbstractContextManager[Changing]],
-    ) -> None:
-        self._transaction = transaction
-        self._change = change
+    def __init__(self, transactions: Transactions) -> None:
+        self._transaction = transactions.transaction
+        self._transactions = transactions
 
     def add(self, profile: MeasuredProfile, *, origin: str) -> StoredProfile:
         """Store a profile as a new version of its name; it is not in force yet. Raises: InvalidValueError."""
@@ -49,7 +34,11 @@ class Profiles:
             raise InvalidValueError("name", f"name is {profile.name[:80]!r}; allowed are {NAME_ALLOWED}")
         with self._change() as change:
             profiles = ProfileRepository(change.session)
-            return profiles.get(profiles.add(profile, origin=origin, now=change.now))
+            profile_id = profiles.add(profile, origin=origin, now=change.now, settings_version=change.version)
+            stored = profiles.get(profile_id)
+            named = {"name": stored.name, "version": stored.version, "origin": origin}
+            change.audit("profile.add", subject=str(profile_id), after=named)
+            return stored
 
     def newest_first(self) -> list[StoredProfile]:
         """All of them."""
@@ -75,32 +64,45 @@ class Profiles:
 
     # Activation
 
-    def activate(self, profile_id: int, hello: Hello | None, *, force: bool = False) -> StoredProfile:
+    def active_version(self) -> int:
+        """The settings version of the activation that holds; 0 before the first."""
+        with self._transaction() as session:
+            return ProfileRepository(session).active_version()
+
+    def activate(
+        self,
+        profile_id: int,
+        hello: Hello | None,
+        *,
+        force: bool = False,
+        expected_version: int | None = None,
+    ) -> StoredProfile:
         """Put a profile in force in the engine that said `hello`; without one it is checked when one comes.
 
         Raises: NotFoundError; ConflictError naming the difference for another engine's profile, and for one
-        that is doubtful unless forced.
+        that is doubtful unless forced; StaleVersionError if `expected_version` is not the activation's.
         """
-        with self._change() as change:
+        with self._activation(expected_version) as change:
             profiles = ProfileRepository(change.session)
             profile = profiles.get(profile_id).profile
             _check(profile, hello, force=force)
             profiles.activate(profile_id, forced=force, settings_version=change.version, now=change.now)
             return profiles.get(profile_id)
 
-    def deactivate(self) -> None:
-        """Let the engine predict with its own profile, or its roofline."""
-        with self._change() as change:
+    def deactivate(self, *, expected_version: int | None = None) -> None:
+        """Let the engine predict with its own profile, or its roofline. Raises: StaleVersionError."""
+        with self._activation(expected_version) as change:
             profiles = ProfileRepository(change.session)
             change.is_needless = profiles.active_id() is None
             profiles.activate(None, forced=False, settings_version=change.version, now=change.now)
 
-    def roll_back(self, hello: Hello | None) -> StoredProfile | None:
+    def roll_back(self, hello: Hello | None, *, expected_version: int | None = None) -> StoredProfile | None:
         """Put in force what was before the newest activation; None if that is the engine's own.
 
-        Raises: NotFoundError if nothing was ever activated; ConflictError for another engine's profile.
+        Raises: NotFoundError if nothing was ever activated; ConflictError for another engine's profile;
+        StaleVersionError.
         """
-        with self._change() as change:
+        with self._activation(expected_version) as change:
             profiles = ProfileRepository(change.session)
             before = profiles.previous_id()
             if before is not None:
@@ -133,12 +135,22 @@ class Profiles:
             for one in changes:
                 learned.learn(one, now=change.now)
 
-    def set_frozen(self, profile_id: int, frozen: bool) -> StoredProfile:
-        """Learn nothing any more while the profile is in force, or learn again. Raises: NotFoundError."""
-        with self._change() as change:
+    def set_frozen(
+        self, profile_id: int, frozen: bool, *, expected_version: int | None = None
+    ) -> StoredProfile:
+        """Learn nothing any more while the profile is in force, or learn again.
+
+        Raises: NotFoundError, StaleVersionError.
+        """
+        with self._edit(profile_id, expected_version) as (change, row):
             profiles = ProfileRepository(change.session)
-            row = profiles.row(profile_id)
             change.is_needless = row.frozen == frozen
+            change.audit(
+                "profile.freeze" if frozen else "profile.thaw",
+                subject=str(profile_id),
+                before={"frozen": row.frozen},
+                after={"frozen": frozen},
+            )
             row.frozen = frozen
             kind = Change(
                 kind="frozen" if frozen else "thawed",
@@ -149,9 +161,12 @@ class Profiles:
             LearnedRepository(change.session, profile_id).record(kind, now=change.now)
             return profiles.get(profile_id)
 
-    def reset_cell(self, profile_id: int, cell: GuardCell) -> None:
-        """Go back to the measured bound of a cell. Raises: NotFoundError if nothing was learned of it."""
-        with self._change() as change:
+    def reset_cell(self, profile_id: int, cell: GuardCell, *, expected_version: int | None = None) -> None:
+        """Go back to the measured bound of a cell.
+
+        Raises: NotFoundError if nothing was learned of it; StaleVersionError.
+        """
+        with self._edit(profile_id, expected_version) as (change, _row):
             stored = ProfileRepository(change.session).get(profile_id)
             learned = LearnedRepository(change.session, profile_id)
             before = learned.read().cells.get(cell)
@@ -161,11 +176,16 @@ class Profiles:
             learned.forget_cell(cell)
             reset = Change(kind="reset", cell=cell, before=before, after=after, evidence="an operator")
             learned.record(reset, now=change.now)
+            change.audit(
+                "profile.reset-cell",
+                subject=f"{profile_id} {cell_text(cell)}",
+                before={"ratio": before},
+                after={"ratio": after},
+            )
 
-    def reset(self, profile_id: int) -> None:
-        """Go back to the profile as it was measured. Raises: NotFoundError."""
-        with self._change() as change:
-            ProfileRepository(change.session).row(profile_id)
+    def reset(self, profile_id: int, *, expected_version: int | None = None) -> None:
+        """Go back to the profile as it was measured. Raises: NotFoundError, StaleVersionError."""
+        with self._edit(profile_id, expected_version) as (change, _row):
             learned = LearnedRepository(change.session, profile_id)
             known = learned.read()
             count = len(known.cells) + len(known.corrections)
@@ -173,6 +193,39 @@ class Profiles:
             learned.forget_all()
             learned.record(
                 Change(kind="reset", before=float(count), after=0.0, evidence="an operator"), now=change.now
+            )
+            change.audit(
+                "profile.reset", subject=str(profile_id), before={"learned": count}, after={"learned": 0}
+            )
+
+    @contextmanager
+    def _change(self) -> Iterator[Changing]:
+        with self._transactions.change() as change:
+            change.profiles_changed = True
+            yield change
+
+    @contextmanager
+    def _edit(self, profile_id: int, expected_version: int | None) -> Iterator[tuple[Changing, ProfileRow]]:
+        with self._change() as change:
+            row = ProfileRepository(change.session).row(profile_id)
+            check_expected(expected_version, row.settings_version, f"profile {profile_id}")
+            row.settings_version = change.version
+            yield change, row
+
+    @contextmanager
+    def _activation(self, expected_version: int | None) -> Iterator[Changing]:
+        """A change of which profile is in force."""
+        with self._change() as change:
+            profiles = ProfileRepository(change.session)
+            check_expected(expected_version, profiles.active_version(), "the active profile")
+            before = profiles.active_id()
+            yield change
+            after = profiles.active_id()
+            change.audit(
+                "profile.activation",
+                subject="active",
+                before={"profile_id": before},
+                after={"profile_id": after},
             )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pdmuxd.engine.core.guard import GuardCell
-from pdmuxd.engine.profiling.changes import Change, Predictor
+from pdmuxd.engine.profiling.corrections import Change, Predictor
 from pdmuxd.engine.profiling.document import MeasuredProfile
 
 
@@ -25,6 +25,8 @@ class StoredProfile:
     frozen: bool
     created_at: datetime
     is_active: bool
+    settings_version: int
+    """Of the last change that an operator made to it."""
     profile: MeasuredProfile
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
 from pdmuxd.controlplane.events.messages import (
     EngineEvent,
+    EngineLoad,
     PartitionOut,
     RequestEvent,
     RequestViolation,
@@ -22,26 +22,29 @@ from pdmuxd.controlplane.events.messages import (
     ms,
 )
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.status import EngineStatus
-from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, WINDOW_S
+from pdmuxd.controlplane.status import EngineState, EngineStatus
+from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, WINDOW_S, Attainment
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
-
-if TYPE_CHECKING:
-    from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 MAX_TENANTS = 100
 """In one event: it is sent every second to every client."""
 
 
-def stats(telemetry: Telemetry, now_s: float) -> StatsEvent:
-    """The event `stats`."""
-    status, everyone = telemetry.status(), telemetry.everyone
-    load = telemetry.counters.load(status, telemetry.decisions.latest, now_s)
-    rates, in_flight = everyone.rates(now_s), telemetry.in_flight()
+def stats(
+    load: EngineLoad,
+    *,
+    state: EngineState,
+    everyone: Attainment,
+    directory: DirectorySnapshot,
+    in_flight: Mapping[str, int],
+    now_s: float,
+) -> StatsEvent:
+    """The event `stats`; `in_flight` counts requests by tenant."""
+    rates = everyone.rates(now_s)
     return StatsEvent(
         **{name: getattr(load, name) for name in type(load).model_fields},
         at=instant(now_s),
-        state=status.state,
+        state=state,
         in_flight=sum(in_flight.values()),
         window_ms=to_ms(WINDOW_S),
         requests_per_s=rates.requests_per_s,
@@ -49,7 +52,7 @@ def stats(telemetry: Telemetry, now_s: float) -> StatsEvent:
         ttft_ms=everyone.ttft(now_s),
         tbt_gap_ms=everyone.tbt_gaps(now_s),
         tbt_worst_ms=everyone.tbt_worst(now_s),
-        strictest_tbt=strictest(telemetry.directory, in_flight),
+        strictest_tbt=strictest(directory, in_flight),
     )
 
 
@@ -61,34 +64,50 @@ def strictest(directory: DirectorySnapshot, in_flight: Mapping[str, int]) -> Tbt
     return None if found is None else TbtTarget(tenant=found.name, tbt_ms=to_ms(found.slo.tbt_s))
 
 
-def tenants(telemetry: Telemetry, now_s: float) -> TenantsEvent:
-    """The event `tenants`: those with anything in flight or in the last hour, busiest first."""
-    in_flight = telemetry.in_flight()
+def tenants(
+    attainments: Mapping[str, Attainment],
+    *,
+    directory: DirectorySnapshot,
+    in_flight: Mapping[str, int],
+    waiting: Mapping[str, int],
+    now_s: float,
+) -> TenantsEvent:
+    """The event `tenants`: those with anything in flight or in the last hour, busiest first.
+
+    `in_flight` and `waiting` count requests by tenant.
+    """
     active = [
         (in_flight.get(name, 0), attainment.last_s, name)
-        for name, attainment in telemetry.tenants.items()
+        for name, attainment in attainments.items()
         if in_flight.get(name) or now_s - attainment.last_s < HOUR_S
     ]
-    waiting = telemetry.requests.waiting()
     busiest = [name for _, _, name in sorted(active, reverse=True)[:MAX_TENANTS]]
     return TenantsEvent(
         at=instant(now_s),
         window_ms=to_ms(WINDOW_S),
         omitted=len(active) - len(busiest),
         tenants=tuple(
-            _tenant(name, telemetry, (in_flight.get(name, 0), waiting[name]), now_s) for name in busiest
+            _tenant(
+                directory.tenants[name],
+                attainments[name],
+                in_flight=in_flight.get(name, 0),
+                waiting=waiting.get(name, 0),
+                now_s=now_s,
+            )
+            for name in busiest
         ),
     )
 
 
-def _tenant(name: str, telemetry: Telemetry, now_here: tuple[int, int], now_s: float) -> TenantLoad:
-    attainment, (in_flight, waiting) = telemetry.tenants[name], now_here
-    target_ratio = telemetry.directory.tenants[name].slo.attainment_ratio
+def _tenant(
+    tenant: TenantRecord, attainment: Attainment, *, in_flight: int, waiting: int, now_s: float
+) -> TenantLoad:
+    target_ratio = tenant.slo.attainment_ratio
     rates = attainment.rates(now_s)
     ttft_hour, tbt_hour = attainment.violations(now_s, HOUR_S)
     ttft, tbt = attainment.violations(now_s, FIVE_MINUTES_S)
     return TenantLoad(
-        tenant=name,
+        tenant=tenant.name,
         in_flight=in_flight,
         waiting=waiting,
         requests_per_s=rates.requests_per_s,

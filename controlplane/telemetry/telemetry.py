@@ -9,7 +9,15 @@ from importlib.metadata import version as installed_version
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.events.buffer import EventBuffer
 from pdmuxd.controlplane.events.follow import HEARTBEAT_S
-from pdmuxd.controlplane.events.messages import API_VERSION, EventMessage, EventType, HelloEvent, instant
+from pdmuxd.controlplane.events.messages import (
+    API_VERSION,
+    EventMessage,
+    EventType,
+    HelloEvent,
+    StatsEvent,
+    TenantsEvent,
+    instant,
+)
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.status import NO_ENGINE, EngineState, EngineStatus
 from pdmuxd.controlplane.telemetry import conditions, serializers
@@ -28,7 +36,7 @@ TICK_S = 0.1
 TICKS_PER_SECOND = 10
 RESUMED_WITHIN_S = 60.0
 """After this long without a client events are told once a second: nobody will miss the frames between."""
-_EMPTY = DirectorySnapshot(version=0, tenants={}, key_digests={})
+_EMPTY = DirectorySnapshot(version=0, tenants={}, keys={})
 
 
 class Telemetry:
@@ -38,13 +46,19 @@ class Telemetry:
     per tenant) are asked whenever they are to be told.
     """
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        status: Callable[[], EngineStatus] = lambda: NO_ENGINE,
+        in_flight: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
         self.clock = clock
         self.started_s = clock()
         self.events = EventBuffer(str(int(self.started_s * 1000)))
         self.published: Counter[EventType] = Counter()
-        self.status: Callable[[], EngineStatus] = lambda: NO_ENGINE
-        self.in_flight: Callable[[], Mapping[str, int]] = dict
+        self.status = status
+        self.in_flight = in_flight
         self.directory = _EMPTY
         self.decisions = Decisions()
         self.requests = RequestHistory(self.decisions)
@@ -144,9 +158,9 @@ class Telemetry:
             return
         for event in self.decisions.flush():
             self.publish("decision", event)
-        self.publish("stats", serializers.stats(self, now_s))
+        self.publish("stats", self.stats_event(now_s))
         if is_second:
-            self.publish("tenants", serializers.tenants(self, now_s))
+            self.publish("tenants", self.tenants_event(now_s))
             self.watch(now_s)
 
     def watch(self, now_s: float) -> None:
@@ -186,6 +200,28 @@ class Telemetry:
             settings_version=self.directory.version,
             heartbeat_ms=to_ms(HEARTBEAT_S),
             stats_ms=to_ms(TICK_S),
+        )
+
+    def stats_event(self, now_s: float) -> StatsEvent:
+        """The load and the latencies of this moment."""
+        status = self.status()
+        return serializers.stats(
+            self.counters.load(status, self.decisions.latest, now_s),
+            state=status.state,
+            everyone=self.everyone,
+            directory=self.directory,
+            in_flight=self.in_flight(),
+            now_s=now_s,
+        )
+
+    def tenants_event(self, now_s: float) -> TenantsEvent:
+        """The same of each tenant that is active."""
+        return serializers.tenants(
+            self.tenants,
+            directory=self.directory,
+            in_flight=self.in_flight(),
+            waiting=self.requests.waiting(),
+            now_s=now_s,
         )
 
     def _on_hello(self, hello: Hello) -> None:

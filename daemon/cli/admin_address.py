@@ -14,10 +14,20 @@ if TYPE_CHECKING:
     from pdmuxd.daemon.settings import AdminSection, Settings
 
 
+WHY = "pdmuxd.why"
+"""Where the root command keeps the reason for those below it."""
+
+
 def settings_of(ctx: typer.Context) -> Settings:
     """The settings that the root command loaded. Raises: SettingsError."""
     settings: Settings = ctx.obj.settings
     return settings
+
+
+def why_of(ctx: typer.Context) -> str | None:
+    """The reason that `pdmuxd --why` gives for what the command changes."""
+    why: str | None = ctx.meta.get(WHY)
+    return why
 
 
 def origin_of(admin: AdminSection) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import typer
 
-from pdmuxd.daemon.cli.admin_address import origin_of, read_token, settings_of
+from pdmuxd.daemon.cli.admin_address import origin_of, read_token, settings_of, why_of
 from pdmuxd.engine.core.errors import (
     AuthError,
     ConflictError,
@@ -30,6 +30,7 @@ PROBLEM = "application/problem+json"
 TIMEOUT_S = 10.0
 ERRORS: Mapping[int, type[PdmuxdError]] = {
     401: AuthError,
+    403: AuthError,
     404: NotFoundError,
     409: ConflictError,
     412: StaleVersionError,
@@ -67,6 +68,16 @@ class AdminClient:
         """Delete or revoke."""
         return self._call("DELETE", path)
 
+    def pages(self, path: str) -> list[Any]:
+        """Read a list to its end, page by page."""
+        found: list[Any] = []
+        following: str | None = path
+        while following is not None:
+            response = self._send("GET", following)
+            found += response.json()
+            following = response.links.get("next", {}).get("url", "").removeprefix(API) or None
+        return found
+
     def _call(
         self,
         method: str,
@@ -74,12 +85,22 @@ class AdminClient:
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:  # noqa: ANN401 - JSON
+        response = self._send(method, path, body, headers)
+        return response.json() if response.content else None
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
         try:
             response = self._http.request(method, API + path, json=body, headers=headers)
         except httpx.HTTPError as error:
             raise PdmuxdError(f"no answer from {self._where}: {_text(error)}") from error
         if response.is_success:
-            return response.json() if response.content else None
+            return response
         raise _error(response, self._where)
 
 
@@ -91,8 +112,9 @@ def admin_client(ctx: typer.Context) -> Iterator[AdminClient]:
     """
     settings = settings_of(ctx)
     origin = origin_of(settings.admin)
+    why = why_of(ctx)
     if _is_listening(origin):
-        with _http(origin, read_token(settings.resolved_token_file)) as http:
+        with _http(origin, read_token(settings.resolved_token_file), why) as http:
             yield AdminClient(http, where=origin, is_daemon=True)
         return
     # Half a second to import, which nobody should wait for who talks to a daemon or asks for help.
@@ -101,15 +123,20 @@ def admin_client(ctx: typer.Context) -> Iterator[AdminClient]:
     typer.echo(f"no daemon at {origin}; working on the database directly", err=True)
     with (
         local_admin(settings.resolved_database_url) as (transport, token),
-        _http("http://localhost", token, transport) as http,
+        _http("http://localhost", token, why, transport) as http,
     ):
         yield AdminClient(http, where="the database", is_daemon=False)
 
 
-def _http(origin: str, token: str, transport: httpx.BaseTransport | None = None) -> httpx.Client:
+def _http(
+    origin: str, token: str, why: str | None, transport: httpx.BaseTransport | None = None
+) -> httpx.Client:
+    headers = [(b"Authorization", f"Bearer {token}".encode())]
+    if why is not None:
+        headers.append((b"X-Change-Reason", why.encode()))
     return httpx.Client(
         base_url=origin,
-        headers={"Authorization": f"Bearer {token}"},
+        headers=headers,
         timeout=TIMEOUT_S,
         # No proxy of the environment lies between us and the daemon on this machine.
         trust_env=False,

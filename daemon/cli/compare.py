@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -12,24 +13,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pdmuxd.daemon.cli import completing
+from pdmuxd.daemon.cli.option_groups import with_option_groups
 from pdmuxd.daemon.cli.trace_options import (
-    ATTAINMENT,
-    CLIP,
-    DROP,
-    FORMAT,
-    HTML,
-    JSON,
-    NO_PROGRESS,
     POLICY_SYNTAX,
-    PROFILE,
-    SORT,
     TRACE,
-    TTFT_FIXED,
-    TTFT_PER_1K,
+    OutputOptions,
+    TargetOptions,
+    TraceOptions,
     checked_policies,
     command_line,
     load_trace,
-    too_long_choice,
 )
 from pdmuxd.daemon.cli.trace_results import check_outputs, publish
 from pdmuxd.daemon.compare.ablate import with_ablations
@@ -43,9 +37,8 @@ from pdmuxd.daemon.compare.table import result_table
 from pdmuxd.daemon.compare.workload import without_longer
 from pdmuxd.daemon.replay.feasible import check_tbt_feasible
 from pdmuxd.daemon.replay.shape import Shaping
-from pdmuxd.daemon.replay.trace import TraceFormat
 from pdmuxd.engine.core.slo import DEFAULT_SLO, TBT_RANGE_S
-from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, load_profile
+from pdmuxd.engine.emulator.profile import load_profile
 
 EPILOG = (
     "Example: pdmuxd compare mooncake.jsonl --policies auto,chunked:512,static:96,36 --tbt-ms 20,50 --jobs 2 "
@@ -64,6 +57,7 @@ _POLICIES = typer.Option(
     "--policies",
     "--policy",
     metavar="SPEC,...",
+    autocompletion=completing.policies,
     show_default=DEFAULT_POLICIES,
     help=f"Any of {POLICY_SYNTAX}, with commas between; a number after a comma goes on with the policy "
     "before it. May be repeated.",
@@ -81,69 +75,69 @@ _RESOLUTION = typer.Option(
 _SHUFFLE = typer.Option("--shuffle", help="Draw the trace's requests in a seeded order.")
 _MAX_INPUT = typer.Option("--max-input", min=1, help="Leave out requests with more input tokens.")
 _ABLATE = typer.Option("--ablate", help="Also run every policy with one of its mechanisms off at a time.")
-_JOBS = typer.Option("--jobs", min=1, max=64, help="Runs at the same time, each in a process.")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunOptions:
+    """What is run for each policy, and how closely the rate is searched."""
+
+    rates: Annotated[str | None, _RATES] = None
+    seconds: Annotated[float, _SECONDS] = 60.0
+    seeds: Annotated[int, _SEEDS] = 3
+    seed: Annotated[int, _SEED] = 0
+    resolution: Annotated[float, _RESOLUTION] = DEFAULT_RESOLUTION
+    shuffle: Annotated[bool, _SHUFFLE] = False
+    max_input: Annotated[int | None, _MAX_INPUT] = None
+    ablate: Annotated[bool, _ABLATE] = False
+
+
+@with_option_groups
 def compare_policies(
     ctx: typer.Context,
     trace: Annotated[Path, TRACE],
+    *,
     policies: Annotated[list[str] | None, _POLICIES] = None,
     tbt_ms: Annotated[str, _TBT] = f"{DEFAULT_SLO.tbt_s * 1000.0:g}",
-    rates: Annotated[str | None, _RATES] = None,
-    profile: Annotated[str, PROFILE] = DEFAULT_PROFILE,
-    trace_format: Annotated[TraceFormat | None, FORMAT] = None,
-    seconds: Annotated[float, _SECONDS] = 60.0,
-    seeds: Annotated[int, _SEEDS] = 3,
-    seed: Annotated[int, _SEED] = 0,
-    resolution: Annotated[float, _RESOLUTION] = DEFAULT_RESOLUTION,
-    shuffle: Annotated[bool, _SHUFFLE] = False,
-    max_input: Annotated[int | None, _MAX_INPUT] = None,
-    sort: Annotated[bool, SORT] = False,
-    drop_too_long: Annotated[bool, DROP] = False,
-    clip: Annotated[bool, CLIP] = False,
-    ttft_fixed_ms: Annotated[float, TTFT_FIXED] = DEFAULT_SLO.ttft_fixed_s * 1000.0,
-    ttft_per_1k_ms: Annotated[float, TTFT_PER_1K] = DEFAULT_SLO.ttft_per_1k_new_tokens_s * 1000.0,
-    attainment: Annotated[float, ATTAINMENT] = DEFAULT_SLO.attainment_ratio,
-    ablate: Annotated[bool, _ABLATE] = False,
-    jobs: Annotated[int, _JOBS] = 1,
-    json: Annotated[Path | None, JSON] = None,
-    html: Annotated[Path | None, HTML] = None,
-    no_progress: Annotated[bool, NO_PROGRESS] = False,
+    options: TraceOptions,
+    runs: _RunOptions,
+    targets: TargetOptions,
+    output: OutputOptions,
 ) -> None:
     """Find the highest rate that each policy holds within its targets, in virtual time."""
-    check_outputs(json, html)
-    too_long = too_long_choice(drop=drop_too_long, clip=clip)
+    check_outputs(output.json, output.html)
+    too_long = options.too_long
     tbts_s = [
         tbt / 1000.0 for tbt in _numbers("--tbt-ms", tbt_ms, *(limit * 1000.0 for limit in TBT_RANGE_S))
     ]
-    rates_rps = _numbers("--rates", rates, MIN_RATE_RPS, MAX_RATE_RPS) if rates is not None else ()
-    loaded = load_profile(profile)
+    rates_rps = _numbers("--rates", runs.rates, MIN_RATE_RPS, MAX_RATE_RPS) if runs.rates is not None else ()
+    loaded = load_profile(options.profile)
     specs = checked_policies(_split(policies or [DEFAULT_POLICIES]), loaded, "--policies")
     for tbt_s in tbts_s:
         check_tbt_feasible(loaded, tbt_s)
-    read, left_out = load_trace(trace, trace_format, Shaping(sort=sort, tick_s=0.0), loaded, too_long), 0
-    if max_input is not None:
-        read, left_out = without_longer(read, max_input)
+    shaping = Shaping(sort=options.sort, tick_s=0.0)
+    read, left_out = load_trace(trace, options.trace_format, shaping, loaded, too_long), 0
+    if runs.max_input is not None:
+        read, left_out = without_longer(read, runs.max_input)
     plan = ComparePlan(
         trace=read,
         profile=loaded,
-        ttft_fixed_s=ttft_fixed_ms / 1000.0,
-        ttft_per_1k_new_tokens_s=ttft_per_1k_ms / 1000.0,
-        attainment_ratio=attainment,
-        seconds=seconds,
-        seeds=tuple(range(seed, seed + seeds)),
-        shuffle=shuffle,
-        resolution=resolution,
+        ttft_fixed_s=targets.ttft_fixed_ms / 1000.0,
+        ttft_per_1k_new_tokens_s=targets.ttft_per_1k_ms / 1000.0,
+        attainment_ratio=targets.attainment,
+        seconds=runs.seconds,
+        seeds=tuple(range(runs.seed, runs.seed + runs.seeds)),
+        shuffle=runs.shuffle,
+        resolution=runs.resolution,
     )
     console = Console(stderr=True)
-    with CompareProgress(console, shown=console.is_terminal and not no_progress) as progress:
+    with CompareProgress(console, shown=console.is_terminal and not output.no_progress) as progress:
         comparison = compare(
             plan,
-            with_ablations(specs) if ablate else specs,
+            with_ablations(specs) if runs.ablate else specs,
             tbts_s,
             rates_rps=rates_rps,
-            detail=html is not None,
-            jobs=jobs,
+            detail=output.html is not None,
+            jobs=output.jobs,
             progress=progress,
         )
     origin = Origin(
@@ -151,10 +145,10 @@ def compare_policies(
         version=version("pdmuxd"),
         created_at=datetime.now(UTC),
         rates_rps=tuple(rates_rps),
-        max_input_tokens=max_input,
+        max_input_tokens=runs.max_input,
         left_out_longer=left_out,
     )
-    _publish(build_document(plan, comparison, origin), comparison, plan, json, html)
+    _publish(build_document(plan, comparison, origin), comparison, plan, output)
 
 
 def _split(given: Sequence[str]) -> list[str]:
@@ -180,7 +174,7 @@ def _numbers(flag: str, text: str, low: float, high: float) -> list[float]:
 
 
 def _publish(
-    document: CompareDocument, comparison: Comparison, plan: ComparePlan, json: Path | None, html: Path | None
+    document: CompareDocument, comparison: Comparison, plan: ComparePlan, output: OutputOptions
 ) -> None:
     workload, runs = document.workload, document.runs
 
@@ -198,6 +192,6 @@ def _publish(
         notes=notes(document),
         table=result_table(document),
         page=page,
-        json=json,
-        html=html,
+        json=output.json,
+        html=output.html,
     )

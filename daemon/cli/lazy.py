@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import CompletionItem, TyperCommand, TyperGroup  # type: ignore[attr-defined]
 from typer.main import get_command, get_group
 
 Command = TyperCommand | TyperGroup
@@ -37,6 +37,12 @@ class LazyGroup(TyperGroup):
         """Import a command."""
         entry = self.entries.get(cmd_name)
         return load_command(cmd_name, entry) if entry is not None else None
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:  # noqa: ANN401
+        """The commands that begin so, without importing them, and the group's own options."""
+        named = {name: entry.summary for name, entry in self.entries.items() if name.startswith(incomplete)}
+        options = super(TyperGroup, self).shell_complete(ctx, incomplete)
+        return [*(CompletionItem(name, help=summary) for name, summary in named.items()), *options]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - the library's private types
         """Find the command that `args` begin with; suggest one if there is none of that name."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,6 +13,7 @@ import httpx
 from fastapi import FastAPI
 
 from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.callers import Caller
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.database import open_database
 from pdmuxd.controlplane.services import ControlPlane
@@ -27,12 +30,23 @@ def local_admin(database_url: str) -> Iterator[tuple[httpx.BaseTransport, str]]:
     try:
         token = secrets.token_urlsafe()
         app = build_admin_app(
-            ControlPlane(engine), engine_status=lambda: NO_ENGINE, admin_token_sha256=digest(token)
+            ControlPlane(engine),
+            engine_status=lambda: NO_ENGINE,
+            admin_token_sha256=digest(token),
+            owner=Caller(kind="command-line", name=_user(), role="admin"),
         )
         with closing(InProcess(app)) as transport:
             yield transport, token
     finally:
         engine.dispose()
+
+
+def _user() -> str:
+    """Who runs the command, for the audit."""
+    try:
+        return getpass.getuser()[:100]
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return f"uid {os.getuid()}"
 
 
 class InProcess(httpx.BaseTransport):

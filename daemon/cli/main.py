@@ -38,6 +38,8 @@ COMMANDS = {
     "serve": Entry("pdmuxd.daemon.cli.serve", "Run the daemon."),
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
+    "admin-token": Entry("pdmuxd.daemon.cli.admin_token", "Issue, list and revoke tokens of operators."),
+    "audit": Entry("pdmuxd.daemon.cli.audit", "Show who changed what, when and why."),
     "token": Entry("pdmuxd.daemon.cli.token", "Make and end the token that only reads."),
     "profile": Entry("pdmuxd.daemon.cli.profile", "Measure a model on this GPU, and keep what was measured."),
     "top": Entry("pdmuxd.daemon.cli.top", "Watch and tune it live, in the terminal."),
@@ -70,9 +72,20 @@ Examples:
   pdmuxd --set data.port=8090 serve
   pdmuxd --config /etc/pdmuxd/pdmuxd.toml config show"""
 
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from pdmuxd.daemon.cli.version import show
+
+        show()
+        raise typer.Exit
+
+
 _CONFIG = typer.Option("--config", metavar="FILE", help="The pdmuxd.toml to read.")
 _SET = typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")
 _LEVEL = typer.Option("--log-level", metavar="LEVEL", help="Same as --set log.level=LEVEL.")
+_WHY = typer.Option("--why", metavar="TEXT", help="Why, for the audit of what the command changes.")
+_VERSION = typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
 _DEBUG = typer.Option("--debug", help="Print the traceback of an unexpected error.")
 
 
@@ -80,9 +93,7 @@ class _Commands(LazyGroup):
     entries: ClassVar = COMMANDS
 
 
-app = typer.Typer(
-    cls=_Commands, rich_markup_mode=None, add_completion=False, invoke_without_command=True, epilog=EXAMPLES
-)
+app = typer.Typer(cls=_Commands, rich_markup_mode=None, invoke_without_command=True, epilog=EXAMPLES)
 
 
 @app.callback()
@@ -91,7 +102,9 @@ def root(
     config: Annotated[Path | None, _CONFIG] = None,
     assignments: Annotated[list[str] | None, _SET] = None,
     log_level: Annotated[str | None, _LEVEL] = None,
+    why: Annotated[str | None, _WHY] = None,
     debug: Annotated[bool, _DEBUG] = False,
+    version: Annotated[bool, _VERSION] = False,  # noqa: ARG001 - its callback does the work
 ) -> None:
     """Keep per-tenant latency targets of LLM serving on one GPU."""
     if debug:
@@ -102,6 +115,7 @@ def root(
     if ctx.invoked_subcommand != "version":
         from pdmuxd.daemon.settings import DeferredSettings
 
+        ctx.meta["pdmuxd.why"] = why
         ctx.obj = DeferredSettings(_reader(config, assignments or [], log_level))
 
 

@@ -45,6 +45,12 @@ def print_fields(fields: Mapping[str, object]) -> None:
     Console().print(grid)
 
 
+def print_secret(secret: str) -> None:
+    """Print what is shown once. Not in a table: a secret that is folded cannot be copied."""
+    typer.echo(secret)
+    typer.echo("Keep it now: it is stored as a hash only and is never shown again.", err=True)
+
+
 def instant(text: str | None) -> str:
     """An instant of the REST interface, in this machine's time, to the second."""
     if text is None:

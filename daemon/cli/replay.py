@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -11,26 +12,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pdmuxd.daemon.cli import completing
+from pdmuxd.daemon.cli.option_groups import with_option_groups
 from pdmuxd.daemon.cli.trace_options import (
-    ATTAINMENT,
-    CLIP,
-    DROP,
-    FORMAT,
-    HTML,
-    JSON,
-    NO_PROGRESS,
     POLICY_SYNTAX,
-    PROFILE,
-    SORT,
     TRACE,
-    TTFT_FIXED,
-    TTFT_PER_1K,
+    OutputOptions,
+    TargetOptions,
+    TraceOptions,
     checked_policies,
     command_line,
     load_trace,
     refuse_together,
     target_option,
-    too_long_choice,
 )
 from pdmuxd.daemon.cli.trace_results import check_outputs, publish
 from pdmuxd.daemon.replay.document import ReplayDocument, build_document
@@ -41,10 +35,9 @@ from pdmuxd.daemon.replay.progress import ReplayProgress
 from pdmuxd.daemon.replay.run import PolicyReplay, ReplayPlan
 from pdmuxd.daemon.replay.shape import Shaping
 from pdmuxd.daemon.replay.table import ResultTable
-from pdmuxd.daemon.replay.trace import TraceFormat
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY
 from pdmuxd.engine.core.slo import DEFAULT_SLO, TBT_RANGE_S, Slo
-from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, load_profile
+from pdmuxd.engine.emulator.profile import load_profile
 
 EPILOG = (
     "Example: pdmuxd replay mooncake.jsonl --policy muxwise --policy chunked:512 --rate-scale 0.5 "
@@ -75,6 +68,7 @@ def _spread(text: str) -> float | None:
 _POLICY = typer.Option(
     "--policy",
     metavar="SPEC",
+    autocompletion=completing.policies,
     show_default=DEFAULT_POLICY,
     help=f"One of {POLICY_SYNTAX}. May be repeated: results are shown side by side.",
 )
@@ -90,61 +84,66 @@ _FROM = typer.Option("--from-s", min=0, help="Leave out what arrives earlier; se
 _TO = typer.Option("--to-s", min=0, help="Leave out what arrives then or later.")
 _SEED = typer.Option("--seed", min=0, help="For spreading ticks and choosing the dots of a plot.")
 _TBT = target_option("--tbt-ms", TBT_RANGE_S, "Target for each gap between two tokens.")
-_JOBS = typer.Option("--jobs", min=1, max=64, help="Policies replayed at the same time, each in a process.")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ShapeOptions:
+    """Which part of a trace, and how fast it is replayed."""
+
+    rate_scale: Annotated[float | None, _RATE_SCALE] = None
+    rate: Annotated[float | None, _RATE] = None
+    spread_ticks: Annotated[str, _SPREAD] = "auto"
+    limit: Annotated[int | None, _LIMIT] = None
+    from_s: Annotated[float, _FROM] = 0.0
+    to_s: Annotated[float | None, _TO] = None
+    seed: Annotated[int, _SEED] = 0
+
+    def shaping(self, *, sort: bool) -> Shaping:
+        """Raises: BadParameter for two rates, or ticks that are none."""
+        refuse_together(self.rate is not None and self.rate_scale is not None, "--rate", "--rate-scale")
+        return Shaping(
+            sort=sort,
+            from_s=self.from_s,
+            to_s=self.to_s,
+            limit=self.limit,
+            tick_s=_spread(self.spread_ticks),
+            rate_scale=self.rate_scale or 1.0,
+            rate_rps=self.rate,
+            seed=self.seed,
+        )
+
+
+@with_option_groups
 def replay(
     ctx: typer.Context,
     trace: Annotated[Path, TRACE],
+    *,
     policy: Annotated[list[str] | None, _POLICY] = None,
-    profile: Annotated[str, PROFILE] = DEFAULT_PROFILE,
-    trace_format: Annotated[TraceFormat | None, FORMAT] = None,
-    rate_scale: Annotated[float | None, _RATE_SCALE] = None,
-    rate: Annotated[float | None, _RATE] = None,
-    spread_ticks: Annotated[str, _SPREAD] = "auto",
-    limit: Annotated[int | None, _LIMIT] = None,
-    from_s: Annotated[float, _FROM] = 0.0,
-    to_s: Annotated[float | None, _TO] = None,
-    sort: Annotated[bool, SORT] = False,
-    drop_too_long: Annotated[bool, DROP] = False,
-    clip: Annotated[bool, CLIP] = False,
-    seed: Annotated[int, _SEED] = 0,
-    ttft_fixed_ms: Annotated[float, TTFT_FIXED] = DEFAULT_SLO.ttft_fixed_s * 1000.0,
-    ttft_per_1k_ms: Annotated[float, TTFT_PER_1K] = DEFAULT_SLO.ttft_per_1k_new_tokens_s * 1000.0,
+    options: TraceOptions,
+    shape: _ShapeOptions,
     tbt_ms: Annotated[float, _TBT] = DEFAULT_SLO.tbt_s * 1000.0,
-    attainment: Annotated[float, ATTAINMENT] = DEFAULT_SLO.attainment_ratio,
-    jobs: Annotated[int, _JOBS] = 1,
-    json: Annotated[Path | None, JSON] = None,
-    html: Annotated[Path | None, HTML] = None,
-    no_progress: Annotated[bool, NO_PROGRESS] = False,
+    targets: TargetOptions,
+    output: OutputOptions,
 ) -> None:
     """Replay a trace in virtual time on the emulated engine and compare policies."""
-    refuse_together(rate is not None and rate_scale is not None, "--rate", "--rate-scale")
-    too_long = too_long_choice(drop=drop_too_long, clip=clip)
-    check_outputs(json, html)
+    shaping, too_long = shape.shaping(sort=options.sort), options.too_long
+    check_outputs(output.json, output.html)
     slo = Slo(
-        ttft_fixed_s=ttft_fixed_ms / 1000.0,
-        ttft_per_1k_new_tokens_s=ttft_per_1k_ms / 1000.0,
+        ttft_fixed_s=targets.ttft_fixed_ms / 1000.0,
+        ttft_per_1k_new_tokens_s=targets.ttft_per_1k_ms / 1000.0,
         tbt_s=tbt_ms / 1000.0,
-        attainment_ratio=attainment,
+        attainment_ratio=targets.attainment,
     )
-    shaping = Shaping(
-        sort=sort,
-        from_s=from_s,
-        to_s=to_s,
-        limit=limit,
-        tick_s=_spread(spread_ticks),
-        rate_scale=rate_scale or 1.0,
-        rate_rps=rate,
-        seed=seed,
-    )
-    loaded = load_profile(profile)
+    loaded = load_profile(options.profile)
     policies = checked_policies(policy or [DEFAULT_POLICY], loaded, "--policy")
     check_tbt_feasible(loaded, slo.tbt_s)
     plan = ReplayPlan(
-        trace=load_trace(trace, trace_format, shaping, loaded, too_long), profile=loaded, slo=slo, seed=seed
+        trace=load_trace(trace, options.trace_format, shaping, loaded, too_long),
+        profile=loaded,
+        slo=slo,
+        seed=shape.seed,
     )
-    replays = _run(plan, policies, jobs, shown=not no_progress)
+    replays = _run(plan, policies, output.jobs, shown=not output.no_progress)
     document = build_document(
         plan,
         shaping,
@@ -153,7 +152,7 @@ def replay(
         version=version("pdmuxd"),
         created_at=datetime.now(UTC),
     )
-    _publish(document, replays, slo, json, html)
+    _publish(document, replays, slo, output)
 
 
 def _run(plan: ReplayPlan, policies: Sequence[str], jobs: int, *, shown: bool) -> list[PolicyReplay]:
@@ -167,8 +166,7 @@ def _publish(
     document: ReplayDocument,
     replays: Sequence[PolicyReplay],
     slo: Slo,
-    json: Path | None,
-    html: Path | None,
+    output: OutputOptions,
 ) -> None:
     trace = document.trace
 
@@ -184,6 +182,6 @@ def _publish(
         notes=notes(document),
         table=ResultTable(document),
         page=page,
-        json=json,
-        html=html,
+        json=output.json,
+        html=output.html,
     )

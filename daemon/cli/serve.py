@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pdmuxd.daemon.cli import completing
+
 if TYPE_CHECKING:
     from pdmuxd.daemon.settings import LoadedSettings
 
@@ -20,10 +22,22 @@ _FIRST_RUN = typer.Option(
 )
 _PORT = typer.Option("--port", metavar="PORT", help="Same as --set data.port=PORT.")
 _ADMIN_PORT = typer.Option("--admin-port", metavar="PORT", help="Same as --set admin.port=PORT.")
-_ENGINE = typer.Option("--engine", metavar="KIND", help="Same as --set engine.kind=KIND.")
+_ENGINE = typer.Option(
+    "--engine", metavar="KIND", help="Same as --set engine.kind=KIND.", autocompletion=completing.engine_kinds
+)
 _MODEL = typer.Option("--model", metavar="PATH", help="Same as --set engine.sglang.model=PATH.")
-_PROFILE = typer.Option("--profile", metavar="NAME", help="Same as --set engine.profile=NAME.")
-_POLICY = typer.Option("--policy", metavar="POLICY", help="Same as --set engine.policy=POLICY.")
+_PROFILE = typer.Option(
+    "--profile",
+    metavar="NAME",
+    help="Same as --set engine.profile=NAME.",
+    autocompletion=completing.profiles,
+)
+_POLICY = typer.Option(
+    "--policy",
+    metavar="POLICY",
+    help="Same as --set engine.policy=POLICY.",
+    autocompletion=completing.policies,
+)
 
 
 def register(app: typer.Typer) -> None:

@@ -61,7 +61,7 @@ def show(
                 print_fields({"tenant": tenant, **fields_of(slo)})
                 _say_who_sets_the_split(client)
             return
-        slos = {one["name"]: one["slo"] for one in client.get("/tenants")}
+        slos = {one["name"]: one["slo"] for one in client.pages("/tenants")}
         if as_json:
             print_json(slos)
         else:

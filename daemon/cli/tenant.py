@@ -10,7 +10,8 @@ import typer
 
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.daemon.cli.admin_client import admin_client
-from pdmuxd.daemon.cli.output import AsJson, instant, print_fields, print_json, print_table
+from pdmuxd.daemon.cli.durations import Expires, duration_s, end_of
+from pdmuxd.daemon.cli.output import AsJson, instant, print_fields, print_json, print_secret, print_table
 from pdmuxd.daemon.cli.slo import Attainment, Tbt, TtftFixed, TtftPer1k, changed, columns_of, fields_of
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
@@ -25,6 +26,7 @@ DEFAULT_TARGETS = {
     "attainment_ratio": DEFAULT_SLO.attainment_ratio,
 }
 
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The key's id, as listed.")]
 TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
 MaxInFlight = Annotated[
     int | None,
@@ -59,7 +61,7 @@ def create(
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List all tenants."""
     with admin_client(ctx) as client:
-        tenants = client.get("/tenants")
+        tenants = client.pages("/tenants")
     if as_json:
         print_json(tenants)
     else:
@@ -73,7 +75,7 @@ def show(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> Non
     """Show one tenant with its targets and keys."""
     with admin_client(ctx) as client:
         found = client.get(_path(tenant))
-        keys = client.get(f"{_path(tenant)}/keys")
+        keys = client.pages(f"{_path(tenant)}/keys")
     if as_json:
         print_json({**found, "keys": keys})
         return
@@ -113,7 +115,7 @@ def delete(
 ) -> None:
     """Delete a tenant with its keys and the history of its targets."""
     with admin_client(ctx) as client:
-        keys = client.get(f"{_path(tenant)}/keys")
+        keys = client.pages(f"{_path(tenant)}/keys")
         working = sum(key["revoked_at"] is None for key in keys)
         if not yes:
             question = f"Delete tenant {tenant}, its history and its keys ({working} in use)?"
@@ -125,30 +127,48 @@ def delete(
         typer.echo(f"deleted tenant {tenant}")
 
 
-@key_app.command(epilog="Example: pdmuxd tenant key issue chat --label laptop")
+@key_app.command(epilog="Example: pdmuxd tenant key issue chat --label laptop --expires 90d")
 def issue(
     ctx: typer.Context,
     tenant: TenantName,
     label: Annotated[str, typer.Option(help="To tell keys apart.")] = "",
+    scopes: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="serve, read or admin; may be repeated. Left out: serve."),
+    ] = None,
+    expires: Expires = None,
     as_json: AsJson = False,
 ) -> None:
     """Issue a key; its secret is shown this once."""
+    body: dict[str, object] = {"label": label, "expires_at": end_of(expires)}
+    if scopes:
+        body["scopes"] = scopes
     with admin_client(ctx) as client:
-        key = client.post(f"{_path(tenant)}/keys", {"label": label})
-    if as_json:
-        print_json(key)
-        return
-    print_fields({"key": key["key_id"], "tenant": key["tenant"], "label": key["label"]})
-    # Not in a table: a secret that is folded cannot be copied.
-    typer.echo(key["secret"])
-    typer.echo("Keep it now: it is stored as a hash only and is never shown again.", err=True)
+        key = client.post(f"{_path(tenant)}/keys", body)
+    _print_issued(key, as_json=as_json)
+
+
+@key_app.command(epilog="Example: pdmuxd tenant key rotate key_2f6c9a0b1d3e4f58 --overlap 7d")
+def rotate(
+    ctx: typer.Context,
+    key_id: KeyId,
+    overlap: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long the old secret stays good: 0s, 12h, 7d.")
+    ] = "1d",
+    as_json: AsJson = False,
+) -> None:
+    """Issue a key in the place of another, which ends after the overlap."""
+    with admin_client(ctx) as client:
+        body = {"overlap_s": int(duration_s(overlap, "--overlap"))}
+        key = client.post(f"/keys/{quote(key_id, safe='')}/rotate", body)
+    _print_issued(key, as_json=as_json)
 
 
 @key_app.command("list", epilog="Example: pdmuxd tenant key list chat")
 def list_keys(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
     """List a tenant's keys, revoked ones too; secrets are not known."""
     with admin_client(ctx) as client:
-        keys = client.get(f"{_path(tenant)}/keys")
+        keys = client.pages(f"{_path(tenant)}/keys")
     if as_json:
         print_json(keys)
     else:
@@ -158,7 +178,7 @@ def list_keys(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -
 @key_app.command(epilog="Example: pdmuxd tenant key revoke key_2f6c9a0b1d3e4f58")
 def revoke(
     ctx: typer.Context,
-    key_id: Annotated[str, typer.Argument(metavar="KEY", help="The key's id, as listed.")],
+    key_id: KeyId,
     as_json: AsJson = False,
 ) -> None:
     """Revoke a key, at once and for good."""
@@ -196,11 +216,23 @@ def _columns(tenant: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
+def _print_issued(key: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(key)
+        return
+    fields = {"key": key["key_id"], "tenant": key["tenant"], "label": key["label"]}
+    ends = {"expires": instant(key["expires_at"])} if key["expires_at"] else {}
+    print_fields({**fields, "scopes": ", ".join(key["scopes"]), **ends})
+    print_secret(key["secret"])
+
+
 def _key_columns(key: Mapping[str, Any]) -> dict[str, object]:
+    """What fits a terminal; `--json` has the rest."""
     return {
         "key": key["key_id"],
         "label": key["label"],
+        "scopes": " ".join(key["scopes"]),
+        "state": key["state"],
         "ends in": key["last4"],
-        "issued": instant(key["created_at"]),
-        "revoked": instant(key["revoked_at"]),
+        "last used": instant(key["last_used_at"]),
     }

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from typer.models import OptionInfo
 
+from pdmuxd.daemon.cli import completing
 from pdmuxd.daemon.replay.formats.read import open_trace
 from pdmuxd.daemon.replay.shape import Shaping, TooLong, fit, shape
 from pdmuxd.daemon.replay.trace import Trace, TraceFormat
 from pdmuxd.engine.core.policies.registry import build_policy, known_policies
-from pdmuxd.engine.core.slo import ATTAINMENT_RANGE, TTFT_FIXED_RANGE_S, TTFT_PER_1K_RANGE_S
+from pdmuxd.engine.core.slo import ATTAINMENT_RANGE, DEFAULT_SLO, TTFT_FIXED_RANGE_S, TTFT_PER_1K_RANGE_S
 from pdmuxd.engine.emulator.fleet import is_fleet, parse_fleet
-from pdmuxd.engine.emulator.profile import Profile
+from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile
 
 
 def target_option(flag: str, range_s: tuple[float, float], text: str) -> OptionInfo:
@@ -28,7 +31,9 @@ POLICY_SYNTAX = ", ".join(info.syntax for info in known_policies())
 
 TRACE = typer.Argument(metavar="TRACE", help="Mooncake JSONL, Azure CSV, or pdmuxd's own JSONL.")
 FORMAT = typer.Option("--format", help="Instead of telling the format from the first line.")
-PROFILE = typer.Option("--profile", help="A shipped profile, or a JSON file.")
+PROFILE = typer.Option(
+    "--profile", help="A shipped profile, or a JSON file.", autocompletion=completing.profiles
+)
 SORT = typer.Option("--sort", help="Accept a trace that is not in order of arrival.")
 DROP = typer.Option("--drop-too-long", help="Leave out requests that the engine cannot hold.")
 CLIP = typer.Option("--clip", help="Shorten requests that the engine cannot hold.")
@@ -41,13 +46,44 @@ ATTAINMENT = typer.Option(
 )
 JSON = typer.Option("--json", metavar="PATH", help="Write the numbers as JSON.")
 HTML = typer.Option("--html", metavar="PATH", help="Write a report with plots, one file that works offline.")
+JOBS = typer.Option("--jobs", min=1, max=64, help="Runs at the same time, each in a process.")
 NO_PROGRESS = typer.Option("--no-progress", help="No progress bar, even on a terminal.")
 
 
-def too_long_choice(*, drop: bool, clip: bool) -> TooLong:
-    """What `--drop-too-long` and `--clip` ask for."""
-    refuse_together(drop and clip, "--drop-too-long", "--clip")
-    return TooLong.DROP if drop else TooLong.CLIP if clip else TooLong.REFUSE
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """Which requests of a trace, and what engine they are for."""
+
+    profile: Annotated[str, PROFILE] = DEFAULT_PROFILE
+    trace_format: Annotated[TraceFormat | None, FORMAT] = None
+    sort: Annotated[bool, SORT] = False
+    drop_too_long: Annotated[bool, DROP] = False
+    clip: Annotated[bool, CLIP] = False
+
+    @property
+    def too_long(self) -> TooLong:
+        """What to do with requests that the engine cannot hold. Raises: BadParameter for two answers."""
+        refuse_together(self.drop_too_long and self.clip, "--drop-too-long", "--clip")
+        return TooLong.DROP if self.drop_too_long else TooLong.CLIP if self.clip else TooLong.REFUSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetOptions:
+    """What is due to a request, but for its TBT."""
+
+    ttft_fixed_ms: Annotated[float, TTFT_FIXED] = DEFAULT_SLO.ttft_fixed_s * 1000.0
+    ttft_per_1k_ms: Annotated[float, TTFT_PER_1K] = DEFAULT_SLO.ttft_per_1k_new_tokens_s * 1000.0
+    attainment: Annotated[float, ATTAINMENT] = DEFAULT_SLO.attainment_ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """How it is run and where the results go."""
+
+    jobs: Annotated[int, JOBS] = 1
+    json: Annotated[Path | None, JSON] = None
+    html: Annotated[Path | None, HTML] = None
+    no_progress: Annotated[bool, NO_PROGRESS] = False
 
 
 def refuse_together(both: bool, one: str, other: str) -> None:

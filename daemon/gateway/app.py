@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
 
-from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
+from pdmuxd.controlplane.directory import DirectorySnapshot, Identity, TenantRecord
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, read_body, send_answer
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
@@ -21,11 +22,14 @@ from pdmuxd.daemon.gateway.requests import EngineRequest, check_model, rewrite
 from pdmuxd.daemon.gateway.routes import Kind, Route, find_route
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.daemon.httpd.peers import THROTTLED_DELAY_S, AuthFailures, peer_of
 from pdmuxd.daemon.metrics import OTHER_PATH, Metrics
 from pdmuxd.daemon.supervisor.address import EngineAddress
 from pdmuxd.engine.core.errors import RequestError
 
 _LOGGED_PATH_LENGTH = 120
+_MAX_AUTH_FAILURES = 30
+_AUTH_RETRY_AFTER_S = 60
 _LAST_WORDS_S = 2.0
 """After the drain limit, how long the error messages to clients may take."""
 
@@ -44,6 +48,7 @@ class _Call:
     path: str = OTHER_PATH
     status: int = CLIENT_GONE_STATUS
     end: End = End.COMPLETE
+    is_logged: bool = True
 
 
 class Gateway:
@@ -54,19 +59,23 @@ class Gateway:
         *,
         directory: DirectorySnapshot,
         max_body_bytes: int,
-        max_in_flight: int,
+        admission: Admission,
         metrics: Metrics,
         bounds: RequestBounds | None = None,
         body_timeout_s: float = BODY_TIMEOUT_S,
+        auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
+        key_used: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.admission = Admission(max_in_flight)
+        self.admission = admission
         self._directory = directory
         self._max_body_bytes = max_body_bytes
         self._bounds = bounds or RequestBounds()
         self._body_timeout_s = body_timeout_s
+        self._auth_failures = auth_failures or AuthFailures(_MAX_AUTH_FAILURES, time.monotonic)
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
+        self._key_used = key_used
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
         self._exchanges: set[Exchange] = set()
         self._one_large_body = asyncio.Lock()
@@ -129,11 +138,18 @@ class Gateway:
             call.status = 200
             await send_answer(call.send, Answer(status=200, body=b'{"status":"ok"}'))
             return
-        tenant = identify(scope, self._directory)
+        identity = await self._identify(call, scope)
+        tenant = identity.tenant
         call.tenant = tenant.name
+        self._key_used(identity.key.key_id)
         upstream = self._slot.serving()
         if route.kind is Kind.MODELS:
-            await self._exchange(call, route, upstream, None)
+            # No answer of the model, but a connection to the engine all the same.
+            self.admission.enter(tenant.name, tenant.max_in_flight)
+            try:
+                await self._exchange(call, route, upstream, None)
+            finally:
+                self.admission.leave(tenant.name)
             return
         self._enter(call, tenant)
         places = 1
@@ -156,6 +172,31 @@ class Gateway:
         finally:
             self.admission.leave(tenant.name, places)
             self._observer.on_answered(call.rid, status=call.status)
+
+    async def _identify(self, call: _Call, scope: Scope) -> Identity:
+        """Whose key the request has; whoever keeps sending wrong ones is kept waiting.
+
+        Raises: RequestError 401, 403, or 429 instead of 401.
+        """
+        try:
+            return identify(scope, self._directory)
+        except RequestError as error:
+            if error.status != 401:
+                raise
+            peer = peer_of(scope.get("client"))
+            failure = self._auth_failures.count(peer)
+            call.is_logged = failure.is_first
+            if failure.is_first:
+                log.warning("wrong or missing API key", peer=peer, unlogged=failure.unlogged)
+            if not failure.is_throttled:
+                raise
+            await asyncio.sleep(THROTTLED_DELAY_S)
+            raise RequestError(
+                "too many wrong keys came from your address; try again in a minute",
+                status=429,
+                code="too_many_auth_failures",
+                retry_after_s=_AUTH_RETRY_AFTER_S,
+            ) from None
 
     def _enter(self, call: _Call, tenant: TenantRecord) -> None:
         """Take a place under the limits. Raises: RequestError 429."""
@@ -204,6 +245,8 @@ class Gateway:
         self._metrics.request_ended(call.tenant, call.path, call.status)
         if call.end is not End.COMPLETE:
             self._metrics.ended_early(call.end)
+        if not call.is_logged:
+            return
         log.info(
             "request",
             rid=call.rid,

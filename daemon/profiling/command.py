@@ -27,7 +27,7 @@ from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, ProfileError
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.document import MeasuredProfile, to_json
-from pdmuxd.engine.profiling.target import Target
+from pdmuxd.engine.profiling.measurement import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

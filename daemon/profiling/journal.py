@@ -13,9 +13,9 @@ import msgspec
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.link.messages import Hello
-from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.measurement import Sample
 
-FORMAT = "pdmuxd-campaign/1"
+FORMAT = "pdmuxd-campaign/2"
 _SYNC_EVERY_S = 5.0
 """Of the campaign's time: how much of it a power failure may cost. A killed process costs nothing."""
 

@@ -15,8 +15,7 @@ from pdmuxd.engine.link.measuring import Measured
 from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.campaign import Campaign, Progress, Step
 from pdmuxd.engine.profiling.document import MeasuredProfile
-from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.target import Target
+from pdmuxd.engine.profiling.measurement import Point, Sample, Target
 
 MAX_REFUSED = 20
 """Points that an engine may refuse in a row: it may hold less than it says, but not nothing of it."""

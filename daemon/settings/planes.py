@@ -8,13 +8,16 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from pdmuxd.daemon.settings.values import Number, WholeNumber, check_host, check_path
+from pdmuxd.daemon.settings.values import Number, WholeNumber, check_host, check_host_names, check_path
 
 _ALLOWED_HOST: JsonDict = {"allowed": "an IP address or a host name, without a port"}
+_ALLOWED_NAMES: JsonDict = {"allowed": "host names without ports, with commas between"}
 _Host = Annotated[str, AfterValidator(check_host)]
+_HostNames = Annotated[str, AfterValidator(check_host_names)]
 _Port = Annotated[WholeNumber, Field(ge=0, le=65535)]
 _Path = Annotated[Path, AfterValidator(check_path)]
 _Bytes = Annotated[WholeNumber, Field(ge=1024, le=1 << 30)]
+_Connections = Annotated[WholeNumber, Field(ge=1, le=100_000)]
 _Limit = Annotated[Number, Field(ge=0.05, le=3600)]
 
 
@@ -48,6 +51,14 @@ class DataSection(_Section):
     max_body_values: Annotated[WholeNumber, Field(ge=1000, le=10_000_000)] = Field(
         50_000, description="Keys, lists, objects and texts in a body of more than 256 KiB."
     )
+    max_connections: _Connections = Field(
+        4096,
+        description="Connections at once; fewer if the process may not open two files for each. "
+        "One more takes the place of the one that has been without a request for longest.",
+    )
+    max_connections_per_peer: _Connections = Field(
+        1024, description="Of these, from one address; behind a proxy set it as high as max_connections."
+    )
 
 
 class AdminSection(_Section):
@@ -67,9 +78,34 @@ class AdminSection(_Section):
     allow_remote: bool = Field(
         False, description="Must be true for a host that is not loopback: the admin API is not encrypted."
     )
+    allowed_hosts: _HostNames = Field(
+        "",
+        description="Names that requests may have in Host, besides IP addresses, localhost and admin.host.",
+        json_schema_extra=_ALLOWED_NAMES,
+    )
+    max_connections: Annotated[WholeNumber, Field(ge=32, le=100_000)] = Field(
+        256, description="Connections at once; 16 of them are for health, readiness and metrics alone."
+    )
+    max_body_bytes: _Bytes = Field(4 << 20, description="Largest request body; a larger one gets 413.")
 
 
 class HttpSection(_Section):
     """What a connection may cost, on both listeners."""
 
+    max_header_bytes: Annotated[WholeNumber, Field(ge=1024, le=1 << 20)] = Field(
+        32 << 10, description="Request line and headers together; more get 431."
+    )
+    max_headers: Annotated[WholeNumber, Field(ge=8, le=10_000)] = Field(
+        100, description="Headers of one request; more get 431."
+    )
+    header_timeout_s: _Limit = Field(
+        10.0, description="Seconds from a connection, or from a request's first byte, to its last header."
+    )
     body_timeout_s: _Limit = Field(60.0, description="Seconds that a body may take to arrive.")
+    keep_alive_s: _Limit = Field(65.0, description="Seconds that a connection may wait for its next request.")
+    write_timeout_s: _Limit = Field(
+        20.0, description="Seconds that a client may leave its answer unread, with all buffers full."
+    )
+    max_auth_failures: Annotated[WholeNumber, Field(ge=1, le=1_000_000)] = Field(
+        30, description="Wrong keys or tokens from one address in a minute; more are answered slowly, by 429."
+    )

@@ -59,3 +59,13 @@ def check_path(path: Path) -> Path:
     except RuntimeError as error:
         raise not_allowed(f"allowed is a path whose ~ stands for a home directory ({error})") from error
     return path
+
+
+def check_host_names(names: str) -> str:
+    """Accept host names with commas between, or nothing."""
+    for name in filter(None, (each.strip() for each in names.split(","))):
+        try:
+            check_host(name)
+        except PydanticCustomError:
+            raise not_allowed("allowed are host names without ports, with commas between") from None
+    return names

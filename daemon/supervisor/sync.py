@@ -9,8 +9,8 @@ import msgspec
 import structlog
 
 from pdmuxd.engine.core.errors import LinkError
+from pdmuxd.engine.link.compatibility import difference
 from pdmuxd.engine.link.messages import Ack, EngineSettings, Hello
-from pdmuxd.engine.link.predictors import difference
 
 ACK_TIMEOUT_S = 0.3
 """Settings are sent again after this: three attempts fit into the second within which an edit is in force."""

@@ -19,7 +19,9 @@ PdmuxdError
 ├── ConflictError           the row was changed by someone else or exists, or the state forbids the action
 │   └── StaleVersionError        an edit that expected another version than the one in force
 └── AuthError               a key or token that is missing, unknown, revoked or not allowed
-    ├── UnknownKeyError          no key of ours, or one that was revoked
+    ├── UnknownKeyError          no key of ours, or one that was revoked or has expired
+    ├── KeyScopeError            a good key or token that is not made for this
+    │   └── ReadOnlyError             a token that reads, on a call that changes something
     └── TenantDisabledError      a good key of a tenant that is switched off
 """
 
@@ -126,7 +128,15 @@ class AuthError(PdmuxdError):
 
 
 class UnknownKeyError(AuthError):
-    """No key of ours, or one that was revoked (HTTP 401)."""
+    """No key of ours, or one that was revoked or has expired (HTTP 401)."""
+
+
+class KeyScopeError(AuthError):
+    """A good key or token that is not made for this (HTTP 403)."""
+
+
+class ReadOnlyError(KeyScopeError):
+    """A token that reads, on a call that changes something (HTTP 403)."""
 
 
 class TenantDisabledError(AuthError):

@@ -14,7 +14,7 @@ from pdmuxd.engine.emulator.streams import EmulatedStreams
 from pdmuxd.engine.link.measuring import Measure
 from pdmuxd.engine.link.messages import IterationRecord
 from pdmuxd.engine.link.predictors import Predictors
-from pdmuxd.engine.loop.decode import Step, Taken
+from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 from pdmuxd.engine.loop.records import prefill_record, step_record
 
@@ -67,7 +67,7 @@ class EmulatedReporter:
         """Raises: EngineInvariantError, as nothing is measured by the loop."""
         raise EngineInvariantError(f"point {point.point_id} was to be measured by the emulated loop")
 
-    def send_step(self, step: Step, timing: Taken, *, number: int, now_s: float) -> None:
+    def send_step(self, step: Step, timing: StepTiming, *, number: int, now_s: float) -> None:
         """A decode or fused step was read."""
         self._observer.on_step(step.decision, now_s - timing.gap_s, now_s)
         if self.records is not None:

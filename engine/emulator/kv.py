@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 
+_STALE_ENTRIES = 64
+"""Of the LRU heap that are not worth a pass over it."""
+
 
 @dataclass(slots=True, eq=False)
 class Block:
@@ -34,6 +37,14 @@ class Holding:
     private_tokens: int
 
 
+def _is_leaf_of(entry: tuple[int, int, Block]) -> bool:
+    """Whether an entry of the LRU heap still says when its block was used last, and it can be evicted."""
+    last_used, _, block = entry
+    return (
+        block.refs == 0 and not block.children and block.last_used == last_used and block.parent is not None
+    )
+
+
 class KvPool:
     """A pool of `capacity_tokens`, with the prefix cache inside it."""
 
@@ -46,7 +57,9 @@ class KvPool:
         self._root = Block(key=0, parent=None, tokens=0)
         self._clock = 0
         self._lru: list[tuple[int, int, Block]] = []
+        """A heap of the unlocked leaves, and of entries that are out of date: a leaf was used again since."""
         self._pushes = 0
+        self._blocks = 0
 
     @property
     def free_tokens(self) -> int:
@@ -103,6 +116,7 @@ class KvPool:
                     break
                 child = Block(key=key, parent=node, tokens=tokens)
                 node.children[key] = child
+                self._blocks += 1
                 self.tree_tokens += tokens
                 self.evictable_tokens += tokens
             holding.private_tokens -= tokens
@@ -190,15 +204,22 @@ class KvPool:
         if block.refs == 0 and not block.children and block is not self._root:
             self._pushes += 1
             heapq.heappush(self._lru, (block.last_used, self._pushes, block))
+            if len(self._lru) > 2 * self._blocks + _STALE_ENTRIES:
+                self._drop_stale_entries()
+
+    def _drop_stale_entries(self) -> None:
+        """A pass over the heap after at least half as many pushes: memory is bounded by the blocks."""
+        self._lru = [entry for entry in self._lru if _is_leaf_of(entry)]
+        heapq.heapify(self._lru)
 
     def _evict_one(self) -> None:
-        while True:
-            last_used, _, block = heapq.heappop(self._lru)
-            parent = block.parent
-            stale = block.refs or block.children or block.last_used != last_used or parent is None
-            if not stale:
-                break
-        assert parent is not None  # noqa: S101 - a narrowing for mypy; `stale` covers it
+        entry = heapq.heappop(self._lru)
+        while not _is_leaf_of(entry):
+            entry = heapq.heappop(self._lru)
+        block = entry[2]
+        parent = block.parent
+        assert parent is not None  # noqa: S101 - a narrowing for mypy; `_is_leaf_of` covers it
+        self._blocks -= 1
         del parent.children[block.key]
         block.parent = None
         self.tree_tokens -= block.tokens

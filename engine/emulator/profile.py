@@ -24,10 +24,11 @@ from pdmuxd.engine.core.roofline import SINGLE_GPU
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.emulator.device import Device
 from pdmuxd.engine.emulator.truth import Truth
+from pdmuxd.engine.link.legacy import with_new_names
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
 DEFAULT_PROFILE = "h200-llama-8b-measured"
-FORMAT = 1
+FORMAT = 2
 _MEASURED = "measured: "
 _RATIOS = (
     "contention_ratio",
@@ -167,9 +168,16 @@ def _reader(name_or_path: str) -> Callable[[], bytes]:
     return (resources.files("pdmuxd.engine.emulator") / "profiles" / f"{name_or_path}.json").read_bytes
 
 
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    format: int
+
+
 def _decode(name: str, read: Callable[[], bytes]) -> Profile:
     try:
-        return msgspec.json.decode(read(), type=Profile)
+        data = read()
+        if msgspec.json.decode(data, type=_Head).format == 1:
+            data = with_new_names(data, format=FORMAT)
+        return msgspec.json.decode(data, type=Profile)
     except OSError as error:
         raise ProfileError(f"profile {name}: cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from pdmuxd.engine.core.guard import ContentionGuard, GuardCell
@@ -15,9 +13,6 @@ from pdmuxd.engine.core.latency import (
 )
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, Overheads
-
-if TYPE_CHECKING:
-    from pdmuxd.engine.link.messages import Hello  # which holds settings, and so predictors
 
 
 class SoloRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,21 +53,6 @@ class Predictors(msgspec.Struct, frozen=True, kw_only=True):
     device_name: str = ""
     gpus: int = 0
     """Of one copy of the model. With the three before it what engine they are for; empty or 0 if for any."""
-
-
-def difference(predictors: Predictors, hello: Hello) -> str | None:
-    """What of the engine is not what the predictors are for; None if they are for it."""
-    if predictors.device_name and predictors.device_name != hello.device:
-        return f"it is of a {predictors.device_name}, the engine runs on a {hello.device}"
-    if predictors.gpus and predictors.gpus != hello.tensor_parallel.gpus:
-        theirs = "1 GPU" if predictors.gpus == 1 else f"{predictors.gpus} GPUs"
-        return f"it is of a model on {theirs}, the engine spreads its model over {hello.tensor_parallel.gpus}"
-    if predictors.total_sms and predictors.total_sms != hello.total_sms:
-        return f"it is of {predictors.total_sms} SMs, the engine has {hello.total_sms}"
-    if predictors.model_hash and predictors.model_hash != hello.model_hash:
-        theirs, ours = predictors.model_hash[:12], hello.model_hash[:12] or "unknown"
-        return f"it is of a model of configuration {theirs}, the engine serves {hello.model}, which is {ours}"
-    return None
 
 
 def latency_model(predictors: Predictors, prior: RooflineModel) -> SoloRunModel:

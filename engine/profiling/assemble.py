@@ -12,8 +12,7 @@ from msgspec import structs
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.link.predictors import Predictors, SoloRun, latency_model
-from pdmuxd.engine.profiling import families, solo
-from pdmuxd.engine.profiling.colocation import Pair, colocated_ratios, pairs_of
+from pdmuxd.engine.profiling import designs, solo
 from pdmuxd.engine.profiling.contention import GuardFit, fit_guard
 from pdmuxd.engine.profiling.design_points import (
     cost_s,
@@ -29,11 +28,8 @@ from pdmuxd.engine.profiling.document import (
     MeasuredProfile,
     Provenance,
 )
-from pdmuxd.engine.profiling.hardware import fit_hardware
-from pdmuxd.engine.profiling.interference import Interference
-from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.replicates import settled
-from pdmuxd.engine.profiling.target import Target
+from pdmuxd.engine.profiling.hardware import Interference, Pair, colocated_ratios, fit_hardware, pairs_of
+from pdmuxd.engine.profiling.measurement import Point, Sample, Target, settled
 
 UNKNOWN_GUARD_RATIO = 1.3
 """The largest slowdown that MuxWise 3.3.2 saw on H100: what is assumed where no pair was measured."""
@@ -123,9 +119,9 @@ def _solo(
     samples: Sequence[Sample], target: Target, left_out: list[str]
 ) -> tuple[tuple[SoloRun, ...], list[FitErrors]]:
     fits: list[FitErrors] = []
-    prefill = _fitted(families.PREFILL, _by_sms(samples, "prefill"), prefill_points, target, fits, left_out)
-    decode = _fitted(families.DECODE, _by_sms(samples, "decode"), decode_points, target, fits, left_out)
-    fused = _fitted(families.FUSED, _by_sms(samples, "fused"), fused_points, target, fits, left_out)
+    prefill = _fitted(designs.PREFILL, _by_sms(samples, "prefill"), prefill_points, target, fits, left_out)
+    decode = _fitted(designs.DECODE, _by_sms(samples, "decode"), decode_points, target, fits, left_out)
+    fused = _fitted(designs.FUSED, _by_sms(samples, "fused"), fused_points, target, fits, left_out)
     solo_run = tuple(
         SoloRun(sms=sms, prefill=prefill.get(sms), decode=decode.get(sms), fused=fused.get(sms))
         for sms in sorted({*prefill, *decode, *fused})
@@ -142,7 +138,7 @@ def _by_sms(samples: Sequence[Sample], mode: str) -> dict[int, list[Sample]]:
 
 
 def _fitted(
-    family: families.Family[_CoefficientsT],
+    family: designs.Family[_CoefficientsT],
     groups: dict[int, list[Sample]],
     points: Callable[[Target, int, float], list[Point]],
     target: Target,
@@ -159,7 +155,7 @@ def _fitted(
     def fit_on(sms: int, floor_s: float | None = None) -> solo.SoloFit[_CoefficientsT]:
         samples = groups[sms]
         around = {*points(target, sms, MAX_POINT_S), *(sample.point for sample in samples)}
-        if family is families.FUSED and captured:
+        if family is designs.FUSED and captured:
             sizes = {family.size_of(sample.point) for sample in samples}
             around.update(point for size in sizes for point in fused_of_size(target, sms, size))
         expected = sorted(((point, cost_s(target, point)) for point in around), key=lambda one: one[1])

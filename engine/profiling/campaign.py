@@ -13,18 +13,16 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pdmuxd.engine.profiling import design_points, designs, families
+from pdmuxd.engine.profiling import design_points, designs
+from pdmuxd.engine.profiling.design_points import PairChoice
 from pdmuxd.engine.profiling.designs import Design
-from pdmuxd.engine.profiling.pairs import PairChoice
-from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.measurement import Point, Sample, Target, is_dominated
 from pdmuxd.engine.profiling.predictor_campaign import (
     JUDGED_EVERY,
     MAX_REPLICATES,
     STALL_S,
     PredictorCampaign,
 )
-from pdmuxd.engine.profiling.replicates import is_dominated
-from pdmuxd.engine.profiling.target import Target
 
 GUARD_SHARE = 0.45
 """Of the budget, what is kept for the guard."""
@@ -150,9 +148,9 @@ class Campaign:
     def _make_predictors(self) -> list[PredictorCampaign]:
         target, total_sms = self._target, self._target.hello.total_sms
         kinds = [
-            (families.DECODE, target.decode_sizes, design_points.decode_points, designs.DECODE_KNOTS),
-            (families.PREFILL, target.prefill_sizes, design_points.prefill_points, designs.PREFILL_KNOTS),
-            (families.FUSED, (total_sms,), design_points.fused_points, designs.PREFILL_KNOTS),
+            (designs.DECODE, target.decode_sizes, design_points.decode_points, designs.DECODE_KNOTS),
+            (designs.PREFILL, target.prefill_sizes, design_points.prefill_points, designs.PREFILL_KNOTS),
+            (designs.FUSED, (total_sms,), design_points.fused_points, designs.PREFILL_KNOTS),
         ]
         return [
             PredictorCampaign(
@@ -177,7 +175,7 @@ class Campaign:
 
     def _learn(self, predictor: PredictorCampaign, sample: Sample) -> bool:
         """Whether the point is settled."""
-        if predictor.family is not families.DECODE:
+        if predictor.family is not designs.DECODE:
             self._shortest_s = min(self._shortest_s, sample.seconds)
         return predictor.add(sample, self._shortest_s)
 

@@ -1,7 +1,7 @@
 """The guard's first values: how much slower decode is beside prefill, bounded for every cell of the grid.
 
 A few hundred pairs cannot visit thousands of cells. So the slowdown is fitted as a function of the grid's own
-axes (`slowdown.py`), and a cell's bound is the fit at its worst corner, widened by what held-out pairs were
+axes (`rows`), and a cell's bound is the fit at its worst corner, widened by what held-out pairs were
 slower than it. Source of the grid: MuxWise section 3.3.2.
 """
 
@@ -17,11 +17,53 @@ from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import MAX_RATIO, GuardCell, guard_cell
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
-from pdmuxd.engine.profiling import slowdown
-from pdmuxd.engine.profiling.colocation import Pair
-from pdmuxd.engine.profiling.interference import Interference, interference_of
-from pdmuxd.engine.profiling.points import Point
+from pdmuxd.engine.profiling.hardware import Interference, Pair, interference_of
+from pdmuxd.engine.profiling.measurement import Point
 from pdmuxd.engine.profiling.regression import Floats, fit
+
+NEW_TOKENS = (512, 16384)
+REUSED_TOKENS = (512, 33280)
+CONTEXT_TOKENS = (64, 16384)
+REQUESTS = (1, 256)
+"""Between what was measured a slowdown grows or falls with the logarithm of each; beyond it stays."""
+
+
+# Each column of `rows` grows with what was seen to slow decode on one H200 (Llama-8B, 387 pairs, 2026-11-21),
+# so that a cell's worst corner is known: a long prefill takes the power that decode's SMs would have had,
+# decode suffers by the KV that each request reads, and reused tokens and large batches, which decode and
+# prefill read themselves, make it less. All of it depends on how the SMs are split.
+def rows(split: tuple[int, int], prefills: Sequence[PrefillShape], decodes: Sequence[DecodeShape]) -> Floats:
+    """One per prefill and decode, in the order of their product."""
+    of_prefill = np.array([_of_prefill(shape) for shape in prefills])
+    of_decode = np.array([_of_decode(shape) for shape in decodes])
+    axes = np.hstack([np.repeat(of_prefill, len(decodes), axis=0), np.tile(of_decode, (len(prefills), 1))])
+    prefill_share = split[0] / sum(split)
+    decode_share = 1.0 - prefill_share
+    base = np.array([1.0, prefill_share, decode_share, prefill_share * decode_share])
+    result: Floats = np.hstack(
+        [np.tile(base, (len(axes), 1)), axes * prefill_share, axes * decode_share],
+    )
+    return result
+
+
+def _of_prefill(shape: PrefillShape) -> tuple[float, float]:
+    low, high = REUSED_TOKENS
+    return (
+        _above(shape.new_tokens, NEW_TOKENS),
+        float(np.log2(high / np.clip(shape.reused_tokens + low, low, high))),
+    )
+
+
+def _of_decode(shape: DecodeShape) -> tuple[float, float]:
+    bs = max(1, shape.bs)
+    return _above(shape.reused_tokens / bs, CONTEXT_TOKENS), float(
+        np.log2(REQUESTS[1] / np.clip(bs, *REQUESTS))
+    )
+
+
+def _above(size: float, within: tuple[int, int]) -> float:
+    return float(np.log2(np.clip(size, *within) / within[0]))
+
 
 MIN_PAIRS = 12
 COVERAGE = 99.0
@@ -91,7 +133,7 @@ def fit_guard(
 
 def _row(point: Point) -> Floats:
     split = (point.prefill_sms, point.decode_sms)
-    return slowdown.rows(split, [point.prefill_shape], [point.decode_shape])
+    return rows(split, [point.prefill_shape], [point.decode_shape])
 
 
 def _cell(point: Point) -> GuardCell:
@@ -135,7 +177,7 @@ def _cells(
     decodes = _decode_corners(longest, kv_capacity_tokens, max_bs)
     cells: dict[GuardCell, float] = {}
     for split in splits:
-        bounds = bounds_of(slowdown.rows(split, prefills, decodes))
+        bounds = bounds_of(rows(split, prefills, decodes))
         for (prefill, decode), bound in zip(product(prefills, decodes), bounds, strict=True):
             if prefill.reused_tokens + prefill.new_tokens + decode.reused_tokens > kv_capacity_tokens:
                 continue

@@ -5,11 +5,31 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
+from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.link.predictors import Correction
-from pdmuxd.engine.profiling.changes import Change, Predictor
+
+Predictor = Literal["prefill", "decode", "fused"]
+ChangeKind = Literal["raised", "lowered", "corrected", "reset", "frozen", "thawed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing that was learned: a guard cell, or the correction of a predictor on a number of SMs."""
+
+    kind: ChangeKind
+    cell: GuardCell | None = None
+    predictor: Predictor | None = None
+    sms: int = 0
+    before: float
+    after: float
+    evidence: str
+    """In words: how many steps, and what they took."""
+    at_bound: bool = False
+
 
 CORRECT_AFTER = 60
 """Steps on a number of SMs before its predictor is corrected."""

@@ -14,14 +14,21 @@ from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.link.legacy import with_new_names
 from pdmuxd.engine.link.predictors import Predictors, SoloRun
-from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.measurement import Sample
 from pdmuxd.engine.profiling.solo import Errors
 
-FORMAT = "pdmuxd-profile/1"
+FORMAT = "pdmuxd-profile/2"
+FORMAT_1 = "pdmuxd-profile/1"
+"""The same with other names of some fields; it is still read."""
 MOST_BYTES = 64 * 2**20
 """Of a document: a hundred times one of 1,000 samples."""
 _GZIP = b"\x1f\x8b"
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    format: str
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +97,7 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
     decode_colocated_ratio: float = 0.0
     decode_colocated_sms_ratio: float = 0.0
     prefill_colocated_ratio: float | None = None
-    """The four are what the emulated device is told of two streams beside each other (`interference.py`)."""
+    """The four are what the emulated device is told of two streams beside each other (`hardware.py`)."""
     left_out: tuple[str, ...] = ()
     """What was asked for but could not be fitted, and why."""
     samples: tuple[Sample, ...]
@@ -158,6 +165,8 @@ def to_json(profile: MeasuredProfile) -> bytes:
 def from_json(data: bytes | str, where: str) -> MeasuredProfile:
     """Raises: ProfileError naming `where` and the field that is wrong."""
     try:
+        if msgspec.json.decode(data, type=_Head).format == FORMAT_1:
+            data = with_new_names(data, format=FORMAT)
         profile = msgspec.json.decode(data, type=MeasuredProfile)
     except (msgspec.MsgspecError, UnicodeDecodeError, ProfileError) as error:
         raise ProfileError(f"{where}: not a measured profile: {error}") from error
@@ -168,6 +177,17 @@ def from_json(data: bytes | str, where: str) -> MeasuredProfile:
     except ProfileError as error:
         raise ProfileError(f"{where}: {error}") from error
     return profile
+
+
+def samples_from_json(samples: str, document: str) -> tuple[Sample, ...]:
+    """Of a profile whose `document` is stored without them. Raises: ProfileError."""
+    try:
+        is_format_1 = msgspec.json.decode(document, type=_Head).format == FORMAT_1
+        return msgspec.json.decode(
+            with_new_names(samples) if is_format_1 else samples, type=tuple[Sample, ...]
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ProfileError(f"stored samples cannot be read: {error}") from error
 
 
 def _check(profile: MeasuredProfile) -> None:

@@ -7,12 +7,10 @@ import random
 import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
-from pdmuxd.engine.profiling import design_points, families, solo
+from pdmuxd.engine.profiling import design_points, designs, solo
 from pdmuxd.engine.profiling.designs import Design
-from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.measurement import Point, Sample, Target, typical
 from pdmuxd.engine.profiling.regression import Floats, leverage_of
-from pdmuxd.engine.profiling.replicates import typical
-from pdmuxd.engine.profiling.target import Target
 
 P90_TARGET, MAX_TARGET = 0.05, 0.09
 """Errors of solo predictors on held-out shapes at which measuring more is not worth its time."""
@@ -41,7 +39,7 @@ class PredictorCampaign:
 
     def __init__(
         self,
-        family: families.Family[object],
+        family: designs.Family[object],
         sms: int,
         *,
         target: Target,
@@ -170,14 +168,16 @@ class PredictorCampaign:
         """A decode step is one launch, and so is what was captured; the rest is launched layer by layer."""
         captured = max(self._design.captured_bs, default=0)
         return (
-            self.family is not families.DECODE
+            self.family is not designs.DECODE
             and self.family.size_of(together.point) > captured
             and not together.confirmed
             and together.seconds <= min(STALL_S, LAUNCH_BOUND * shortest_s)
         )
 
 
-def _is_near(found: solo.SoloFit[object], family: families.Family[object], points: list[Point]) -> list[bool]:
+def _is_near(found: solo.SoloFit[object], family: designs.Family[object], points: list[Point]) -> list[bool]:
     """Which points take about as long to compute as to launch."""
-    ratios = family.rows(points, found.design) @ found.terms / max(found.floor_s, np.finfo(np.float64).tiny)
+    ratios = (
+        family.rows(points, found.design) @ found.terms / max(found.floor_s, float(np.finfo(np.float64).tiny))
+    )
     return [bool(KNEE[0] <= ratio <= KNEE[1]) for ratio in ratios]

@@ -18,8 +18,7 @@ from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.types import DecodeShape, Mode, PrefillShape
 from pdmuxd.engine.link.messages import IterationRecord
 from pdmuxd.engine.link.predictors import Predictors
-from pdmuxd.engine.profiling.changes import Change
-from pdmuxd.engine.profiling.corrections import Corrections
+from pdmuxd.engine.profiling.corrections import Change, Corrections
 
 LOWER_AFTER = 300
 """Steps in a cell, all within its bound, before the bound may come down."""

@@ -1,8 +1,11 @@
-"""Fits a solo predictor to its samples, and says how far off it is on samples that it has not seen."""
+"""Fits a solo predictor to its samples, and says how far off it is on samples that it has not seen.
+
+Where nothing was measured, the roofline's predictions serve as a prior, brought to the samples' level.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -10,17 +13,70 @@ import numpy as np
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.profiling import designs
-from pdmuxd.engine.profiling.designs import Design
-from pdmuxd.engine.profiling.families import Family
+from pdmuxd.engine.profiling.designs import Design, Family
+from pdmuxd.engine.profiling.measurement import Point, Sample
 from pdmuxd.engine.profiling.model_selection import Tried, best_of, fit_design, is_told_once
-from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.priors import Expected, prior_of
 from pdmuxd.engine.profiling.regression import (
     Bools,
     Floats,
+    Prior,
     Regression,
     inliers_of,
 )
+
+Expected = Sequence[tuple[Point, float]]
+"""Seconds that points are expected to take; those of the samples among them."""
+
+_CoefficientsT = TypeVar("_CoefficientsT", covariant=True)
+"""PrefillCoefficients, DecodeCoefficients or FusedCoefficients."""
+
+
+def prior_of(
+    family: Family[_CoefficientsT], design: Design, samples: Sequence[Sample], expected: Expected
+) -> Prior | None:
+    """What a fit of the design is told besides the samples; None if nothing can be said.
+
+    Of what is expected only the proportions count, since samples say how fast the device is; where sizes have
+    times of their own, only what contexts add.
+    """
+    if design.own_bs and not family.prefers_tables:
+        return None
+    by_point = dict(expected)
+    known = [sample for sample in samples if sample.point in by_point]
+    others = {sample.point for sample in samples}
+    rest: Expected = [(point, seconds) for point, seconds in expected if point not in others]
+    if not known or not rest:
+        return None
+    if design.own_bs:
+        rest = _beyond(family, known, by_point, rest)
+    else:
+        ratio = float(np.median([sample.seconds / by_point[sample.point] for sample in known]))
+        rest = [(point, seconds * ratio) for point, seconds in rest]
+    if not rest:
+        return None
+    return Prior(
+        design=family.rows([point for point, _ in rest], design),
+        seconds=np.array([seconds for _, seconds in rest]),
+    )
+
+
+def _beyond(
+    family: Family[_CoefficientsT], known: Sequence[Sample], by_point: Mapping[Point, float], rest: Expected
+) -> Expected:
+    """What a size takes was measured; what is believed is how much longer it takes with longer contexts.
+
+    Where each size has a time of its own, and was measured once, samples cannot tell the two apart.
+    """
+    least: dict[int, Sample] = {}
+    for sample in sorted(known, key=lambda one: by_point[one.point]):
+        least.setdefault(family.size_of(sample.point), sample)
+    found = []
+    for point, seconds in rest:
+        measured = least.get(family.size_of(point))
+        if measured is not None and (beyond_s := seconds - by_point[measured.point]) > -measured.seconds:
+            found.append((point, measured.seconds + beyond_s))
+    return found
+
 
 MIN_SAMPLES = 8
 """Twice the terms of eq. 1."""
@@ -39,9 +95,6 @@ COVERED = 0.7
 cannot tell which of the two is right."""
 OUTLIER_COST = 0.05
 """In error, of a sample that a design cannot explain: often it is the design that is too simple."""
-
-_CoefficientsT = TypeVar("_CoefficientsT", covariant=True)
-"""PrefillCoefficients, DecodeCoefficients or FusedCoefficients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,7 @@ def main():
             begun_s = time.monotonic()
             code = daemon.stop() if daemon.is_up else "dead"
             took_s = time.monotonic() - begun_s
+            sys.stderr.write(daemon.log[:4000])
             print(f"\nstopped in {took_s:.1f} s, exit code {code}; {len(daemon.log)} bytes of log")
     return 0 if code == 0 else 1
 

@@ -19,7 +19,7 @@ from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, OVERHEADS
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
-from pdmuxd.engine.profiling.target import Target
+from pdmuxd.engine.profiling.measurement import Target
 
 PRIOR = DEPLOYMENTS["h200-llama-8b"].device
 

@@ -92,16 +92,16 @@ def test_a_key_is_dead_for_subscribers_when_revoking_returns(control_plane: Cont
     control_plane.create_tenant("chat")
     newest = [control_plane.snapshot()]
     control_plane.subscribe(lambda snapshot: newest.append(snapshot))
-    keys = [control_plane.issue_key("chat") for _ in range(WRITERS)]
+    keys = [control_plane.keys.issue("chat") for _ in range(WRITERS)]
 
     def revoke(key_id: str) -> int:
-        control_plane.revoke_key(key_id)
-        return len(newest[-1].key_digests)
+        control_plane.keys.revoke(key_id)
+        return len(newest[-1].keys)
 
     for key, left in zip(keys, at_once(*(lambda k=k: revoke(k.key_id) for k in keys)), strict=True):
         assert left < WRITERS
-        assert key.secret not in newest[-1].key_digests
-    assert newest[-1].key_digests == {}
+        assert key.secret not in newest[-1].keys
+    assert newest[-1].keys == {}
 
 
 def test_a_reader_sees_one_version_when_a_writer_is_busy(url: str, control_plane: ControlPlane) -> None:

@@ -183,7 +183,7 @@ class TestBackup:
         copy = tmp_path / "copy.db"
         with opened(url) as control_plane:
             control_plane.create_tenant("chat")
-            secret = control_plane.issue_key("chat").secret
+            secret = control_plane.keys.issue("chat").secret
             database.backup(url, copy)
             control_plane.create_tenant("later")
 

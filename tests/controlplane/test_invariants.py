@@ -155,9 +155,9 @@ class Operators(RuleBasedStateMachine):
     def issue_key(self, name: str, label: str) -> str:
         if name not in self.expected.tenants:
             with pytest.raises(NotFoundError):
-                self.control_plane.issue_key(name, label)
+                self.control_plane.keys.issue(name, label)
             return "key_0000000000000000"
-        key = self.control_plane.issue_key(name, label)
+        key = self.control_plane.keys.issue(name, label)
         self.issued.append(key)
         self.expected.keys[key.key_id] = name
         self.changed()
@@ -165,12 +165,12 @@ class Operators(RuleBasedStateMachine):
 
     @rule(key_id=consumes(keys) | keys)
     def revoke_key(self, key_id: str) -> None:
-        known = {key.key_id for key in self.control_plane.list_keys()}
+        known = {key.key_id for key in self.control_plane.keys.list()}
         if key_id not in known:
             with pytest.raises(NotFoundError):
-                self.control_plane.revoke_key(key_id)
+                self.control_plane.keys.revoke(key_id)
             return
-        self.control_plane.revoke_key(key_id)
+        self.control_plane.keys.revoke(key_id)
         if self.expected.keys.pop(key_id, None) is not None:
             self.changed()
 

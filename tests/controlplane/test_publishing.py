@@ -25,17 +25,17 @@ def test_a_subscriber_hears_of_each_change_when_it_is_committed(
     control_plane: ControlPlane, heard: list[DirectorySnapshot]
 ) -> None:
     control_plane.create_tenant("chat")
-    key = control_plane.issue_key("chat")
+    key = control_plane.keys.issue("chat")
     control_plane.set_slo("chat", slo())
     control_plane.update_tenant("chat", max_in_flight=3)
-    control_plane.revoke_key(key.key_id)
+    control_plane.keys.revoke(key.key_id)
     control_plane.delete_tenant("chat")
 
     assert [snapshot.version for snapshot in heard] == [1, 2, 3, 4, 5, 6]
     assert heard[1].authenticate(key.secret).name == "chat"
     assert heard[2].tenants["chat"].slo == slo()
     assert heard[3].tenants["chat"].max_in_flight == 3
-    assert heard[4].key_digests == {}
+    assert heard[4].keys == {}
     assert heard[5].tenants == {}
 
 
@@ -76,10 +76,10 @@ def test_nothing_is_changed_or_heard_when_the_commit_fails(
         with pytest.raises(StoreError, match="disk I/O error"):
             control_plane.set_slo("chat", slo())
         with pytest.raises(StoreError):
-            control_plane.issue_key("chat")
+            control_plane.keys.issue("chat")
 
     assert [snapshot.version for snapshot in heard] == [control_plane.snapshot().version] == [1]
-    assert control_plane.list_keys() == []
+    assert control_plane.keys.list() == []
     assert control_plane.set_slo("chat", slo()).settings_version == 2
 
 

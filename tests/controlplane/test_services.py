@@ -23,7 +23,7 @@ class TestTenants:
         assert (tenant.enabled, tenant.slo, tenant.slo_version) == (True, DEFAULT_SLO, 1)
         assert tenant.revision.settings_version == control_plane.snapshot().version == 1
         assert tenant.created_at > START
-        assert control_plane.list_keys("chat") == []
+        assert control_plane.keys.list("chat") == []
 
     def test_tenants_are_in_order_of_name_when_listed(self, control_plane: ControlPlane) -> None:
         for name in ("b", "a-2", "a", "0"):
@@ -81,11 +81,11 @@ class TestTenants:
         self, control_plane: ControlPlane
     ) -> None:
         control_plane.create_tenant("chat")
-        secret = control_plane.issue_key("chat").secret
+        secret = control_plane.keys.issue("chat").secret
         control_plane.set_slo("chat", slo())
 
         control_plane.delete_tenant("chat")
-        assert control_plane.list_keys() == []
+        assert control_plane.keys.list() == []
         control_plane.create_tenant("chat")
 
         assert [one.version for one in control_plane.list_slo_history("chat")] == [1]
@@ -96,8 +96,8 @@ class TestTenants:
         for use in (
             control_plane.get_tenant,
             control_plane.delete_tenant,
-            control_plane.issue_key,
-            control_plane.list_keys,
+            control_plane.keys.issue,
+            control_plane.keys.list,
             control_plane.get_slo,
             control_plane.list_slo_history,
             lambda name: control_plane.set_slo(name, DEFAULT_SLO),
@@ -112,7 +112,7 @@ class TestKeys:
     def test_a_key_opens_its_tenant_when_issued(self, control_plane: ControlPlane) -> None:
         control_plane.create_tenant("a")
         control_plane.create_tenant("b")
-        key = control_plane.issue_key("b", "laptop")
+        key = control_plane.keys.issue("b", "laptop")
 
         assert key.secret.startswith("pdm_")
         assert len(key.secret) == len("pdm_") + 43
@@ -120,9 +120,9 @@ class TestKeys:
 
     def test_a_key_is_listed_without_its_secret_when_issued(self, control_plane: ControlPlane) -> None:
         control_plane.create_tenant("chat")
-        keys = [control_plane.issue_key("chat", label) for label in ("one", "two")]
+        keys = [control_plane.keys.issue("chat", label) for label in ("one", "two")]
 
-        listed = control_plane.list_keys("chat")
+        listed = control_plane.keys.list("chat")
 
         assert [key.label for key in listed] == ["one", "two"]
         assert [key.last4 for key in listed] == [key.secret[-4:] for key in keys]
@@ -132,20 +132,20 @@ class TestKeys:
         self, control_plane: ControlPlane, clock: FakeClock
     ) -> None:
         control_plane.create_tenant("chat")
-        key = control_plane.issue_key("chat")
-        first = control_plane.revoke_key(key.key_id)
+        key = control_plane.keys.issue("chat")
+        first = control_plane.keys.revoke(key.key_id)
         version = control_plane.snapshot().version
 
         assert first.revoked_at == clock.now
-        assert control_plane.revoke_key(key.key_id) == first == control_plane.list_keys()[0]
+        assert control_plane.keys.revoke(key.key_id) == first == control_plane.keys.list()[0]
         assert control_plane.snapshot().version == version
 
     def test_a_key_is_refused_when_revoked_but_its_neighbour_is_not(
         self, control_plane: ControlPlane
     ) -> None:
         control_plane.create_tenant("chat")
-        gone, kept = control_plane.issue_key("chat"), control_plane.issue_key("chat")
-        control_plane.revoke_key(gone.key_id)
+        gone, kept = control_plane.keys.issue("chat"), control_plane.keys.issue("chat")
+        control_plane.keys.revoke(gone.key_id)
 
         with pytest.raises(UnknownKeyError, match="unknown or was revoked"):
             control_plane.snapshot().authenticate(gone.secret)
@@ -153,7 +153,7 @@ class TestKeys:
 
     def test_a_key_is_refused_while_its_tenant_is_disabled(self, control_plane: ControlPlane) -> None:
         control_plane.create_tenant("chat")
-        secret = control_plane.issue_key("chat").secret
+        secret = control_plane.keys.issue("chat").secret
 
         control_plane.set_enabled("chat", False)
         with pytest.raises(TenantDisabledError, match="tenant chat is disabled"):
@@ -167,7 +167,7 @@ class TestKeys:
         self, control_plane: ControlPlane, secret: str
     ) -> None:
         control_plane.create_tenant("chat")
-        control_plane.issue_key("chat")
+        control_plane.keys.issue("chat")
         with pytest.raises(UnknownKeyError):
             control_plane.snapshot().authenticate(secret)
 
@@ -177,15 +177,15 @@ class TestKeys:
     ) -> None:
         control_plane.create_tenant("chat")
         with pytest.raises(InvalidValueError, match="allowed are at most 100 printable characters"):
-            control_plane.issue_key("chat", label)
-        assert control_plane.list_keys("chat") == []
+            control_plane.keys.issue("chat", label)
+        assert control_plane.keys.list("chat") == []
 
     @pytest.mark.parametrize("key_id", ["", "key_0", "é", "\udc80", "\0"])
     def test_revoking_says_so_when_there_is_no_such_key(
         self, control_plane: ControlPlane, key_id: str
     ) -> None:
         with pytest.raises(NotFoundError, match="no key"):
-            control_plane.revoke_key(key_id)
+            control_plane.keys.revoke(key_id)
 
 
 class TestSlos:
@@ -230,10 +230,10 @@ class TestSlos:
 class TestSnapshot:
     def test_it_stays_as_it_was_when_things_change_later(self, control_plane: ControlPlane) -> None:
         control_plane.create_tenant("chat")
-        key = control_plane.issue_key("chat")
+        key = control_plane.keys.issue("chat")
         before = control_plane.snapshot()
 
-        control_plane.revoke_key(key.key_id)
+        control_plane.keys.revoke(key.key_id)
         control_plane.delete_tenant("chat")
 
         assert before.authenticate(key.secret).name == "chat"

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from daemon_process import Daemon, SharedDaemon, is_running, wait_until
+
+QUICK = ("test_serving.py",)
+"""Their tests share one daemon, so `make test` can afford them; the others are left to `make test-all`."""
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("e2e")
+            if item.path.name not in QUICK:
+                item.add_marker("slow")
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_the_tables_equal_the_models_when_upgraded_from_empty(connection: Connec
 
     assert tables(connection) == set(METADATA.tables) == {str(one.__tablename__) for one in TABLES}
     assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
-    command.check(alembic_config(connection))
+    command.check(alembic_config(connection, metadata=METADATA))
 
 
 def test_a_difference_is_found_when_a_column_is_missing(connection: Connection) -> None:
@@ -128,7 +128,7 @@ def test_rows_stay_when_the_database_is_upgraded_again(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "again.db")
     upgrade(url)
     engine = open_database(url)
-    secret = ControlPlane(engine).create_tenant("chat") and ControlPlane(engine).issue_key("chat").secret
+    secret = ControlPlane(engine).create_tenant("chat") and ControlPlane(engine).keys.issue("chat").secret
     engine.dispose()
 
     assert upgrade(url) == head_revision()
@@ -144,7 +144,7 @@ def test_rows_that_refer_to_a_table_stay_when_a_revision_rebuilds_it(tmp_path: P
     upgrade(url)
     engine = open_database(url)
     ControlPlane(engine).create_tenant("chat")
-    ControlPlane(engine).issue_key("chat")
+    ControlPlane(engine).keys.issue("chat")
     engine.dispose()
     odd = tmp_path / "migrations"
     shutil.copytree(migrations.HERE, odd, ignore=shutil.ignore_patterns("__pycache__"))
@@ -156,7 +156,7 @@ def test_rows_that_refer_to_a_table_stay_when_a_revision_rebuilds_it(tmp_path: P
     engine = open_database(url)
     control_plane = ControlPlane(engine)
     assert [tenant.max_in_flight for tenant in control_plane.list_tenants()] == [256]
-    assert len(control_plane.list_keys("chat")) == 1
+    assert len(control_plane.keys.list("chat")) == 1
     engine.dispose()
 
 

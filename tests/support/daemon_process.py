@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ START_S = 300
 class Daemon:
     """One `pdmuxd serve --first-run`, from its start to its end."""
 
-    def __init__(self, folder, *, key=None, environ=None, settings=()):
+    def __init__(self, folder, *, key=None, environ=None, settings=(), descriptors=None):
         self.folder = folder
         self.log_path = folder / "daemon.log"
         given = ["state_dir=.pdmuxd", "data.port=0", "admin.port=0", *settings]
@@ -40,6 +41,7 @@ class Daemon:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                preexec_fn=None if descriptors is None else lambda: _allow_descriptors(descriptors),
             )
         self.output = self._read_until_ready()
         self.data_url = re.search(r"data plane +(\S+)", self.output)[1]
@@ -170,6 +172,10 @@ class SharedDaemon:
 
     def _serves(self):
         return self._daemon.is_up and self._daemon.probe("/readyz").status_code == 200
+
+
+def _allow_descriptors(count):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
 
 def ask(method, url, **options):

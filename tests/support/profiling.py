@@ -28,9 +28,8 @@ from pdmuxd.engine.profiling.document import (
     MeasuredProfile,
     Provenance,
 )
-from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.measurement import Point, Sample, Target
 from pdmuxd.engine.profiling.solo import Errors
-from pdmuxd.engine.profiling.target import Target
 
 SETUP_S = 0.034
 """What an engine spends on a point beside running it: SGLang on one H200, 2026-11-21."""

@@ -145,7 +145,7 @@ def directory(version: int = 1, **tbt_s: float) -> DirectorySnapshot:
         )
         for name, target_s in tbt_s.items()
     }
-    return DirectorySnapshot(version=version, tenants=tenants, key_digests={})
+    return DirectorySnapshot(version=version, tenants=tenants, keys={})
 
 
 def telemetry(clock: HandClock, **tbt_s: float) -> Telemetry:

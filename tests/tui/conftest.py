@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import scenes
+import textual._wait
 from console_daemon import ConsoleDaemon
 from textual import events
 from textual.keys import _character_to_key
@@ -20,6 +21,11 @@ from pdmuxd.tui.app import ConsoleApp
 FOLDER = Path(__file__).parent / "screens"
 ASKING = ("fetch", "what-if", "action", "request", "work", "default")
 UPDATE = "PDMUXD_UPDATE_SCREENS"
+
+# After every key Textual waits until the process has been idle for so long, by default 20 ms. Most of the
+# time of these tests was that; what they need to see they wait for in any case (`Terminal.settle`).
+textual._wait.SLEEP_GRANULARITY = 0.004
+textual._wait.SLEEP_IDLE = textual._wait.SLEEP_GRANULARITY / 10
 
 
 class Terminal:

@@ -11,12 +11,14 @@ from textual.widget import Widget
 
 from pdmuxd.tui.client.answers import Done, EngineLog
 from pdmuxd.tui.client.rest import Refusal
-from pdmuxd.tui.engine.actions import Actions
-from pdmuxd.tui.engine.facts import EngineFacts
 from pdmuxd.tui.engine.log_tail import LogTail
 from pdmuxd.tui.engine.type_name import TypeName
+from pdmuxd.tui.shell.panel import PanelSpec, css_of
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.show.actions import ACTIONS, Action, name_to_type
+from pdmuxd.tui.show.engine import actions, facts
+
+PANELS = (PanelSpec("facts", facts, "height: 4;"), PanelSpec("actions", actions, "height: 5;"))
 
 LOG_LINES = 500
 
@@ -35,10 +37,11 @@ log is what the engine process prints."""
         Binding(action.key, f"engine('{action.name}')", action.name.capitalize()) for action in ACTIONS
     ]
 
+    DEFAULT_CSS = css_of("EngineScreen", PANELS)
+
     def body(self) -> Iterable[Widget]:
         """Facts, actions, log."""
-        yield EngineFacts()
-        yield Actions()
+        yield from (each.panel() for each in PANELS)
         yield LogTail()
 
     async def fetch(self) -> None:

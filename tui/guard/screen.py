@@ -8,10 +8,16 @@ from collections.abc import Iterable
 from textual.widget import Widget
 
 from pdmuxd.tui.client.answers import Drift, Guard
-from pdmuxd.tui.guard.changes import Changes
-from pdmuxd.tui.guard.drift import DriftTable
 from pdmuxd.tui.guard.heat_map import HeatMap
+from pdmuxd.tui.shell.panel import PanelSpec, css_of
 from pdmuxd.tui.shell.screen import ConsoleScreen
+from pdmuxd.tui.show.guard.lists import changes, drift
+
+LISTS = (
+    PanelSpec("changes", changes, "height: 1fr; min-height: 3;"),
+    PanelSpec("drift", drift, "height: 1fr; min-height: 3;"),
+)
+"""The cells that changed last, and how good the predictors are."""
 
 
 class GuardScreen(ConsoleScreen):
@@ -24,11 +30,12 @@ batch down, one decode partition at a time (left, right). 1.00 is no slowdown; i
 nothing was measured; ↑ was raised by what was seen. Below: the cells that changed last, and predicted against
 measured times of the last ten minutes: a median ratio of 1 is a good predictor, ! is off by more than 15%."""
 
+    DEFAULT_CSS = css_of("GuardScreen", LISTS)
+
     def body(self) -> Iterable[Widget]:
         """Map, changes, drift."""
         yield HeatMap()
-        yield Changes()
-        yield DriftTable()
+        yield from (each.panel() for each in LISTS)
 
     async def fetch(self) -> None:
         """Both are small."""

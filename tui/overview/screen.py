@@ -7,17 +7,36 @@ from collections.abc import Iterable
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from pdmuxd.tui.overview.alarms import Alarms
-from pdmuxd.tui.overview.decision import Decision
-from pdmuxd.tui.overview.engine import EngineFacts
-from pdmuxd.tui.overview.gpu import Gpu
-from pdmuxd.tui.overview.hidden import Hidden
-from pdmuxd.tui.overview.history import History
-from pdmuxd.tui.overview.latency import Latency
-from pdmuxd.tui.overview.load import Load
-from pdmuxd.tui.overview.log import LastDecisions
-from pdmuxd.tui.overview.tenants import BusiestTenants
+from pdmuxd.tui.shell.panel import PanelSpec, css_of
 from pdmuxd.tui.shell.screen import ConsoleScreen
+from pdmuxd.tui.show.overview.alarms import alarms
+from pdmuxd.tui.show.overview.decision import decision
+from pdmuxd.tui.show.overview.engine import engine
+from pdmuxd.tui.show.overview.gpu import gpu
+from pdmuxd.tui.show.overview.hidden import hidden
+from pdmuxd.tui.show.overview.history import history
+from pdmuxd.tui.show.overview.latency import latency
+from pdmuxd.tui.show.overview.load import load
+from pdmuxd.tui.show.overview.log import log
+from pdmuxd.tui.show.overview.tenants import tenants
+
+NOW = (
+    PanelSpec("gpu", gpu, "height: 3;"),
+    PanelSpec("history", history, "height: 1fr; min-height: 3; max-height: 14;", is_slow=True),
+    PanelSpec("decision", decision, "height: 3;"),
+    PanelSpec("latency", latency, "height: 3;", is_slow=True),
+    PanelSpec("load", load, "height: 4;"),
+)
+"""What the GPU does."""
+ALARMS = PanelSpec("alarms", alarms, "height: 3;", is_slow=True)
+ROOMY = (
+    PanelSpec("engine", engine, "height: 7;", is_slow=True),
+    PanelSpec("tenants", tenants, "height: 1fr; min-height: 4;", is_slow=True),
+    PanelSpec("last-decisions", log, "height: 1fr; min-height: 4;", is_slow=True),
+)
+"""For whom, and what was decided: hidden on a small terminal."""
+HIDDEN = PanelSpec("hidden", hidden, "height: 1; display: none;")
+PANELS = (*NOW, ALARMS, *ROOMY, HIDDEN)
 
 
 class OverviewScreen(ConsoleScreen):
@@ -31,35 +50,30 @@ The strip below is the same over time. TTFT: time to first token. TBT: each gap 
 Its target is the strictest of the tenants with requests in flight, since decode is one batch. A TTFT target
 depends on the prompt: shown are how many of the last 200 requests were in time, and ~ the median of their
 targets. + within target (TTFT: 99% in time), ! not. Goodput: requests per second that met both targets."""
-    DEFAULT_CSS = """
-    OverviewScreen #body { layout: vertical; }
-    OverviewScreen #now, OverviewScreen #who { height: auto; }
-    OverviewScreen.-narrow.-short #now { height: 1fr; }
-    OverviewScreen.-narrow.-short .roomy { display: none; }
-    OverviewScreen.-narrow.-short Hidden { display: block; }
-    OverviewScreen.-narrow.-tall #who { height: 1fr; }
-    OverviewScreen.-narrow.-tall #now { height: auto; }
-    OverviewScreen.-narrow.-tall History { height: 6; }
-    OverviewScreen.-narrow.-tall BusiestTenants { min-height: 3; }
-    OverviewScreen.-wide #body { layout: horizontal; }
-    OverviewScreen.-wide #now { width: 1fr; height: 1fr; margin-right: 2; }
-    OverviewScreen.-wide #who { width: 1fr; height: 1fr; }
-    OverviewScreen.-wide.-tall Gpu { height: 5; }
-    OverviewScreen.-wide.-tall Alarms { height: 6; }
-    OverviewScreen.-wide.-tall History { max-height: 30; }
+    DEFAULT_CSS = f"""
+    {css_of("OverviewScreen", PANELS)}
+    OverviewScreen #body {{ layout: vertical; }}
+    OverviewScreen #now, OverviewScreen #who {{ height: auto; }}
+    OverviewScreen.-narrow.-short #now {{ height: 1fr; }}
+    OverviewScreen.-narrow.-short .roomy {{ display: none; }}
+    OverviewScreen.-narrow.-short #hidden {{ display: block; }}
+    OverviewScreen.-narrow.-tall #who {{ height: 1fr; }}
+    OverviewScreen.-narrow.-tall #now {{ height: auto; }}
+    OverviewScreen.-narrow.-tall #history {{ height: 6; }}
+    OverviewScreen.-narrow.-tall #tenants {{ min-height: 3; }}
+    OverviewScreen.-wide #body {{ layout: horizontal; }}
+    OverviewScreen.-wide #now {{ width: 1fr; height: 1fr; margin-right: 2; }}
+    OverviewScreen.-wide #who {{ width: 1fr; height: 1fr; }}
+    OverviewScreen.-wide.-tall #gpu {{ height: 5; }}
+    OverviewScreen.-wide.-tall #alarms {{ height: 6; }}
+    OverviewScreen.-wide.-tall #history {{ max-height: 30; }}
     """
 
     def body(self) -> Iterable[Widget]:
         """What the GPU does, and for whom."""
         with Vertical(id="now"):
-            yield Gpu()
-            yield History()
-            yield Decision()
-            yield Latency()
-            yield Load()
+            yield from (each.panel() for each in NOW)
         with Vertical(id="who"):
-            yield Alarms()
-            for painting in (EngineFacts(), BusiestTenants(), LastDecisions()):
-                painting.add_class("roomy")
-                yield painting
-            yield Hidden()
+            yield ALARMS.panel()
+            yield from (each.panel(classes="roomy") for each in ROOMY)
+            yield HIDDEN.panel()

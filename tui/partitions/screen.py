@@ -10,9 +10,12 @@ from textual import on
 from textual.widget import Widget
 
 from pdmuxd.tui.client.answers import Partitions, WhatIf
-from pdmuxd.tui.partitions.groups import Groups
 from pdmuxd.tui.partitions.target import Target
+from pdmuxd.tui.shell.panel import PanelSpec, css_of
 from pdmuxd.tui.shell.screen import ConsoleScreen
+from pdmuxd.tui.show.partitions.groups import groups
+
+GROUPS = PanelSpec("groups", groups, "height: 12;")
 
 SETTLE_S = 0.15
 """A slider that is still moving is not asked about at every step."""
@@ -29,9 +32,11 @@ the engine's start. Fused: one batch on all SMs. The slider asks the live predic
 for another TBT target at the present load, and changes nothing: a worst case is the predicted solo step times
 the contention guard; + meets the target, ! does not, ▶ would be chosen. To set a target: Tenants (2)."""
 
+    DEFAULT_CSS = css_of("PartitionsScreen", [GROUPS])
+
     def body(self) -> Iterable[Widget]:
         """What is, and what would be."""
-        yield Groups()
+        yield GROUPS.panel()
         yield Target()
 
     def on_screen_resume(self) -> None:

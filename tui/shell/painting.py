@@ -30,6 +30,7 @@ class Painting(Widget):
         self._view: View | None = None
         self._lines: list[Line] = []
         self._theme = self.app.theme
+        self.is_slow = self.IS_SLOW
 
     def draw(self, view: View, width: int, height: int) -> Sequence[Line]:
         """The lines for this size; too many are cut off."""
@@ -39,7 +40,7 @@ class Painting(Widget):
         """Show a frame."""
         is_first = self._view is None
         self._view = view
-        if view.is_whole or is_first or not self.IS_SLOW:
+        if view.is_whole or is_first or not self.is_slow:
             self.repaint()
 
     def repaint(self) -> None:

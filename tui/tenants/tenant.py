@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -12,11 +13,11 @@ from textual.widget import Widget
 from pdmuxd.tui.client.answers import Attainment, Requests, Slo, Tenant
 from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.client.wire import RequestLifecycle
+from pdmuxd.tui.shell.panel import Panel
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.shell.timeline import Timeline
+from pdmuxd.tui.show.tenants.tenant import facts, history
 from pdmuxd.tui.tenants.edit import EditSlo
-from pdmuxd.tui.tenants.facts import TenantFacts
-from pdmuxd.tui.tenants.history import SloHistory
 from pdmuxd.tui.tenants.missed import MissedRequests
 
 MISSED_LIMIT = 200
@@ -37,14 +38,19 @@ new TBT target is shown before anything is applied."""
         Binding("escape", "back", "Back"),
     ]
 
+    DEFAULT_CSS = """
+    TenantScreen #facts { height: 8; }
+    TenantScreen #slo-history { height: 5; }
+    """
+
     def __init__(self, tenant: str) -> None:
         super().__init__()
         self._tenant = tenant
 
     def body(self) -> Iterable[Widget]:
         """Facts, edits, misses."""
-        yield TenantFacts(self._tenant)
-        yield SloHistory(self._tenant)
+        yield Panel(partial(facts, self._tenant), name="facts")
+        yield Panel(partial(history, self._tenant), name="slo-history")
         yield MissedRequests(self._tenant, opened=self._open)
 
     async def fetch(self) -> None:

@@ -14,7 +14,7 @@ from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.predictors import latency_model
 from pdmuxd.engine.profiling.document import MeasuredProfile
-from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.measurement import Sample
 
 HEIGHT_PX = 420
 PREFILL_TOKENS = (512, 2048, 8192)

@@ -10,8 +10,8 @@ from pdmuxd.daemon.replay.report import colours
 from pdmuxd.daemon.replay.report.plots import MARGIN_PX, Figure, settle, single
 from pdmuxd.engine.core.guard import MAX_RATIO
 from pdmuxd.engine.core.latency import SoloRunModel
-from pdmuxd.engine.profiling.colocation import pairs_of
 from pdmuxd.engine.profiling.document import MeasuredProfile
+from pdmuxd.engine.profiling.hardware import pairs_of
 
 PANEL_PX = 150
 EDGES = ("under 2K", "2K", "8K", "32K", "128K", "512K", "2M")

@@ -6,8 +6,8 @@ import numpy as np
 
 from pdmuxd.daemon.replay.report import colours
 from pdmuxd.daemon.replay.report.plots import Figure, log_axis, single
+from pdmuxd.engine.profiling.assessment import Uncertainty, uncertainties
 from pdmuxd.engine.profiling.document import MeasuredProfile
-from pdmuxd.engine.profiling.uncertainty import Uncertainty, uncertainties
 
 SHOWN = 12
 

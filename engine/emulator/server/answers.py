@@ -19,13 +19,15 @@ DONE = b"data: [DONE]\n\n"
 GAP = "\x00"
 """Where a template's text goes; GAP_JSON is what it looks like encoded."""
 GAP_JSON = b"\\u0000"
+MAX_BEHIND_BYTES = 64 * 1024
+"""Of texts that a reader of /generate may be sent at once because it fell behind."""
 
 
 class Answer(Protocol):
     """One response. `index` is the position of an output among the call's prompts."""
 
     def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:
-        """Events of the tokens from `first` up to `stop`, one each."""
+        """Events of the tokens from `first` up to `stop`."""
 
     def ending(self, index: int, output: Output) -> bytes:
         """The event that says why an output ended."""
@@ -47,17 +49,26 @@ class GenerateAnswer:
         self._head = self._tail = b""
 
     def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:  # noqa: ARG002
-        """Events of tokens; that of the last one is `ending`, which carries the reason."""
+        """Events of tokens, one each; that of the last one is `ending`, which carries the reason.
+
+        Each carries the whole text, and so what those before it said: a reader that is far behind gets the
+        newest alone. It would otherwise be sent as many whole texts as it has missed tokens.
+        """
         if not self._head:
             # Not before the first token: only then is it known what the prefix cache held.
             result = b"data: " + msgspec.json.encode(self._result(output, GAP)) + b"\n\n"
-            self._head, _, self._tail = result.rpartition(GAP_JSON)
+            self._head, _, tail = result.rpartition(GAP_JSON)
+            self._tail = tail.removesuffix(b"}}\n\n")
+        pieces = output.plan.pieces
+        if (stop - first) * (len(self._text) + stop - first) > MAX_BEHIND_BYTES:
+            self._text += b"".join(pieces[first : stop - 1])
+            first = stop - 1
         events = []
         for i in range(first, stop):
-            self._text += output.plan.pieces[i]
-            if i + 1 < len(output.plan.pieces):
+            self._text += pieces[i]
+            if i + 1 < len(pieces):
                 count = b',"completion_tokens":%d}}\n\n' % (i + 1)
-                events.append(self._head + self._text + self._tail.removesuffix(b"}}\n\n") + count)
+                events.append(self._head + self._text + self._tail + count)
         return b"".join(events)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002

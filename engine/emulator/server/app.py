@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,12 +33,13 @@ from pdmuxd.engine.emulator.server.calls import chat_call, completion_call, gene
 from pdmuxd.engine.emulator.server.delivery import Inbox
 from pdmuxd.engine.emulator.server.driver import WallClockDriver
 from pdmuxd.engine.emulator.server.openai_answers import ChatAnswer, CompletionAnswer
-from pdmuxd.engine.emulator.server.planning import plan
+from pdmuxd.engine.emulator.server.planning import Plan, plan
 from pdmuxd.engine.emulator.server.refusals import error_response, handle_request_error, refuse
 from pdmuxd.engine.emulator.server.responses import EventStream, WholeAnswer
 
 MAX_BODY_BYTES = 64 * 2**20
 """The gateway's own limit is lower; this one only keeps a stray client from filling the memory."""
+_LARGE_BODY_BYTES = 64 * 1024
 _ANY_MODEL = "default"
 """The name that SGLang's own clients send when they know none."""
 
@@ -57,12 +60,21 @@ def build_app(driver: WallClockDriver, *, model: str, version: str, key: str | N
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """A request that was read, and what will be said to each of its prompts."""
+
+    call: Call
+    plans: Sequence[Plan]
+
+
 class _Endpoints:
     def __init__(self, driver: WallClockDriver, model: str, version: str) -> None:
         self._driver = driver
         self._model = model
         self._version = version
         self._created = int(time.time())
+        self._one_large_body = asyncio.Lock()
 
     def routes(self) -> list[Route]:
         """All paths."""
@@ -82,23 +94,21 @@ class _Endpoints:
 
     async def chat(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
-        body = await _read(request, ChatBody)
-        self._check_model(body.model)
-        call, response_id = chat_call(body), _id(body.rid)
-        return self._respond(call, response_id, ChatAnswer(call, response_id, self._model))
+        work = await self._prepare(request, ChatBody, chat_call)
+        response_id = _id(work.call.rid)
+        return self._respond(work, response_id, ChatAnswer(work.call, response_id, self._model))
 
     async def completions(self, request: Request) -> Response:
         """POST /v1/completions."""
-        body = await _read(request, CompletionBody)
-        self._check_model(body.model)
-        call, response_id = completion_call(body), _id(body.rid)
-        return self._respond(call, response_id, CompletionAnswer(call, response_id, self._model))
+        work = await self._prepare(request, CompletionBody, completion_call)
+        response_id = _id(work.call.rid)
+        return self._respond(work, response_id, CompletionAnswer(work.call, response_id, self._model))
 
     async def generate(self, request: Request) -> Response:
         """POST /generate."""
-        body = await _read(request, GenerateBody)
-        response_id = _id(body.rid)
-        return self._respond(generate_call(body), response_id, GenerateAnswer(response_id))
+        work = await self._prepare(request, GenerateBody, generate_call)
+        response_id = _id(work.call.rid)
+        return self._respond(work, response_id, GenerateAnswer(response_id))
 
     async def models(self, _: Request) -> Response:
         """GET /v1/models."""
@@ -118,7 +128,7 @@ class _Endpoints:
 
     async def abort_request(self, request: Request) -> Response:
         """POST /abort_request: by id, or all. As in SGLang, an unknown id is no error."""
-        body = await _read(request, AbortBody)
+        body = decode(await _read(request), AbortBody)
         if body.abort_all:
             self._driver.abort_all()
         elif body.rid:
@@ -142,7 +152,20 @@ class _Endpoints:
                 status=404,
             )
 
-    def _respond(self, call: Call, response_id: str, answer: Answer) -> Response:
+    async def _prepare(
+        self, request: Request, body: type[_BodyT], to_call: Callable[[_BodyT], Call]
+    ) -> _Work:
+        """Read and plan a request; a large one in a thread, or every stream would wait for it."""
+        data = await _read(request)
+        if len(data) <= _LARGE_BODY_BYTES:
+            return self._plan(data, body, to_call)
+        async with self._one_large_body:
+            return await asyncio.to_thread(self._plan, data, body, to_call)
+
+    def _plan(self, data: bytes, body: type[_BodyT], to_call: Callable[[_BodyT], Call]) -> _Work:
+        read = decode(data, body)
+        self._check_model(getattr(read, "model", None))
+        call = to_call(read)
         engine = self._driver.engine
         plans = [
             plan(
@@ -154,6 +177,10 @@ class _Endpoints:
             )
             for position, prompt in enumerate(call.prompts)
         ]
+        return _Work(call=call, plans=plans)
+
+    def _respond(self, work: _Work, response_id: str, answer: Answer) -> Response:
+        call, plans = work.call, work.plans
         several = len(plans) > 1
         ids = [f"{response_id}-choice-{i}" if several else response_id for i in range(len(plans))]
         inbox = Inbox(every_token=call.stream)
@@ -162,13 +189,13 @@ class _Endpoints:
         return response(self._driver, inbox, outputs, answer)
 
 
-async def _read(request: Request, body: type[_BodyT]) -> _BodyT:
+async def _read(request: Request) -> bytes:
     data = bytearray()
     async for part in request.stream():
         data += part
         if len(data) > MAX_BODY_BYTES:
             raise refuse(f"the body is over {MAX_BODY_BYTES} bytes", code="body_too_large", status=413)
-    return decode(bytes(data), body)
+    return bytes(data)
 
 
 def _id(rid: str | None) -> str:

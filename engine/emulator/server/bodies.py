@@ -17,6 +17,10 @@ from pdmuxd.engine.emulator.server.refusals import refuse
 from pdmuxd.engine.emulator.server.tokenizer import MAX_TOKEN_ID
 
 MAX_PROMPTS = 128
+MAX_STOPS = 256
+MAX_STOP_CHARS = 1024
+MAX_PROMPT_TOKEN_IDS = 1_048_576
+"""In one request; the gateway's own limits may be lower."""
 TENANT_PARAM = "pdmuxd_tenant"
 DEFAULT_TENANT = "default"
 
@@ -24,8 +28,8 @@ _Positive = Annotated[int, Meta(ge=1)]
 _Count = Annotated[int, Meta(ge=0)]
 _Temperature = Annotated[float, Meta(ge=0)]
 _TopP = Annotated[float, Meta(gt=0, le=1)]
-_Stop = Annotated[str, Meta(min_length=1)]
-_Stops = _Stop | list[_Stop]
+_Stop = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_CHARS)]
+_Stops = _Stop | Annotated[list[_Stop], Meta(max_length=MAX_STOPS)]
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 TokenIdList = Annotated[list[Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]], Meta(min_length=1)]
 TextPrompts = Annotated[list[str], Meta(max_length=MAX_PROMPTS)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.emulator.server.bodies import (
     DEFAULT_TENANT,
+    MAX_PROMPT_TOKEN_IDS,
     Call,
     ChatBody,
     ChatMessage,
@@ -129,6 +130,7 @@ def _prompts(raw: bytes) -> tuple[str | list[int], ...]:
         return (decode(raw, str, field="prompt"),)
     if not raw.startswith(b"["):
         raise refuse("`prompt` must be a text, token ids, or a list of either", param="prompt")
+    _check_number_of_ids(raw, "prompt")
     match raw[1:65].lstrip()[:1]:
         case b'"':
             return tuple(decode(raw, TextPrompts, field="prompt"))
@@ -148,7 +150,14 @@ def _generate_prompt(body: GenerateBody) -> tuple[str | list[int], str]:
         return body.text, "text"
     if ids[1:65].lstrip().startswith(b"["):
         raise _no_batches("input_ids")
+    _check_number_of_ids(ids, "input_ids")
     return decode(ids, TokenIdList, field="input_ids"), "input_ids"
+
+
+def _check_number_of_ids(raw: bytes, param: str) -> None:
+    """Before they are made into objects: there is a comma between any two."""
+    if not raw[1:65].lstrip().startswith(b'"') and raw.count(b",") >= MAX_PROMPT_TOKEN_IDS:
+        raise refuse(f"`{param}` has more than {MAX_PROMPT_TOKEN_IDS} token ids", param=param)
 
 
 def _tenant(custom: CustomParams | None) -> str:

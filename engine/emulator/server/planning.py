@@ -84,11 +84,12 @@ def _tokenize(prompt: str | list[int], param: str, max_context_tokens: int) -> T
         # Long enough to be refused without spending the loop's time on tokenizing it.
         raise _too_long(f"at least {len(prompt) // LONGEST_PIECE}", max_context_tokens, param)
     else:
-        ids = token_ids(prompt)
+        ids = token_ids(prompt, enough_tokens=max_context_tokens)
     if not len(ids):
         raise refuse(f"`{param}` is empty; it must have at least one token", param=param)
     if len(ids) >= max_context_tokens:
-        raise _too_long(str(len(ids)), max_context_tokens, param)
+        length = f"at least {len(ids)}" if isinstance(prompt, str) else str(len(ids))
+        raise _too_long(length, max_context_tokens, param)
     return ids
 
 

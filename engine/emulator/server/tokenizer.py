@@ -7,6 +7,7 @@ of white space, or one other character: about four characters of English. Pieces
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from hashlib import blake2b
 from zlib import crc32
 
@@ -19,6 +20,7 @@ MAX_TOKEN_ID = 2**31 - 1
 
 _PIECE = re.compile(r" ?[0-9A-Za-z]{1,5}| ?[!-/:-@\[-`{-~]{1,3}|\s{1,8}|.", re.DOTALL)
 _REMEMBERED_PIECES = 200_000
+_SLICE_CHARS = 8192
 
 TokenIds = NDArray[np.uint32]
 
@@ -38,12 +40,31 @@ _ids = _Ids()
 
 def split(text: str) -> list[str]:
     """Split a text into its tokens' pieces."""
-    return _PIECE.findall(text)
+    return [piece for pieces in _pieces(text) for piece in pieces]
 
 
-def token_ids(text: str) -> TokenIds:
-    """Tokenize a text. 1D."""
-    return np.fromiter(map(_ids.__getitem__, split(text)), dtype=np.uint32)
+def token_ids(text: str, *, enough_tokens: int | None = None) -> TokenIds:
+    """Tokenize a text, as far as it has fewer than `enough_tokens`. 1D."""
+    found, count = [], 0
+    for pieces in _pieces(text):
+        found.append(np.fromiter(map(_ids.__getitem__, pieces), dtype=np.uint32, count=len(pieces)))
+        count += len(pieces)
+        if enough_tokens is not None and count >= enough_tokens:
+            break
+    return np.concatenate(found) if found else np.empty(0, dtype=np.uint32)
+
+
+def _pieces(text: str) -> Iterator[list[str]]:
+    """The pieces of one slice after another: other threads have their turn between two."""
+    begin = 0
+    while begin < len(text):
+        end = begin + _SLICE_CHARS
+        pieces = _PIECE.findall(text, begin, end)
+        if end < len(text):
+            # Only the last piece can have been cut short by the end of the slice.
+            end -= len(pieces.pop())
+        yield pieces
+        begin = end
 
 
 def block_keys(ids: TokenIds, block_tokens: int, salt: str = "") -> tuple[int, ...]:

@@ -34,10 +34,8 @@ from pdmuxd.engine.core.errors import EngineError, ProfileError
 from pdmuxd.engine.profiling import design_points
 from pdmuxd.engine.profiling.campaign import Progress
 from pdmuxd.engine.profiling.document import to_json
-from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.measurement import Point, Sample, Target, settled
 from pdmuxd.engine.profiling.predictor_campaign import STALL_S
-from pdmuxd.engine.profiling.replicates import settled
-from pdmuxd.engine.profiling.target import Target
 
 _CHECK_MAX_POINT_S = 0.6
 _SECOND_LOOKS = 2

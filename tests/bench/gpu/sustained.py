@@ -23,8 +23,7 @@ from measured_server import exit_code, plan_of
 from model_folder import SHAPES
 
 from pdmuxd.daemon.profiling.engine import MeasuringEngine, measuring_engine
-from pdmuxd.engine.profiling.points import Point, Sample
-from pdmuxd.engine.profiling.target import Target
+from pdmuxd.engine.profiling.measurement import Point, Sample, Target
 
 REPEATS = 5
 WARM_S = [0.0, 0.05, 0.2, 1.0, 3.0]

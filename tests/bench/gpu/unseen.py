@@ -15,7 +15,7 @@ import numpy as np
 
 from pdmuxd.engine.link.predictors import contention_guard, latency_model
 from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
-from pdmuxd.engine.profiling.points import Sample
+from pdmuxd.engine.profiling.measurement import Sample
 
 
 def report(profile: MeasuredProfile, checks: Sequence[Sample]) -> None:

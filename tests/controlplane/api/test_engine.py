@@ -108,5 +108,5 @@ async def test_the_settings_version_is_the_databases_when_asked(
     call: AdminCalls, control_plane: ControlPlane
 ) -> None:
     control_plane.create_tenant("chat")
-    control_plane.issue_key("chat")
+    control_plane.keys.issue("chat")
     assert (await call("GET", "/api/v1/version")).json()["settings_version"] == 2

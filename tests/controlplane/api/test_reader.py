@@ -43,19 +43,15 @@ async def test_a_change_is_refused_with_its_reason_when_the_token_is_the_readers
 
     assert answer.status_code == 403
     assert answer.json()["type"] == "urn:pdmuxd:problem:read-only"
-    assert answer.json()["detail"].endswith(f"{method} needs the admin token")
+    assert answer.json()["detail"].endswith(f"{method} needs an admin token")
     assert control_plane.snapshot() == before
 
 
 async def test_the_role_is_told_when_asked(call: AdminCalls) -> None:
-    assert (await call("GET", "/api/v1/whoami", token=READER)).json() == {
-        "role": "reader",
-        "may_change": False,
-    }
-    assert (await call("GET", "/api/v1/whoami", token=ADMIN_TOKEN)).json() == {
-        "role": "admin",
-        "may_change": True,
-    }
+    reader = (await call("GET", "/api/v1/whoami", token=READER)).json()
+    admin = (await call("GET", "/api/v1/whoami", token=ADMIN_TOKEN)).json()
+    assert (reader["role"], reader["may_change"], reader["kind"]) == ("reader", False, "reader-token")
+    assert (admin["role"], admin["may_change"], admin["kind"]) == ("admin", True, "file-token")
 
 
 async def test_the_readers_token_is_refused_when_there_is_none(control_plane: ControlPlane) -> None:

@@ -27,7 +27,9 @@ async def test_a_tenant_is_answered_whole_when_created(call: AdminCalls) -> None
             "created_at": "2026-01-31T12:00:01Z",
         },
         "created_at": "2026-01-31T12:00:01Z",
+        "version": 1,
     }
+    assert answer.headers["ETag"] == '"1"'
     assert (await call("GET", answer.headers["Location"])).json() == answer.json()
     assert (await call("GET", TENANTS)).json() == [answer.json()]
 
@@ -44,10 +46,14 @@ async def test_a_tenant_has_defaults_when_only_its_name_is_given(call: AdminCall
 async def test_only_what_is_given_changes_when_patched(call: AdminCalls) -> None:
     before = (await call("POST", TENANTS, json={"name": "chat"})).json()
     after = (await call("PATCH", f"{TENANTS}/chat", json={"enabled": False})).json()
-    assert after == {**before, "enabled": False}
+    assert after == {**before, "enabled": False, "version": 2}
     assert (await call("PATCH", f"{TENANTS}/chat", json={})).json() == after
     both = {"enabled": True, "max_in_flight": 1}
-    assert (await call("PATCH", f"{TENANTS}/chat", json=both)).json() == {**before, **both}
+    assert (await call("PATCH", f"{TENANTS}/chat", json=both)).json() == {
+        **before,
+        **both,
+        "version": 3,
+    }
 
 
 async def test_a_tenant_is_gone_when_deleted(call: AdminCalls) -> None:

@@ -15,7 +15,7 @@ from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFound
 from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.link.predictors import Correction, Predictors
-from pdmuxd.engine.profiling.changes import Change, Predictor
+from pdmuxd.engine.profiling.corrections import Change, Predictor
 
 CELL: GuardCell = (36, 2, 0, 5, 3)
 RAISED = Change(kind="raised", cell=CELL, before=1.2, after=1.35, evidence="a step of 20 ms, 15 ms predicted")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from telemetry_feeds import START_S, HandClock, request_record, step, telemetry
 
-from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.durations import counted as counts_of
@@ -56,8 +55,8 @@ def test_all_tenants_together_are_measured_by_gaps_when_steps_are_shorter() -> N
     waited = {"tbt_gaps": 3, "tbt_gaps_met": 3, "tbt_counts": counts(0.1, 0.1, 0.1)}
     known.on_request(request_record())
     known.on_request(request_record(request_id="r2", tenant="batch", **waited))
-    gaps = serializers.stats(known, START_S).tbt_gap_ms
-    each = {one.tenant: one.tbt_gap_ms for one in serializers.tenants(known, START_S).tenants}
+    gaps = known.stats_event(START_S).tbt_gap_ms
+    each = {one.tenant: one.tbt_gap_ms for one in known.tenants_event(START_S).tenants}
     assert (gaps.count, each["chat"].count, each["batch"].count) == (13, 10, 3)
     assert (gaps.p50, gaps.p99) == (each["chat"].p50, each["batch"].p99)
 

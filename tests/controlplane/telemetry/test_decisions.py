@@ -12,7 +12,6 @@ from telemetry_feeds import START_S, HandClock, directory, heartbeat, named, rea
 from pdmuxd.controlplane.events.buffer import EventId
 from pdmuxd.controlplane.events.follow import Subscription, follow
 from pdmuxd.controlplane.status import EngineStatus
-from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.decisions import FOLDED_PER_TICK, Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
@@ -120,7 +119,7 @@ def test_the_split_is_of_the_reason_that_is_told_when_the_heartbeat_is_older() -
     known.status = lambda: EngineStatus(state="serving", since_s=START_S, stats=heard)  # type: ignore[misc]
     known.on_message(heard)
     known.on_message(step(reason="decode_alone", partition_id=3, prefill_sms=0, decode_sms=132))
-    told = serializers.stats(known, START_S)
+    told = known.stats_event(START_S)
     assert (told.reason, told.partition_id, told.prefill_sms, told.decode_sms) == ("decode_alone", 3, 0, 132)
 
 

@@ -14,7 +14,7 @@ from profiling import measured_profile
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.emulator.profile import load_profile
-from pdmuxd.engine.profiling.changes import Change
+from pdmuxd.engine.profiling.corrections import Change
 
 if TYPE_CHECKING:
     from conftest import Pdmuxd

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from pdmuxd.controlplane.services import ControlPlane
@@ -67,7 +69,7 @@ def test_all_are_listed_when_there_are_several(pdmuxd, control_plane: ControlPla
 def test_keys_are_shown_with_their_tenant_when_asked(pdmuxd, control_plane: ControlPlane) -> None:
     control_plane.create_tenant("chat")
     assert "it has no API keys" in pdmuxd("tenant", "show", "chat").out
-    key = control_plane.issue_key("chat", "[red]laptop")
+    key = control_plane.keys.issue("chat", "[red]laptop")
 
     out = pdmuxd("tenant", "show", "chat").out
     assert key.key_id in out
@@ -121,13 +123,35 @@ class TestKeys:
 
     def test_a_key_opens_nothing_when_revoked(self, pdmuxd, control_plane: ControlPlane) -> None:
         control_plane.create_tenant("chat")
-        key = control_plane.issue_key("chat")
-        assert "revoked  2026-01-31" in pdmuxd("tenant", "key", "revoke", key.key_id).out or True
+        key = control_plane.keys.issue("chat")
+        assert "revoked" in pdmuxd("tenant", "key", "revoke", key.key_id).out
         with pytest.raises(UnknownKeyError):
             control_plane.snapshot().authenticate(key.secret)
         (listed,) = pdmuxd("tenant", "key", "list", "chat", "--json").json
         assert listed["revoked_at"] is not None
         assert key.key_id in pdmuxd("tenant", "key", "list", "chat").out
+
+    def test_the_old_secret_is_good_for_the_overlap_when_rotated(
+        self, pdmuxd, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        control_plane.create_tenant("chat")
+        key = control_plane.keys.issue("chat", "laptop")
+        new = pdmuxd("tenant", "key", "rotate", key.key_id, "--overlap", "2h", "--json").json
+        assert (new["replaces"], new["label"]) == (key.key_id, "laptop")
+        old = control_plane.keys.get(key.key_id)
+        assert old.expires_at is not None
+        assert old.expires_at - control_plane.keys.get(new["key_id"]).created_at == timedelta(hours=2)
+        said = pdmuxd("tenant", "key", "rotate", key.key_id, "--overlap", "soon", code=2).err
+        assert "--overlap is 'soon'; allowed are a number with s, m, h, d or w" in said
+
+    def test_scopes_and_an_end_are_kept_when_given(self, pdmuxd, control_plane: ControlPlane) -> None:
+        control_plane.create_tenant("chat")
+        words = ["--scope", "serve", "--scope", "read", "--expires", "500d"]
+        pdmuxd("tenant", "key", "issue", "chat", *words)
+        (key,) = control_plane.keys.list("chat")
+        assert key.scopes == ("serve", "read")
+        assert key.expires_at is not None
+        assert "allowed are" in pdmuxd("tenant", "key", "issue", "chat", "--scope", "all", code=2).err
 
     def test_it_is_said_when_there_is_no_such_tenant_or_key(self, pdmuxd) -> None:
         for words in (["issue", "nobody"], ["list", "nobody"], ["revoke", "key_0"]):

@@ -23,3 +23,13 @@ def test_the_installed_version_is_printed_when_it_is_asked_for(capsys: pytest.Ca
 def test_json_is_printed_when_a_program_asks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pdmuxd"] == version("pdmuxd")
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--version", "serve"]])
+def test_the_option_prints_what_the_command_prints(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["version"]) == 0
+    said = capsys.readouterr().out
+    assert main(words) == 0
+    assert capsys.readouterr().out == said

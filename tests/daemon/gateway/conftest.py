@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
+from pdmuxd.controlplane.directory import DirectorySnapshot, KeyRecord, TenantRecord
+from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.servers import bind, serving, url_of
@@ -115,7 +116,12 @@ def directory(**limits):
     return DirectorySnapshot(
         version=1,
         tenants={each.name: each for each in tenants},
-        key_digests={digest(KEY): "alice", digest(OTHER_KEY): "bob", digest(DISABLED_KEY): "carol"},
+        keys={
+            digest(secret): KeyRecord(
+                key_id=f"key_{name}", tenant=name, scopes=frozenset({"serve"}), expires_at_s=None
+            )
+            for secret, name in ((KEY, "alice"), (OTHER_KEY, "bob"), (DISABLED_KEY, "carol"))
+        },
     )
 
 
@@ -144,7 +150,7 @@ async def setup():
         metrics = Metrics()
         metrics.use_tenants(("alice", "bob", "carol"))
         gateway = Gateway(
-            directory=directory(), max_body_bytes=MAX_BODY_BYTES, max_in_flight=10, metrics=metrics
+            directory=directory(), max_body_bytes=MAX_BODY_BYTES, admission=Admission(10), metrics=metrics
         )
         stack.push_async_callback(gateway.close)
         listener = bind("127.0.0.1", 0, section="data")

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+MAX_AUTH_FAILURES = 30
+"""The gateway's own default."""
 AUTH = {"Authorization": "Bearer pdm_alice"}
 
 
@@ -42,7 +44,7 @@ async def test_403_when_the_tenant_is_disabled(setup):
 
 
 async def test_401_when_the_key_was_revoked_in_a_newer_directory(setup, make_directory):
-    empty = make_directory().__class__(version=2, tenants={}, key_digests={})
+    empty = make_directory().__class__(version=2, tenants={}, keys={})
     setup.gateway.use_directory(empty)
     error, _ = await refused(setup.post(), 401)
     assert error["code"] == "invalid_api_key"
@@ -122,3 +124,15 @@ async def test_503_when_the_engine_does_not_serve(setup, state, code):
     error, headers = await refused(setup.post(), 503)
     assert (error["code"], headers["retry-after"], error["type"]) == (code, "1", "server_error")
     await refused(setup.client.get(setup.url + "/health"), 503)
+
+
+async def test_wrong_keys_are_throttled_once_there_are_many_and_good_ones_are_not(setup, monkeypatch):
+    monkeypatch.setattr("pdmuxd.daemon.gateway.app.THROTTLED_DELAY_S", 0.0)
+    for expected in [401] * MAX_AUTH_FAILURES + [429, 429]:
+        async with setup.post(key="pdm_nobody") as response:
+            assert response.status == expected
+            code = (await response.json())["error"]["code"]
+            assert code == ("invalid_api_key" if expected == 401 else "too_many_auth_failures")
+    setup.engine.say(b"{}")
+    async with setup.post() as response:
+        assert response.status == 200

@@ -16,7 +16,7 @@ from pdmuxd.daemon.profiling.journal import NOTHING, Earlier, Journal, journal_p
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.profiling.document import Provenance, read_file
-from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.measurement import Point, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,6 +84,7 @@ def test_nothing_is_shared_when_engine_model_gpu_or_table_differ(tmp_path: Path)
     assert journal_path(tmp_path, msgspec.structs.replace(hello, pid=7)) in paths
 
 
+@pytest.mark.slow
 def test_the_next_run_goes_on_from_the_points_when_one_is_killed(tmp_path: Path) -> None:
     state = tmp_path / "s"
     with subprocess.Popen(command(state, "60s", tmp_path / "killed.json"), stderr=subprocess.PIPE) as first:

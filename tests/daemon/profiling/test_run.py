@@ -17,7 +17,7 @@ from pdmuxd.daemon.supervisor.plan import EnginePlan, emulator_command
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, ProfileError
 from pdmuxd.engine.link.measuring import Measure
 from pdmuxd.engine.profiling.campaign import Progress
-from pdmuxd.engine.profiling.target import Target
+from pdmuxd.engine.profiling.measurement import Target
 
 ASKED = Measure(
     point_id=1, mode="decode", prefill_sms=0, decode_sms=36, prefill=(), decode=(500,) * 8, repeats=3

@@ -108,3 +108,17 @@ def test_what_is_in_use_stays_when_room_is_needed() -> None:
     prefilled(pool, [1, 2])
     assert pool.admit([7, 8], 8) is None
     assert pool.matched_tokens([1, 2], 9) == 8
+
+
+def test_memory_is_bounded_by_the_blocks_when_the_same_prompts_come_again_and_again() -> None:
+    pool = KvPool(CAPACITY, BLOCK)
+    for turn in range(2000):
+        keys = [turn % 5, 1]
+        holding = pool.admit(keys, 2 * BLOCK)
+        assert holding is not None
+        pool.publish(holding, keys, 2 * BLOCK)
+        pool.release(holding)
+    assert len(pool._lru) <= 2 * CAPACITY // BLOCK + 64
+    pool.check_integrity([])
+    pool.flush()
+    assert pool.free_tokens == CAPACITY

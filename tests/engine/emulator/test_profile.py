@@ -14,7 +14,7 @@ from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, available_profiles, 
 from pdmuxd.engine.emulator.shapes import DEPLOYMENTS
 from pdmuxd.engine.profiling.document import read_file
 from pdmuxd.engine.profiling.hardware import predict_s
-from pdmuxd.engine.profiling.replicates import settled
+from pdmuxd.engine.profiling.measurement import settled
 
 MEASURED = Path(__file__).parents[3] / "docs/measurements/h200"
 
@@ -81,7 +81,7 @@ def test_the_shipped_ones_are_named_when_a_profile_is_unknown() -> None:
     [
         ({"kv_capacity_tokens": "many"}, r"Expected `int`, got `str` - at `\$\.kv_capacity_tokens`"),
         ({"kv_capacity_tokens": 0}, "kv_capacity_tokens must be positive"),
-        ({"format": 9}, "format is 9; this version reads 1"),
+        ({"format": 9}, "format is 9; this version reads 2"),
         ({"provenance": "guessed"}, "provenance must start with"),
         ({"contention_ratio": 2.0}, "contention_ratio must be within 0 and 1"),
         ({"decode_colocated_ratio": -0.1}, "decode_colocated_ratio must be within 0 and 1"),

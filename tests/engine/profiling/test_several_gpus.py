@@ -12,8 +12,7 @@ from pdmuxd.engine.emulator.measuring import NO_NOISE
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
 from pdmuxd.engine.profiling.hardware import predict_s
-from pdmuxd.engine.profiling.points import Point
-from pdmuxd.engine.profiling.target import Target
+from pdmuxd.engine.profiling.measurement import Point, Target
 
 HIDDEN = load_profile("8xa100-llama-70b")
 

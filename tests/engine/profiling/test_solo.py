@@ -20,8 +20,8 @@ from pdmuxd.engine.core.latency import (
 )
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.measuring import Measured
-from pdmuxd.engine.profiling.families import DECODE, FUSED, PREFILL
-from pdmuxd.engine.profiling.points import Point, Sample
+from pdmuxd.engine.profiling.designs import DECODE, FUSED, PREFILL
+from pdmuxd.engine.profiling.measurement import Point, Sample
 from pdmuxd.engine.profiling.solo import fit_solo
 
 PREFILL_LAW = PrefillCoefficients(

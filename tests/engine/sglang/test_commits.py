@@ -40,7 +40,7 @@ def test_the_state_moves_on_once_when_the_prefill_behind_is_chosen(rig):
 
 
 def test_an_admission_is_charged_once_when_it_is_decided_about_twice():
-    """`auto` earns a tenth of the tokens that it admits, as a credit for others."""
+    """`auto` earns credit for unreachable deadlines: a tenth of the tokens that it admits."""
 
     def admitting(*, cached_later):
         rig = Rig("auto")

@@ -207,3 +207,8 @@ async def until_running(client: httpx.AsyncClient, requests: int) -> None:
         while info["counters"]["running"] < requests:
             await asyncio.sleep(0)
             info = (await client.get("/server_info")).json()
+
+
+async def test_a_large_body_is_answered_as_a_small_one(server: Any) -> None:
+    body = (await server.post("/v1/completions", prompt="word " * 30_000, max_tokens=3)).json()
+    assert body["usage"] == body["usage"] | {"prompt_tokens": 30_001, "completion_tokens": 3}

@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pdmuxd.engine.emulator.server import tokenizer
 from pdmuxd.engine.emulator.server.filler import passage
 from pdmuxd.engine.emulator.server.tokenizer import LONGEST_PIECE, block_keys, split, token_ids
 
@@ -22,6 +24,18 @@ def test_pieces_give_the_text_back_when_joined(text: str) -> None:
     assert "".join(pieces) == text
     assert all(1 <= len(piece) <= LONGEST_PIECE for piece in pieces)
     assert len(token_ids(text)) == len(pieces)
+
+
+@given(st.text(st.sampled_from(" \tab1.,é"), max_size=60), st.integers(LONGEST_PIECE, 20))
+def test_slices_are_cut_between_pieces(text: str, slice_chars: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        whole = split(text)
+        patch.setattr(tokenizer, "_SLICE_CHARS", slice_chars)
+        assert split(text) == whole
+
+
+def test_no_more_is_tokenized_than_is_needed_to_refuse() -> None:
+    assert 100 <= len(token_ids("é" * 1_000_000, enough_tokens=100)) < 10_000
 
 
 def test_tokens_are_about_four_characters_when_the_text_is_english() -> None:

@@ -1,0 +1,20 @@
+"""Instants that come from outside."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from pdmuxd.engine.core.errors import InvalidValueError
+
+LIFETIME_MAX = timedelta(days=3660)
+EXPIRY_ALLOWED = "an instant with a zone, later than now, within ten years, such as 2027-01-31T12:00:00Z"
+
+
+def check_expiry(expires_at: datetime | None, *, now: datetime) -> None:
+    """Raises: InvalidValueError for an end that is over, or so far off that it is a typing mistake."""
+    if expires_at is None:
+        return
+    if expires_at.tzinfo is None or not now < expires_at <= now + LIFETIME_MAX:
+        raise InvalidValueError(
+            "expires_at", f"expires_at is {expires_at.isoformat()}; allowed is {EXPIRY_ALLOWED}"
+        )

@@ -1,0 +1,197 @@
+"""How the daemon's parts are made of the settings: the engine's side, the data plane, the admin plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.credentials import digest
+from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.daemon.actions import OperatorActions
+from pdmuxd.daemon.bus import EventBus
+from pdmuxd.daemon.clock import steady_clock
+from pdmuxd.daemon.events import (
+    EngineEvents,
+    connect_engine,
+    connect_gateway,
+    connect_metrics,
+    connect_refinement,
+    connect_telemetry,
+)
+from pdmuxd.daemon.gateway.admission import Admission
+from pdmuxd.daemon.gateway.app import Gateway
+from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.httpd.listeners import Listeners
+from pdmuxd.daemon.metrics import Metrics
+from pdmuxd.daemon.predicting import LivePredictors
+from pdmuxd.daemon.probes import add_probes
+from pdmuxd.daemon.reader_token import ReaderToken
+from pdmuxd.daemon.refinement import Refinement
+from pdmuxd.daemon.settings import Settings
+from pdmuxd.daemon.supervisor.choice import EngineChoice
+from pdmuxd.daemon.supervisor.plan import EnginePlan
+from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.telemetry_metrics import TelemetryCollector
+from pdmuxd.daemon.uses import Uses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Everything that was built; nothing of it runs yet."""
+
+    bus: EventBus
+    supervisor: Supervisor
+    gateway: Gateway
+    admin_app: Callable[..., Any]
+    listeners: Listeners
+    actions: OperatorActions
+    telemetry: Telemetry
+    refinement: Refinement
+    uses: Uses
+
+
+def build(
+    settings: Settings, engine: EngineChoice, control_plane: ControlPlane, *, admin_token: str
+) -> Parts:
+    """All parts, connected by the bus."""
+    bus, metrics, uses = EventBus(), Metrics(), Uses(control_plane)
+    plan, snapshot = engine_plan(settings, engine), control_plane.directory
+    supervisor = build_engine(settings, plan, bus, snapshot)
+    admission = Admission(settings.data.max_in_flight)
+    telemetry = build_telemetry(supervisor, admission, metrics)
+    listeners = Listeners.of(settings)
+    metrics.registry.register(listeners.collector())
+    gateway = build_gateway(
+        settings,
+        snapshot,
+        admission=admission,
+        listeners=listeners,
+        metrics=metrics,
+        telemetry=telemetry,
+        uses=uses,
+    )
+    actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
+    admin_app = build_admin(
+        settings,
+        control_plane,
+        supervisor=supervisor,
+        telemetry=telemetry,
+        metrics=metrics,
+        actions=actions,
+        uses=uses,
+        admin_token=admin_token,
+        engine_log=plan.log_path,
+    )
+    refinement = Refinement(
+        control_plane, status=supervisor.status, clock=telemetry.clock, at_bound=telemetry.on_at_bound
+    )
+    # In this order: a tenant is counted before it is served, and served before it is told of.
+    connect_metrics(bus, metrics)
+    connect_gateway(bus, gateway)
+    connect_telemetry(bus, telemetry)
+    connect_refinement(bus, refinement)
+    connect_engine(bus, supervisor, policy=settings.engine.policy)
+    return Parts(
+        bus=bus,
+        supervisor=supervisor,
+        gateway=gateway,
+        admin_app=listeners.guard(admin_app, settings),
+        listeners=listeners,
+        actions=actions,
+        telemetry=telemetry,
+        refinement=refinement,
+        uses=uses,
+    )
+
+
+def engine_plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
+    """How the engine process is started, and where it writes."""
+    return EnginePlan(
+        command=engine.command,
+        state_dir=settings.resolved_state_dir,
+        runtime_dir=settings.resolved_runtime_dir,
+        start_timeout_s=engine.start_timeout_s,
+        backoff_initial_s=settings.engine.restart_backoff_initial_s,
+        backoff_max_s=settings.engine.restart_backoff_max_s,
+    )
+
+
+def build_engine(
+    settings: Settings, plan: EnginePlan, bus: EventBus, snapshot: DirectorySnapshot
+) -> Supervisor:
+    """The supervisor of the engine process, which is not started yet; the bus carries all that it says."""
+    policy = settings.engine.policy
+    return Supervisor(plan, settings=snapshot.engine_settings(policy), listener=EngineEvents(bus))
+
+
+def build_telemetry(supervisor: Supervisor, admission: Admission, metrics: Metrics) -> Telemetry:
+    """What is known of the engine and of the requests in flight, in events and as metrics."""
+    telemetry = Telemetry(clock=steady_clock(), status=supervisor.status, in_flight=admission.by_tenant)
+    metrics.collect_engine(supervisor.status)
+    metrics.collect_in_flight(admission.by_tenant)
+    metrics.registry.register(TelemetryCollector(telemetry))
+    return telemetry
+
+
+def build_gateway(
+    settings: Settings,
+    snapshot: DirectorySnapshot,
+    *,
+    admission: Admission,
+    listeners: Listeners,
+    metrics: Metrics,
+    telemetry: Telemetry,
+    uses: Uses,
+) -> Gateway:
+    """The data plane's application."""
+    data = settings.data
+    return Gateway(
+        directory=snapshot,
+        max_body_bytes=data.max_body_bytes,
+        admission=admission,
+        bounds=RequestBounds(
+            max_outputs=data.max_outputs,
+            max_stops=data.max_stops,
+            max_prompt_tokens=data.max_prompt_tokens,
+            max_body_values=data.max_body_values,
+        ),
+        body_timeout_s=settings.http.body_timeout_s,
+        auth_failures=listeners.data_failures,
+        metrics=metrics,
+        observer=telemetry,
+        key_used=uses.key,
+    )
+
+
+def build_admin(
+    settings: Settings,
+    control_plane: ControlPlane,
+    *,
+    supervisor: Supervisor,
+    telemetry: Telemetry,
+    metrics: Metrics,
+    actions: OperatorActions,
+    uses: Uses,
+    admin_token: str,
+    engine_log: Path,
+) -> Callable[..., Any]:
+    """The admin plane's application, without the guard in front of it."""
+    return build_admin_app(
+        control_plane,
+        engine_status=supervisor.status,
+        admin_token_sha256=digest(admin_token),
+        reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
+        used=uses.caller,
+        telemetry=telemetry,
+        predictors=LivePredictors(
+            status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
+        ),
+        actions=actions,
+        engine_log=engine_log,
+        extra_routes=lambda app: add_probes(app, metrics, supervisor.not_ready_because),
+    )

@@ -1,0 +1,59 @@
+"""`pdmuxd audit`: who changed what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from pdmuxd.daemon.cli.admin_client import admin_client
+from pdmuxd.daemon.cli.output import AsJson, instant, print_json, print_table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the `audit` command."""
+    app.command("audit", epilog="Example: pdmuxd audit --tenant chat --limit 5")(audit)
+
+
+def audit(
+    ctx: typer.Context,
+    tenant: Annotated[str | None, typer.Option(help="Only what concerns this tenant.")] = None,
+    who: Annotated[str | None, typer.Option(help="Only of this token or key.")] = None,
+    action: Annotated[str | None, typer.Option(help="Only this, such as key.issue.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show only so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List changes, newest first: who, when, why, and what was before and after."""
+    asked = {"tenant": tenant, "who": who, "action": action, "limit": limit}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    with admin_client(ctx) as client:
+        found = client.get(f"/audit?{query}")
+    if as_json:
+        print_json(found)
+    else:
+        print_table([_columns(entry) for entry in found["entries"]], empty="nothing was changed")
+
+
+def _columns(entry: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "when": instant(entry["at"]),
+        "who": f"{entry['who_kind']} {entry['who']}",
+        "what": f"{entry['action']} {entry['subject']}",
+        "change": _difference(entry["before"] or {}, entry["after"] or {}),
+        "why": entry["why"] or "",
+    }
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The fields that changed; of something new or gone, that it is."""
+    if not before or not after:
+        return "new" if after else "gone"
+    changed = [name for name in after if before.get(name) != after[name] and name != "version"]
+    return ", ".join(f"{name} {_shown(before.get(name))} -> {_shown(after[name])}" for name in changed)
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

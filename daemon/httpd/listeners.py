@@ -1,0 +1,79 @@
+"""The two listeners as the settings make them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from pdmuxd.daemon.httpd.admin_guard import AdminGuard
+from pdmuxd.daemon.httpd.connections import Connections
+from pdmuxd.daemon.httpd.limits import HttpLimits, connection_budget, raise_descriptor_limit
+from pdmuxd.daemon.httpd.metrics import HttpCollector
+from pdmuxd.daemon.httpd.peers import AuthFailures
+from pdmuxd.daemon.settings import Settings
+
+log = structlog.get_logger("pdmuxd.http")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """The connections of both planes, and who sent wrong keys to each."""
+
+    data: Connections
+    admin: Connections
+    data_failures: AuthFailures
+    admin_failures: AuthFailures
+
+    @classmethod
+    def of(cls, settings: Settings) -> Listeners:
+        """Limits from the settings, and numbers of connections that the process can have open."""
+        wanted, admin_wanted = settings.data.max_connections, settings.admin.max_connections
+        descriptors = raise_descriptor_limit(data=wanted, admin=admin_wanted)
+        budget = connection_budget(descriptors, data=wanted, admin=admin_wanted)
+        if budget.data < wanted or budget.admin < admin_wanted:
+            log.warning(
+                "fewer connections than data.max_connections and admin.max_connections are possible",
+                open_files_limit=descriptors,
+                data=budget.data,
+                admin=budget.admin,
+            )
+        most = settings.http.max_auth_failures
+        return cls(
+            data=Connections("data", _limits(settings, budget.data, settings.data.max_connections_per_peer)),
+            admin=Connections("admin", _limits(settings, budget.admin, budget.admin), style="problem"),
+            data_failures=AuthFailures(most, time.monotonic),
+            admin_failures=AuthFailures(most, time.monotonic),
+        )
+
+    def collector(self) -> HttpCollector:
+        """For the metrics."""
+        return HttpCollector(((self.data, self.data_failures), (self.admin, self.admin_failures)))
+
+    def guard(self, app: Callable[..., Any], settings: Settings) -> AdminGuard:
+        """The admin plane's application, guarded."""
+        admin = settings.admin
+        return AdminGuard(
+            app,
+            allowed_hosts=[admin.host, *filter(None, map(str.strip, admin.allowed_hosts.split(",")))],
+            max_body_bytes=admin.max_body_bytes,
+            max_connections=self.admin.limits.max_connections,
+            auth_failures=self.admin_failures,
+        )
+
+
+def _limits(settings: Settings, max_connections: int, per_peer: int) -> HttpLimits:
+    http = settings.http
+    return HttpLimits(
+        max_connections=max_connections,
+        max_connections_per_peer=min(max_connections, per_peer),
+        max_header_bytes=http.max_header_bytes,
+        max_headers=http.max_headers,
+        header_timeout_s=http.header_timeout_s,
+        body_timeout_s=http.body_timeout_s,
+        keep_alive_s=http.keep_alive_s,
+        write_timeout_s=http.write_timeout_s,
+    )

@@ -1,0 +1,280 @@
+"""uvicorn's HTTP protocol with limits: of headers, of time, and of what may be left unread.
+
+uvicorn parses with llhttp, which is strict, but bounds neither the size and number of headers nor the time
+that a head, a body or an unread answer may take. What is not allowed is refused here, before the application.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httptools
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from pdmuxd.daemon.httpd import refusals
+from pdmuxd.daemon.httpd.connections import Connections
+from pdmuxd.daemon.httpd.refusals import Refusal, render
+
+_MAX_PIPELINED = 8
+_HEADER_EXTRA_BYTES = 4
+"""The colon, the space and the end of a header's line."""
+_MAX_DISCARDED_BYTES = 64 * 2**20
+"""Of a body whose request was answered before it was read: who is still sending may not read yet."""
+_LINGER_S = 2.0
+"""How long what a refused client still sends is thrown away: a reset would take the refusal from it."""
+_OVERHEAD_BYTES = 64 * 1024
+_OVERHEAD_PER_BODY_BYTE = 8
+"""A chunk of one byte has five bytes around it."""
+_BODY_GRACE_S = 1.0
+"""The application reads most bodies, and refuses a late one in its own words first."""
+_UNSAFE_PATH = re.compile(rb"%(?:2f|5c|00)|\\", re.IGNORECASE)
+
+
+class _RefusedError(Exception):
+    """Leaves the parser."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection. It waits, has a request in progress, or both: a second head may come early."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        *,
+        connections: Connections,
+        peer: str,
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self.peer = peer
+        self.timeout_keep_alive = connections.limits.keep_alive_s  # type: ignore[assignment]
+        self._gate = connections
+        self._limits = connections.limits
+        self._refusal: Refusal | None = None
+        self._is_deaf = False
+        """Whatever else comes is ignored: it is no HTTP."""
+        self._in_head = True
+        self._in_body = False
+        self._since_s = connections.clock()
+        """When the present head or body began."""
+        self._head_bytes = self._received_bytes = self._body_bytes = self._discarded_bytes = 0
+        self._answering: RequestResponseCycle | None = None
+        """The request that is being answered; `cycle` is the last that came, and may wait for it."""
+        self._paused_since_s: float | None = None
+        self._closing_since_s: float | None = None
+        self._lingers_since_s: float | None = None
+
+    # The connection ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - the library's type
+        """uvicorn's call."""
+        super().connection_made(transport)
+        self._gate.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """uvicorn's call."""
+        self._abandon()
+        super().connection_lost(exc)
+        self._gate.leave(self.peer, self)
+
+    def evict(self) -> None:
+        """Make room for another connection."""
+        self._abandon()
+        self.transport.abort()
+
+    def check(self, now_s: float) -> None:
+        """Close the connection if a head, a body or a reader is too late."""
+        limits = self._limits
+        if self._lingers_since_s is not None:
+            if now_s - self._lingers_since_s > _LINGER_S:
+                self.transport.abort()
+        elif self.transport.is_closing():
+            # Its last bytes may never be read.
+            self._closing_since_s = self._closing_since_s or now_s
+            if now_s - self._closing_since_s > self._gate.write_timeout_s:
+                self._cut(refusals.NOT_READING)
+        elif self._paused_since_s is not None and now_s - self._paused_since_s > self._gate.write_timeout_s:
+            self._cut(refusals.NOT_READING)
+        elif self._in_body and not self.flow.read_paused:
+            if now_s - self._since_s > limits.body_timeout_s + _BODY_GRACE_S:
+                self._refuse(refusals.BODY_TIMEOUT)
+        elif self._in_head and not self._is_busy and now_s - self._since_s > limits.header_timeout_s:
+            self._refuse(refusals.HEADER_TIMEOUT)
+
+    def pause_writing(self) -> None:
+        """uvicorn's call: the client does not read as fast as is written."""
+        super().pause_writing()
+        self._paused_since_s = self._gate.clock()
+
+    def resume_writing(self) -> None:
+        """uvicorn's call."""
+        super().resume_writing()
+        self._paused_since_s = None
+
+    # What comes in -------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """uvicorn's call."""
+        if self._is_deaf or self.transport.is_closing():
+            self._discard(len(data))
+            return
+        self._unset_keepalive_if_required()
+        was_in_head, was_in_body, head_of = self._in_head, self._in_body, self.headers
+        if not was_in_head and not was_in_body:
+            self._begin_head()
+        try:
+            self.parser.feed_data(data)
+            if was_in_head and self._in_head and self.headers is head_of:
+                self._count_head(len(data))  # of a header that has not ended nobody is told
+            elif was_in_body and self._in_body:
+                self._count_body(len(data))
+        except httptools.HttpParserUpgrade:
+            self._is_deaf = True
+            self.cycle.keep_alive = False
+        except (httptools.HttpParserError, _RefusedError):
+            self._on_malformed(self._refusal or refusals.MALFORMED)
+
+    def on_message_begin(self) -> None:
+        """The parser's call."""
+        super().on_message_begin()
+        self._begin_head()
+
+    def on_url(self, url: bytes) -> None:
+        """The parser's call."""
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """The parser's call, also for what follows a body in chunks."""
+        self._count_head(len(name) + len(value) + _HEADER_EXTRA_BYTES)
+        if len(self.headers) >= self._limits.max_headers:
+            self._raise(refusals.HEADERS_TOO_LARGE)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The parser's call."""
+        self._check_head()
+        if len(self.pipeline) >= _MAX_PIPELINED:
+            self._raise(refusals.PIPELINED)
+        self._in_head, self._in_body = False, True
+        self._since_s = self._gate.clock()
+        self._received_bytes = self._body_bytes = 0
+        super().on_headers_complete()
+        self._gate.set_waiting(self, waits=False)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401 - the library's
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_body(self, body: bytes) -> None:
+        """The parser's call."""
+        self._body_bytes += len(body)
+        if self.cycle.response_complete:
+            self._discard(len(body))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The parser's call."""
+        self._in_body = False
+        super().on_message_complete()
+        self._wait_if_idle()
+
+    def on_response_complete(self) -> None:
+        """uvicorn's call."""
+        super().on_response_complete()
+        # What comes next has its time from here on: reading may have been paused.
+        self._since_s = self._gate.clock()
+        self._wait_if_idle()
+
+    # Its limits ----------------------------------------------------------------------------------------
+
+    @property
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _begin_head(self) -> None:
+        if not self._in_head:
+            self._since_s = self._gate.clock()
+        self._in_head, self._head_bytes = True, 0
+
+    def _wait_if_idle(self) -> None:
+        if not self._is_busy and not self.pipeline and not self.transport.is_closing():
+            self._gate.set_waiting(self, waits=True)
+
+    def _count_head(self, more_bytes: int) -> None:
+        self._head_bytes += more_bytes
+        if self._head_bytes > self._limits.max_header_bytes:
+            self._raise(refusals.HEADERS_TOO_LARGE)
+
+    def _count_body(self, received_bytes: int) -> None:
+        self._received_bytes += received_bytes
+        allowed_bytes = _OVERHEAD_BYTES + (1 + _OVERHEAD_PER_BODY_BYTE) * self._body_bytes
+        if self._received_bytes > allowed_bytes:
+            self._raise(refusals.TOO_MUCH_OVERHEAD)
+
+    def _check_head(self) -> None:
+        """What HTTP forbids, or allows and nobody needs: each has fooled a proxy or a server."""
+        version = self.parser.get_http_version()
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and version != "1.0") or b"" in hosts:
+            self._raise(refusals.BAD_HOST)
+        encodings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if encodings and (len(encodings) > 1 or encodings[0].lower() != b"chunked" or version == "1.0"):
+            self._raise(refusals.BAD_ENCODING)
+        path = self.url.partition(b"?")[0]
+        if not path.startswith(b"/") or _UNSAFE_PATH.search(path):
+            self._raise(refusals.BAD_TARGET)
+
+    def _raise(self, refusal: Refusal) -> None:
+        self._refusal = refusal
+        raise _RefusedError
+
+    # The end -------------------------------------------------------------------------------------------
+
+    def _on_malformed(self, refusal: Refusal) -> None:
+        if self.pipeline:
+            self._cut(refusal.cause)
+        elif self._is_busy and not self._in_body:
+            # The answer to an earlier request is on its way; it is completed, and is the last.
+            self._gate.note(self.peer, refusal.cause)
+            self._is_deaf = True
+            self.cycle.keep_alive = False
+        else:
+            self._refuse(refusal)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Say why, if no answer has begun, and close."""
+        self._gate.note(self.peer, refusal.cause)
+        self._is_deaf = True
+        begun = self._is_busy and self.cycle.response_started
+        self._abandon()
+        if begun:
+            self.transport.abort()
+            return
+        self.transport.write(render(refusal, self._gate.style))
+        self.transport.write_eof()
+        self._lingers_since_s = self._gate.clock()
+        self._gate.set_waiting(self, waits=True)
+
+    def _discard(self, more_bytes: int) -> None:
+        self._discarded_bytes += more_bytes
+        if self._discarded_bytes > _MAX_DISCARDED_BYTES:
+            self._cut(refusals.UNREAD_BODY)
+
+    def _cut(self, cause: str) -> None:
+        self._gate.note(self.peer, cause)
+        self._abandon()
+        self.transport.abort()
+
+    def _abandon(self) -> None:
+        """Tell the application that its client has gone: it must not write to a connection that is closed."""
+        self._is_deaf = True
+        self.pipeline.clear()
+        for cycle in (self._answering, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()

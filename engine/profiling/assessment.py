@@ -1,0 +1,188 @@
+"""What can be said of a profile: may an engine use it, how does it differ from another, how sure is it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.link.compatibility import difference
+from pdmuxd.engine.link.messages import Hello
+from pdmuxd.engine.profiling import design_points, designs
+from pdmuxd.engine.profiling.designs import Design
+from pdmuxd.engine.profiling.document import FitErrors, MeasuredProfile
+from pdmuxd.engine.profiling.hardware import predict_s
+from pdmuxd.engine.profiling.measurement import Point
+from pdmuxd.engine.profiling.regression import Floats, leverage_of
+
+MAX_P90 = 0.10
+"""A solo predictor that is further off than this on a tenth of unseen batches must be forced into force."""
+
+
+def unusable_because(profile: MeasuredProfile, hello: Hello) -> str | None:
+    """What makes a profile one of another engine, however much it is wanted; None if nothing does."""
+    return difference(profile.predictors(0), hello)
+
+
+def doubtful_because(profile: MeasuredProfile, hello: Hello | None) -> str | None:
+    """What an operator must insist on to have the profile all the same; None if nothing."""
+    if profile.worst_p90 > MAX_P90:
+        worst = max(
+            (fit for fit in profile.fits if fit.predictor != "roofline"),
+            key=lambda fit: fit.errors.p90,
+            default=None,
+        )
+        if worst is None:
+            return "no predictor of it is fitted: too little was measured"
+        return (
+            f"its predictor of {worst.predictor} on {worst.sms} SMs has a p90 error of "
+            f"{worst.errors.p90:.1%} on held-out samples; at most {MAX_P90:.0%} is allowed"
+        )
+    if hello is None:
+        return None
+    measured = {fit.sms for fit in profile.solo_run}
+    missing = sorted({sms for group in hello.partitions for sms in group if sms} - measured)
+    if missing:
+        listed = ", ".join(map(str, missing))
+        return f"it has nothing on {listed} SMs, which the engine's partition table uses"
+    return None
+
+
+PREFILL = PrefillShape.of([(2048, 0)])
+DECODE = DecodeShape(bs=32, reused_tokens=32 * 1024)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One quantity of two profiles; None where a profile has none."""
+
+    quantity: str
+    unit: str
+    before: float | None
+    after: float | None
+
+
+def differences(before: MeasuredProfile, after: MeasuredProfile) -> tuple[Difference, ...]:
+    """Quantities that differ, and those that only one has."""
+    ours, theirs = dict(_quantities(before)), dict(_quantities(after))
+    return tuple(
+        Difference(quantity=name, unit=unit, before=ours.get((name, unit)), after=theirs.get((name, unit)))
+        for name, unit in dict.fromkeys([*ours, *theirs])
+        if ours.get((name, unit)) != theirs.get((name, unit))
+    )
+
+
+def _quantities(profile: MeasuredProfile) -> Iterator[tuple[tuple[str, str], float]]:
+    device, overheads = profile.device, profile.overheads
+    yield ("GPUs", ""), float(profile.tensor_parallel.gpus)
+    yield ("compute", "TFLOP/s"), device.flops / 1e12
+    yield ("bandwidth", "TB/s"), device.bytes_per_s / 1e12
+    yield ("bandwidth curvature", ""), device.bandwidth_curvature
+    yield ("compute curvature", ""), device.compute_curvature
+    yield ("not overlapped", "ratio"), device.serial_ratio
+    yield ("launching a layer", "ms"), overheads.layer_launch_s * 1000.0
+    yield ("launching a graph", "ms"), overheads.graph_launch_s * 1000.0
+    yield ("host work of a step", "ms"), overheads.host_step_s * 1000.0
+    yield ("guard where nothing is known", "ratio"), profile.guard_default_ratio
+    if profile.guard_cells:
+        ratios = [ratio for _, ratio in profile.guard_cells]
+        yield ("guard, mean of its cells", "ratio"), sum(ratios) / len(ratios)
+        yield ("guard, highest cell", "ratio"), max(ratios)
+    for fit in profile.solo_run:
+        if fit.prefill is not None:
+            seconds = fit.prefill.predict_s(PREFILL)
+            yield (f"prefill of 2048 tokens on {fit.sms} SMs", "ms"), seconds * 1000.0
+            if fit.prefill.colocated_ratio:
+                yield (f"prefill beside decode on {fit.sms} SMs", "times alone"), fit.prefill.colocated_ratio
+        if fit.decode is not None:
+            seconds = fit.decode.predict_s(DECODE, profile.captured_decode_bs)
+            yield (f"decode step of 32 x 1024 tokens on {fit.sms} SMs", "ms"), seconds * 1000.0
+    for errors in profile.fits:
+        where = f" on {errors.sms} SMs" if errors.sms else ""
+        yield (f"p90 error of {errors.predictor}{where}", "%"), errors.errors.p90 * 100.0
+
+
+_PRIOR_WEIGHT = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertainty:
+    """A shape, and the relative error to expect of a predictor there."""
+
+    predictor: str
+    sms: int
+    size: int
+    """New tokens of a prefill, requests of a decode batch."""
+    reused_tokens: int
+    error: float
+
+
+def uncertainties(profile: MeasuredProfile) -> list[Uncertainty]:
+    """Every candidate of the two solo predictors, the least certain first, predictor by predictor."""
+    found: list[Uncertainty] = []
+    for fit in profile.fits:
+        if fit.predictor == "prefill":
+            design = Design(knots=designs.PREFILL_KNOTS)
+            found += _of(profile, fit, designs.PREFILL, design, _prefill_points)
+        elif fit.predictor == "decode":
+            design = Design(knots=designs.DECODE_KNOTS, captured_bs=profile.captured_decode_bs)
+            found += _of(profile, fit, designs.DECODE, design, _decode_points)
+    return found
+
+
+def _of(
+    profile: MeasuredProfile,
+    fit: FitErrors,
+    family: designs.Family[object],
+    design: Design,
+    points_on: Callable[[int], list[Point]],
+) -> list[Uncertainty]:
+    points = [point for point in points_on(fit.sms) if point.kv_tokens <= profile.kv_capacity_tokens]
+    measured = [
+        sample.point
+        for sample in profile.samples
+        if sample.point.mode == fit.predictor and sample.sms == fit.sms
+    ]
+    if not measured:
+        return []
+    roofline = profile.roofline
+
+    def rows(of: list[Point]) -> Floats:
+        seconds = np.array([predict_s(roofline, point, profile.captured_decode_bs) for point in of])
+        relative: Floats = family.rows(of, design) / seconds[:, None]
+        return relative
+
+    ours, theirs = rows(measured), rows(points)
+    scale = np.maximum(np.vstack([ours, theirs]).max(axis=0), np.finfo(np.float64).tiny)
+    ours, theirs = ours / scale, theirs / scale
+    information = ours.T @ ours + _PRIOR_WEIGHT * np.eye(ours.shape[1])
+    variance = leverage_of(np.linalg.inv(information).astype(np.float64), theirs)
+    found = [
+        Uncertainty(
+            predictor=fit.predictor,
+            sms=fit.sms,
+            size=family.size_of(point),
+            reused_tokens=point.prefill_shape.reused_tokens + point.decode_shape.reused_tokens,
+            error=fit.errors.p50 * float(np.sqrt(1.0 + one)),
+        )
+        for point, one in zip(points, variance, strict=True)
+    ]
+    return sorted(found, key=lambda one: -one.error)
+
+
+def _prefill_points(sms: int) -> list[Point]:
+    return [
+        Point(mode="prefill", prefill_sms=sms, decode_sms=0, prefill=((new, reused),))
+        for new in design_points.NEW_TOKENS
+        for reused in design_points.REUSED_TOKENS
+    ]
+
+
+def _decode_points(sms: int) -> list[Point]:
+    return [
+        Point(mode="decode", prefill_sms=0, decode_sms=sms, decode=(context,) * bs)
+        for bs in design_points.DECODE_BS
+        for context in design_points.CONTEXT_TOKENS
+    ]
