@@ -202,8 +202,8 @@ class EmulatedBook:
         """What each request would hold if it left now."""
         batch, found = self.batch, list[Holding]()
         for name, member in self.held.items():
-            timing = batch.taken_tokens(member) if name in batch.members else 0
-            found.append(replace(member.holding, private_tokens=member.holding.private_tokens + timing))
+            taken = batch.taken_tokens(member) if name in batch.members else 0
+            found.append(replace(member.holding, private_tokens=member.holding.private_tokens + taken))
         return found
 
     def set_target(self, request: EmulatedRequest) -> None:
