@@ -1,9 +1,10 @@
 """One trace through the one loop: on the real scheduler with the CPU stand-in, and on the emulated GPU.
 
-Compared is what was decided and launched, step by step: mode, reason, prompt tokens with the cached ones before
-them, requests that decode, layers. The requests follow each other, as on a CPU a launch takes as long as its
-work and who is together in a batch would be the machine's doing. Times are not compared, nor predictions: they
-are of two devices. The emulated one has the model, the limits and the overheads that SGLang's engine told.
+Compared is what was decided and launched, step by step: mode, reason, prompt tokens with the cached ones
+before them, requests that decode, layers. The requests follow each other, as on a CPU a launch takes as long
+as its work and who is together in a batch would be the machine's doing. Times are not compared, nor
+predictions: they are of two devices. The emulated one has the model, the limits and the overheads that
+SGLang's engine told.
 """
 
 from __future__ import annotations
