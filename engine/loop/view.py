@@ -102,7 +102,10 @@ class View:
     ) -> Observation:
         state, hidden = self._state, self._policy_runtime.is_changing
         waiting = () if hidden else self._ledger.window(state.waiting, self._limits.waiting_window)
-        if preempted is not None or (prefill is not None and prefill.mode is PrefillMode.LAYERWISE):
+        is_layerwise = preempted is not None or (
+            prefill is not None and prefill.mode is PrefillMode.LAYERWISE
+        )
+        if is_layerwise and self._limits.max_whole_tokens is not None:
             # Those run in fused steps, which wait for the layers under way: nobody is preempted for them.
             waiting = tuple(request for request in waiting if self._limits.holds(request.new_tokens))
         return Observation(
