@@ -13,7 +13,7 @@ PYTEST = $(PY) -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-sglang lock serve test test-slow test-all test-sglang check docs lint types contracts format
+.PHONY: help install install-sglang lock serve test test-slow test-all test-sglang check docs lint types contracts format mutants
 .PHONY: bench-core bench-turns bench-gateway bench-console bench-telemetry evaluate clean
 
 help: ## Show the commands
@@ -69,6 +69,9 @@ check: lint types contracts docs test ## Lint, format, types, import contracts, 
 
 format: $(READY) ## Format and fix what can be fixed
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
+
+mutants: $(READY) ## Does a test fail if a line of the core is wrong? (tests/mutation/README.md)
+	@$(PY) tests/mutation/mutants.py $(OPTIONS)
 
 bench-core: $(READY) ## Time of one decision, per policy
 	@$(PY) tests/bench/bench_core.py

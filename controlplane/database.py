@@ -10,10 +10,17 @@ from typing import Any
 from alembic import command
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DatabaseError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+)
 
 from pdmuxd.controlplane import sqlite
-from pdmuxd.engine.core.errors import ConflictError, StoreError
+from pdmuxd.engine.core.errors import ConflictError, StoreError, StoreSetupError
 from pdmuxd.migrations import alembic_config, head_revision, known_revisions
 
 UPGRADE = "pdmuxd db upgrade"
@@ -28,7 +35,7 @@ def open_database(url: str) -> Engine:
     path = sqlite.sqlite_path(parsed)
     if path is not None:
         if not path.is_file():
-            raise StoreError(f"there is no database at {path}; create it with: {UPGRADE}")
+            raise StoreSetupError(f"there is no database at {path}; create it with: {UPGRADE}")
         sqlite.make_private(path)
     engine = _connect(parsed)
     try:
@@ -105,6 +112,9 @@ def store_errors() -> Iterator[None]:
     except IntegrityError as error:
         raise ConflictError(f"the change contradicts what is stored: {error.orig}") from error
     except DBAPIError as error:
+        if type(error) is DatabaseError:
+            # Neither locked nor unreachable: SQLite says so of a file that is damaged, or is no database.
+            raise StoreSetupError(f"the database cannot be read: {error.orig}") from error
         raise StoreError(f"the database does not answer as it should: {error.orig}") from error
     except SQLAlchemyError as error:
         raise StoreError(f"the database does not answer as it should: {error}") from error
@@ -114,7 +124,7 @@ def _parse(url: str) -> URL:
     try:
         return make_url(url)
     except ArgumentError as error:
-        raise StoreError(
+        raise StoreSetupError(
             "database_url is not a URL; allowed are such as sqlite:////path/pdmuxd.db"
         ) from error
 
@@ -125,7 +135,7 @@ def _connect(url: URL, *, foreign_keys: bool = True, begin: sqlite.Begin = "BEGI
     try:
         engine = create_engine(url, hide_parameters=True, **options)
     except (NoSuchModuleError, ModuleNotFoundError, ArgumentError) as error:
-        raise StoreError(f"database_url is {url.render_as_string()!r}: {error}") from error
+        raise StoreSetupError(f"database_url is {url.render_as_string()!r}: {error}") from error
     if is_sqlite:
         sqlite.remember_file(engine)
         sqlite.configure(engine, foreign_keys=foreign_keys, begin=begin)
@@ -140,14 +150,16 @@ def _require_head(revision: str | None) -> None:
     _require_known(revision)
     head = head_revision()
     if revision is None:
-        raise StoreError(f"the database is empty; create its tables with: {UPGRADE}")
+        raise StoreSetupError(f"the database is empty; create its tables with: {UPGRADE}")
     if revision != head:
-        raise StoreError(f"the database is of schema {revision}, this pdmuxd needs {head}; run: {UPGRADE}")
+        raise StoreSetupError(
+            f"the database is of schema {revision}, this pdmuxd needs {head}; run: {UPGRADE}"
+        )
 
 
 def _require_known(revision: str | None) -> None:
     if revision is not None and revision not in known_revisions():
-        raise StoreError(
+        raise StoreSetupError(
             f"the database is of schema {revision}, this pdmuxd knows up to {head_revision()}; install the "
             f"pdmuxd that wrote it, or restore a backup and run: {UPGRADE}"
         )

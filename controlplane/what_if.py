@@ -1,36 +1,35 @@
-"""What would become of a TBT target: the live predictors and the guard, asked for a load."""
+"""What would become of a TBT target: the policy in force is asked about a load that nobody observed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
+from pdmuxd.controlplane.assumed_load import Assumed, Wish, assume
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.engine.core.errors import EngineError
-from pdmuxd.engine.core.forecast import Forecast, Load, forecast
-from pdmuxd.engine.core.guard import ContentionGuard, guard_cell
-from pdmuxd.engine.core.latency import LatencyModel
+from pdmuxd.engine.core.errors import EngineError, PartitionError, PolicyError
+from pdmuxd.engine.core.guard import MAX_RATIO, ContentionGuard
 from pdmuxd.engine.core.partitions import Partition
-from pdmuxd.engine.core.types import DecodeShape, PrefillShape
-from pdmuxd.engine.link.messages import IterationRecord
+from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
+from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.slo import TBT_RANGE_S
+from pdmuxd.engine.core.types import Decision, Mode, Reason
 
-DEFAULT_DECODE_BS, DEFAULT_CONTEXT_TOKENS, DEFAULT_NEW_TOKENS = 8, 1024, 2048
-"""Assumed before anything has run."""
-
-Source = Literal["request", "present", "mixed", "default"]
+_PRECISION_S = 1e-7
+"""To which the lowest feasible target is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicting:
-    """What the engine in force predicts with."""
+    """What the engine in force decides by."""
 
     name: str
     """Of the profile."""
-    latency: LatencyModel
-    guard: ContentionGuard
-    """As it was when the engine started."""
+    policy: str
+    """Its specification."""
+    context: PolicyContext
+    """The guard is as it was when the engine started."""
 
 
 Predictors = Callable[[], Predicting | None]
@@ -38,33 +37,45 @@ Predictors = Callable[[], Predicting | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """A target, and the load that it is asked for; what is None is taken from the present."""
+class Answer:
+    """What the policy would do for one target, and the plans that it has."""
 
-    tbt_s: float
-    decode_bs: int | None = None
-    decode_context_tokens: int | None = None
-    prefill_new_tokens: int | None = None
-    prefill_reused_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assumed:
-    """The load that an answer holds for."""
-
-    decode_bs: int
-    decode_context_tokens: int
-    prefill_new_tokens: int
-    prefill_reused_tokens: int
-    source: Source
+    decision: Decision
+    plans: tuple[Plan, ...]
 
     @property
-    def load(self) -> Load:
-        """As the core sees it: one prompt."""
-        return Load(
-            prefill=PrefillShape.of([(self.prefill_new_tokens, self.prefill_reused_tokens)]),
-            decode=DecodeShape(bs=self.decode_bs, reused_tokens=self.decode_bs * self.decode_context_tokens),
+    def chosen(self) -> Plan | None:
+        """The plan that the decision carries out; None if it prefills nothing for now."""
+        decision = self.decision
+        if not decision.admit:
+            return None
+        of_group = (plan for plan in self.plans if plan.partition_id == decision.partition_id)
+        if decision.mode is not Mode.SPLIT:
+            return next((plan for plan in of_group if plan.kind is not PlanKind.SPLIT), None)
+        steps = decision.decode_steps
+        return next(
+            (plan for plan in of_group if (plan.kind, plan.decode_steps) == (PlanKind.SPLIT, steps)), None
         )
+
+    @property
+    def splits(self) -> tuple[Plan, ...]:
+        """A plan for each split, by growing decode SMs: the chosen one, or else the first."""
+        chosen = self.chosen
+        by_partition_id: dict[int, Plan] = {}
+        for plan in self.plans:
+            if plan.kind is PlanKind.SPLIT and (plan is chosen or plan.partition_id not in by_partition_id):
+                by_partition_id[plan.partition_id] = plan
+        return tuple(by_partition_id[group] for group in sorted(by_partition_id))
+
+    @property
+    def fused(self) -> Plan | None:
+        """Fused steps, if the policy has any."""
+        return next((plan for plan in self.plans if plan.kind is PlanKind.FUSED), None)
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether what it would do meets the target."""
+        return self.chosen is not None and self.chosen.meets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,17 +85,31 @@ class Outlook:
     wish: Wish
     assumed: Assumed
     predictors: str
-    forecast: Forecast
+    policy: str
+    groups: tuple[Partition, ...]
+    """Of the policy, which the plans index."""
+    answer: Answer
+    lowest_feasible_tbt_s: float | None
+    """The strictest target that it meets; None if it meets none."""
 
     @property
     def text(self) -> str:
         """In one line."""
-        chosen = self.forecast.chosen
+        chosen = self.answer.chosen
         if chosen is None:
-            return "the device has no split"
-        split = f"{chosen.partition.decode_sms} SMs decode and {chosen.partition.prefill_sms} prefill"
-        times = f"worst case {to_ms(chosen.worst_s):.3g} ms of {to_ms(self.wish.tbt_s):.3g} ms"
-        return f"{split}: {times}" if chosen.meets else f"no split meets it; with most, {split}: {times}"
+            return f"{self.policy} prefills nothing beside this decode batch"
+        if chosen.kind is PlanKind.SPLIT:
+            group = self.groups[chosen.partition_id]
+            what = f"{group.decode_sms} SMs decode and {group.prefill_sms} prefill"
+        else:
+            what = f"fused steps of {chosen.prompt_tokens} prompt tokens"
+        times = ""
+        if chosen.worst_gap_s is not None:
+            times = f": worst case {to_ms(chosen.worst_gap_s):.3g} ms of {to_ms(self.wish.tbt_s):.3g} ms"
+        if chosen.meets:
+            return what + times
+        no_split = chosen.reason is Reason.TBT_INFEASIBLE
+        return f"{'no split meets it; with most' if no_split else 'it is missed'}, {what}{times}"
 
 
 def what_if(wish: Wish, telemetry: Telemetry, predictors: Predictors) -> Outlook:
@@ -92,53 +117,45 @@ def what_if(wish: Wish, telemetry: Telemetry, predictors: Predictors) -> Outlook
     hello, predicting = telemetry.status().hello, predictors()
     if hello is None or predicting is None:
         raise EngineError("no engine has introduced itself yet, so there is nothing to predict with")
+    guard = _in_use(predicting.context.guard, telemetry)
+    try:
+        policy = build_policy(predicting.policy, replace(predicting.context, guard=guard))
+    except (PartitionError, PolicyError) as error:
+        raise EngineError(f"the policy in force cannot be asked: {error}") from error
     assumed = assume(wish, telemetry)
-    groups = [Partition(prefill_sms=p, decode_sms=d) for p, d in hello.partitions]
 
-    def ratio(decode_sms: int, prefill: PrefillShape, decode: DecodeShape) -> float:
-        in_use = telemetry.guard.ratio(guard_cell(decode_sms, prefill, decode))
-        return in_use if in_use is not None else predicting.guard.ratio(decode_sms, prefill, decode)
+    def ask(tbt_s: float) -> Answer:
+        obs, state = assumed.observed(tbt_s, policy, hello), policy.initial_state()
+        return Answer(decision=policy.decide(obs, state)[0], plans=policy.plans(obs, state))
 
     return Outlook(
         wish=wish,
         assumed=assumed,
         predictors=predicting.name,
-        forecast=forecast(wish.tbt_s, assumed.load, groups, predicting.latency, ratio),
+        policy=policy.name,
+        groups=policy.table.groups,
+        answer=ask(wish.tbt_s),
+        lowest_feasible_tbt_s=_lowest(lambda tbt_s: ask(tbt_s).is_feasible),
     )
 
 
-def assume(wish: Wish, telemetry: Telemetry) -> Assumed:
-    """Fill in what was not given from the newest decision that decoded, and the newest that prefilled."""
-    decoded, prefilled = _present(telemetry)
-    given = (wish.decode_bs, wish.decode_context_tokens, wish.prefill_new_tokens, wish.prefill_reused_tokens)
-    context = decoded.decode_reused_tokens // decoded.decode_bs if decoded is not None else None
-    source: Source = "present" if decoded is not None or prefilled is not None else "default"
-    if any(value is not None for value in given):
-        source = "request" if None not in given[:3] else "mixed"
-    return Assumed(
-        decode_bs=_first(wish.decode_bs, decoded.decode_bs if decoded else None, DEFAULT_DECODE_BS),
-        decode_context_tokens=_first(wish.decode_context_tokens, context, DEFAULT_CONTEXT_TOKENS),
-        prefill_new_tokens=_first(
-            wish.prefill_new_tokens, prefilled.prefill_new_tokens if prefilled else None, DEFAULT_NEW_TOKENS
-        ),
-        prefill_reused_tokens=_first(
-            wish.prefill_reused_tokens, prefilled.prefill_reused_tokens if prefilled else None, 0
-        ),
-        source=source,
-    )
+def _lowest(is_feasible: Callable[[float], bool]) -> float | None:
+    """The strictest feasible target, by halving: a policy that meets one meets every looser one."""
+    low_s, high_s = TBT_RANGE_S
+    if not is_feasible(high_s):
+        return None
+    if is_feasible(low_s):
+        return low_s
+    while high_s - low_s > _PRECISION_S:
+        middle_s = 0.5 * (low_s + high_s)
+        if is_feasible(middle_s):
+            high_s = middle_s
+        else:
+            low_s = middle_s
+    return high_s
 
 
-_LOOKED_AT = 2000
-
-
-def _present(telemetry: Telemetry) -> tuple[IterationRecord | None, IterationRecord | None]:
-    newest = [seen.record for seen in telemetry.decisions.snapshot()[-_LOOKED_AT:]]
-    decoded = next((record for record in reversed(newest) if record.decode_bs), None)
-    prefilled = next((record for record in reversed(newest) if record.prefill_new_tokens), None)
-    return decoded, prefilled
-
-
-def _first(given: int | None, present: int | None, otherwise: int) -> int:
-    if given is not None:
-        return given
-    return present if present is not None else otherwise
+def _in_use(guard: ContentionGuard, telemetry: Telemetry) -> ContentionGuard:
+    """With the cells as the engine's decisions have shown them."""
+    seen = {cell: view.ratio for cell, view in telemetry.guard.snapshot() if 1.0 <= view.ratio <= MAX_RATIO}
+    return replace(guard, cells={**guard.cells, **seen}) if seen else guard

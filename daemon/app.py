@@ -35,7 +35,7 @@ from pdmuxd.daemon.signals import StopRequests, stop_requests
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.uses import start_noting_uses
-from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.core.errors import EngineError, SettingsError
 
 _STOP_MARGIN_S = 15.0
 """What stopping may take beyond the drain limit: last words, the engine's end, open connections."""
@@ -51,7 +51,7 @@ def serve(loaded: LoadedSettings, *, first_run: bool = False) -> int:
     0 after a drain, 1 if a second signal cut it short.
     Raises: PdmuxdError if it cannot start; nothing is left running then.
     """
-    engine = choose_engine(loaded.settings.engine)
+    engine = choose_engine(loaded.settings.engine, loaded.settings.resolved_state_dir)
     return uvloop.run(_run(loaded, engine, first_run=first_run))
 
 
@@ -61,6 +61,8 @@ async def _run(loaded: LoadedSettings, engine: EngineChoice, *, first_run: bool)
             daemon = await _start(stack, loaded, engine, requests, first_run=first_run)
             in_background(stack, _announce(daemon, to_people=first_run), name="announce")
             await first_to_end(requests.stop.wait(), daemon.supervisor.ended())
+            if daemon.supervisor.fatal is not None:
+                raise SettingsError(daemon.supervisor.fatal)
             if not requests.stop.is_set():
                 raise EngineError("the supervision of the engine ended by itself; the log says why")
             await _drain(daemon, requests, loaded.settings.drain_timeout_s)

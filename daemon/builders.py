@@ -161,6 +161,7 @@ def build_gateway(
             max_body_values=data.max_body_values,
         ),
         body_timeout_s=settings.http.body_timeout_s,
+        first_byte_timeout_s=data.first_byte_timeout_s,
         auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,

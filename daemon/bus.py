@@ -30,6 +30,13 @@ class EngineAccepting:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineUnresponsive:
+    """A serving engine has fallen silent, or is heard again."""
+
+    is_unresponsive: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStateChanged:
     """The engine is now `starting`, `draining` or `down`."""
 

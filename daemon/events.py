@@ -13,7 +13,14 @@ from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineState
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.background import in_background
-from pdmuxd.daemon.bus import DirectoryChanged, EngineAccepting, EngineServing, EngineStateChanged, EventBus
+from pdmuxd.daemon.bus import (
+    DirectoryChanged,
+    EngineAccepting,
+    EngineServing,
+    EngineStateChanged,
+    EngineUnresponsive,
+    EventBus,
+)
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.refinement import Refinement
@@ -45,6 +52,10 @@ class EngineEvents:
         )
         self._bus.publish(EngineServing(address))
 
+    def on_unresponsive(self, is_unresponsive: bool) -> None:
+        """A serving engine has fallen silent, or is heard again."""
+        self._bus.publish(EngineUnresponsive(is_unresponsive))
+
     def on_accepting(self) -> None:
         """New requests may be taken."""
         self._bus.publish(EngineAccepting())
@@ -74,6 +85,7 @@ def connect_gateway(bus: EventBus, gateway: Gateway) -> None:
 
     bus.subscribe(EngineServing, lambda event: gateway.use_engine(event.address))
     bus.subscribe(EngineAccepting, lambda _: gateway.accept_new())
+    bus.subscribe(EngineUnresponsive, lambda event: gateway.suspect_engine(event.is_unresponsive))
     bus.subscribe(EngineStateChanged, on_state)
     bus.subscribe(DirectoryChanged, lambda event: gateway.use_directory(event.snapshot))
 

@@ -1,4 +1,4 @@
-"""What the engine in force predicts with, rebuilt on this side of the link."""
+"""What the engine in force decides by, rebuilt on this side of the link."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from functools import cached_property
 
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.what_if import Predicting
-from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.guard import UNMEASURED_RATIO, ContentionGuard
+from pdmuxd.engine.core.latency import LatencyModel
+from pdmuxd.engine.core.partitions import SmRules
+from pdmuxd.engine.core.policies.base import PolicyContext
+from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.link.compatibility import difference
 from pdmuxd.engine.link.messages import EngineSettings, Hello
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
 EMULATOR = "emulator"
-UNPROFILED_GUARD = ContentionGuard(default_ratio=1.3)
-"""MuxWise 3.3.2: at most 1.3 on H100, for a model and GPU of which nothing was measured."""
 
 
 class LivePredictors:
@@ -34,29 +36,39 @@ class LivePredictors:
 
     def __call__(self) -> Predicting | None:
         """None while no engine has said enough of itself."""
-        hello, predictors = self._status().hello, self._wanted().predictors
+        status, wanted = self._status(), self._wanted()
+        hello, predictors = status.hello, wanted.predictors
         if hello is None:
             return None
-        if predictors is not None and (profiled := _profiled(hello, predictors)) is not None:
-            return profiled
+        if predictors is not None and difference(predictors, hello) is not None:
+            predictors = None
+        policy = status.stats.policy if status.stats is not None else wanted.policy
         if hello.engine == EMULATOR:
-            context = self._emulated.policy_context
-            return Predicting(name=self._emulated.name, latency=context.latency, guard=context.guard)
-        return _roofline(hello)
+            name = self._emulated.name if predictors is None else predictors.profile
+            context = self._emulated.context(predictors)
+            return Predicting(name=name, policy=policy, context=context)
+        if hello.roofline is None:
+            return None
+        name = "roofline" if predictors is None else predictors.profile
+        return Predicting(name=name, policy=policy, context=_context(hello, hello.roofline, predictors))
 
     @cached_property
     def _emulated(self) -> Profile:
         return load_profile(self._profile_name)
 
 
-def _profiled(hello: Hello, predictors: Predictors) -> Predicting | None:
-    if hello.roofline is None or difference(predictors, hello) is not None:
-        return None
-    model = latency_model(predictors, hello.roofline)
-    return Predicting(name=predictors.profile, latency=model, guard=contention_guard(predictors))
-
-
-def _roofline(hello: Hello) -> Predicting | None:
-    if hello.roofline is None:
-        return None
-    return Predicting(name="roofline", latency=hello.roofline, guard=UNPROFILED_GUARD)
+def _context(hello: Hello, roofline: RooflineModel, predictors: Predictors | None) -> PolicyContext:
+    """As the plugin makes it in the engine."""
+    device = roofline.device
+    latency: LatencyModel = roofline
+    guard = ContentionGuard(default_ratio=UNMEASURED_RATIO)
+    if predictors is not None:
+        latency, guard = latency_model(predictors, roofline), contention_guard(predictors)
+    return PolicyContext(
+        rules=SmRules(total_sms=device.total_sms, min_sms=device.min_sms, multiple_sms=device.multiple_sms),
+        layers=roofline.model.layers,
+        latency=latency,
+        guard=guard,
+        captures_prefill=False,
+        delivery_s=hello.delivery_s,
+    )

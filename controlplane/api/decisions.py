@@ -61,7 +61,7 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
     @router.get("/decisions", responses=documented())
     def list_decisions(
         reason: Annotated[str | None, Query(description="Such as best_fit.")] = None,
-        mode: Annotated[str | None, Query(description="idle, split or fused.")] = None,
+        mode: Annotated[str | None, Query(description="idle, split, fused or decode.")] = None,
         tenant: Annotated[
             str | None, Query(description="Only while a request of this tenant was in the engine.")
         ] = None,

@@ -49,7 +49,8 @@ class PartitionsOut(BaseModel):
     since: datetime | None = Field(description="When the engine in force began to be known.")
     switches: int = Field(examples=[33])
     groups: list[GroupOut]
-    fused: WorkOut = Field(description="Steps of one batch on all SMs, whatever the group.")
+    fused: WorkOut = Field(description="Steps of one batch with prompt tokens in it, on all SMs.")
+    decode: WorkOut = Field(description="Steps of decode by itself in one batch, on all SMs.")
     idle: UseOut
 
 
@@ -102,7 +103,7 @@ def partition_routes(telemetry: Telemetry) -> APIRouter:
     def get_partitions() -> PartitionsOut:
         """Show how long each partition group was used, and for how many tokens."""
         status = telemetry.status()
-        uses, fused = telemetry.partitions.snapshot()
+        uses, fused, decode = telemetry.partitions.snapshot()
         elapsed_s = status.stats.uptime_s if status.stats is not None else 0.0
         known = status.hello.partitions if status.hello is not None else ()
         groups = [
@@ -115,13 +116,14 @@ def partition_routes(telemetry: Telemetry) -> APIRouter:
             )
             for index, (prefill_sms, decode_sms) in enumerate(known)
         ]
-        busy_s = fused.time_s + sum(use.time_s for use in uses.values())
+        busy_s = fused.time_s + decode.time_s + sum(use.time_s for use in uses.values())
         idle_s = max(0.0, elapsed_s - busy_s)
         return PartitionsOut(
             since=instant(telemetry.clock() - elapsed_s) if status.stats is not None else None,
             switches=status.stats.switches if status.stats is not None else 0,
             groups=groups,
             fused=WorkOut(**_work(fused, elapsed_s)),
+            decode=WorkOut(**_work(decode, elapsed_s)),
             idle=UseOut(time_ms=to_ms(idle_s), time_ratio=_share(idle_s, elapsed_s)),
         )
 

@@ -13,10 +13,12 @@ from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.slos import TBT_MS, in_words
+from pdmuxd.controlplane.assumed_load import Source, Wish
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.what_if import Outlook, Predictors, Source, Wish, what_if
-from pdmuxd.engine.core.forecast import SplitForecast
+from pdmuxd.controlplane.what_if import Outlook, Predictors, what_if
+from pdmuxd.engine.core.partitions import Partition
+from pdmuxd.engine.core.policies.base import Plan, PlanKind
 
 _BATCH, _TOKENS, _REUSED = (1, 4096), (1, 1_000_000), (0, 1_000_000)
 _EXAMPLE: JsonDict = {
@@ -92,11 +94,12 @@ class SplitOut(BaseModel):
 
 
 class FusedOut(BaseModel):
-    """A fused batch on all SMs."""
+    """Fused steps on all SMs, as the policy in force sizes them."""
 
     meets: bool
     token_budget: int = Field(
-        description="Prompt tokens of one batch; 0 if none is short enough.", examples=[512]
+        description="Prompt tokens of one step; 0 if none is short enough, or the policy fuses nothing.",
+        examples=[512],
     )
     worst_ms: float | None
     prefill_tokens_per_s: float | None
@@ -107,16 +110,22 @@ class WhatIfOut(BaseModel):
 
     tbt_ms: float = Field(examples=[30.0])
     assumed: AssumedOut
-    feasible: bool
+    feasible: bool = Field(
+        description="Whether what the policy would do meets the target, as it predicts it."
+    )
+    policy: str = Field(description="The policy that was asked: the one in force.", examples=["auto"])
+    mode: str = Field(description="How it would run the prefill: `split` or `fused`.", examples=["split"])
     chosen_partition_id: int | None = Field(
-        description="If it is not feasible, the split with the most decode SMs."
+        description="The split that it would take, in `groups`; null if it would take none."
     )
     reason: str
     text: str
     predictors: str = Field(description="The profile that was asked.")
     prefill_ms: float | None
-    prefill_tokens_per_s: float | None = Field(description="Of the chosen split.")
-    lowest_feasible_tbt_ms: float | None = Field(description="The strictest target that some split meets.")
+    prefill_tokens_per_s: float | None = Field(description="Of what would be done.")
+    lowest_feasible_tbt_ms: float | None = Field(
+        description="The strictest target for which the answer would be that it is feasible."
+    )
     fused: FusedOut
     groups: list[SplitOut]
 
@@ -127,50 +136,65 @@ def what_if_routes(telemetry: Telemetry, predictors: Predictors) -> APIRouter:
 
     @router.post("/what-if", responses=documented(503))
     def ask_what_if(body: WhatIfIn) -> WhatIfOut:
-        """Ask the live predictors which split a TBT target would get, and what it costs. Changes nothing."""
+        """Ask the policy in force what it would do for a TBT target, and what that costs. Changes nothing."""
         return _answer(what_if(body.to_wish(), telemetry, predictors))
 
     return router
 
 
 def _answer(outlook: Outlook) -> WhatIfOut:
-    found, assumed = outlook.forecast, outlook.assumed
-    splits = [_split(each, assumed.prefill_new_tokens) for each in found.groups]
-    chosen = None if found.chosen is None else _split(found.chosen, assumed.prefill_new_tokens)
-    fused = found.fused
+    answer, assumed, target_s = outlook.answer, outlook.assumed, outlook.wish.tbt_s
+    chosen, lowest_s = answer.chosen, outlook.lowest_feasible_tbt_s
+    splits = [
+        _split(plan, outlook.groups[plan.partition_id], target_s, assumed.prefill_new_tokens)
+        for plan in answer.splits
+    ]
+    index = chosen.partition_id if chosen is not None and chosen.kind is PlanKind.SPLIT else None
+    taken = next((each for each in splits if each.partition_id == index), None)
+    fused = _fused(answer.fused)
     return WhatIfOut(
-        tbt_ms=to_ms(outlook.wish.tbt_s),
+        tbt_ms=to_ms(target_s),
         assumed=AssumedOut(**{name: getattr(assumed, name) for name in AssumedOut.model_fields}),
-        feasible=chosen is not None and chosen.meets,
-        chosen_partition_id=chosen.partition_id if chosen else None,
-        reason=found.reason.value,
+        feasible=answer.is_feasible,
+        policy=outlook.policy,
+        mode=answer.decision.mode.value,
+        chosen_partition_id=taken.partition_id if taken else None,
+        reason=(answer.decision if chosen is None else chosen).reason.value,
         text=outlook.text,
         predictors=outlook.predictors,
-        prefill_ms=chosen.prefill_ms if chosen else None,
-        prefill_tokens_per_s=chosen.prefill_tokens_per_s if chosen else None,
-        lowest_feasible_tbt_ms=min((split.worst_ms for split in splits), default=None),
-        fused=FusedOut(
-            meets=fused.step_s is not None,
-            token_budget=fused.token_budget,
-            worst_ms=None if fused.step_s is None else to_ms(fused.step_s),
-            prefill_tokens_per_s=None
-            if fused.step_s is None
-            else round(fused.token_budget / fused.step_s, 1),
-        ),
+        prefill_ms=taken.prefill_ms if taken else None,
+        prefill_tokens_per_s=taken.prefill_tokens_per_s if taken else fused.prefill_tokens_per_s,
+        lowest_feasible_tbt_ms=None if lowest_s is None else to_ms(lowest_s),
+        fused=fused,
         groups=splits,
     )
 
 
-def _split(each: SplitForecast, new_tokens: int) -> SplitOut:
+def _split(plan: Plan, sizes: Partition, target_s: float, new_tokens: int) -> SplitOut:
+    numbers = plan.numbers
+    decode_s, prefill_s = numbers.predicted_decode_s or 0.0, numbers.predicted_prefill_s or 0.0
+    worst_s = decode_s if plan.worst_gap_s is None else plan.worst_gap_s
     return SplitOut(
-        partition_id=each.partition_id,
-        prefill_sms=each.partition.prefill_sms,
-        decode_sms=each.partition.decode_sms,
-        decode_ms=to_ms(each.decode_s),
-        guard_ratio=round(each.guard_ratio, 4),
-        worst_ms=to_ms(each.worst_s),
-        slack_ms=to_ms(each.target_s - each.worst_s),
-        meets=each.meets,
-        prefill_ms=to_ms(each.prefill_s),
-        prefill_tokens_per_s=round(new_tokens / each.prefill_s, 1),
+        partition_id=plan.partition_id,
+        prefill_sms=sizes.prefill_sms,
+        decode_sms=sizes.decode_sms,
+        decode_ms=to_ms(decode_s),
+        guard_ratio=round(worst_s / decode_s, 4) if decode_s else 1.0,
+        worst_ms=to_ms(worst_s),
+        slack_ms=to_ms(target_s - worst_s),
+        meets=plan.meets,
+        prefill_ms=to_ms(prefill_s),
+        prefill_tokens_per_s=round(new_tokens / prefill_s, 1) if prefill_s else 0.0,
+    )
+
+
+def _fused(plan: Plan | None) -> FusedOut:
+    if plan is None:
+        return FusedOut(meets=False, token_budget=0, worst_ms=None, prefill_tokens_per_s=None)
+    step_s, worst_s = plan.numbers.predicted_fused_s, plan.worst_gap_s
+    return FusedOut(
+        meets=plan.meets,
+        token_budget=plan.prompt_tokens,
+        worst_ms=None if worst_s is None else to_ms(worst_s),
+        prefill_tokens_per_s=round(plan.prompt_tokens / step_s, 1) if step_s else None,
     )

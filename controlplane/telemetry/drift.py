@@ -66,9 +66,14 @@ class DriftWatch:
         return tuple(each for each in found if each is not None)
 
     def _pairs(self, record: IterationRecord) -> Iterator[tuple[Work, int, float | None, float | None]]:
-        total_sms = record.prefill_sms + record.decode_sms
         if record.mode == Mode.FUSED:
-            yield "fused", total_sms, record.predicted_fused_s, record.measured_step_s
+            # A fused batch has all SMs, on whichever side of the group the engine counts them, or on both.
+            yield (
+                "fused",
+                max(record.prefill_sms, record.decode_sms),
+                record.predicted_fused_s,
+                record.measured_step_s,
+            )
             return
         if not record.prefill_new_tokens and record.decode_bs:
             # Beside a prefill it is slowed by contention, which is the guard's business.

@@ -10,7 +10,7 @@ from pdmuxd.engine.link.messages import IterationRecord
 
 @dataclass(slots=True, kw_only=True)
 class GroupUse:
-    """The sum over the steps of a group, or over the fused ones; prefill tokens are an estimate."""
+    """The sum over the steps of a group, or over those of one batch; prefill tokens are an estimate."""
 
     time_s: float = 0.0
     decisions: int = 0
@@ -26,16 +26,20 @@ class PartitionUse:
         """Of the model; 0 while that is not known, and then layer-wise prefill tokens are not counted."""
         self._groups: dict[int, GroupUse] = {}
         self._fused = GroupUse()
+        self._decode = GroupUse()
 
     def forget(self) -> None:
         """Another engine starts."""
         self._groups = {}
         self._fused = GroupUse()
+        self._decode = GroupUse()
 
     def add(self, record: IterationRecord) -> None:
         """Count one step."""
         if record.mode == Mode.FUSED:
             use, prefill = self._fused, float(record.prefill_new_tokens)
+        elif record.mode == Mode.DECODE:
+            use, prefill = self._decode, 0.0
         else:
             use = self._groups.setdefault(record.partition_id, GroupUse())
             # A layer-wise batch is computed a few layers at a time, beside several decode steps.
@@ -46,6 +50,6 @@ class PartitionUse:
         use.prefill_tokens += prefill
         use.decode_tokens += record.decode_bs * max(1, record.decode_steps)
 
-    def snapshot(self) -> tuple[dict[int, GroupUse], GroupUse]:
-        """(by group, fused)."""
-        return dict(self._groups), self._fused
+    def snapshot(self) -> tuple[dict[int, GroupUse], GroupUse, GroupUse]:
+        """(by group, fused, decode by itself in one batch)."""
+        return dict(self._groups), self._fused, self._decode

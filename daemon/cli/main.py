@@ -28,6 +28,7 @@ from pdmuxd.engine.core.errors import (
     ProfileError,
     SettingsError,
     SloError,
+    StoreSetupError,
     TraceError,
 )
 
@@ -44,6 +45,7 @@ COMMANDS = {
     "profile": Entry("pdmuxd.daemon.cli.profile", "Measure a model on this GPU, and keep what was measured."),
     "top": Entry("pdmuxd.daemon.cli.top", "Watch and tune it live, in the terminal."),
     "replay": Entry("pdmuxd.daemon.cli.replay", "Replay a trace in virtual time and compare policies."),
+    "generate": Entry("pdmuxd.daemon.cli.generate", "Write a load of documented shape as a trace."),
     "compare": Entry("pdmuxd.daemon.cli.compare", "Find the rate that each policy holds on a trace."),
     "db": Entry("pdmuxd.daemon.cli.db", "Upgrade, check and back up the database."),
     "config": Entry("pdmuxd.daemon.cli.config", "Show the effective settings, or an example of all."),
@@ -60,6 +62,7 @@ USAGE_ERRORS = (
     ProfileError,
     SettingsError,
     SloError,
+    StoreSetupError,
     TraceError,
 )
 """What a different command line or configuration would cure: exit code 2. Other errors end with 1."""

@@ -6,14 +6,10 @@ import math
 from collections.abc import Sequence
 
 import msgspec
+from scipy.special import stdtrit
 
-# Two-sided 95% quantiles of Student's t distribution for 1 to 30 degrees of freedom.
-T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-Z_95 = 1.960
+QUANTILE = 0.975
+"""Of Student's t: 95% of the distribution lie between minus this quantile and plus it."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,5 +26,5 @@ def estimate(values: Sequence[float]) -> Estimate:
     if count < 2:
         return Estimate(mean=mean, half_width_95=None)
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    t = T_95[count - 2] if count - 2 < len(T_95) else Z_95
+    t = float(stdtrit(count - 1, QUANTILE))
     return Estimate(mean=mean, half_width_95=t * math.sqrt(variance / count))

@@ -15,7 +15,7 @@ from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, read_body, send_answer
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
-from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End, Exchange
+from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
 from pdmuxd.daemon.gateway.identity import identify
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import EngineRequest, check_model, rewrite
@@ -63,6 +63,7 @@ class Gateway:
         metrics: Metrics,
         bounds: RequestBounds | None = None,
         body_timeout_s: float = BODY_TIMEOUT_S,
+        first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
         auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
         key_used: Callable[[str], None] = lambda _: None,
@@ -72,6 +73,7 @@ class Gateway:
         self._max_body_bytes = max_body_bytes
         self._bounds = bounds or RequestBounds()
         self._body_timeout_s = body_timeout_s
+        self._first_byte_timeout_s = first_byte_timeout_s
         self._auth_failures = auth_failures or AuthFailures(_MAX_AUTH_FAILURES, time.monotonic)
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
@@ -92,6 +94,10 @@ class Gateway:
         """End what is in flight with an error; new requests are refused because of `state`."""
         self._interrupt_all(End.ENGINE_LOST)
         self._slot.empty(state)
+
+    def suspect_engine(self, is_unresponsive: bool) -> None:
+        """Refuse new requests while the engine is silent; those in flight wait for it."""
+        self._slot.suspect(is_unresponsive)
 
     def refuse_new(self) -> None:
         """Answer new requests with 503 from now on."""
@@ -127,6 +133,10 @@ class Gateway:
         except RequestError as error:
             call.status = error.status
             await send_answer(send, answer_for(error), extra=((b"x-request-id", call.rid.encode()),))
+        except Exception:
+            # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
+            call.status, call.end = 500, End.DEFECT
+            raise
         finally:
             self._account(call, scope)
 
@@ -168,6 +178,9 @@ class Gateway:
             await self._exchange(call, route, upstream, request.payload)
         except RequestError as error:
             call.status = error.status
+            raise
+        except Exception:
+            call.status = 500
             raise
         finally:
             self.admission.leave(tenant.name, places)
@@ -229,6 +242,7 @@ class Gateway:
             send=call.send,
             on_first_byte=lambda: self._on_first_byte(call),
             abortable=payload is not None,
+            first_byte_timeout_s=self._first_byte_timeout_s,
         )
         self._exchanges.add(exchange)
         try:

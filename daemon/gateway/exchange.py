@@ -25,14 +25,23 @@ class End(StrEnum):
     CLIENT_GONE = "client_disconnected"
     ENGINE_LOST = "engine_lost"
     SHUTDOWN = "shutdown"
+    TOO_LATE = "first_byte_timeout"
+    DEFECT = "defect"
 
 
 _MESSAGES = {
     End.ENGINE_LOST: "the engine was lost while it worked on this request; send it again",
+    End.TOO_LATE: "the engine did not begin to answer in time (data.first_byte_timeout_s)",
     End.SHUTDOWN: "the daemon is shutting down and its time to finish requests is over",
 }
-_CODES = {End.ENGINE_LOST: "engine_lost", End.SHUTDOWN: "shutting_down"}
-_STATUS = {End.ENGINE_LOST: 502, End.SHUTDOWN: 503}
+_CODES = {
+    End.ENGINE_LOST: "engine_lost",
+    End.SHUTDOWN: "shutting_down",
+    End.TOO_LATE: "first_byte_timeout",
+}
+_STATUS = {End.ENGINE_LOST: 502, End.SHUTDOWN: 503, End.TOO_LATE: 504}
+FIRST_BYTE_TIMEOUT_S = 600.0
+"""An answer that is not streamed begins when it is complete, so this is long."""
 CLIENT_GONE_STATUS = 499
 """What the log and the metrics say of a request whose client left before any answer."""
 
@@ -41,14 +50,23 @@ class Exchange:
     """Relays one request; `interrupt` may end it early, from the same event loop."""
 
     def __init__(
-        self, *, rid: str, upstream: Upstream, send: Send, on_first_byte: Callable[[], None], abortable: bool
+        self,
+        *,
+        rid: str,
+        upstream: Upstream,
+        send: Send,
+        on_first_byte: Callable[[], None],
+        abortable: bool,
+        first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
     ) -> None:
         self.rid = rid
         self.end = End.COMPLETE
         self.status = CLIENT_GONE_STATUS
         self._upstream = upstream
         self._send = send
-        self._on_first_byte = on_first_byte
+        self._told_of_first_byte = on_first_byte
+        self._first_byte_timeout_s = first_byte_timeout_s
+        self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
         self._task: asyncio.Task[object] | None = None
         self._started = False
@@ -57,6 +75,9 @@ class Exchange:
     async def run(self, method: str, path: str, payload: bytes | None, receive: Receive) -> None:
         """Relay until the end; `end` and `status` then say how it went, also when either side failed."""
         self._task = asyncio.current_task()
+        self._first_byte_timer = asyncio.get_running_loop().call_later(
+            self._first_byte_timeout_s, self.interrupt, End.TOO_LATE
+        )
         watcher = asyncio.create_task(self._watch(receive), name=f"watch-{self.rid}")
         try:
             await self._relay(method, path, payload)
@@ -69,6 +90,7 @@ class Exchange:
                 self.end = End.ENGINE_LOST
         finally:
             self._task = None
+            self._first_byte_timer.cancel()
             watcher.cancel()
         if self.end is not End.COMPLETE:
             await self._finish_early()
@@ -78,6 +100,11 @@ class Exchange:
         if self._task is not None and self.end is End.COMPLETE:
             self.end = end
             self._task.cancel()
+
+    def _on_first_byte(self) -> None:
+        if self._first_byte_timer is not None:
+            self._first_byte_timer.cancel()
+        self._told_of_first_byte()
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -13,6 +13,7 @@ from pdmuxd.engine.core.errors import RequestError
 _WHY = {
     "starting": ("engine_starting", "the engine is starting"),
     "draining": ("draining", "no new requests are taken: requests in flight are being finished"),
+    "unresponsive": ("engine_unresponsive", "the engine has been silent for some seconds"),
     "down": ("engine_down", "the engine is down and will be started again"),
 }
 
@@ -25,24 +26,31 @@ class EngineSlot:
         self._upstream: Upstream | None = None
         self._why = "starting"
         self._draining = False
+        self._unresponsive = False
         self._closing: set[asyncio.Task[None]] = set()
 
     def serving(self) -> Upstream:
         """The upstream for a new request. Raises: RequestError 503 saying why there is none."""
-        if self._upstream is None or self._draining:
-            code, message = _WHY["draining" if self._draining else self._why]
+        if self._upstream is None or self._draining or self._unresponsive:
+            why = "draining" if self._draining else self._why if self._upstream is None else "unresponsive"
+            code, message = _WHY[why]
             raise RequestError(message, status=503, code=code, retry_after_s=RETRY_AFTER_S)
         return self._upstream
 
     def fill(self, address: EngineAddress) -> None:
         """New requests go to the engine at `address`."""
         self._drop()
+        self._unresponsive = False
         self._upstream = Upstream(address, on_abort_error=self._on_abort_error)
 
     def empty(self, state: str) -> None:
         """New requests are refused because the engine is in `state`."""
         self._why = state
         self._drop()
+
+    def suspect(self, is_unresponsive: bool) -> None:
+        """Whether the engine is silent: new requests would only wait with those that do."""
+        self._unresponsive = is_unresponsive
 
     def refuse_new(self) -> None:
         """Refuse new requests from now on; those under way keep their upstream."""

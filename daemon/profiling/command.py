@@ -52,7 +52,7 @@ def profile_engine(settings: Settings, wanted: Wanted) -> bool:
     """
     if wanted.output is not None and wanted.output.exists():
         raise InvalidValueError("--output", f"--output: {wanted.output} exists; name another file")
-    choice = choose_engine(settings.engine)
+    choice = choose_engine(settings.engine, settings.resolved_state_dir)
     make_private(settings.resolved_state_dir)
     make_private(settings.resolved_runtime_dir)
     plan = EnginePlan(

@@ -52,9 +52,15 @@ class SglangSection(_Section):
     )
     partitions: Annotated[str, Field(pattern=r"^\d{1,4},\d{1,4}(;\d{1,4},\d{1,4}){0,23}$")] | None = Field(
         None,
-        description="The SM splits that streams and decode graphs are made for at start, as "
-        "PREFILL,DECODE;... besides those of engine.policy, which are made always. Unset: steps of 16 SMs.",
-        json_schema_extra={"allowed": "up to 24 splits, such as 112,20;96,36"},
+        description="The SM splits that policies choose among, and that streams and decode graphs are made "
+        "for at start, as PREFILL,DECODE;... besides those that engine.policy brings along. Unset: the "
+        "device's, on Hopper 8 to 80 SMs for decode and the rest for prefill.",
+        json_schema_extra={"allowed": "up to 24 splits, such as 116,16;100,32"},
+    )
+    partition_kernels: bool = Field(
+        True,
+        description="Whether matrix products and attention on a partition run with kernels for its SMs. The "
+        "first start times them, for about half a minute.",
     )
     extra_args: str = Field(
         "",

@@ -24,7 +24,7 @@ _SAMPLES = {
     "engine.start_timeout_s": 600.0,
     "engine.sglang.model": "/srv/models/llama-3.1-8b-instruct",
     "engine.sglang.python": "/opt/sglang/bin/python",
-    "engine.sglang.partitions": "112,20;96,36",
+    "engine.sglang.partitions": "116,16;100,32",
 }
 """What stands in the comment for a key without a fixed default."""
 

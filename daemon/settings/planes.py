@@ -51,6 +51,11 @@ class DataSection(_Section):
     max_body_values: Annotated[WholeNumber, Field(ge=1000, le=10_000_000)] = Field(
         50_000, description="Keys, lists, objects and texts in a body of more than 256 KiB."
     )
+    first_byte_timeout_s: Annotated[Number, Field(ge=0.05, le=86_400)] = Field(
+        600.0,
+        description="Seconds until an answer begins, waiting included; then 504. "
+        "One that is not streamed begins when it is complete.",
+    )
     max_connections: _Connections = Field(
         4096,
         description="Connections at once; fewer if the process may not open two files for each. "

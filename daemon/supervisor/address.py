@@ -31,6 +31,9 @@ class EngineListener(Protocol):
     def on_accepting(self) -> None:
         """New requests may be taken: a drain has ended, or an engine serves that is not held."""
 
+    def on_unresponsive(self, is_unresponsive: bool) -> None:
+        """A serving engine has fallen silent, or is heard again."""
+
     def on_state(self, state: EngineState, reason: str | None) -> None:
         """The engine is now `starting`, `draining` or `down`."""
 

@@ -23,6 +23,10 @@ SGLANG_START_S = 1200.0
 _ENVIRONMENT = ".venv-sglang"
 
 
+KERNELS_FILE = "partition-kernels.json"
+"""In the state directory: which kernels are fastest on each partition, for SGLang's next start."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
     """One engine, ready to be started."""
@@ -37,20 +41,25 @@ class EngineChoice:
     """What of it may surprise: why it is this one, or what it does not do."""
 
 
-def choose_engine(settings: EngineSection) -> EngineChoice:
-    """What `engine.kind` means on this machine.
+def choose_engine(settings: EngineSection, state_dir: Path | None = None) -> EngineChoice:
+    """What `engine.kind` means on this machine; what an engine may keep goes to `state_dir`.
 
     Raises: SettingsError naming the key for a model or Python that is not there; ProfileError.
     """
     if settings.kind == "sglang":
-        return _sglang(settings)
+        return _sglang(settings, state_dir)
     if settings.kind == "emulator":
         return _emulator(settings, why=None)
     if not _has_gpu():
+        if settings.sglang.model is not None:
+            raise SettingsError(
+                f"engine.sglang.model is {settings.sglang.model!r}, but no GPU is found (see pdmuxd doctor): "
+                "set engine.kind to emulator for made-up answers, or to sglang to try all the same"
+            )
         return _emulator(settings, why="there is no GPU here, so the engine is emulated")
     if settings.sglang.model is None:
         return _emulator(settings, why="there is a GPU, but engine.sglang.model is unset: emulating one")
-    return _sglang(settings)
+    return _sglang(settings, state_dir)
 
 
 def _emulator(settings: EngineSection, *, why: str | None) -> EngineChoice:
@@ -66,7 +75,7 @@ def _emulator(settings: EngineSection, *, why: str | None) -> EngineChoice:
     )
 
 
-def _sglang(settings: EngineSection) -> EngineChoice:
+def _sglang(settings: EngineSection, state_dir: Path | None) -> EngineChoice:
     section = settings.sglang
     model = section.model or ""
     try:
@@ -87,6 +96,8 @@ def _sglang(settings: EngineSection) -> EngineChoice:
             policy=settings.policy,
             tp_size=section.tp_size,
             partitions=section.partitions,
+            partition_kernels=section.partition_kernels,
+            kernels_file=None if state_dir is None else state_dir / KERNELS_FILE,
             extra=split_extra(section.extra_args),
         ),
         model=name,

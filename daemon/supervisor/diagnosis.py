@@ -73,6 +73,11 @@ KNOWN = (
         permanent=True,
     ),
     _known(
+        r"(CUBLAS_STATUS_EXECUTION_FAILED[^\n]*)",
+        "a matrix product cannot run on one of the partitions (engine.sglang.partitions): {0}",
+        permanent=True,
+    ),
+    _known(
         r"EngineError: ((?:cu[A-Z]\w+(?:\(\d+\))? failed|the driver |partition |cuda-python )[^\n]*)",
         "the GPU or its driver cannot make the partitions: {0}",
         permanent=True,

@@ -32,10 +32,17 @@ class EngineLog:
         return descriptor
 
     def bound(self) -> bool:
-        """Turn the file over if it is too large; blocks while copying. True if it was."""
+        """Turn the file over if it is too large; blocks while copying. True if it was.
+
+        Where there is no room for a copy the file is cut all the same, which makes some. Raises: OSError.
+        """
         if not self.path.exists() or self.path.stat().st_size <= self._max_bytes:
             return False
-        shutil.copyfile(self.path, self.path.with_name(self.path.name + ".1"))
+        older = self.path.with_name(self.path.name + ".1")
+        try:
+            shutil.copyfile(self.path, older)
+        except OSError:
+            older.unlink(missing_ok=True)
         os.truncate(self.path, 0)
         self._start = 0
         return True

@@ -31,6 +31,9 @@ class EnginePlan:
     heartbeat_timeout_s: float = 30.0
     """A serving engine that sends nothing for this long hangs and is replaced."""
 
+    unresponsive_s: float = 2.0
+    """One that sends nothing for this long gets no new requests until it does."""
+
     @property
     def record_path(self) -> Path:
         """Which process the engine is."""
@@ -65,6 +68,8 @@ def sglang_command(
     policy: str,
     tp_size: int,
     partitions: str | None,
+    partition_kernels: bool,
+    kernels_file: Path | None,
     extra: Sequence[str],
 ) -> Command:
     """The command of a real engine."""
@@ -76,6 +81,10 @@ def sglang_command(
         arguments += ["--tp-size", str(tp_size)]
         if partitions is not None:
             arguments += ["--partitions", partitions]
+        if not partition_kernels:
+            arguments += ["--no-partition-kernels"]
+        elif kernels_file is not None:
+            arguments += ["--kernels-file", str(kernels_file)]
         return [*arguments, "--", *extra] if extra else arguments
 
     return command

@@ -7,7 +7,9 @@ import os
 import secrets
 import time
 from asyncio.subprocess import Process
+from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
 import aiohttp
 import structlog
@@ -17,7 +19,9 @@ from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
 from pdmuxd.daemon.supervisor.diagnosis import diagnose, stage
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
+from pdmuxd.daemon.supervisor.evidence import keep_evidence
 from pdmuxd.daemon.supervisor.plan import HOST, KEY_VARIABLE, EnginePlan
+from pdmuxd.daemon.supervisor.silence import TICK_S, Silence
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
 from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, RequestRecord
@@ -28,6 +32,8 @@ _HEALTH_TIMEOUT_S = 2.0
 _HOUSEKEEPING_PERIOD_S = 1.0
 _PROGRESS_PERIOD_S = 30.0
 _DYING_WORDS_BYTES = 8192
+_KEPT_MESSAGES = 40
+"""For the evidence of one that hangs: steps and heartbeats."""
 
 log = structlog.get_logger("pdmuxd.supervisor")
 
@@ -56,7 +62,9 @@ class EngineRun:
         self._listener = listener
         self._on_serving = on_serving
         self._greeted = asyncio.Event()
-        self._heard_s = time.monotonic()
+        self._silence = Silence(time.monotonic)
+        self._is_unresponsive = False
+        self._said: deque[object] = deque(maxlen=_KEPT_MESSAGES)
         self._serving = False
         self._told_to_end = asyncio.Event()
 
@@ -74,7 +82,7 @@ class EngineRun:
             process = await self._start(port, f"ipc://{socket_path}", key)
             self.pid = process.pid
             try:
-                await orphan.remember(self._plan.record_path, process.pid, socket_path)
+                await self._remember(process.pid, socket_path)
                 await first_to_end(
                     self._until_exit(process),
                     self._until_told(),
@@ -94,10 +102,26 @@ class EngineRun:
             link.close()
             socket_path.unlink(missing_ok=True)
 
+    @property
+    def silent_s(self) -> float | None:
+        """How long a serving engine has said nothing, if that is too long to trust it with requests."""
+        return self._silence.silent_s if self._is_unresponsive else None
+
+    async def _remember(self, pid: int, socket_path: Path) -> None:
+        try:
+            await orphan.remember(self._plan.record_path, pid, socket_path)
+        except OSError as error:
+            # Worth less than serving: only a daemon that is killed would need it.
+            log.warning("engine not written down", path=str(self._plan.record_path), reason=error.strerror)
+
     async def _start(self, port: int, link: str, key: str) -> Process:
         command = self._plan.command(port, link, os.getpid())
         environment = child.engine_environment({KEY_VARIABLE: key})
-        descriptor = self._log.open()
+        try:
+            descriptor = self._log.open()
+        except OSError as error:
+            log.warning("engine starts without a log", path=str(self._log.path), reason=error.strerror)
+            descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         try:
             return await child.start(command, environment=environment, log=descriptor)
         except OSError as error:
@@ -131,7 +155,8 @@ class EngineRun:
                     raise EngineError(f"the engine cannot be understood: {error}") from error
                 log.warning("unreadable message from the engine", reason=str(error))
                 continue
-            self._heard_s = time.monotonic()
+            self._silence.heard()
+            self._said.append(message)
             match message:
                 case Hello():
                     self.hello = message
@@ -189,15 +214,54 @@ class EngineRun:
                 log.info("engine is starting", doing=doing or "starting", waited_s=round(now_s - began_s))
 
     async def _keep_watch(self) -> None:
-        self._heard_s = time.monotonic()
+        self._silence = Silence(time.monotonic)
+        bounded_s = time.monotonic()
         while True:
-            await asyncio.sleep(_HOUSEKEEPING_PERIOD_S)
-            silent_s = time.monotonic() - self._heard_s
+            await asyncio.sleep(TICK_S)
+            self._silence.tick()
+            silent_s = self._silence.silent_s
             if silent_s > self._plan.heartbeat_timeout_s:
-                self.stop_grace_s = 0.0  # it would not hear a request to end either
-                raise EngineLostError(f"the engine was silent for {silent_s:.0f} s and was stopped")
-            if await asyncio.to_thread(self._log.bound):
+                await self._end_hanging(silent_s)
+            self._tell_unresponsive(silent_s > self._plan.unresponsive_s)
+            if time.monotonic() - bounded_s >= _HOUSEKEEPING_PERIOD_S:
+                bounded_s = time.monotonic()
+                await asyncio.to_thread(self._bound_log)
+
+    def _tell_unresponsive(self, is_unresponsive: bool) -> None:
+        if is_unresponsive != self._is_unresponsive:
+            self._is_unresponsive = is_unresponsive
+            if is_unresponsive:
+                log.warning("engine is silent and gets no new requests", silent_s=self._plan.unresponsive_s)
+            else:
+                log.info("engine is heard again")
+            self._listener.on_unresponsive(is_unresponsive)
+
+    async def _end_hanging(self, silent_s: float) -> None:
+        """Its heartbeats come from the loop that serves, so it hangs. Raises: EngineLostError."""
+        reason = f"the engine was silent for {silent_s:.0f} s and was stopped"
+        self.stop_grace_s = 0.0  # it would not hear a request to end either
+        if self.pid is not None:
+            try:
+                path = await keep_evidence(
+                    self._plan.state_dir,
+                    self.pid,
+                    reason=reason,
+                    said=self._said,
+                    log_tail=self._log.text(_DYING_WORDS_BYTES),
+                )
+            except OSError as error:
+                log.warning("no evidence of the hanging engine was kept", reason=error.strerror)
+            else:
+                raise EngineLostError(f"{reason}; what it did is in {path}")
+        raise EngineLostError(reason)
+
+    def _bound_log(self) -> None:
+        try:
+            if self._log.bound():
                 log.info("engine log turned over", path=str(self._log.path))
+        except OSError as error:
+            # A full disk is no reason to end an engine that serves.
+            log.warning("engine log not turned over", path=str(self._log.path), reason=error.strerror)
 
 
 async def _healthy(base_url: str) -> None:

@@ -46,6 +46,8 @@ class Supervisor:
         self._started_runs = 0
         self._last_error: str | None = None
         self._needs_change = False
+        self._has_served = False
+        self._fatal: str | None = None
         self._is_stopping = False
         self._is_held = False
         self._at_once = asyncio.Event()
@@ -131,6 +133,11 @@ class Supervisor:
         if self._task is not None:
             await asyncio.wait((self._task,))
 
+    @property
+    def fatal(self) -> str | None:
+        """Why the first engine cannot be started before somebody changes something; then nobody watches."""
+        return self._fatal
+
     def is_alive(self) -> bool:
         """Whether somebody watches the engine; if not, the daemon is of no use."""
         return self._task is not None and not self._task.done()
@@ -141,6 +148,9 @@ class Supervisor:
             doing = self._run.stage if self._run is not None and self._state == "starting" else None
             why = self._last_error or doing
             return f"the engine is {self._state}" + (f": {why}" if why else "")
+        silent_s = self._run.silent_s if self._run is not None else None
+        if silent_s is not None:
+            return f"the engine has sent nothing for {silent_s:.0f} s"
         if not self._sync.in_force:
             behind = f"settings {self._sync.wanted_version} are not in force yet"
             return self._sync.refusal or behind
@@ -179,6 +189,11 @@ class Supervisor:
                 self._enter("down", self._last_error)
                 self._next_start()
                 continue
+            if self._needs_change and not self._has_served:
+                # Nobody is served yet, and trying again would only hide what is wrong.
+                self._fatal = self._last_error
+                self._enter("down", self._last_error)
+                return
             served_s = 0.0 if self._serving_s is None else time.monotonic() - self._serving_s
             delay_s = self._backoff.delay_s(served_s=served_s)
             if self._needs_change:
@@ -213,7 +228,7 @@ class Supervisor:
             await self._run.run()
         except EngineSetupError as error:
             self._needs_change = True
-            return f"{error} (it will fail again until that is changed)"
+            return str(error) + (" (it will fail again until that is changed)" if self._has_served else "")
         except (EngineError, LinkError) as error:
             return str(error)
         except Exception as error:
@@ -226,6 +241,7 @@ class Supervisor:
 
     def _on_serving(self) -> None:
         self._serving_s = time.monotonic()
+        self._has_served = True
         self._last_error = None
         if self._state == "starting":
             if self._is_held:

@@ -16,8 +16,8 @@ from pdmuxd.engine.core.types import PrefillSample
 FLOOR_TOKENS = 256
 """The longest captured graph. The equations count KV traffic alone, and on a device that computes for
 20 us per token but moves its KV in 32 ns they call everything compute-bound; reading the weights, which they
-leave out, is what binds a short prefill. PLA-Serve measured the boundary at 150 to 512 tokens on A100 to H200
-with models of 7B to 32B: 256 lies within, and up to it a graph is there."""
+leave out, is what binds a short prefill. PLA-Serve measured the crossover at 150 to 512 tokens on A100 to
+H200 with models of 7B to 32B: 256 lies within, and up to it a graph is there."""
 
 MIN_SAMPLES = 8
 """Four coefficients from two measurements each would fit any noise."""
@@ -63,7 +63,7 @@ class CrossoverFit:
 
     @property
     def largest_crossover_tokens(self) -> float:
-        """No history has a boundary above this: L_m runs monotonically from H = 0 to its limit."""
+        """No history has a crossover above this: L_m runs monotonically from H = 0 to its limit."""
         return max(self.prefill_crossover_tokens(), self.gamma_r_s / (2.0 * self.alpha_s))
 
 

@@ -13,7 +13,8 @@ PdmuxdError
 ├── RequestError            a client's request that the data plane refuses; carries its HTTP answer
 ├── LinkError               a message that cannot be decoded, or an unacknowledged setting
 ├── SettingsError           a wrong configuration value; names the key and what is allowed
-├── StoreError              the database is missing, locked, or of another schema version
+├── StoreError              the database is locked or does not answer
+│   └── StoreSetupError          it is missing, damaged, or of another schema version
 ├── InvalidValueError       a name, label or limit outside what is allowed; carries the field's name
 ├── NotFoundError           no such tenant, key or SLO
 ├── ConflictError           the row was changed by someone else or exists, or the state forbids the action
@@ -100,7 +101,11 @@ class SettingsError(PdmuxdError):
 
 
 class StoreError(PdmuxdError):
-    """The database is missing, locked, or of another schema version."""
+    """The database is locked, or does not answer as it should."""
+
+
+class StoreSetupError(StoreError):
+    """The database is missing, damaged, or of another schema version: a person has to do something."""
 
 
 class InvalidValueError(PdmuxdError):

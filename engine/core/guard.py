@@ -16,6 +16,10 @@ from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 GuardCell = tuple[int, int, int, int, int]
 """(decode SMs, prefill new, prefill reused, decode batch, decode reused); all but the first a grid index."""
 
+UNMEASURED_RATIO = 1.3
+"""Assumed where no pair was measured: the largest slowdown of decode beside prefill that MuxWise 3.3.2 saw on
+H100."""
+
 MAX_RATIO = 4.0
 """A slowdown above this is a stall (a throttled or shared GPU), not contention: it is cut here."""
 

@@ -1,4 +1,4 @@
-"""Answers about waiting requests, kept: each of them is asked about at every safe point."""
+"""Predicted prefill times of waiting requests, kept: the queue is ordered by them at every safe point."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 MAX_ENTRIES = 4096
-"""Enough for a long queue on a few partitions; with more, all are forgotten."""
+"""Enough for a long queue on a few partitions. When it is full, the cache is emptied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class LatencyCache:
     def lookup(
         self, new_tokens: int, reused_tokens: int, sms: int, compute: Callable[[int, int, int], float]
     ) -> float:
-        """What `compute` says, or said before."""
+        """The seconds that `compute` gives for these three numbers; it is called once for each three."""
         key = new_tokens, reused_tokens, sms
         cached_s = self._cached_s.get(key)
         if cached_s is None:

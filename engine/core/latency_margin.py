@@ -1,13 +1,14 @@
-"""How far fused steps exceed their prediction: a high quantile of measured over predicted, learned.
+"""The margin that is planned for fused steps: a high quantile of measured over predicted time, learned.
 
-No guard covers a fused batch, and a budget planned to end just at the target misses it with every step that
-takes longer than foreseen. The quantile is found by unequal steps: up to what was seen when it was exceeded,
-down by very little when it was not. A request is in time when the p99 of its gaps is, which one late step in
-fewer than 100 tokens undoes: 99% of requests need far rarer late steps than 99% of gaps do.
+The contention guard does not cover a fused step, and a step that is planned to end just at the target misses
+it whenever it takes longer than predicted. The quantile is found by unequal corrections: when a step exceeds
+it, it rises to what was measured; when a step does not, it falls by very little. It must be a very high one:
+a request meets its target if the p99 of its gaps does, so one late step among fewer than 100 tokens is enough
+to miss it.
 
-A step of few tokens may take what the host needs to launch it, whatever the device would: the floor. It is
-learned from steps that no scatter of the device's explains, and forgotten within seconds: a host is slow in
-stretches.
+A step of few tokens may take as long as the host needs to launch it, however fast the device is. That time is
+the floor. It is learned from steps that took far longer than the device's scatter explains, and forgotten
+within seconds, because a host is slow for a while and then fast again.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ three decoding requests: 9 to 34 ms where 14 were predicted; as above, 2026-11-2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyMargin:
-    """The ratio, and the least seconds, that few steps exceed."""
+    """Few steps take longer than `ratio` times their prediction, or than `floor_s` where that is more."""
 
     ratio: float = FIRST
     floor_s: float = 0.0
 
     def bound_s(self, predicted_s: float) -> float:
-        """What few steps of this prediction exceed."""
+        """The seconds that few steps of this prediction exceed."""
         return max(self.ratio * predicted_s, self.floor_s)
 
     def after(self, *, predicted_s: float, measured_s: float) -> LatencyMargin:

@@ -12,8 +12,9 @@ from pdmuxd.engine.core.errors import PartitionError
 class SmRules:
     """What the driver allows: a green context gets at least `min_sms`, in multiples of `multiple_sms`.
 
-    On Hopper both are 8 (upstream SGLang's `get_arch_constraints`, compute capability 9.x). The
-    SMs that remain after a split may be used whole, whatever their number.
+    On Hopper both are 8 (upstream SGLang's `get_arch_constraints`, compute capability 9.x). One split call
+    makes both sides: one is a multiple, the other is what is left. What is left cannot be split again, and
+    the groups of 8 are fewer than the SMs suggest (15 of an H200's 132 SMs, driver 580, 2026-11-23).
     """
 
     total_sms: int
@@ -21,16 +22,23 @@ class SmRules:
     multiple_sms: int = 8
 
     def is_legal(self, prefill_sms: int, decode_sms: int) -> bool:
-        """Whether one split call can make this pair: one side a legal size, the other legal or the rest."""
-        if min(prefill_sms, decode_sms) < self.min_sms or prefill_sms + decode_sms > self.total_sms:
+        """Whether one split call can make this pair, and matrix products run on both sides."""
+        if prefill_sms + decode_sms != self.total_sms:
             return False
-        whole = prefill_sms + decode_sms == self.total_sms
-        aligned = (prefill_sms % self.multiple_sms == 0, decode_sms % self.multiple_sms == 0)
-        return all(aligned) or (whole and any(aligned))
+        sides = sorted((prefill_sms, decode_sms), key=lambda sms: sms % self.multiple_sms)
+        return (
+            sides[0] % self.multiple_sms == 0 and sides[0] >= self.min_sms and sides[1] >= self.min_rest_sms
+        )
+
+    @property
+    def min_rest_sms(self) -> int:
+        """The fewest SMs for the side that is left: on 12 of an H200, cuBLAS launches fail
+        (CUBLAS_STATUS_EXECUTION_FAILED, 2026-11-23); 20 do."""
+        return self.min_sms if self.total_sms % self.multiple_sms == 0 else 2 * self.min_sms
 
     def legal_pairs(self) -> tuple[tuple[int, int], ...]:
-        """All (prefill_sms, decode_sms) that use the whole device with a legal prefill side."""
-        sizes = range(self.min_sms, self.total_sms - self.min_sms + 1, self.multiple_sms)
+        """All (prefill_sms, decode_sms) with a multiple for prefill and the rest for decode."""
+        sizes = range(self.min_sms, self.total_sms - self.min_rest_sms + 1, self.multiple_sms)
         return tuple((p, self.total_sms - p) for p in reversed(sizes))
 
 
@@ -57,7 +65,9 @@ class PartitionTable:
     def __post_init__(self) -> None:
         for split in self.splits:
             if not self.rules.is_legal(split.prefill_sms, split.decode_sms):
-                legal = ", ".join(f"{p},{d}" for p, d in self.rules.legal_pairs())
+                pairs = set(self.rules.legal_pairs())
+                pairs |= {(decode, prefill) for prefill, decode in pairs}
+                legal = ", ".join(f"{p},{d}" for p, d in sorted(pairs, reverse=True))
                 raise PartitionError(
                     f"partition {split.prefill_sms},{split.decode_sms} is not possible on "
                     f"{self.rules.total_sms} SMs; allowed are {legal}"
@@ -106,8 +116,23 @@ def even_steps(rules: SmRules, *, step_sms: int = 16, max_splits: int = 6) -> Pa
         prefill_sms = (rules.total_sms - decode_sms) // rules.multiple_sms * rules.multiple_sms
         if len(splits) == max_splits or prefill_sms < rules.min_sms:
             break
-        splits.append(Partition(prefill_sms=prefill_sms, decode_sms=rules.total_sms - prefill_sms))
+        if rules.is_legal(prefill_sms, rules.total_sms - prefill_sms):
+            splits.append(Partition(prefill_sms=prefill_sms, decode_sms=rules.total_sms - prefill_sms))
     return PartitionTable(rules=rules, splits=tuple(splits))
+
+
+def aligned_decode(
+    rules: SmRules, *, decode_sms: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 64, 80)
+) -> PartitionTable:
+    """Splits that give decode whole groups of SMs, fine where decode usually is, and prefill the rest.
+
+    Kernels with thread block clusters need whole groups, and decode's are hurt more by lacking them: with
+    Llama-8B and 64 requests a step took 22.6 ms on the 20 SMs that 112 leave, and takes 14.2 ms on 16 whole
+    ones (one H200, 2026-11-23, docs/measurements/h200-kernels.md).
+    """
+    pairs = ((rules.total_sms - decode, decode) for decode in decode_sms)
+    splits = tuple(Partition(prefill_sms=p, decode_sms=d) for p, d in pairs if p > 0 and rules.is_legal(p, d))
+    return PartitionTable(rules=rules, splits=splits)
 
 
 def with_split(table: PartitionTable, prefill_sms: int, decode_sms: int) -> PartitionTable:

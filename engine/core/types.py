@@ -18,7 +18,14 @@ class Mode(StrEnum):
     SPLIT = "split"
     """Decode and layer-wise prefill on the two partitions of a group; either side may be empty."""
     FUSED = "fused"
-    """One batch of decode tokens and a chunk of prefill tokens on all SMs."""
+    """One batch of decode tokens, if any decode, and a chunk of prefill tokens on all SMs."""
+    DECODE = "decode"
+    """Decode by itself on all SMs, as the stock engine runs it."""
+
+    @property
+    def is_one_batch(self) -> bool:
+        """Whether all that runs is one batch on all SMs, on the decode stream."""
+        return self in (Mode.FUSED, Mode.DECODE)
 
 
 class PrefillMode(StrEnum):
@@ -238,13 +245,14 @@ class Decision:
 
     SPLIT: the engine launches `decode_steps` steps first, then `prefill_layers` layers, or a chunk of at
     most `token_budget` prompt tokens, on the other partition. FUSED: one batch of at most `token_budget`
-    tokens; the decode batch is in it if `decode_steps` is 1. It asks again when the last of the decode
-    steps is done, or when the prefill stream is empty if nothing decodes. IDLE: it asks again when
-    something changes, or at `wake_at_s`.
+    tokens; the decode batch is in it if `decode_steps` is 1. DECODE: one step of the decode batch. It asks
+    again when the last of the decode steps is done, or when the prefill stream is empty if nothing decodes.
+    IDLE: it asks again when something changes, or at `wake_at_s`.
     """
 
     mode: Mode
     partition_id: int
+    """FUSED and DECODE: the one whose decode side has all SMs, on whose stream such a step runs."""
     reason: Reason
     decode_steps: int = 0
     prefill_layers: int = 0

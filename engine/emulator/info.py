@@ -27,7 +27,6 @@ class EmulatedInfo:
     def __init__(self, profile: Profile, limits: EngineLimits, streams: EmulatedStreams) -> None:
         self.limits = limits
         self.total_sms = profile.device.total_sms
-        self.fused_group = streams.decode_only
         self._profile = profile
         self._streams = streams
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pdmuxd.engine.core.guard import UNMEASURED_RATIO
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 
 LLAMA_8B = ModelShape(
@@ -123,35 +124,35 @@ DEPLOYMENTS = {
         model=LLAMA_8B,
         device=H200,
         hbm_bytes=141e9,
-        guard_default_ratio=1.3,
+        guard_default_ratio=UNMEASURED_RATIO,
         tensor_parallel=TensorParallel(),
     ),
     "h200-codellama-34b": Deployment(
         model=CODELLAMA_34B,
         device=H200,
         hbm_bytes=141e9,
-        guard_default_ratio=1.3,
+        guard_default_ratio=UNMEASURED_RATIO,
         tensor_parallel=TensorParallel(),
     ),
     "h200-qwen3-8b": Deployment(
         model=QWEN3_8B,
         device=H200,
         hbm_bytes=141e9,
-        guard_default_ratio=1.3,
+        guard_default_ratio=UNMEASURED_RATIO,
         tensor_parallel=TensorParallel(),
     ),
     "h200-qwen3-14b": Deployment(
         model=QWEN3_14B,
         device=H200,
         hbm_bytes=141e9,
-        guard_default_ratio=1.3,
+        guard_default_ratio=UNMEASURED_RATIO,
         tensor_parallel=TensorParallel(),
     ),
     "h100-qwen3-8b": Deployment(
         model=QWEN3_8B,
         device=H100,
         hbm_bytes=80e9,
-        guard_default_ratio=1.3,
+        guard_default_ratio=UNMEASURED_RATIO,
         tensor_parallel=TensorParallel(),
     ),
     "8xa100-llama-70b": Deployment(

@@ -20,7 +20,6 @@ class EmulatedStreams:
         self._made = {(group.prefill_sms, group.decode_sms): i for i, group in enumerate(self._groups)}
         self.groups: tuple[StreamGroup, ...] = tuple(self._groups)
         """All SMs for prefill, all for decode, then splits in the order in which they were asked for."""
-        self.decode_only = 1
 
     def made_for(self, table: PartitionTable) -> tuple[int, ...]:
         """For each group of a policy's table, the streams with its sizes."""

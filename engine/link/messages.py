@@ -61,7 +61,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     model_hash: str = ""
     """SHA-256 of the model's configuration; a profile is of one."""
     device_shape: DeviceShape | None = None
-    """What the engine believes of its GPU before anything is measured."""
+    """What the engine assumes of its GPU before anything is measured."""
     overheads: Overheads | None = None
     tensor_parallel: TensorParallel = SINGLE_GPU
     """How many such GPUs hold one copy of the model; a profile is of so many."""
@@ -79,10 +79,12 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """Of the attention kernel of mixed batches: see RooflineModel."""
     can_measure: bool = False
     """Whether it answers Measure."""
+    delivery_s: float = 0.0
+    """How much further apart two tokens reach a client than it makes them: 99% of them, at most."""
 
     @property
     def roofline(self) -> RooflineModel | None:
-        """What the engine believes before anything is measured; None if it does not tell its shapes."""
+        """What the engine assumes before anything is measured; None if it does not tell its shapes."""
         if self.model_shape is None or self.device_shape is None or self.overheads is None:
             return None
         return RooflineModel(

@@ -1,4 +1,4 @@
-"""What policies believe of a model on a GPU, as it travels from the daemon's store to the engine."""
+"""What policies predict with for a model on a GPU, as it travels from the daemon's store to the engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Predictors(msgspec.Struct, frozen=True, kw_only=True):
     corrections: tuple[Correction, ...] = ()
     captured_decode_bs: tuple[int, ...] = ()
     device: DeviceShape | None = None
-    """As measured; for SM counts and batches that have no fit. None: what the engine believes."""
+    """As measured; for SM counts and batches that have no fit. None: what the engine assumes."""
     overheads: Overheads | None = None
     model_hash: str = ""
     total_sms: int = 0

@@ -24,10 +24,6 @@ class EngineInfo(Protocol):
     def total_sms(self) -> int:
         """The SMs of the device."""
 
-    @property
-    def fused_group(self) -> int:
-        """The streams of fused steps and of decode by itself: their decode stream has all SMs."""
-
     def build(self, spec: str, predictors: Predictors | None) -> tuple[AnyPolicy, tuple[int, ...]]:
         """A policy, and the streams of each group of its table.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.fusedsteps import FIXED_BUDGET
+from pdmuxd.engine.core.policies.fusedsteps import FIXED_STEP_TOKENS, LARGE_CHUNK_TOKENS
 from pdmuxd.engine.core.types import (
     Decision,
     DecisionNumbers,
@@ -16,16 +16,13 @@ from pdmuxd.engine.core.types import (
     Reason,
 )
 
-ALONE_TOKENS = 8192
-"""Of a chunk while nothing decodes: SGLang's own on an H200."""
 
-
-def feasible(decision: Decision, obs: Observation, layers: int) -> Decision:
+def feasible(decision: Decision, obs: Observation, table: PartitionTable, layers: int) -> Decision:
     """What an engine does: nothing that memory does not hold, and no chunk beside decode."""
-    return _without_a_chunk_beside(_within_memory(decision, obs), obs, layers)
+    return _without_a_chunk_beside(_within_memory(decision, obs, table), obs, table, layers)
 
 
-def _within_memory(decision: Decision, obs: Observation) -> Decision:
+def _within_memory(decision: Decision, obs: Observation, table: PartitionTable) -> Decision:
     """A prompt whose activations memory does not hold at once is prefilled in chunks, one per fused step,
     whatever the policy knows of that: `auto` does, the others would run it whole."""
     limits, bs, chunked = obs.limits, obs.decode.bs, _chunked(obs)
@@ -40,17 +37,19 @@ def _within_memory(decision: Decision, obs: Observation) -> Decision:
         return decision
     return Decision(
         mode=Mode.FUSED,
-        partition_id=PartitionTable.PREFILL_ONLY,
+        partition_id=table.decode_only,
         reason=Reason.TOO_LONG_FOR_MEMORY,
         decode_steps=min(1, bs),
-        token_budget=min(max(FIXED_BUDGET, 2 * bs) if bs else ALONE_TOKENS, most),
+        token_budget=min(max(FIXED_STEP_TOKENS, 2 * bs) if bs else LARGE_CHUNK_TOKENS, most),
         admit=() if begun else decision.admit,
         deprioritize=decision.deprioritize,
         numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
     )
 
 
-def _without_a_chunk_beside(decision: Decision, obs: Observation, layers: int) -> Decision:
+def _without_a_chunk_beside(
+    decision: Decision, obs: Observation, table: PartitionTable, layers: int
+) -> Decision:
     """A chunk of prompt tokens beside decode: chunks run in fused steps only (decision 0006).
 
     A batch at its start is prefilled whole on the partition, its layers spread over the decode steps that
@@ -64,7 +63,7 @@ def _without_a_chunk_beside(decision: Decision, obs: Observation, layers: int) -
         return replace(
             decision,
             mode=Mode.FUSED,
-            partition_id=PartitionTable.PREFILL_ONLY,
+            partition_id=table.decode_only,
             decode_steps=steps,
             token_budget=decision.token_budget + obs.decode.bs,
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pdmuxd.engine.core.errors import EngineInvariantError
-from pdmuxd.engine.core.fusing import chunk_lengths
+from pdmuxd.engine.core.policies.fusedsteps import chunk_lengths
 from pdmuxd.engine.core.types import Decision, Mode, PrefillShape, PrefillView
 from pdmuxd.engine.loop.decode import DecodeStage, Step
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
@@ -54,7 +54,7 @@ class Launches:
                 self._port.use_group(plan.stream_group)
                 self.switches += 1
             self._policy_runtime.state.partition_id = decision.partition_id
-            step = self._fuse(decision) if decision.mode is Mode.FUSED else self._split(decision, plan.behind)
+            step = self._fuse(decision) if decision.mode.is_one_batch else self._split(decision, plan.behind)
         if step is None:
             self._decode.nothing_launched()
         return step is not None

@@ -80,4 +80,5 @@ class Planner:
 
     def _ask(self, obs: Observation) -> _Choice:
         decision, state = self._policy_runtime.decide(obs)
-        return _Choice(decision=feasible(decision, obs, self._layers), state=state)
+        table = self._policy_runtime.policy.table
+        return _Choice(decision=feasible(decision, obs, table, self._layers), state=state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
 from pdmuxd.engine.core.policies.base import AnyPolicy
-from pdmuxd.engine.core.types import Decision, Feedback, Mode, Observation
+from pdmuxd.engine.core.types import Decision, Feedback, Observation
 from pdmuxd.engine.link.messages import Ack, EngineSettings
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.targets import slo_of
@@ -53,10 +53,9 @@ class PolicyRuntime:
         self.state.policy_state = policy_state
 
     def stream_group(self, decision: Decision) -> int:
-        """The streams to carry a decision out on, by their group."""
-        return (
-            self._engine.fused_group if decision.mode is Mode.FUSED else self._groups[decision.partition_id]
-        )
+        """The streams to carry a decision out on, by their group: fused steps and decode by itself run on the
+        decode stream of the one where decode has all SMs, which is the last of any table."""
+        return self._groups[decision.partition_id]
 
     def learn(self, feedback: Feedback) -> None:
         """What a predicted step really took."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.guard import UNMEASURED_RATIO
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.link.predictors import Predictors, SoloRun, latency_model
 from pdmuxd.engine.profiling import designs, solo
@@ -31,8 +32,6 @@ from pdmuxd.engine.profiling.document import (
 from pdmuxd.engine.profiling.hardware import Interference, Pair, colocated_ratios, fit_hardware, pairs_of
 from pdmuxd.engine.profiling.measurement import Point, Sample, Target, settled
 
-UNKNOWN_GUARD_RATIO = 1.3
-"""The largest slowdown that MuxWise 3.3.2 saw on H100: what is assumed where no pair was measured."""
 FLOORS_AGREEING = 3
 """SM counts that must show a floor of launching for it to be taken to be that of all."""
 MAX_POINT_S = 10.0
@@ -97,7 +96,7 @@ def assemble(
         fused_tile_rows=hello.fused_tile_rows,
         solo_run=solo_run,
         fits=(*fits, roofline),
-        guard_default_ratio=guard.default_ratio if guard is not None else UNKNOWN_GUARD_RATIO,
+        guard_default_ratio=guard.default_ratio if guard is not None else UNMEASURED_RATIO,
         guard_cells=tuple(sorted(guard.cells.items())) if guard is not None else (),
         guard=None
         if guard is None
@@ -184,7 +183,7 @@ def _latency(target: Target, solo_run: tuple[SoloRun, ...]) -> LatencyModel:
         profile="",
         provenance="",
         solo_run=solo_run,
-        guard_default_ratio=UNKNOWN_GUARD_RATIO,
+        guard_default_ratio=UNMEASURED_RATIO,
         captured_decode_bs=target.hello.captured_decode_bs,
     )
     return latency_model(predictors, target.prior)

@@ -147,12 +147,12 @@ def colocated_points(target: Target, split: tuple[int, int], max_point_s: float)
 
 
 def colocated_prefill_s(target: Target, point: Point) -> float:
-    """How long the prefill of a pair is believed to take alone."""
+    """How long the prefill of a pair is expected to take alone."""
     return target.prior.prefill_s(point.prefill_shape, point.prefill_sms)
 
 
 def cost_s(target: Target, point: Point) -> float:
-    """What running a point once is believed to take."""
+    """What running a point once is expected to take."""
     if point.mode == "colocated":
         return colocated_prefill_s(target, point)
     return predict_s(target.prior, point, target.hello.captured_decode_bs)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import least_squares, nnls
+import scipy  # loads scipy.optimize when it is first used: a daemon starts without it
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import LatencyModel, padded_bs
@@ -32,7 +32,7 @@ _HIGHEST = 50.0
 _LONGEST = 0.0
 """Logarithm of the seconds of any fixed cost: the fit strides far along one that samples do not show."""
 _FIRST_CURVATURE = 0.3
-"""Of compute, if it is believed to be straight: from 0 a fit of logarithms finds no way."""
+"""Of compute, where the prior has none: a fit of logarithms cannot start from 0."""
 _FIRST_SERIAL = 0.3
 """The same of what computing and moving bytes do not overlap."""
 
@@ -49,9 +49,9 @@ class Hardware:
 def fit_hardware(
     samples: Sequence[Sample], prior: RooflineModel, captured_bs: tuple[int, ...] = ()
 ) -> Hardware:
-    """Fit to solo samples of all modes, starting from what is believed of the device.
+    """Fit to solo samples of all modes, starting from the prior of the device.
 
-    What summing over several GPUs costs is believed: what it really costs shows in the rates.
+    The cost of summing over several GPUs is the prior's; what it really costs shows in the rates.
 
     Launching costs a fused batch a graph launch and a decode step the host's work as well, so the two are
     told apart only if both were measured. Raises: ProfileError for too few samples.
@@ -75,7 +75,9 @@ def fit_hardware(
         return logarithms
 
     start = _start(prior.device, prior.overheads)
-    found = least_squares(residuals, start, loss="soft_l1", f_scale=_OUTLIER_SCALE, x_scale="jac")
+    found = scipy.optimize.least_squares(
+        residuals, start, loss="soft_l1", f_scale=_OUTLIER_SCALE, x_scale="jac"
+    )
     parameters = np.asarray(found.x, dtype=np.float64)
     fitted = built(parameters)
     return Hardware(
@@ -224,7 +226,7 @@ def interference_of(pairs: Sequence[Pair], roofline: RooflineModel) -> Interfere
     on_device = (np.array([pair.typical for pair in pairs]) - 1.0) / busy + 1.0
     excess = on_device / np.maximum(1.0, shares.sum(axis=1)) - 1.0
     terms = np.column_stack([np.ones(len(pairs)), 1.0 - decode_sms_share, prefill_share])
-    (fixed, per_sms, per_share), _ = nnls(terms, np.maximum(0.0, excess))
+    (fixed, per_sms, per_share), _ = scipy.optimize.nnls(terms, np.maximum(0.0, excess))
     return Interference(
         decode_ratio=_within(float(fixed)),
         decode_sms_ratio=_within(float(per_sms)),

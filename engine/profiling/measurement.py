@@ -141,7 +141,7 @@ class Target:
 
     @property
     def prior(self) -> RooflineModel:
-        """What is believed before anything is measured: it sizes the points and their cost."""
+        """What is assumed before anything is measured: it sizes the points and their cost."""
         return RooflineModel(
             model=self.model,
             device=self.device,

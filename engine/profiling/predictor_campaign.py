@@ -95,7 +95,7 @@ class PredictorCampaign:
 
     @property
     def left_s(self) -> float:
-        """What is believed to be still missing, without what a point takes beyond its repeats."""
+        """Seconds of measuring that are expected to be still missing, without the overhead of each point."""
         costs = [self._cost_s[point] for point in self.pool[::7]]
         return self.missing * 3.0 * float(np.mean(costs)) if costs else 0.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # loads scipy.optimize when it is first used: a daemon starts without it
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -127,7 +127,7 @@ def fit(
         weight = np.sqrt(_prior_weight(prior_rows))
         system = np.vstack([rows[is_inlier], weight * prior_rows])
         wanted = np.concatenate([np.ones(int(is_inlier.sum())), np.full(len(prior_rows), weight)])
-        solution, _ = nnls(system, wanted)
+        solution, _ = scipy.optimize.nnls(system, wanted)
     residuals = 1.0 - rows @ solution
     return Regression(
         coefficients=solution / scale,
@@ -163,7 +163,7 @@ def _least_absolute(rows: Floats, prior_rows: Floats) -> Floats:
     weights = np.sqrt(base)
     solution: Floats = np.zeros(rows.shape[1])
     for _ in range(_ABSOLUTE_ROUNDS):
-        solution, _ = nnls(system * weights[:, None], weights)
+        solution, _ = scipy.optimize.nnls(system * weights[:, None], weights)
         residuals = np.abs(1.0 - system @ solution)
         weights = np.sqrt(base / np.maximum(residuals, _SMALLEST_RESIDUAL))
     return solution

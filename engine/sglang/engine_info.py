@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.guard import UNMEASURED_RATIO, ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.partitions import PartitionTable, SmRules
+from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import EngineLimits, PrefillSample, PrefillShape
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, Hello
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
-
-DEFAULT_GUARD_RATIO = 1.3
-"""The largest slowdown of decode beside prefill that MuxWise 3.3.2 saw on H100."""
 
 DELIVERY_S = 0.002
 """SGLang's way from the scheduler to the client: with 65 requests that decode, the p99 of the gaps between
@@ -103,7 +100,7 @@ class EngineInfo:
         Raises: ProfileError for predictors that contradict themselves.
         """
         latency: LatencyModel = self.roofline
-        guard = ContentionGuard(default_ratio=DEFAULT_GUARD_RATIO)
+        guard = ContentionGuard(default_ratio=UNMEASURED_RATIO)
         if predictors is not None:
             latency = latency_model(predictors, self.roofline)
             guard = contention_guard(predictors)
@@ -112,6 +109,7 @@ class EngineInfo:
             layers=self.model.layers,
             latency=latency,
             guard=guard,
+            splits=self.table.splits,
             captures_prefill=False,
             delivery_s=DELIVERY_S,
         )
@@ -127,6 +125,7 @@ class EngineInfo:
             device=self.device.name,
             total_sms=self.device.total_sms,
             partitions=tuple((group.prefill_sms, group.decode_sms) for group in self.table.groups),
+            delivery_s=DELIVERY_S,
             profile="roofline",
             profile_provenance="derived: roofline of the model's shape and the GPU's data sheet",
             settings_version=settings_version,
@@ -147,7 +146,7 @@ class EngineInfo:
         )
 
 
-def planning_context(rules: SmRules) -> PolicyContext:
+def planning_context(rules: SmRules, splits: tuple[Partition, ...]) -> PolicyContext:
     """Enough of a context to ask a policy for its partition table, before the model is loaded."""
     shape = DeviceShape(
         name="any",
@@ -177,4 +176,5 @@ def planning_context(rules: SmRules) -> PolicyContext:
         layers=1,
         latency=RooflineModel(model=model, device=shape, overheads=overheads),
         guard=ContentionGuard(default_ratio=1.0),
+        splits=splits,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pdmuxd.engine.core.errors import SettingsError
 
@@ -12,9 +13,13 @@ POLICY = "PDMUXD_POLICY"
 LINK = "PDMUXD_LINK"
 """The daemon's link, `ipc://PATH`; empty to serve alone."""
 PARTITIONS = "PDMUXD_PARTITIONS"
-"""Splits to make streams for, `112,20;96,36`; empty for steps of 16 SMs."""
+"""Splits to make streams for, `112,20;96,36`; empty for the device's default."""
 WHOLE_GRAPHS = "PDMUXD_WHOLE_GRAPHS"
 """`1` if fused batches may be captured whole; empty if the user's flags say how they are captured."""
+KERNELS = "PDMUXD_PARTITION_KERNELS"
+"""`0` to launch on partitions what is made for all SMs; else kernels are chosen for each partition."""
+KERNELS_FILE = "PDMUXD_KERNELS_FILE"
+"""Keeps which kernels are fastest, so that a restart does not time them again; empty to keep nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +30,8 @@ class PluginEnvironment:
     link: str | None
     partitions: tuple[tuple[int, int], ...] | None
     whole_graphs: bool = False
+    partition_kernels: bool = True
+    kernels_file: Path | None = None
 
 
 def read_environment(environ: Mapping[str, str]) -> PluginEnvironment | None:
@@ -37,6 +44,8 @@ def read_environment(environ: Mapping[str, str]) -> PluginEnvironment | None:
         link=environ.get(LINK) or None,
         partitions=_partitions(environ.get(PARTITIONS, "")),
         whole_graphs=environ.get(WHOLE_GRAPHS) == "1",
+        partition_kernels=environ.get(KERNELS) != "0",
+        kernels_file=Path(environ[KERNELS_FILE]) if environ.get(KERNELS_FILE) else None,
     )
 
 

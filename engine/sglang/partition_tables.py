@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pdmuxd.engine.core.errors import PartitionError
-from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps, with_split
+from pdmuxd.engine.core.partitions import (
+    Partition,
+    PartitionTable,
+    SmRules,
+    aligned_decode,
+    even_steps,
+    with_split,
+)
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.sglang.engine_info import planning_context
@@ -24,17 +31,22 @@ def sm_rules_of(total_sms: int, *, capability: int) -> SmRules:
     return SmRules(total_sms=total_sms, min_sms=low, multiple_sms=step)
 
 
+def default_table(rules: SmRules) -> PartitionTable:
+    """Whole groups for decode where SMs come in groups of 8 (Hopper); else six splits at 16-SM steps."""
+    return aligned_decode(rules) if rules.multiple_sms == 8 else even_steps(rules)
+
+
 def make_table(rules: SmRules, environment: PluginEnvironment) -> PartitionTable:
-    """The operator's splits, or steps of 16 SMs; and those of the policy it starts with.
+    """The operator's splits, or the default ones; and those of the policy it starts with.
 
     Raises: PartitionError for a split that the device cannot make, or for too many, PolicyError.
     """
-    table = even_steps(rules)
+    table = default_table(rules)
     if environment.partitions is not None:
         table = PartitionTable(rules=rules, splits=())
         for prefill_sms, decode_sms in environment.partitions:
             table = with_split(table, prefill_sms, decode_sms)
-    policy = build_policy(environment.policy, planning_context(rules))
+    policy = build_policy(environment.policy, planning_context(rules, table.splits))
     table = _with(table, policy.table.splits)
     if len(table.splits) > MAX_SPLITS:
         raise PartitionError(

@@ -6,6 +6,7 @@ import logging
 
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
+from pdmuxd.engine.core.policies.fusedsteps import FIXED_STEP_TOKENS
 from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
 from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, build_policy, parse_policy
 from pdmuxd.engine.core.types import EngineLimits, PrefillSample
@@ -14,9 +15,8 @@ from pdmuxd.engine.loop.prefill import LayerwiseBatch
 from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.partition_tables import stream_groups
 
-FUSED_ONLY_POLICY = "chunked:512"
-"""In place of a policy that may split, where the model has no layer-wise prefill: the fixed chunk that did
-best on chat (H200, Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
+FUSED_ONLY_POLICY = f"chunked:{FIXED_STEP_TOKENS}"
+"""In place of a policy that may split, where the model has no layer-wise prefill."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +37,6 @@ class SglangPolicies:
     def total_sms(self) -> int:
         """The SMs of the device."""
         return self._engine_info.device.total_sms
-
-    @property
-    def fused_group(self) -> int:
-        """The last group's: its decode stream has all SMs."""
-        return self._engine_info.table.decode_only
 
     def build(self, spec: str, predictors: Predictors | None) -> tuple[AnyPolicy, tuple[int, ...]]:
         """The policy and the streams of its groups; one that only fuses if the model cannot be split.

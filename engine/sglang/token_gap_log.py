@@ -1,7 +1,7 @@
-"""The instants of tokens, noted once for all who decode: a step gives each of them one.
+"""The gaps between tokens, noted once per step for all requests that decode: each gets a token from it.
 
-A request is given its part of the gaps between steps when it leaves. Whatever is not one more token for each
-of those who stay (a retraction, say) shows in the sum of their tokens, and then nobody is a member any more.
+A request is given its share of the gaps when it leaves the batch. If a step did anything else than give each
+member one token (a retraction, for example), the sum of their tokens shows it; then all members leave.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from pdmuxd.engine.sglang.tracked_request import TrackedRequest
 
 MAX_GAPS = 4096
-"""Kept before all members are given theirs: a minute of steps or more, and a batch may never be empty."""
+"""After so many all members are given theirs: a busy batch may never be empty."""
 
 _rid = attrgetter("rid")
 _finished_reason = attrgetter("finished_reason")
@@ -25,7 +25,7 @@ class TokenGapLog:
 
     def __init__(self) -> None:
         self._members: dict[str, tuple[TrackedRequest, int]] = {}
-        """By id, with the gap that is a member's first."""
+        """By id: the request, and the index of its first gap."""
         self._requests: dict[str, Any] = {}
         self._outputs: dict[str, Any] = {}
         """The tokens of each."""
@@ -38,7 +38,7 @@ class TokenGapLog:
         return len(self._members)
 
     def note(self, requests: Sequence[Any], now_s: float) -> list[Any]:
-        """A step of these requests was read; those of them that are no members."""
+        """A step of these requests was read; returns those that are no members yet."""
         members = self._members
         others = [request for request in requests if request.rid not in members]
         if len(requests) - len(others) != len(members):
@@ -70,7 +70,7 @@ class TokenGapLog:
         self._tokens += tracked.tokens
 
     def leave(self, request_id: str) -> None:
-        """Give it the gaps of the steps that were noted; nothing for who is no member."""
+        """Give a member the gaps of the steps that were noted; a request that is no member gets nothing."""
         if request_id not in self._members:
             return
         tracked, since = self._members.pop(request_id)

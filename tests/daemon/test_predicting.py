@@ -24,7 +24,7 @@ def predicting(hello: Hello, predictors: Predictors | None = None) -> tuple[str,
     settings = EngineSettings(version=1, policy="auto", tenants=(), predictors=predictors)
     found = LivePredictors(status=lambda: status, wanted=lambda: settings, emulated="h200-llama-8b")()
     assert found is not None
-    return found.name, found.latency.prefill_s(PROMPT, hello.total_sms)
+    return found.name, found.context.latency.prefill_s(PROMPT, hello.total_sms)
 
 
 def test_each_gpus_share_of_the_model_is_predicted_when_nothing_was_measured() -> None:

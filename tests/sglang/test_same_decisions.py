@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from changing_policies import flush
 from sglang_processes import Link, Prompt, Prompts, ask_all
 
 from pdmuxd.engine.core.types import EngineLimits
@@ -89,6 +90,7 @@ async def test_the_same_is_decided_on_the_real_scheduler_and_on_the_emulated_gpu
         ack, _ = await link.set(policy, tbt_s=1.0)
         assert ack.error is None
         await link.idle()
+        assert await asyncio.to_thread(flush, ours) == 200, "the policy before had the same prompts"
         link.steps.clear()
         for prompt in prompts():
             await ask_all(ours.base_url, Prompts((prompt,)))

@@ -32,8 +32,9 @@ def split(*, partition_id: int = 1, **fields: Any) -> Decision:
 
 
 def fused(budget: int, **fields: Any) -> Decision:
+    partition_id = even_steps(RULES).decode_only
     return Decision(
-        mode=Mode.FUSED, partition_id=0, reason=Reason.TOKEN_BUDGET, token_budget=budget, **fields
+        mode=Mode.FUSED, partition_id=partition_id, reason=Reason.TOKEN_BUDGET, token_budget=budget, **fields
     )
 
 

@@ -34,10 +34,10 @@ HELLO = Hello(
 
 
 def predicting() -> Predicting:
-    """The predictors of a shipped profile."""
+    """`muxwise` by a shipped profile."""
     profile = load_profile("h200-llama-8b")
-    context = profile.policy_context
-    return Predicting(name=profile.name, latency=context.latency, guard=context.guard)
+    context = profile.context(splits=HELLO.partitions[1:-1])
+    return Predicting(name=profile.name, policy="muxwise", context=context)
 
 
 class HandClock:

@@ -100,6 +100,7 @@ class Partitions(_Answer, frozen=True, kw_only=True):
 
     groups: tuple[GroupUse, ...] = ()
     fused: Use = Use()
+    decode: Use = Use()
     idle: Use = Use()
     switches: int = 0
     since: datetime | None = None
@@ -181,12 +182,23 @@ class Assumed(_Answer, frozen=True, kw_only=True):
     source: str = msgspec.field(name="from", default="present")
 
 
+class WhatIfFused(_Answer, frozen=True, kw_only=True):
+    """What fused steps would do; no prompt tokens if there are none."""
+
+    meets: bool = False
+    token_budget: int = 0
+    worst_ms: float | None = None
+    prefill_tokens_per_s: float | None = None
+
+
 class WhatIf(_Answer, frozen=True, kw_only=True):
-    """What the live predictors say of a TBT target."""
+    """What the policy in force would do for a TBT target."""
 
     tbt_ms: float
     feasible: bool
     assumed: Assumed = Assumed()
+    policy: str | None = None
+    mode: str | None = None
     chosen_partition_id: int | None = None
     reason: str | None = None
     text: str = ""
@@ -194,6 +206,7 @@ class WhatIf(_Answer, frozen=True, kw_only=True):
     prefill_tokens_per_s: float | None = None
     prefill_ms: float | None = None
     lowest_feasible_tbt_ms: float | None = None
+    fused: WhatIfFused = WhatIfFused()
     groups: tuple[WhatIfGroup, ...] = ()
 
 

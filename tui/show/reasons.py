@@ -53,10 +53,8 @@ def in_words(reason: str | None) -> str:
 
 def split_text(mode: str | None, prefill_sms: int, decode_sms: int) -> str:
     """Who has which SMs: `P 84 | D 48`."""
-    if mode == "fused":
-        return "fused"
-    if mode == "idle":
-        return "idle"
+    if mode in ("fused", "decode", "idle"):
+        return mode
     return f"P {prefill_sms} | D {decode_sms}"
 
 

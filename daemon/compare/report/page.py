@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import PurePath
 
 from pdmuxd.daemon.compare.report.figures import all_figures
 from pdmuxd.daemon.compare.rows import HEADINGS, MEANINGS, notes, sections
 from pdmuxd.daemon.compare.schema import CompareDocument
 from pdmuxd.daemon.compare.stages import CommonRate
-from pdmuxd.daemon.replay.report.assemble import Page, assemble
+from pdmuxd.daemon.replay.report.assemble import Page, TableColumn, TableRow, TableSection, assemble
 from pdmuxd.daemon.replay.report.colours import policy_colour
 from pdmuxd.engine.core.slo import Slo
 
@@ -26,8 +25,8 @@ def render(document: CompareDocument, common: Sequence[CommonRate], slos: Sequen
             facts=_facts(document),
             caption="Latencies and SM shares are those at each policy's own goodput, means over the seeds; "
             "percentiles are nearest rank.",
-            table_head=_table_head(),
-            table_body=_table_body(document, list(policies)),
+            columns=_columns(),
+            sections=_sections(document, list(policies)),
             figures=all_figures(document, common, slos),
             command=document.command,
             version=document.pdmuxd_version,
@@ -66,20 +65,20 @@ def _facts(document: CompareDocument) -> list[tuple[str, str]]:
     ]
 
 
-def _table_head() -> str:
-    cells = "".join(
-        f'<th scope="col" title="{escape(meaning)}">{escape(heading)}</th>'
-        for heading, meaning in zip(HEADINGS, MEANINGS, strict=True)
-    )
-    return f"<tr>{cells}</tr>"
+def _columns() -> list[TableColumn]:
+    return [
+        TableColumn(text=heading, hint=meaning) for heading, meaning in zip(HEADINGS, MEANINGS, strict=True)
+    ]
 
 
-def _table_body(document: CompareDocument, policies: list[str]) -> str:
-    lines = []
-    for section in sections(document):
-        lines.append(f'<tr class="section"><th colspan="{len(HEADINGS)}">{escape(section.title)}</th></tr>')
-        for name, *cells in section.rows:
-            swatch = f'<span class="swatch" style="background:{policy_colour(policies.index(name))}"></span>'
-            texts = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-            lines.append(f'<tr><th scope="row">{swatch}{escape(name)}</th>{texts}</tr>')
-    return "\n".join(lines)
+def _sections(document: CompareDocument, policies: list[str]) -> list[TableSection]:
+    return [
+        TableSection(
+            title=section.title,
+            rows=[
+                TableRow(label=name, cells=cells, colour=policy_colour(policies.index(name)))
+                for name, *cells in section.rows
+            ],
+        )
+        for section in sections(document)
+    ]

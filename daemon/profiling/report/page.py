@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from html import escape
 from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
 from pdmuxd.daemon.profiling.report.figures import all_figures
-from pdmuxd.daemon.replay.report.assemble import Page, assemble
-from pdmuxd.engine.profiling.document import MeasuredProfile, from_json
+from pdmuxd.daemon.replay.report.assemble import Page, TableColumn, TableRow, TableSection, assemble
+from pdmuxd.engine.profiling.document import FitErrors, MeasuredProfile, from_json
 
 HEADINGS = ("Predictor", "SMs", "Samples", "Outliers", "p50", "p90", "max")
 
@@ -27,8 +26,8 @@ def report_page(document: dict[str, Any], learned: dict[str, Any]) -> str:
             facts=_facts(profile),
             caption="Relative errors on samples that the predictor was not fitted to (cross-validated); "
             "the roofline's are of all samples.",
-            table_head="<tr>" + "".join(f'<th scope="col">{one}</th>' for one in HEADINGS) + "</tr>",
-            table_body=_table(profile),
+            columns=[TableColumn(text=heading) for heading in HEADINGS],
+            sections=[TableSection(rows=[_row(fit) for fit in profile.fits])],
             figures=all_figures(profile),
             command="pdmuxd profile report",
             version=version("pdmuxd"),
@@ -76,15 +75,14 @@ def _facts(profile: MeasuredProfile) -> list[tuple[str, str]]:
     return facts
 
 
-def _table(profile: MeasuredProfile) -> str:
-    lines = []
-    for fit in profile.fits:
-        cells = (
+def _row(fit: FitErrors) -> TableRow:
+    errors = (fit.errors.p50, fit.errors.p90, fit.errors.max)
+    return TableRow(
+        label=fit.predictor,
+        cells=[
             str(fit.sms or "all"),
             str(fit.samples),
             str(fit.outliers),
-            *(f"{one:.1%}" for one in (fit.errors.p50, fit.errors.p90, fit.errors.max)),
-        )
-        texts = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        lines.append(f'<tr><th scope="row">{escape(fit.predictor)}</th>{texts}</tr>')
-    return "\n".join(lines)
+            *(f"{one:.1%}" for one in errors),
+        ],
+    )

@@ -4,18 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from importlib import resources
-from string import Template
+from functools import cache
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from pdmuxd.daemon.replay.report.plots import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumn:
+    """A heading of the table."""
+
+    text: str
+    hint: str = ""
+    """Shown when the pointer rests on it."""
+    colour: str | None = None
+    """Of a swatch before the text."""
+    is_meaning: bool = False
+    """Whether it says what each row means."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """A row: what it is of, and a cell for each column after the first."""
+
+    label: str
+    cells: Sequence[str]
+    colour: str | None = None
+    meaning: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSection:
+    """Rows under a heading of their own, if they have one."""
+
+    title: str = ""
+    rows: Sequence[TableRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What is on the page. Plain text, but for the table, which is HTML already."""
+    """What is on the page: plain text, which the template escapes."""
 
     title: str
     lead: str
@@ -23,8 +54,8 @@ class Page:
     facts: Sequence[tuple[str, str]]
     caption: str
     """Of the table."""
-    table_head: str
-    table_body: str
+    columns: Sequence[TableColumn]
+    sections: Sequence[TableSection]
     figures: Sequence[Figure]
     command: str
     version: str
@@ -33,40 +64,43 @@ class Page:
 
 def assemble(page: Page) -> str:
     """The whole file as text."""
-    assets = resources.files("pdmuxd.daemon.replay.report") / "assets"
-    template = Template((assets / "page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        title=escape(page.title),
-        lead=escape(page.lead),
-        notes=_notes(page.notes),
-        facts="\n".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in page.facts),
-        caption=escape(page.caption),
-        table_head=page.table_head,
-        table_body=page.table_body,
-        figures="\n".join(_figure(index, figure) for index, figure in enumerate(page.figures)),
-        figure_data=_for_script("[" + ",".join(str(figure.plot.to_json()) for figure in page.figures) + "]"),
-        plotly=get_plotlyjs(),
-        css=(assets / "page.css").read_text(encoding="utf-8"),
-        js=(assets / "page.js").read_text(encoding="utf-8"),
-        command=escape(page.command),
-        version=escape(page.version),
-        created_at=escape(page.created_at),
+    environment = _environment()
+    figure_data = "[" + ",".join(str(figure.plot.to_json()) for figure in page.figures) + "]"
+    return environment.get_template("page.html").render(
+        page=page,
+        figure_data=_for_script(figure_data),
+        plotly=Markup(get_plotlyjs()),  # noqa: S704 - the library's own source
+        css=_asset("page.css"),
+        js=_asset("page.js"),
+        swatch=_swatch,
     )
 
 
-def _notes(notes: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f'<ul class="note">{items}</ul>' if items else ""
-
-
-def _figure(index: int, figure: Figure) -> str:
-    title = escape(figure.title)
-    return (
-        f'<h2>{title}</h2>\n<p class="caption">{escape(figure.caption)}</p>\n'
-        f'<figure><div class="plot" id="figure-{index}" role="img" aria-label="{title}"></div></figure>'
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("pdmuxd.daemon.replay.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
 
 
-def _for_script(json_text: str) -> str:
+def _asset(name: str) -> Markup:
+    environment = _environment()
+    assert environment.loader is not None  # noqa: S101 - set above
+    source, _, _ = environment.loader.get_source(environment, name)
+    return Markup(source)  # noqa: S704 - a file of this package
+
+
+def _swatch(colour: str | None) -> Markup:
+    if colour is None:
+        return Markup("")
+    return Markup('<span class="swatch" style="background:{}"></span>').format(colour)
+
+
+def _for_script(json_text: str) -> Markup:
     """JSON that cannot end the script element it stands in."""
-    return json_text.replace("<", "\\u003c")
+    return Markup(json_text.replace("<", "\\u003c"))  # noqa: S704 - nothing in it opens a tag

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import PurePath
 
 from pdmuxd.daemon.replay.document import ReplayDocument
 from pdmuxd.daemon.replay.notes import notes
-from pdmuxd.daemon.replay.report.assemble import Page, assemble
+from pdmuxd.daemon.replay.report.assemble import Page, TableColumn, TableRow, TableSection, assemble
 from pdmuxd.daemon.replay.report.colours import policy_colour
 from pdmuxd.daemon.replay.report.figures import all_figures
 from pdmuxd.daemon.replay.rows import sections
@@ -25,8 +24,8 @@ def render(document: ReplayDocument, replays: Sequence[PolicyReplay], slo: Slo) 
             notes=notes(document),
             facts=_facts(document),
             caption="Percentiles are nearest rank; requests that never finished count as misses.",
-            table_head=_table_head(document),
-            table_body=_table_body(document),
+            columns=_columns(document),
+            sections=_sections(document),
             figures=all_figures(replays, slo),
             command=document.command,
             version=document.pdmuxd_version,
@@ -62,22 +61,19 @@ def _facts(document: ReplayDocument) -> list[tuple[str, str]]:
     ]
 
 
-def _table_head(document: ReplayDocument) -> str:
-    cells = "".join(
-        f'<th scope="col"><span class="swatch" style="background:{policy_colour(index)}"></span>'
-        f"{escape(policy.policy)}</th>"
+def _columns(document: ReplayDocument) -> list[TableColumn]:
+    policies = [
+        TableColumn(text=policy.policy, colour=policy_colour(index))
         for index, policy in enumerate(document.policies)
-    )
-    return f'<tr><th scope="col">Metric</th>{cells}<th class="meaning"></th></tr>'
+    ]
+    return [TableColumn(text="Metric"), *policies, TableColumn(text="", is_meaning=True)]
 
 
-def _table_body(document: ReplayDocument) -> str:
-    lines = []
-    span = len(document.policies) + 2
-    for section in sections(document):
-        lines.append(f'<tr class="section"><th colspan="{span}">{escape(section.title)}</th></tr>')
-        for row in section.rows:
-            cells = "".join(f"<td>{escape(cell)}</td>" for cell in row.cells)
-            meaning = f'<td class="meaning">{escape(row.meaning)}</td>'
-            lines.append(f'<tr><th scope="row">{escape(row.label)}</th>{cells}{meaning}</tr>')
-    return "\n".join(lines)
+def _sections(document: ReplayDocument) -> list[TableSection]:
+    return [
+        TableSection(
+            title=section.title,
+            rows=[TableRow(label=row.label, cells=row.cells, meaning=row.meaning) for row in section.rows],
+        )
+        for section in sections(document)
+    ]

@@ -1,14 +1,24 @@
-"""What every policy is made of: its context and its methods, and who keeps its state."""
+"""What every policy is made of: its context, its plans and its methods."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.partitions import PartitionTable, SmRules, even_steps
-from pdmuxd.engine.core.types import Decision, Feedback, Observation, PrefillSample
+from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps
+from pdmuxd.engine.core.types import (
+    NO_NUMBERS,
+    Alternative,
+    Decision,
+    DecisionNumbers,
+    Feedback,
+    Observation,
+    PrefillSample,
+    Reason,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +29,8 @@ class PolicyContext:
     layers: int
     latency: LatencyModel
     guard: ContentionGuard
+    splits: tuple[Partition, ...] | None = None
+    """Of the engine, for policies that have none of their own; None: MuxWise's."""
     captures_prefill: bool = True
     """Whether the engine has captured prefills: `Decision.prefill_graph` is for one that has."""
     delivery_s: float = 0.0
@@ -31,8 +43,50 @@ class PolicyContext:
         return target_s - min(self.delivery_s, 0.1 * target_s)
 
     def table(self) -> PartitionTable:
-        """Six splits at 16-SM steps, as MuxWise. Raises: PartitionError."""
-        return even_steps(self.rules)
+        """The splits given, or six at 16-SM steps, as MuxWise. Raises: PartitionError."""
+        if self.splits is None:
+            return even_steps(self.rules)
+        return PartitionTable(rules=self.rules, splits=self.splits)
+
+
+class PlanKind(StrEnum):
+    """How a plan uses the device."""
+
+    FUSED = "fused"
+    """Prompt tokens and the decode batch in one step on all SMs."""
+    WHOLE = "whole"
+    """All prompt tokens in one step, which is replayed as a graph; nothing decodes, or waits for it."""
+    SPLIT = "split"
+    """Layers on the SMs of the prefill side beside decode steps on the others; alone they have all SMs."""
+    WAIT = "wait"
+    """No prefill for now: others may come, or work in flight has to end first."""
+
+
+class Plan(NamedTuple):
+    """One way to run the prefill at hand, with what it is predicted to come to.
+
+    A tuple, since some are made for every decision: a frozen dataclass takes 0.5 us longer to make.
+    """
+
+    kind: PlanKind
+    partition_id: int
+    reason: Reason
+    """As the decision would say it."""
+    meets: bool = True
+    """Whether no gap between tokens is predicted to exceed the TBT target; so it is if nothing decodes."""
+    worst_gap_s: float | None = None
+    """The longest gap between two tokens to expect; None where nothing decodes or nothing is predicted."""
+    finish_s: float | None = None
+    """Predicted seconds until the last of the prompt's tokens is done; None where nobody needs it."""
+    decode_steps: int = 0
+    """Launched at once."""
+    prefill_layers: int = 0
+    """Launched beside them; there may be fewer left."""
+    prompt_tokens: int = 0
+    """Of one step, at most; 0 where layers are launched."""
+    numbers: DecisionNumbers = NO_NUMBERS
+    rejected: tuple[Alternative, ...] = ()
+    """Plans of its kind that were looked at before it, and do not meet the target."""
 
 
 StateT = TypeVar("StateT")
@@ -62,6 +116,12 @@ class Policy(Protocol[StateT]):
 
     def decide(self, obs: Observation, state: StateT) -> tuple[Decision, StateT]:
         """What to do until the next safe point."""
+
+    def plans(self, obs: Observation, state: StateT) -> tuple[Plan, ...]:
+        """Every way that it has to run the prefill that it would go on with or start; `decide` takes one.
+
+        Empty if there is none. For people who ask what would be if: `decide` looks no further than it must.
+        """
 
     def learn(self, feedback: Feedback, state: StateT) -> StateT:
         """The state after a decode step beside a prefill, or a fused step, was measured."""

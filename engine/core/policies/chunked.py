@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import PolicyContext, Stateless
-from pdmuxd.engine.core.policies.fusedsteps import decode_alone
+from pdmuxd.engine.core.policies.base import Plan, PolicyContext, Stateless
+from pdmuxd.engine.core.policies.fusedsteps import decode_alone, predicted_step
+from pdmuxd.engine.core.queueing import form_prefill_batch
 from pdmuxd.engine.core.types import Decision, DecisionNumbers, Mode, Observation, Reason
 
 
@@ -37,7 +37,7 @@ class ChunkedPolicy(Stateless):
             return decode_alone(obs, self.table), state
         decision = Decision(
             mode=Mode.FUSED,
-            partition_id=self.table.PREFILL_ONLY,
+            partition_id=self.table.decode_only,
             reason=Reason.TOKEN_BUDGET,
             decode_steps=1 if obs.decode.bs else 0,
             token_budget=self.token_budget,
@@ -45,3 +45,7 @@ class ChunkedPolicy(Stateless):
             numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
         )
         return decision, state
+
+    def plans(self, obs: Observation, state: None) -> tuple[Plan, ...]:  # noqa: ARG002 - the interface
+        """The one step, with what is predicted of it: the budget follows no prediction."""
+        return predicted_step(obs, self.context, self.table, self.token_budget, Reason.TOKEN_BUDGET)

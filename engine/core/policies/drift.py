@@ -27,4 +27,4 @@ def drift_table(rules: SmRules) -> PartitionTable:
 def drift(name: str, context: PolicyContext, options: SplitOptions) -> BestFitPolicy:
     """Build it; whatever the options say, DRIFT has no guard."""
     options = replace(options, guard=False, only_shorter_preempt=False)
-    return BestFitPolicy(name=name, context=context, table=drift_table(context.rules), options=options)
+    return BestFitPolicy.build(name, context, drift_table(context.rules), options)

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pdmuxd.engine.core.batching import form_prefill_batch
-from pdmuxd.engine.core.fusing import chunk_lengths
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
-from pdmuxd.engine.core.policies.base import PolicyContext, Stateless
-from pdmuxd.engine.core.policies.fusedsteps import decode_alone
+from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext, Stateless
+from pdmuxd.engine.core.policies.fusedsteps import (
+    LARGE_CHUNK_TOKENS,
+    chunk_lengths,
+    decode_alone,
+    predicted_step,
+)
 from pdmuxd.engine.core.policies.layerwise import layers_for
+from pdmuxd.engine.core.queueing import form_prefill_batch
 from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
@@ -25,10 +29,10 @@ from pdmuxd.engine.core.types import (
     PrefillShape,
     PrefillView,
     Reason,
+    WaitingRequest,
 )
 
-DEFAULT_TOKEN_BUDGET = 8192
-"""vLLM's budget on an H100, which DuetServe's evaluation takes over (section 3.1)."""
+DEFAULT_TOKEN_BUDGET = LARGE_CHUNK_TOKENS
 
 
 def every_legal_split(rules: SmRules) -> PartitionTable:
@@ -70,6 +74,35 @@ class DuetPolicy(Stateless):
         """Algorithm 1."""
         return self._decide(obs), state
 
+    def plans(self, obs: Observation, state: None) -> tuple[Plan, ...]:  # noqa: ARG002 - the interface
+        """The fused step, and the splits that meet the target; none while a chunk is on its way."""
+        running = obs.prefill
+        if running is not None and (running.is_in_flight or running.mode is PrefillMode.LAYERWISE):
+            return ()
+        fused = predicted_step(obs, self.context, self.table, self.token_budget, Reason.FUSED_FITS)
+        if not fused or obs.tbt_target_s is None:
+            return fused
+        chunk = self._chunk(obs, form_prefill_batch(obs))
+        splits = tuple(self._candidates(obs, chunk, obs.tbt_target_s))
+        if not splits:
+            return (*fused, self._plan(self._widest(obs), meets=False))
+        return (*fused, *(self._plan(each, meets=True) for each in splits))
+
+    def _plan(self, split: Candidate, *, meets: bool) -> Plan:
+        return Plan(
+            kind=PlanKind.SPLIT,
+            partition_id=split.partition_id,
+            reason=Reason.HIGHEST_THROUGHPUT if meets else Reason.TBT_INFEASIBLE,
+            meets=meets,
+            worst_gap_s=split.decode_s,
+            finish_s=split.prefill_s,
+            decode_steps=split.decode_steps,
+            numbers=DecisionNumbers(predicted_decode_s=split.decode_s, predicted_prefill_s=split.prefill_s),
+        )
+
+    def _chunk(self, obs: Observation, batch: tuple[WaitingRequest, ...]) -> PrefillShape:
+        return PrefillShape.of(chunk_lengths(obs.prefill, batch, self.token_budget - obs.decode.bs))
+
     def _decide(self, obs: Observation) -> Decision:
         running = obs.prefill
         if running is not None and (running.is_in_flight or running.mode is PrefillMode.LAYERWISE):
@@ -81,7 +114,7 @@ class DuetPolicy(Stateless):
                 reason=Reason.WAIT_FOR_PREFILL,
             )
         batch = form_prefill_batch(obs)
-        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, self.token_budget - obs.decode.bs))
+        chunk = self._chunk(obs, batch)
         admit = tuple(request.request_id for request in batch)
         if not chunk.new_tokens:
             return decode_alone(obs, self.table)
@@ -96,7 +129,7 @@ class DuetPolicy(Stateless):
             )
             return Decision(
                 mode=Mode.FUSED,
-                partition_id=self.table.PREFILL_ONLY,
+                partition_id=self.table.decode_only,
                 reason=Reason.FUSED_FITS,
                 decode_steps=1 if obs.decode.bs else 0,
                 token_budget=self.token_budget,
@@ -124,12 +157,7 @@ class DuetPolicy(Stateless):
         best = max(self._candidates(obs, chunk, target_s), key=lambda c: c.tokens_per_s, default=None)
         reason = Reason.HIGHEST_THROUGHPUT
         if best is None:
-            widest = self.table.split_indices[-1]
-            decode_s = self.context.latency.decode_s(obs.decode, self.table.groups[widest].decode_sms)
-            best = Candidate(
-                partition_id=widest, decode_steps=1, decode_s=decode_s, prefill_s=0.0, tokens_per_s=0.0
-            )
-            reason = Reason.TBT_INFEASIBLE
+            best, reason = self._widest(obs), Reason.TBT_INFEASIBLE
         numbers = DecisionNumbers(
             predicted_decode_s=best.decode_s,
             predicted_prefill_s=best.prefill_s,
@@ -146,6 +174,14 @@ class DuetPolicy(Stateless):
             admit=admit,
             numbers=numbers,
             rejected=(Alternative(label="fused", predicted_s=fused_s),),
+        )
+
+    def _widest(self, obs: Observation) -> Candidate:
+        """The most decode SMs, for when no split meets the target."""
+        widest = self.table.split_indices[-1]
+        decode_s = self.context.latency.decode_s(obs.decode, self.table.groups[widest].decode_sms)
+        return Candidate(
+            partition_id=widest, decode_steps=1, decode_s=decode_s, prefill_s=0.0, tokens_per_s=0.0
         )
 
     def _candidates(self, obs: Observation, chunk: PrefillShape, target_s: float) -> Iterator[Candidate]:

@@ -1,22 +1,23 @@
-"""Fused steps: decode by itself as all policies on one stream run it; and, as `auto` decides them, how many
-prompt tokens go with a decode batch, and what that takes.
+"""Fused steps: what is in one, how many prompt tokens the TBT target leaves room for, and what that takes.
 
+`auto` weighs them as plans; every policy on one stream uses what they are made of, and decode alone.
 Sources: DuetServe section 4.2 (a token budget that the TBT target leaves), Sarathi-Serve's fixed chunk for
 while predictions cannot be trusted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
-from pdmuxd.engine.core.batching import form_prefill_batch
-from pdmuxd.engine.core.fusing import chunk_lengths, fused_budget, fused_total_s
 from pdmuxd.engine.core.latency_margin import HOST_RATIO, LatencyMargin
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import PolicyContext
+from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
+from pdmuxd.engine.core.queueing import form_prefill_batch
 from pdmuxd.engine.core.types import (
+    NO_DECODE,
     Alternative,
     Decision,
     DecisionNumbers,
@@ -24,13 +25,35 @@ from pdmuxd.engine.core.types import (
     Mode,
     Observation,
     PrefillShape,
+    PrefillView,
     Reason,
     WaitingRequest,
 )
 
-FIXED_BUDGET = 512
-"""Tokens of a fused step while predictions cannot be trusted: the fixed chunk that did best on chat (H200,
-Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
+FUSED_MARGIN = 0.95
+"""A fused step is planned for this share of the TBT target; no guard covers it."""
+
+STEP_TOKENS: tuple[int, ...] = (
+    *range(32, 321, 32),
+    *range(512, 1537, 128),
+    *range(1792, 2561, 256),
+    *(3072, 4096, 8192),
+)
+"""Tokens of a fused step that are considered, decoding requests included: sizes of graphs, which take the
+same time whether their last rows are used or not. Not 384, which takes almost what 512 do (one H200,
+Llama-8B, while serving: 13.9 and 14.6 ms, and 11.7 for 320): at a target of 20 ms its prompts are better
+split (conversation at 24/s in the emulator: 92% good, and 82% with it)."""
+
+LEAST_PROMPT_TOKENS = STEP_TOKENS[0]
+"""Of a fused step that has to be, whatever it takes: a prefill that has begun must end."""
+
+FIXED_STEP_TOKENS = 512
+"""Tokens of a step, decoding requests included, where no prediction can say how many: the fixed chunk that
+did best on chat (H200, Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
+
+LARGE_CHUNK_TOKENS = 8192
+"""Prompt tokens that saturate compute: SGLang's chunk on an H200, and vLLM's token budget on an H100, which
+DuetServe's evaluation takes over (section 3.1)."""
 
 
 def decode_alone(obs: Observation, table: PartitionTable) -> Decision:
@@ -38,99 +61,218 @@ def decode_alone(obs: Observation, table: PartitionTable) -> Decision:
     if not obs.decode.bs:
         return Decision(mode=Mode.IDLE, partition_id=obs.partition_id, reason=Reason.NOTHING_TO_DO)
     return Decision(
-        mode=Mode.FUSED, partition_id=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
+        mode=Mode.DECODE, partition_id=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
     )
+
+
+def fixed_prompt_tokens(decode_bs: int) -> int:
+    """What a step of `FIXED_STEP_TOKENS` leaves for the prompt; a large decode batch leaves the least."""
+    return max(LEAST_PROMPT_TOKENS, FIXED_STEP_TOKENS - decode_bs)
+
+
+def chunk_lengths(
+    prefill: PrefillView | None, batch: Iterable[WaitingRequest], budget_tokens: int
+) -> Iterator[tuple[int, int]]:
+    """(new, reused) of the requests in the next chunk: the prefill under way first, then `batch` in order."""
+    if prefill is not None:
+        done = prefill.done_tokens
+        for request in prefill.requests:
+            tokens = min(budget_tokens, request.new_tokens - done)
+            if tokens > 0:
+                budget_tokens -= tokens
+                yield tokens, request.reused_tokens + done
+            done = 0
+    for request in batch:
+        tokens = min(budget_tokens, request.new_tokens)
+        if tokens <= 0:
+            return
+        budget_tokens -= tokens
+        yield tokens, request.reused_tokens
+
+
+def predicted_step(
+    obs: Observation, context: PolicyContext, table: PartitionTable, token_budget: int, reason: Reason
+) -> tuple[Plan, ...]:
+    """What a step of a fixed token budget, decoding requests included, comes to; empty without a prefill."""
+    batch = form_prefill_batch(obs)
+    chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, token_budget - obs.decode.bs))
+    if not chunk.new_tokens:
+        return ()
+    fused, target_s = FusedSteps(context=context, table=table), obs.tbt_target_s
+    step_s = context.latency.fused_s(chunk, obs.decode, table.rules.total_sms)
+    meets = target_s is None or step_s <= target_s
+    bound_s = step_s if obs.decode.bs else None
+    return (fused.plan(obs, chunk.new_tokens, step_s, reason=reason, meets=meets, bound_s=bound_s),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedSteps:
-    """On all SMs of the table."""
+    """Plans of fused steps on all SMs of the table."""
 
     context: PolicyContext
     table: PartitionTable
 
-    def budget(
+    def whole_batch(
         self,
         obs: Observation,
+        batch: tuple[WaitingRequest, ...],
+        shape: PrefillShape,
         latency_margin: LatencyMargin,
         size_correction: BatchSizeCorrection,
+    ) -> Plan | None:
+        """A batch in steps that meet the target, if any do; whole in one step if nothing decodes."""
+        bs = obs.decode.bs
+        if not bs:
+            whole_s = self.context.latency.fused_s(shape, NO_DECODE, self.table.rules.total_sms)
+            return self.plan(obs, shape.new_tokens, whole_s, kind=PlanKind.WHOLE, finish_s=whole_s)
+        tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, must=False)
+        if not tokens:
+            return None
+        bound_s = latency_margin.bound_s(step_s * size_correction.ratio(tokens + bs))
+        total_s = self.total_s(obs, size_correction, shape, tokens)
+        return self.plan(obs, tokens, step_s, bound_s=bound_s, finish_s=total_s)
+
+    def next_step(
+        self,
+        obs: Observation,
         batch: tuple[WaitingRequest, ...],
+        latency_margin: LatencyMargin,
+        size_correction: BatchSizeCorrection,
+    ) -> Plan:
+        """A step of a prefill that has no other way: it meets the target if one does; if none does, it is of
+        the fewest prompt tokens."""
+        tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, must=True)
+        return self.plan(obs, tokens or LEAST_PROMPT_TOKENS, step_s, meets=tokens > 0)
+
+    def holding(self, obs: Observation, plan: Plan, batch: Iterable[WaitingRequest]) -> Plan:
+        """The same step, of these requests."""
+        step_s = self.step_s(obs, plan.prompt_tokens, batch)
+        return self.plan(obs, plan.prompt_tokens, step_s, meets=plan.meets)
+
+    def fixed_step(self, obs: Observation, batch: tuple[WaitingRequest, ...]) -> Plan:
+        """A step of a fixed size, for while predictions prove wrong."""
+        tokens = fixed_prompt_tokens(obs.decode.bs)
+        step_s = self.step_s(obs, tokens, batch)
+        return self.plan(obs, tokens, step_s, reason=Reason.PREDICTIONS_WRONG)
+
+    def prompt_tokens(
+        self,
+        obs: Observation,
+        batch: tuple[WaitingRequest, ...],
+        latency_margin: LatencyMargin,
+        size_correction: BatchSizeCorrection,
         *,
         must: bool,
     ) -> tuple[int, float]:
-        """A step's token budget and predicted seconds; what few steps exceed still meets the target."""
-        return fused_budget(
-            obs,
-            batch,
-            self.context.latency,
-            self.table.rules.total_sms,
-            target_s=self.context.planned_tbt_s(obs.tbt_target_s),
-            latency_margin=latency_margin,
-            size_correction=size_correction,
-            must=must,
-        )
+        """The most prompt tokens whose step meets the TBT target even if it takes what few steps of its size
+        exceed, and its predicted seconds; (0, 0) if none.
+
+        `must`: where the host alone takes longer than the target, the most that takes no longer than that.
+
+        What is gone of the running gap is counted. Never more than what waits by the estimate: a prefix that
+        has left the cache since must not make the step longer than planned.
+        """
+        latency, total_sms = self.context.latency, self.table.rules.total_sms
+        left_s = self.context.planned_tbt_s(obs.tbt_target_s) * FUSED_MARGIN
+        gone_s = max(0.0, obs.now_s - obs.last_token_s) if obs.decode.bs else 0.0
+        if latency_margin.floor_s > left_s - gone_s:
+            if not must:
+                return 0, 0.0
+            left_s = latency_margin.floor_s + gone_s
+        left_s = left_s / latency_margin.ratio - gone_s
+        bs = obs.decode.bs
+        low, step_s, tokens = bisect_right(STEP_TOKENS, bs), 0.0, 0
+        high = len(STEP_TOKENS)
+        while low < high:
+            middle = (low + high) // 2
+            chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, STEP_TOKENS[middle] - bs))
+            predicted_s = latency.fused_s(chunk, obs.decode, total_sms)
+            if predicted_s * size_correction.ratio(chunk.new_tokens + bs) <= left_s:
+                low, step_s, tokens = middle + 1, predicted_s, chunk.new_tokens
+            else:
+                high = middle
+        return tokens, step_s
+
+    def step_s(self, obs: Observation, budget: int, batch: Iterable[WaitingRequest]) -> float:
+        """Predicted for a step of the chunk in progress and these requests, up to so many prompt tokens."""
+        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, budget))
+        return self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
 
     def total_s(
         self, obs: Observation, size_correction: BatchSizeCorrection, shape: PrefillShape, budget: int
     ) -> float:
-        """What a whole batch typically takes in steps of this budget."""
-        latency, sms = self.context.latency, self.table.rules.total_sms
-        return fused_total_s(obs, shape, budget, latency, sms, size_correction=size_correction)
+        """What a whole batch typically takes in steps of this budget: each chunk reads what came before it,
+        which is half on average."""
+        new, reused = shape.new_tokens, shape.reused_tokens
+        tokens = min(new, budget)
+        chunk = PrefillShape.of([(tokens, reused + (new - tokens) // 2)])
+        step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
+        return step_s * size_correction.ratio(tokens + obs.decode.bs) * -(-new // budget)
 
-    def learn(
-        self, feedback: Feedback, latency_margin: LatencyMargin, size_correction: BatchSizeCorrection
-    ) -> tuple[float, LatencyMargin, BatchSizeCorrection]:
-        """After a fused step: the seconds that were to be expected, and what is known of fused steps now.
-
-        A step that waited for the host tells nothing of its size, and one with nobody to wait for its tokens
-        nothing of what few steps exceed.
-        """
-        predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
-        floor_s = latency_margin.floor_s
-        tokens = feedback.prefill.new_tokens + feedback.decode.bs
-        expected_s = predicted_s * size_correction.ratio(tokens)
-        if measured_s <= HOST_RATIO * expected_s:
-            size_correction = size_correction.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
-        if feedback.decode.bs:
-            latency_margin = latency_margin.after(predicted_s=expected_s, measured_s=measured_s)
-        return max(expected_s, floor_s), latency_margin, size_correction
-
-    def step_s(self, obs: Observation, budget: int, batch: Iterable[WaitingRequest]) -> float:
-        """Predicted for a step of the chunk in progress and these requests, within a budget."""
-        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, budget))
-        return self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
-
-    def step(
+    def plan(
         self,
         obs: Observation,
-        budget: int,
+        prompt_tokens: int,
         step_s: float,
-        batch: tuple[WaitingRequest, ...],
         *,
-        rejected: tuple[Alternative, ...] = (),
-    ) -> Decision:
-        """Decode and `budget` tokens of the chunk in progress and of these requests."""
+        kind: PlanKind = PlanKind.FUSED,
+        reason: Reason = Reason.FUSED_FITS,
+        meets: bool = True,
+        bound_s: float | None = None,
+        finish_s: float | None = None,
+    ) -> Plan:
+        """Steps of so many prompt tokens; `bound_s` is what few of them exceed."""
         target_s = obs.tbt_target_s
-        return Decision(
-            mode=Mode.FUSED,
-            partition_id=self.table.PREFILL_ONLY,
-            reason=Reason.FUSED_FITS,
+        return Plan(
+            kind=kind,
+            partition_id=self.table.decode_only,
+            reason=reason,
+            meets=meets,
+            worst_gap_s=bound_s,
+            finish_s=finish_s,
             decode_steps=1 if obs.decode.bs else 0,
-            token_budget=budget + obs.decode.bs,
-            admit=tuple(request.request_id for request in batch),
+            prompt_tokens=prompt_tokens,
             numbers=DecisionNumbers(
                 predicted_fused_s=step_s,
                 tbt_target_s=target_s,
                 tbt_slack_s=None if target_s is None else target_s - step_s,
             ),
-            rejected=rejected,
         )
 
-    def fixed(self, obs: Observation) -> Decision:
-        """While predictions prove wrong: the best fixed plan, in order of arrival."""
-        batch = form_prefill_batch(obs)
-        if obs.prefill is None and not batch:
-            return decode_alone(obs, self.table)
-        budget = FIXED_BUDGET - obs.decode.bs
-        decision = self.step(obs, budget, self.step_s(obs, budget, batch), batch)
-        return replace(decision, reason=Reason.PREDICTIONS_WRONG)
+
+def fused_decision(
+    obs: Observation,
+    plan: Plan,
+    batch: tuple[WaitingRequest, ...],
+    rejected: tuple[Alternative, ...] = (),
+) -> Decision:
+    """Decode and the plan's tokens of the chunk in progress and of these requests."""
+    return Decision(
+        mode=Mode.FUSED,
+        partition_id=plan.partition_id,
+        reason=plan.reason,
+        decode_steps=plan.decode_steps,
+        token_budget=plan.prompt_tokens + obs.decode.bs,
+        admit=tuple(request.request_id for request in batch),
+        numbers=plan.numbers,
+        rejected=rejected,
+    )
+
+
+def fused_learned(
+    feedback: Feedback, latency_margin: LatencyMargin, size_correction: BatchSizeCorrection
+) -> tuple[float, LatencyMargin, BatchSizeCorrection]:
+    """After a fused step: the seconds that were to be expected, and what is known of fused steps now.
+
+    A step that waited for the host tells nothing of its size, and one with nobody to wait for its tokens
+    nothing of what few steps exceed.
+    """
+    predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
+    floor_s = latency_margin.floor_s
+    tokens = feedback.prefill.new_tokens + feedback.decode.bs
+    expected_s = predicted_s * size_correction.ratio(tokens)
+    if measured_s <= HOST_RATIO * expected_s:
+        size_correction = size_correction.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
+    if feedback.decode.bs:
+        latency_margin = latency_margin.after(predicted_s=expected_s, measured_s=measured_s)
+    return max(expected_s, floor_s), latency_margin, size_correction

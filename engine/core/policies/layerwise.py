@@ -1,28 +1,36 @@
-"""What the split policies share: the cases of an observation, and the rule for switching groups.
+"""Splits: layers of one prefill batch on some SMs, decode steps on the others.
 
-A decision of a split policy runs decode on one partition and layers of one prefill batch on the other.
-The policies differ in which group they want and how many layers they launch; the cases around it do not.
+What a split comes to, and which is the best fit (MuxWise, DRIFT, and `auto` where it splits); and what all
+split policies share, whichever they want: the cases of an observation, and the rule for switching groups.
+Source: MuxWise sections 3.2 to 3.4.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pdmuxd.engine.core.batching import form_prefill_batch, shape_of
+from pdmuxd.engine.core.guard import ContentionGuard, guard_cell
 from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
+from pdmuxd.engine.core.queueing import form_prefill_batch, shape_of
 from pdmuxd.engine.core.types import (
-    NO_NUMBERS,
     Alternative,
     Decision,
     DecisionNumbers,
+    Feedback,
     Mode,
     Observation,
     PrefillShape,
+    PrefillView,
     Reason,
     WaitingRequest,
 )
+
+SHRINK_MARGIN = 0.95
+"""Decode gives SMs back only when the smaller group meets this share of the target, so that a batch at
+the boundary does not switch at every step."""
 
 ALONE_SLICE_S = 0.2
 """Work launched at a time when nothing decodes: long enough to keep the device fed, short enough for an
@@ -44,17 +52,6 @@ class Work:
     def is_new(self) -> bool:
         """Whether this decision starts it on the device."""
         return bool(self.admit) or self.resume
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a policy wants for a decode batch beside a prefill."""
-
-    partition_id: int
-    layers: int
-    reason: Reason
-    numbers: DecisionNumbers = NO_NUMBERS
-    rejected: tuple[Alternative, ...] = ()
 
 
 def next_work(obs: Observation, layers: int) -> Work | None:
@@ -98,41 +95,34 @@ def drain_to_preempt(obs: Observation) -> Decision:
     )
 
 
-def decide_split(
-    obs: Observation,
-    table: PartitionTable,
-    work: Work | None,
-    *,
-    plan: Callable[[Work], Plan],
-    alone_layers: Callable[[Work], int],
+def without_prefill(obs: Observation, table: PartitionTable) -> Decision:
+    """Nothing to prefill: decode has all SMs, on the stream that it has in a split, too."""
+    if not obs.decode.bs:
+        return Decision(mode=Mode.IDLE, partition_id=obs.partition_id, reason=Reason.NOTHING_TO_DO)
+    return Decision(
+        mode=Mode.SPLIT, partition_id=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
+    )
+
+
+def split_decision(
+    obs: Observation, work: Work, plan: Plan, rejected: tuple[Alternative, ...] | None = None
 ) -> Decision:
-    """Sort the cases; ask `plan` only when decode and prefill are both there.
+    """Carry a plan out as far as the observation lets it. `rejected`: more than the plan was preferred to.
 
     A group changes only when no prefill layer is in flight (invariant 2): until then decode goes on in
     the group in force and no layer is launched, which drains the prefill stream within a step.
     """
-    decode_steps = 1 if obs.decode.bs else 0
-    if work is None:
-        if not decode_steps:
-            return Decision(mode=Mode.IDLE, partition_id=obs.partition_id, reason=Reason.NOTHING_TO_DO)
-        return Decision(
-            mode=Mode.SPLIT, partition_id=table.decode_only, decode_steps=1, reason=Reason.DECODE_ALONE
-        )
-    if decode_steps:
-        wanted = plan(work)
-    else:
-        wanted = Plan(partition_id=table.PREFILL_ONLY, layers=alone_layers(work), reason=Reason.PREFILL_ALONE)
-    if wanted.partition_id != obs.partition_id and work.layers_in_flight:
+    if plan.partition_id != obs.partition_id and work.layers_in_flight:
         return Decision(
             mode=Mode.SPLIT,
             partition_id=obs.partition_id,
-            decode_steps=decode_steps,
+            decode_steps=1 if obs.decode.bs else 0,
             reason=Reason.SWITCH_WHEN_DRAINED,
-            numbers=wanted.numbers,
+            numbers=plan.numbers,
         )
-    layers = min(wanted.layers, work.layers_left)
-    reason = wanted.reason
-    if not decode_steps and not layers:
+    layers = min(plan.prefill_layers, work.layers_left)
+    reason = plan.reason
+    if not plan.decode_steps and not layers:
         reason = Reason.WAIT_FOR_PREFILL
     elif work.preempt:
         reason = Reason.PREEMPTED_FOR_SHORTER
@@ -140,15 +130,15 @@ def decide_split(
         reason = Reason.RESUMED
     return Decision(
         mode=Mode.SPLIT,
-        partition_id=wanted.partition_id,
+        partition_id=plan.partition_id,
         reason=reason,
-        decode_steps=decode_steps,
+        decode_steps=plan.decode_steps,
         prefill_layers=layers,
         admit=work.admit,
         preempt=work.preempt,
         resume=work.resume,
-        numbers=wanted.numbers,
-        rejected=wanted.rejected,
+        numbers=plan.numbers,
+        rejected=plan.rejected if rejected is None else rejected,
     )
 
 
@@ -162,3 +152,109 @@ def layers_for(duration_s: float, prefill_s: float, layers: int) -> int:
     if prefill_s <= 0.0:
         return layers
     return max(1, math.ceil(duration_s * layers / prefill_s))
+
+
+def prefill_alone(
+    context: PolicyContext, table: PartitionTable, work: Work, *, layerwise: bool = True
+) -> Plan:
+    """A slice of the prefill on all SMs, or the whole of it."""
+    prefill_s, layers = context.latency.prefill_s(work.shape, table.rules.total_sms), context.layers
+    count = layers_for(ALONE_SLICE_S, prefill_s, layers) - work.layers_in_flight
+    return Plan(
+        kind=PlanKind.SPLIT,
+        partition_id=table.PREFILL_ONLY,
+        reason=Reason.PREFILL_ALONE,
+        finish_s=prefill_s * ((work.layers_left + work.layers_in_flight) / layers),
+        prefill_layers=max(0, count) if layerwise else layers,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPlans:
+    """The splits of a table, and what each comes to."""
+
+    context: PolicyContext
+    table: PartitionTable
+    uses_guard: bool = True
+    """Multiply predicted decode by the contention guard (MuxWise 3.3.2)."""
+    layerwise: bool = True
+    """Launch only the layers that a decode step covers; off, the whole phase at once (MuxWise figure 9)."""
+    max_steps: int = 1
+    """Decode steps launched at once, at most: the host's part is paid once for all of them."""
+
+    def best_fit(
+        self, obs: Observation, work: Work, guard: ContentionGuard, among: Sequence[int] | None = None
+    ) -> Plan:
+        """The first split whose worst-case decode meets the target, so the one with the fewest decode SMs. If
+        none does, the widest; if nothing decodes, all SMs. `among`: of these groups only."""
+        if not obs.decode.bs:
+            return prefill_alone(self.context, self.table, work, layerwise=self.layerwise)
+        table, latency, layers = self.table, self.context.latency, self.context.layers
+        target_s = self.context.planned_tbt_s(obs.tbt_target_s)
+        held = obs.partition_id if obs.partition_id in table.split_indices else 0
+        rejected: list[Alternative] = []
+        group, decode_s, ratio, worst_s, meets = table.PREFILL_ONLY, 0.0, 1.0, 0.0, False
+        for group in table.split_indices if among is None else among:
+            decode_sms = table.groups[group].decode_sms
+            decode_s = latency.decode_s(obs.decode, decode_sms)
+            ratio = guard.ratio(decode_sms, work.shape, obs.decode) if self.uses_guard else 1.0
+            worst_s = decode_s * ratio
+            meets = worst_s <= (target_s * SHRINK_MARGIN if group < held else target_s)
+            if meets:
+                break
+            rejected.append(Alternative(label=f"decode_sms={decode_sms}", predicted_s=worst_s))
+        # What it comes to: as many decode steps as the prefill lasts, and layers to cover them.
+        prefill_sms, in_flight = table.groups[group].prefill_sms, work.layers_in_flight
+        prefill_s, layers_left = latency.prefill_s(work.shape, prefill_sms), work.layers_left + in_flight
+        steps = 1
+        if self.max_steps > 1 and prefill_s and worst_s:
+            steps = max(1, min(self.max_steps, int(prefill_s * layers_left / layers / worst_s)))
+        count = max(0, layers_for(worst_s * steps, prefill_s, layers) - in_flight)
+        return Plan(
+            kind=PlanKind.SPLIT,
+            partition_id=group,
+            reason=Reason.BEST_FIT if meets else Reason.TBT_INFEASIBLE,
+            meets=meets,
+            worst_gap_s=worst_s,
+            finish_s=prefill_s * latency.colocated_ratio(prefill_sms) * (layers_left / layers),
+            decode_steps=steps,
+            prefill_layers=count if self.layerwise else layers,
+            numbers=DecisionNumbers(
+                predicted_decode_s=decode_s,
+                predicted_prefill_s=prefill_s,
+                guard_ratio=ratio,
+                tbt_target_s=obs.tbt_target_s,
+                tbt_slack_s=None if obs.tbt_target_s is None else obs.tbt_target_s - worst_s,
+            ),
+            rejected=tuple(rejected),
+        )
+
+    def every(self, obs: Observation, work: Work, guard: ContentionGuard) -> tuple[Plan, ...]:
+        """All splits by growing decode SMs, whichever fits best."""
+        if not obs.decode.bs:
+            return (self.best_fit(obs, work, guard),)
+        return tuple(self.best_fit(obs, work, guard, (group,)) for group in self.table.split_indices)
+
+    def prefill_sms(self, obs: Observation) -> int:
+        """The SMs that prefill has, or would have in the first split."""
+        sms = self.table.groups[obs.partition_id].prefill_sms
+        return sms or self.table.groups[self.table.split_indices[0]].prefill_sms
+
+    def left_s(self, running: PrefillView, sms: int) -> float:
+        """Predicted seconds that a running layer-wise prefill still needs."""
+        layers = self.context.layers
+        whole_s = self.context.latency.prefill_s(running.shape, sms)
+        return whole_s * (layers - running.layers_done) / layers
+
+    def learned(self, feedback: Feedback, guard: ContentionGuard) -> ContentionGuard:
+        """A decode step slower than its bound raises the guard's cell at once (MuxWise 3.3.2); else the guard
+        stays the same object."""
+        if not self.uses_guard or feedback.mode is not Mode.SPLIT or feedback.predicted_s <= 0.0:
+            return guard
+        decode_sms = self.table.groups[feedback.partition_id].decode_sms
+        cell = guard_cell(decode_sms, feedback.prefill, feedback.decode)
+        return guard.learned(cell, feedback.measured_s / feedback.predicted_s)
+
+    def adopted(self, guard: ContentionGuard, before: PolicyContext, *, is_refined: bool) -> ContentionGuard:
+        """The guard of this context, with what was raised here if it is of the same profile."""
+        return guard.updated(before.guard, self.context.guard) if is_refined else self.context.guard

@@ -11,4 +11,4 @@ from pdmuxd.engine.core.policies.bestfit import BestFitPolicy, SplitOptions
 
 def muxwise(name: str, context: PolicyContext, options: SplitOptions) -> BestFitPolicy:
     """Build it with the given mechanisms."""
-    return BestFitPolicy(name=name, context=context, table=context.table(), options=options)
+    return BestFitPolicy.build(name, context, context.table(), options)

@@ -23,10 +23,10 @@ from pdmuxd.engine.core.adaptive_batching import (
     nearest_graph,
     with_arrivals,
 )
-from pdmuxd.engine.core.batching import shape_of
 from pdmuxd.engine.core.crossover import FLOOR_TOKENS, CrossoverFit, CrossoverSamples, is_short
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import Policy, PolicyContext, StateT
+from pdmuxd.engine.core.policies.base import Plan, PlanKind, Policy, PolicyContext, StateT
+from pdmuxd.engine.core.queueing import shape_of
 from pdmuxd.engine.core.types import (
     Decision,
     Feedback,
@@ -111,13 +111,32 @@ class PlaPolicy(Generic[StateT]):
         if self.options.deadlines:
             shorts.sort(key=_deadline_s)
         decision, inner = self._ask(obs, state, shorts, longs)
-        state = replace(state, inner=inner)
+        if inner is not state.inner:
+            state = replace(state, inner=inner)
         if decision.admit:
             decision, state = self._admitted(obs, decision, state)
         if obs.waiting_count > len(obs.waiting) and longs:
             hiding = tuple(request.request_id for request in longs)
             decision = replace(decision, deprioritize=tuple(dict.fromkeys((*decision.deprioritize, *hiding))))
         return decision, state
+
+    def plans(self, obs: Observation, state: PlaState[StateT]) -> tuple[Plan, ...]:
+        """The inner policy's for those who would be shown to it now; or to wait for company."""
+        shorts, longs = _by_class(obs.waiting, state.fit)
+        if self.options.deadlines:
+            shorts.sort(key=_deadline_s)
+        if obs.prefill is not None or obs.preempted is not None:
+            return self.inner.plans(_showing(obs, self._colocated(obs, state, shorts, longs)), state.inner)
+        if longs and not (shorts and self._shorts_first(obs, state, shorts, longs[0])):
+            admitted = self._ask_one_long(obs, state.inner, longs)[0].admit
+            if admitted or not shorts or state.short_batches >= MAX_SHORT_BATCHES:
+                view = tuple(request for request in longs if request.request_id in admitted)
+                return self.inner.plans(_showing(obs, view), state.inner)
+        batch = self._batch(obs, shorts, longs)
+        wait_s = self._hold_s(obs, state, batch) if batch and not longs else 0.0
+        if wait_s > _SHORTEST_HOLD_S:
+            return (Plan(kind=PlanKind.WAIT, partition_id=obs.partition_id, reason=Reason.HOLD_FOR_BATCH),)
+        return self.inner.plans(_showing(obs, batch), state.inner)
 
     # --- which class
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdmuxd.engine.core.batching import form_prefill_batch
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.core.policies.base import PolicyContext, Stateless
-from pdmuxd.engine.core.policies.fusedsteps import decode_alone
+from pdmuxd.engine.core.policies.base import Plan, PolicyContext, Stateless
+from pdmuxd.engine.core.policies.fusedsteps import LARGE_CHUNK_TOKENS, decode_alone, predicted_step
+from pdmuxd.engine.core.queueing import form_prefill_batch
 from pdmuxd.engine.core.types import Decision, Mode, Observation, Reason
 
-DEFAULT_CHUNK_TOKENS = 8192
+DEFAULT_CHUNK_TOKENS = LARGE_CHUNK_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,14 @@ class PrefillFirstPolicy(Stateless):
             return decode_alone(obs, self.table), state
         decision = Decision(
             mode=Mode.FUSED,
-            partition_id=self.table.PREFILL_ONLY,
+            partition_id=self.table.decode_only,
             reason=Reason.PREFILL_FIRST,
             token_budget=self.chunk_tokens,
             admit=tuple(request.request_id for request in batch),
         )
         return decision, state
+
+    def plans(self, obs: Observation, state: None) -> tuple[Plan, ...]:  # noqa: ARG002 - the interface
+        """The one chunk, with what is predicted of it and the decode step that waits for it."""
+        budget = self.chunk_tokens + obs.decode.bs
+        return predicted_step(obs, self.context, self.table, budget, Reason.PREFILL_FIRST)

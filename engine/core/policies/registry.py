@@ -12,6 +12,7 @@ from pdmuxd.engine.core.policies.bestfit import SplitOptions
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
 from pdmuxd.engine.core.policies.drift import drift
 from pdmuxd.engine.core.policies.duet import DEFAULT_TOKEN_BUDGET, DuetPolicy
+from pdmuxd.engine.core.policies.fusedsteps import FIXED_STEP_TOKENS
 from pdmuxd.engine.core.policies.muxwise import muxwise
 from pdmuxd.engine.core.policies.pla import PlaOptions, PlaPolicy
 from pdmuxd.engine.core.policies.prefill_first import DEFAULT_CHUNK_TOKENS, PrefillFirstPolicy
@@ -236,7 +237,7 @@ _POLICIES: dict[str, tuple[PolicyInfo, _Parse]] = {
                 name="chunked",
                 syntax="chunked:N",
                 summary="one fused batch of at most N tokens on all SMs (Sarathi-style mixed chunks)",
-                example="chunked:512",
+                example=f"chunked:{FIXED_STEP_TOKENS}",
             ),
             _chunked,
         ),

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules
-from pdmuxd.engine.core.policies.base import PolicyContext, Stateless
-from pdmuxd.engine.core.policies.layerwise import Plan, Work, decide_split, next_work
+from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext, Stateless
+from pdmuxd.engine.core.policies.layerwise import SplitPlans, Work, next_work, split_decision, without_prefill
 from pdmuxd.engine.core.types import Decision, DecisionNumbers, Observation, Reason
 
 TOKEN_LAYERS_PER_STEP = 65536
@@ -52,20 +52,40 @@ class UpstreamPolicy(Stateless):
     def decide(self, obs: Observation, state: None) -> tuple[Decision, None]:
         """A group is picked when a prefill starts and kept until it merges or decode empties."""
         work = next_work(obs, self.context.layers)
-        splits = len(self.table.splits)
+        if work is None:
+            return without_prefill(obs, self.table), state
+        return split_decision(obs, work, self._plan(obs, work)), state
 
-        def layers(work: Work) -> int:
-            return max(1, TOKEN_LAYERS_PER_STEP // max(1, work.shape.new_tokens))
+    def plans(self, obs: Observation, state: None) -> tuple[Plan, ...]:  # noqa: ARG002 - the interface
+        """The one that the rule names, with what is predicted of it: the rule itself predicts nothing."""
+        work = next_work(obs, self.context.layers)
+        if work is None:
+            return ()
+        plan = self._plan(obs, work)
+        predicted = SplitPlans(context=self.context, table=self.table).every(obs, work, self.context.guard)
+        return tuple(
+            each._replace(reason=plan.reason, prefill_layers=plan.prefill_layers)
+            for each in predicted
+            if each.partition_id == plan.partition_id
+        )
 
-        def plan(work: Work) -> Plan:
-            partition_id = obs.partition_id
-            if work.is_new or partition_id not in self.table.split_indices:
-                partition_id = max(1, min(splits, obs.decode.bs * splits // DECODE_BS_DIVISOR))
+    def _plan(self, obs: Observation, work: Work) -> Plan:
+        layers = max(1, TOKEN_LAYERS_PER_STEP // max(1, work.shape.new_tokens))
+        if not obs.decode.bs:
             return Plan(
-                partition_id=partition_id,
-                layers=layers(work),
-                reason=Reason.DECODE_BS_RULE,
-                numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
+                kind=PlanKind.SPLIT,
+                partition_id=self.table.PREFILL_ONLY,
+                reason=Reason.PREFILL_ALONE,
+                prefill_layers=layers,
             )
-
-        return decide_split(obs, self.table, work, plan=plan, alone_layers=layers), state
+        splits, partition_id = len(self.table.splits), obs.partition_id
+        if work.is_new or partition_id not in self.table.split_indices:
+            partition_id = max(1, min(splits, obs.decode.bs * splits // DECODE_BS_DIVISOR))
+        return Plan(
+            kind=PlanKind.SPLIT,
+            partition_id=partition_id,
+            reason=Reason.DECODE_BS_RULE,
+            decode_steps=1,
+            prefill_layers=layers,
+            numbers=DecisionNumbers(tbt_target_s=obs.tbt_target_s),
+        )

@@ -56,6 +56,18 @@ NEEDED = (
     Needed("sglang.srt.distributed.parallel_state:pdmux_prefill_tp_group"),
     Needed("sglang.srt.runtime_context:ParallelContext.override"),
     Needed("sglang.srt.layers.linear:LinearBase"),
+    Needed("sglang.srt.layers.quantization.unquant:UnquantizedLinearMethod.apply", ("layer", "x")),
+    Needed(
+        "sglang.srt.layers.logits_processor:LogitsProcessor._compute_lm_head", ("hidden_states", "lm_head")
+    ),
+    Needed(
+        "sglang.srt.model_executor.runner.decode_cuda_graph_runner:DecodeCudaGraphRunner._capture_one_stream",
+        ("stream_idx",),
+    ),
+    Needed(
+        "sglang.srt.model_executor.runner.base_cuda_graph_runner:get_batch_sizes_to_capture",
+        ("model_runner",),
+    ),
     Needed("sglang.kernels.ops.memory.small_copy:try_small_copy", ("dsts", "srcs")),
     Needed("sglang.srt.mem_cache.common:release_kv_cache", ("req", "tree_cache", "checkpoint")),
     Needed("sglang.srt.managers.schedule_batch:Req.init_next_round_input", ("tree_cache",)),

@@ -23,7 +23,7 @@ from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
-from pdmuxd.engine.sglang.internals import describe, stopping, warming, whole_graphs
+from pdmuxd.engine.sglang.internals import describe, partition_kernels, stopping, warming, whole_graphs
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.partition_tables import make_table
@@ -32,6 +32,7 @@ from pdmuxd.engine.sglang.reporting import Reporter
 from pdmuxd.engine.sglang.requests import Ledger
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.cpu import CpuStreams
+from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 _log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class _Process:
     environment: PluginEnvironment
     table: PartitionTable | None = None
     streams: LaunchStreams | None = None
+    kernels: PartitionKernels | None = None
     loop: EngineLoop | None = None
     ledger: Ledger | None = None
 
@@ -79,29 +81,74 @@ def register_hooks(environment: PluginEnvironment) -> None:
         stopping.WATCHDOG: (stopping.end_without_delay, HookType.AROUND),
         warming.SMALL_COPY: (warming.decline_small_copy, HookType.REPLACE),
     }
+    hooks[whole_graphs.RUNNER] = (
+        lambda runner, *_a, **_k: _before_capture(process, runner),
+        HookType.BEFORE,
+    )
+    if environment.partition_kernels and torch.cuda.is_available():
+        hooks |= _kernel_hooks(process)
     if environment.whole_graphs:
-        hooks[whole_graphs.RUNNER] = (whole_graphs.choose_whole_graphs, HookType.BEFORE)
         hooks[whole_graphs.CAPTURE] = (whole_graphs.capture_unsplit, HookType.AROUND)
     for target, (hook, kind) in hooks.items():
         HookRegistry.register(target, hook, kind)
 
 
+def _kernel_hooks(process: _Process) -> dict[str, tuple[Callable[..., Any], HookType]]:
+    """Of what is launched on partitions; without partitions they change nothing."""
+
+    def around(launch: Callable[..., Any]) -> Callable[..., Any]:
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            kernels = process.kernels
+            if kernels is None:
+                return original(*args, **kwargs)
+            return launch(kernels, original, *args, **kwargs)
+
+        return hook
+
+    def capture(original: Callable[..., Any], runner: Any, *args: Any, **kwargs: Any) -> Any:
+        if process.kernels is None or process.streams is None:
+            return original(runner, *args, **kwargs)
+        return partition_kernels.capture_partition(
+            process.kernels, process.streams, original, runner, *args, **kwargs
+        )
+
+    return {
+        partition_kernels.PRODUCT: (around(partition_kernels.launch_product), HookType.AROUND),
+        partition_kernels.HEAD: (around(partition_kernels.launch_head), HookType.AROUND),
+        partition_kernels.ATTENTION: (around(partition_kernels.launch_attention), HookType.AROUND),
+        partition_kernels.CAPTURE: (capture, HookType.AROUND),
+    }
+
+
+def _before_capture(process: _Process, runner: Any) -> None:
+    """Ahead of all graphs."""
+    if process.environment.whole_graphs:
+        whole_graphs.choose_whole_graphs(runner)
+    if process.kernels is not None and process.streams is not None:
+        partition_kernels.choose_kernels(
+            process.kernels, process.streams, runner, process.environment.kernels_file
+        )
+        process.kernels.attention = partition_kernels.tell_attention(process.kernels, process.streams, runner)
+
+
 def _make_streams(process: _Process, gpu: int) -> None:
     """In place of SGLang's own; its decode graphs and attention backends are made per group of these."""
     table = make_table(describe.sm_rules(gpu), process.environment)
-    streams = _streams(table, gpu)
+    if process.environment.partition_kernels and torch.cuda.is_available():
+        process.kernels = partition_kernels.make_kernels(table.rules.total_sms)
+    streams = _streams(table, gpu, process.kernels)
     process.table, process.streams = table, streams
     pdmux_context.STREAM_GROUPS = [(group.prefill, group.decode) for group in streams.groups]
     pdmux_context.SM_COUNTS = [(group.prefill_sms, group.decode_sms) for group in streams.groups]
     pdmux_context.set_current_stream_idx(0)
 
 
-def _streams(table: PartitionTable, gpu: int) -> LaunchStreams:
+def _streams(table: PartitionTable, gpu: int, kernels: PartitionKernels | None) -> LaunchStreams:
     if not torch.cuda.is_available():
         return CpuStreams(table)
     from pdmuxd.engine.sglang.streams.cuda import CudaStreams
 
-    return CudaStreams(table, gpu)
+    return CudaStreams(table, gpu, kernels)
 
 
 def _run(process: _Process, scheduler: Any, targets: tuple[str, ...]) -> None:

@@ -36,6 +36,8 @@ _LARGEST: Lengths = ((BATCH_TOKENS, 0),)
 _TOKENS = ((256, 2048), (1024, BATCH_TOKENS))
 """Of prefills: from one number to the next, up to so many."""
 _REUSED = tuple((new, reused) for new in (16, 64, 256, 1024, 4096) for reused in (1024, 8192, 32768))
+_ROWS_STEP = 32
+"""Between numbers of rows that are asked about on a partition: kernels change with whole tiles there."""
 _MOST_REQUESTS = 16
 """First tokens of so many requests in one prefill."""
 _MOST_ANSWERS = 256
@@ -58,7 +60,7 @@ def load_products(model: Any, streams: LaunchStreams) -> None:
     """Run every kernel once that a matrix product of the model takes with some number of rows.
 
     Once on all SMs, and again on one split: splits share what was loaded (measured), and whether they share
-    it with ordinary streams too is not known.
+    it with ordinary streams too is not known. Then on each split what its own choice of kernels adds.
     """
     if not torch.cuda.is_available():
         return
@@ -68,16 +70,19 @@ def load_products(model: Any, streams: LaunchStreams) -> None:
         kernels = Kernels(int(whole.cuda_stream))
         _log.info("pdmuxd: warming up the matrix products")
         with streams.on(whole):
-            timing = [(product, product.load(kernels)) for product in _products(model)]
-        for split in splits[:1]:
+            taken = [(product, product.load(kernels)) for product in _products(model)]
+        for split in splits:
+            there = kernels.on(int(split.cuda_stream))
             with streams.on(split):
-                for product, counts in timing:
-                    product.run(counts)
+                for product, counts in taken:
+                    if split is splits[0]:
+                        product.run(counts)
+                    product.load(there, step=_ROWS_STEP)
     except (EngineError, RuntimeError) as error:  # a model's own kernels, with rows that it never had
         _log.warning("pdmuxd: the first prefills of each size may stop decode for a step: %s", error)
     else:
         _log.info("pdmuxd: loaded %d kernels of matrix products", kernels.count)
-    for stream in (whole, *splits[:1]):
+    for stream in (whole, *splits):
         streams.wait(streams.mark(stream))
 
 
@@ -148,12 +153,12 @@ class _Product:
     dtype: Any
     most_rows: int
 
-    def load(self, kernels: Kernels) -> list[int]:
-        """Run one number of rows for each kernel; which they were."""
+    def load(self, kernels: Kernels, step: int = 1) -> list[int]:
+        """Run one number of rows for each kernel, of every `step`th number; which they were."""
         rows = self._rows()
         # The memory of the largest product is taken here: capturing could not.
         self.multiply(rows)
-        return kernels.load(lambda count: self.multiply(rows[:count]), range(1, self.most_rows + 1))
+        return kernels.load(lambda count: self.multiply(rows[:count]), range(step, self.most_rows + 1, step))
 
     def run(self, counts: Sequence[int]) -> None:
         """These numbers of rows."""

@@ -30,6 +30,10 @@ class Arguments:
     tp_size: int
     partitions: tuple[tuple[int, int], ...] | None
     """(prefill_sms, decode_sms); None for the default table of the device."""
+    partition_kernels: bool
+    """Whether kernels are chosen for each partition's SMs."""
+    kernels_file: str | None
+    """Keeps which kernels are fastest; None to time them at every start."""
     parent_pid: int | None
     extra: tuple[str, ...]
     """SGLang's own flags."""
@@ -61,7 +65,16 @@ def parse(argv: Sequence[str]) -> Arguments:
     parser.add_argument("--served-model", metavar="NAME", help="model name (default: the folder's)")
     parser.add_argument("--tp-size", type=_count, default=1, metavar="N", help="GPUs (default: %(default)s)")
     parser.add_argument(
-        "--partitions", type=_partitions, metavar="P,D;P,D", help="SM splits (default: steps of 16 SMs)"
+        "--partitions", type=_partitions, metavar="P,D;P,D", help="SM splits (default: the device's)"
+    )
+    parser.add_argument(
+        "--kernels-file", metavar="FILE", help="where to keep which kernels are fastest on each partition"
+    )
+    parser.add_argument(
+        "--no-partition-kernels",
+        dest="partition_kernels",
+        action="store_false",
+        help="launch on partitions what is made for all SMs",
     )
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="finish when this parent process dies")
     given = parser.parse_args(own)

@@ -13,7 +13,7 @@ from typing import Any
 from pdmuxd.engine.core.batch_size_correction import SIZES
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.sglang.environment import LINK, PARTITIONS, POLICY, WHOLE_GRAPHS
+from pdmuxd.engine.sglang.environment import KERNELS, KERNELS_FILE, LINK, PARTITIONS, POLICY, WHOLE_GRAPHS
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments
 from pdmuxd.engine.sglang.launch.checks import PLUGIN
 from pdmuxd.engine.sglang.launch.flags import CHECKED, check_parsed
@@ -42,6 +42,8 @@ def plugin_environment(arguments: Arguments, table: PartitionTable) -> dict[str,
         PARTITIONS: write_splits(table.splits),
         LINK: arguments.link or "",
         WHOLE_GRAPHS: "" if _has_graphs(arguments) else "1",
+        KERNELS: "1" if arguments.partition_kernels else "0",
+        KERNELS_FILE: arguments.kernels_file or "",
     }
     # SGLang would load every plugin that is installed, also those that packages it needs bring along.
     others = [name for name in os.environ.get("SGLANG_PLUGINS", "").split(",") if name]

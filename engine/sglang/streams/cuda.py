@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.loop.streams import StreamGroup
 from pdmuxd.engine.sglang.streams.green import GreenStream, split_device
+from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 
 
 class CudaStreams:
@@ -18,13 +20,18 @@ class CudaStreams:
     Raises: EngineError if a split cannot be made.
     """
 
-    def __init__(self, table: PartitionTable, gpu: int) -> None:
+    def __init__(self, table: PartitionTable, gpu: int, kernels: PartitionKernels | None = None) -> None:
         self._gpu = gpu
+        self._kernels = kernels
+        self._sms: dict[int, int] = {}
+        """By the handle of each partition's stream."""
         self._contexts: list[GreenStream] = []
         groups: list[StreamGroup] = []
         for group in table.groups:
             if group.prefill_sms and group.decode_sms:
-                prefill, decode = split_device(gpu, group.prefill_sms, group.decode_sms)
+                prefill, decode = split_device(
+                    gpu, group.prefill_sms, group.decode_sms, multiple_sms=table.rules.multiple_sms
+                )
                 self._contexts += [prefill, decode]
                 groups.append(
                     StreamGroup(
@@ -46,9 +53,12 @@ class CudaStreams:
         self.groups = tuple(groups)
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """As torch.cuda.stream."""
+        """As torch.cuda.stream; on a partition's stream launches are made for its SMs."""
+        sms = self._sms.get(stream.cuda_stream)
         context: AbstractContextManager[Any] = torch.cuda.stream(stream)
-        return context
+        if self._kernels is None or sms is None:
+            return context
+        return _OnPartition(context, self._kernels, sms)
 
     def mark(self, stream: Any) -> Any:
         """A timing event: 0.5 microseconds dearer than one without."""
@@ -77,4 +87,25 @@ class CudaStreams:
         later.wait_event(event)
 
     def _torch_stream(self, green: GreenStream) -> Any:
+        self._sms[green.handle] = green.sms
         return torch.cuda.ExternalStream(green.handle, device=f"cuda:{self._gpu}")
+
+
+class _OnPartition:
+    """Both contexts; may be entered again, as torch.cuda.stream may."""
+
+    def __init__(self, stream: AbstractContextManager[Any], kernels: PartitionKernels, sms: int) -> None:
+        self._stream = stream
+        self._kernels = kernels
+        self._sms = sms
+        self._before: int | None = None
+
+    def __enter__(self) -> None:
+        self._before = self._kernels.enter(self._sms)
+        self._stream.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.__exit__(kind, error, trace)
+        self._kernels.leave(self._before)

@@ -1,8 +1,9 @@
 """Green contexts through cuda-python: one split of the device's SMs, and a stream on each part.
 
 A green context is a context whose kernels run on a fixed set of SMs. `cuDevSmResourceSplitByCount`
-gives the first part; the second takes what remains, so no SM idles. What the driver really gave is
-read back, never assumed. Source: CUDA driver API, "Green Contexts" (12.4 and later).
+gives whole groups of SMs; the other side takes what remains, so no SM idles. Decode has the whole groups
+where both could. What the driver really gave is read back, never assumed. Source: CUDA driver API, "Green
+Contexts" (12.4 and later).
 """
 
 from __future__ import annotations
@@ -24,28 +25,27 @@ class GreenStream:
     context: Any
 
 
-def split_device(gpu: int, prefill_sms: int, decode_sms: int) -> tuple[GreenStream, GreenStream]:
-    """Two streams on disjoint SMs of device `gpu`.
+def split_device(
+    gpu: int, prefill_sms: int, decode_sms: int, *, multiple_sms: int = 8
+) -> tuple[GreenStream, GreenStream]:
+    """Two streams on disjoint SMs of device `gpu`, which together have all of its SMs.
 
+    One size is a multiple of `multiple_sms`; the other side is what is left of the split.
     Raises: EngineError if the driver has no green contexts, refuses the split, or gave other sizes.
     """
     driver = load_driver()
     device = value_of(driver, "cuDeviceGet", driver.cuDeviceGet(gpu))
     kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
     whole = value_of(driver, "cuDeviceGetDevResource", driver.cuDeviceGetDevResource(device, kind))
+    decode_first = decode_sms % multiple_sms == 0
+    first_sms = decode_sms if decode_first else prefill_sms
     parts, _, rest = value_of(
         driver,
-        f"cuDevSmResourceSplitByCount({prefill_sms})",
-        driver.cuDevSmResourceSplitByCount(1, whole, 0, prefill_sms),
+        f"cuDevSmResourceSplitByCount({first_sms})",
+        driver.cuDevSmResourceSplitByCount(1, whole, 0, first_sms),
     )
-    if rest.sm.smCount != decode_sms:
-        parts_of_rest, _, _ = value_of(
-            driver,
-            f"cuDevSmResourceSplitByCount({decode_sms})",
-            driver.cuDevSmResourceSplitByCount(1, rest, 0, decode_sms),
-        )
-        rest = parts_of_rest[0]
-    prefill, decode = (_stream(driver, device, kind, part) for part in (parts[0], rest))
+    sides = (rest, parts[0]) if decode_first else (parts[0], rest)
+    prefill, decode = (_stream(driver, device, kind, part) for part in sides)
     if (prefill.sms, decode.sms) != (prefill_sms, decode_sms):
         raise EngineError(
             f"partition {prefill_sms},{decode_sms}: the driver gave {prefill.sms},{decode.sms} SMs instead"

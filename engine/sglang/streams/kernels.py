@@ -17,11 +17,15 @@ from pdmuxd.engine.sglang.streams.driver import load_driver, value_of
 class Kernels:
     """Of launches on one stream, which must be the current one. Raises: EngineError."""
 
-    def __init__(self, stream: int) -> None:
+    def __init__(self, stream: int, seen: set[int] | None = None) -> None:
         self._driver = load_driver()
         self._stream = self._driver.CUstream(stream)
         """CUstream, given as an integer."""
-        self._seen: set[int] = set()
+        self._seen: set[int] = set() if seen is None else seen
+
+    def on(self, stream: int) -> Kernels:
+        """Go on with launches on another stream."""
+        return Kernels(stream, self._seen)
 
     def are_new(self, launch: Callable[[], object]) -> bool:
         """Whether a launch takes a kernel that no launch asked about before took."""

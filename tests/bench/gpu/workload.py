@@ -14,6 +14,9 @@ from typing import Any
 
 from prepare_traces import BLOCK_TOKENS
 
+from pdmuxd.daemon.replay.generate import KINDS, generate
+
+TRACES = ("conv", "code", "mooncake")
 TTFT_FLOOR_S = 1.0
 TTFT_PER_1K_S = 1.0
 """A first token is due within the larger of the floor and this much per 1,000 new tokens."""
@@ -25,7 +28,7 @@ PRIME_STEP = 211
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One point to measure: `conv`, `code` and `mooncake` at a rate, or one of two probes.
+    """One point to measure: a trace or a generated load at a rate, or one of two probes.
 
     `decode`: `rate` requests at once that decode together; their gaps are the decode step.
     `prefill`: single prompts of `rate` tokens, one after the other; their TTFT is the prefill.
@@ -38,8 +41,10 @@ class Cell:
     def parse(cls, text: str) -> Cell:
         """Read `WORKLOAD:RATE`."""
         workload, _, rate = text.partition(":")
-        if workload not in {"conv", "code", "mooncake", "decode", "prefill"}:
-            raise SystemExit(f"{text!r}: a cell is conv, code, mooncake, decode or prefill, then :RATE")
+        if workload not in {*TRACES, *KINDS, "decode", "prefill"}:
+            raise SystemExit(
+                f"{text!r}: a cell is {', '.join((*TRACES, *KINDS))}, decode or prefill, then :RATE"
+            )
         return cls(workload=workload, rate=float(rate))
 
     def __str__(self) -> str:
@@ -115,6 +120,12 @@ def _requests(
         # Far enough apart for each to be alone: 8,000 tokens take 0.3 to 1.5 s.
         times = [i * duration_s / 10 for i in range(10)]
         return [_fresh(at_s, int(cell.rate), 2, f"{cell}/{seed}/{i}") for i, at_s in enumerate(times)]
+    if cell.workload in KINDS:
+        load = generate(cell.workload, rate_per_s=cell.rate, duration_s=duration_s, seed=seed)
+        return [
+            _fresh(one.arrival_s, one.input_tokens, one.output_tokens, f"{cell}/{seed}/{one.line}")
+            for one in load
+        ]
     times, at_s = [], rng.expovariate(cell.rate)
     while at_s < duration_s:
         times.append(at_s)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from observations import observe, waiting
 from stores import AdminCalls
 from telemetry_feeds import HELLO, HandClock, predicting, step, telemetry
 
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import NO_ENGINE
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.what_if import Predicting
+from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.types import Decision, EngineLimits, Mode
+from pdmuxd.engine.emulator.profile import load_profile
 
 PATH = "/api/v1/what-if"
 
@@ -53,6 +59,83 @@ async def test_the_lowest_feasible_target_is_just_feasible_when_it_is_asked_for(
     ]
     assert (above["feasible"], below["feasible"]) == (True, False)
     assert below["reason"] == "tbt_infeasible"
+
+
+def asking(policy: str, **changes: object) -> Predicting:
+    """`policy` on the H200, by its shipped profile."""
+    context = replace(load_profile("h200-llama-8b").policy_context, **changes)
+    return Predicting(name="h200-llama-8b", policy=policy, context=context)
+
+
+def decided(asked: Predicting, body: dict[str, Any]) -> Decision:
+    """What the policy decides when it observes the load of an answer."""
+    policy, load = build_policy(asked.policy, asked.context), body["assumed"]
+    bs, context = load["decode_bs"], load["decode_context_tokens"]
+    prompt = waiting(
+        1, load["prefill_new_tokens"], deadline_s=1e6, reused_tokens=load["prefill_reused_tokens"]
+    )
+    obs = observe(
+        partition_id=policy.table.decode_only,
+        decode_bs=bs,
+        decode_reused_tokens=bs * context,
+        tbt_target_s=body["tbt_ms"] / 1000.0,
+        queue=(prompt,),
+        limits=EngineLimits(max_decode_bs=1024),
+        now_s=1.0,
+    )
+    obs = replace(obs, decode=replace(obs.decode, max_context_tokens=context))
+    return policy.decide(obs, policy.initial_state())[0]
+
+
+@pytest.mark.parametrize("policy", ["auto", "muxwise", "drift", "duet", "upstream", "static:96,36"])
+@pytest.mark.parametrize("delivery_s", [0.0, 0.002])
+async def test_the_answer_is_what_the_policy_in_force_decides(
+    control_plane: ControlPlane, known: Telemetry, policy: str, delivery_s: float
+) -> None:
+    asked = asking(policy, delivery_s=delivery_s)
+    call = AdminCalls(control_plane, telemetry=known, predictors=lambda: asked)
+    for tbt_ms in (6, 11, 20, 21, 50):
+        for decode_bs, new_tokens in ((8, 300), (64, 2048), (64, 16_000), (128, 2048)):
+            load = {"decode_bs": decode_bs, "decode_context_tokens": 1500, "prefill_new_tokens": new_tokens}
+            body = (await call("POST", PATH, json={"tbt_ms": tbt_ms} | load)).json()
+            decision = decided(asked, body)
+            assert (body["policy"], body["mode"]) == (policy, decision.mode)
+            if decision.mode is Mode.FUSED:
+                assert body["chosen_partition_id"] is None
+                assert body["fused"]["token_budget"] == min(decision.token_budget - decode_bs, new_tokens)
+            else:
+                assert body["chosen_partition_id"] == decision.partition_id
+                assert body["reason"] == decision.reason
+
+
+async def test_fused_steps_are_sized_as_the_policy_sizes_them(
+    control_plane: ControlPlane, known: Telemetry
+) -> None:
+    """`auto` plans with the size of a step's graph and with what few steps exceed, not with round budgets."""
+    asked = asking("auto")
+    call = AdminCalls(control_plane, telemetry=known, predictors=lambda: asked)
+    load = {"decode_bs": 32, "decode_context_tokens": 1250, "prefill_new_tokens": 600}
+    body = (await call("POST", PATH, json={"tbt_ms": 15} | load)).json()
+    assert (body["mode"], body["feasible"]) == ("fused", True)
+    assert body["fused"]["token_budget"] == 288
+    assert body["fused"]["worst_ms"] <= 15
+    assert "fused steps of 288 prompt tokens" in body["text"]
+    assert body["groups"], "the splits are told, too"
+
+
+async def test_nothing_is_fused_when_the_policy_only_splits(call: AdminCalls) -> None:
+    fused = (await call("POST", PATH, json={"tbt_ms": 50})).json()["fused"]
+    assert fused == {"meets": False, "token_budget": 0, "worst_ms": None, "prefill_tokens_per_s": None}
+
+
+async def test_a_policy_of_one_stream_has_no_splits(control_plane: ControlPlane, known: Telemetry) -> None:
+    call = AdminCalls(control_plane, telemetry=known, predictors=lambda: asking("chunked:512"))
+    loose = (await call("POST", PATH, json={"tbt_ms": 50})).json()
+    strict = (await call("POST", PATH, json={"tbt_ms": 5})).json()
+    assert (loose["groups"], loose["chosen_partition_id"]) == ([], None)
+    assert (loose["feasible"], strict["feasible"]) == (True, False)
+    assert strict["text"].startswith("it is missed, fused steps of 504 prompt tokens: worst case ")
+    assert 5 < loose["lowest_feasible_tbt_ms"] < 50
 
 
 async def test_the_present_load_is_assumed_when_none_is_given(call: AdminCalls, known: Telemetry) -> None:

@@ -61,12 +61,14 @@ def test_time_and_tokens_are_summed_by_group_when_steps_end() -> None:
     use.add(step(partition_id=1, prefill_new_tokens=3200, prefill_layers=8, measured_step_s=0.02))
     use.add(step(partition_id=1, prefill_new_tokens=3200, prefill_layers=24, measured_step_s=0.03))
     use.add(step(mode="fused", partition_id=0, prefill_new_tokens=500, measured_step_s=0.04))
-    groups, fused = use.snapshot()
+    use.add(step(mode="decode", partition_id=3, prefill_new_tokens=0, measured_step_s=0.01))
+    groups, fused, decode = use.snapshot()
     assert set(groups) == {1}
     assert groups[1].time_s == pytest.approx(0.05)
     assert (groups[1].decisions, groups[1].decode_tokens) == (2, 8)
     assert groups[1].prefill_tokens == pytest.approx(3200)
     assert (fused.prefill_tokens, fused.decode_tokens) == (500, 4)
+    assert (decode.prefill_tokens, decode.decode_tokens, decode.time_s) == (0.0, 4, 0.01)
 
 
 def test_a_guard_cell_shows_its_rise_when_decisions_use_more() -> None:
@@ -85,7 +87,9 @@ def test_only_work_alone_is_compared_when_drift_is_looked_for() -> None:
     watch.layers = 32
     watch.add(step(measured_step_s=0.08), START_S)  # beside a prefill: contention, not drift
     watch.add(step(prefill_new_tokens=0, prefill_layers=0, measured_step_s=0.022), START_S)
-    watch.add(step(mode="fused", predicted_fused_s=0.03, measured_step_s=0.033), START_S)
+    for prefill_sms in (0, 132):  # as the two engines count a batch that has all SMs
+        sizes = {"prefill_sms": prefill_sms, "decode_sms": 132}
+        watch.add(step(mode="fused", **sizes, predicted_fused_s=0.03, measured_step_s=0.033), START_S)
     watch.add(step(predicted_prefill_s=0.32, measured_prefill_s=0.096), START_S)
     found = {(each.work, each.sms): each.p50_ratio for each in watch.all(START_S)}
     assert found == {("decode", 36): 1.1, ("fused", 132): 1.1, ("prefill", 96): 1.2}

@@ -17,7 +17,7 @@ def test_the_database_is_made_when_upgraded_and_again(pdmuxd) -> None:
     "words", [["db", "check"], ["db", "backup", "x.db"], ["tenant", "list"], ["slo", "show"]]
 )
 def test_the_command_to_run_is_named_when_there_is_no_database(pdmuxd, words: list[str]) -> None:
-    err = pdmuxd(*words, code=1).err
+    err = pdmuxd(*words, code=2).err
     assert err.splitlines()[-1] == (
         f"error: there is no database at {pdmuxd.state}/pdmuxd.db; create it with: pdmuxd db upgrade"
     )
@@ -33,5 +33,5 @@ def test_a_copy_is_made_when_backed_up(pdmuxd, control_plane: ControlPlane) -> N
 
 
 def test_a_password_is_not_shown_when_the_url_has_one(pdmuxd) -> None:
-    result = pdmuxd("--set", "database_url=nosuchdb://me:hunter2@host/db", "db", "check", code=1)
+    result = pdmuxd("--set", "database_url=nosuchdb://me:hunter2@host/db", "db", "check", code=2)
     assert "hunter2" not in result.out + result.err

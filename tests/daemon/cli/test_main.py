@@ -25,6 +25,7 @@ from pdmuxd.engine.core.errors import (
     SloError,
     StaleVersionError,
     StoreError,
+    StoreSetupError,
     UnknownKeyError,
 )
 
@@ -146,9 +147,10 @@ def test_one_line_and_exit_code_2_answer_when_the_command_line_is_wrong(
     [
         (SloError("tbt_ms is 0"), 2),
         (StaleVersionError("version 3 is in force"), 2),
-        (StoreError("no database"), 1),
         (EngineLostError("engine died"), 1),
         (LinkError("mismatch"), 1),
+        (StoreError("the database is locked"), 1),
+        (StoreSetupError("there is no database"), 2),
         (UnknownKeyError("unknown token"), 1),
         (PdmuxdError("no answer\nfrom the daemon"), 1),
     ],
@@ -170,7 +172,8 @@ def test_one_line_and_the_kinds_exit_code_answer_when_a_command_fails(
 def test_every_error_has_one_exit_code_when_the_tree_grows() -> None:
     runtime = {"StoreError", "EngineError", "LinkError", "AuthError", "RequestError"}
     top = {kind.__name__ for kind in PdmuxdError.__subclasses__() if kind.__module__ == errors.__name__}
-    assert top == runtime | {kind.__name__ for kind in USAGE_ERRORS}
+    of_a_branch = {"StoreSetupError"}
+    assert top == runtime | {kind.__name__ for kind in USAGE_ERRORS} - of_a_branch
 
 
 def test_the_exit_code_is_the_commands_when_it_returns_or_raises_one(

@@ -154,7 +154,7 @@ def test_one_line_says_what_is_wrong_when_asked_wrongly(
 
 
 def test_nothing_is_measured_when_there_is_no_database(pdmuxd: Pdmuxd) -> None:
-    assert "pdmuxd db upgrade" in pdmuxd("profile", "run", "--budget", "10s", code=1).err
+    assert "pdmuxd db upgrade" in pdmuxd("profile", "run", "--budget", "10s", code=2).err
 
 
 def test_the_file_holds_the_profile_when_measured_for_one(pdmuxd: Pdmuxd, tmp_path: Path) -> None:

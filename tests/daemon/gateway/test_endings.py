@@ -130,3 +130,49 @@ async def test_a_failed_abort_is_counted(setup):
     await asyncio.wait_for(setup.engine.aborts.get(), 60)
     await setup.gateway.close()
     assert "pdmuxd_gateway_abort_errors_total 1.0" in setup.metrics.render().decode()
+
+
+async def test_504_when_the_engine_does_not_begin_to_answer_in_time(setup):
+    setup.gateway._first_byte_timeout_s = 0.05
+    async with setup.post() as response:
+        assert response.status == 504
+        assert (await response.json())["error"]["code"] == "first_byte_timeout"
+        rid = response.headers["x-request-id"]
+    async with asyncio.timeout(60):
+        assert await setup.engine.aborts.get() == rid
+        await setup.gateway.admission.wait_idle()
+    assert 'pdmuxd_gateway_aborts_total{cause="first_byte_timeout"} 1.0' in setup.metrics.render().decode()
+
+
+async def test_a_stream_goes_on_beyond_the_time_to_its_first_byte(setup):
+    setup.gateway._first_byte_timeout_s = 0.2
+    response, _ = await open_stream(setup)
+    await asyncio.sleep(0.25)
+    setup.engine.say(b"data: 2\n\n")
+    setup.engine.end()
+    assert await response.content.read() == b"data: 2\n\n"
+
+
+async def test_a_defect_is_counted_as_ours_and_not_as_a_client_that_left(setup, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("pdmuxd.daemon.gateway.app.rewrite", broken)
+    async with setup.post() as response:
+        assert response.status == 500
+    metrics = setup.metrics.render().decode()
+    assert 'path="/v1/completions",status="500",tenant="alice"} 1.0' in metrics
+    assert 'status="499"' not in metrics
+    assert 'pdmuxd_gateway_aborts_total{cause="defect"} 1.0' in metrics
+    assert setup.gateway.admission.in_flight == 0
+
+
+async def test_503_while_the_engine_is_silent(setup):
+    setup.gateway.suspect_engine(True)
+    async with setup.post() as response:
+        assert response.status == 503
+        assert (await response.json())["error"]["code"] == "engine_unresponsive"
+    setup.gateway.suspect_engine(False)
+    setup.engine.say(b"{}")
+    async with setup.post() as response:
+        assert response.status == 200

@@ -69,7 +69,7 @@ def test_a_flag_counts_as_not_given_when_it_is_none() -> None:
         ("drain_timeout_s", "inf", "allowed is a number from 0 to 3600"),
         ("engine.kind", "vllm", "allowed is one of auto, emulator, sglang"),
         ("engine.sglang.tp_size", 0, "allowed is a whole number from 1 to 64"),
-        ("engine.sglang.partitions", "112", "allowed is up to 24 splits, such as 112,20;96,36"),
+        ("engine.sglang.partitions", "112", "allowed is up to 24 splits, such as 116,16;100,32"),
         ("engine.sglang.extra_args", "--enable-lora", "SGLang's flag --enable-lora is not allowed here"),
         ("engine.sglang.extra_args", "--port=1", "SGLang's flag --port is not allowed here: pdmuxd sets it"),
         ("engine.sglang.extra_args", "'", "SGLang's flags cannot be split into words"),

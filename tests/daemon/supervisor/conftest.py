@@ -31,6 +31,9 @@ class Listener:
         self.states.append("serving")
         self.events.put_nowait(("serving", address))
 
+    def on_unresponsive(self, is_unresponsive):
+        self.events.put_nowait(("unresponsive", is_unresponsive))
+
     def on_accepting(self):
         self.events.put_nowait(("accepting", None))
 

@@ -27,12 +27,18 @@ def settings(model=None, *, kind="auto", policy="auto", **sglang):
 
 
 @pytest.mark.parametrize("driver", [None, CudaDriver(cuda=(13, 0), has_green_contexts=True)])
-def test_the_engine_is_emulated_when_there_is_no_gpu(monkeypatch, model, driver):
+def test_the_engine_is_emulated_when_there_is_no_gpu(monkeypatch, driver):
     monkeypatch.setattr(choice, "ask_driver", lambda: driver)
-    found = choice.choose_engine(settings(model))
+    found = choice.choose_engine(settings())
     assert "pdmuxd.engine.emulator.server" in found.command(1, "l", 2)
     assert found.why == "there is no GPU here, so the engine is emulated"
     assert found.start_timeout_s == 60
+
+
+def test_the_start_is_refused_when_a_model_is_set_and_there_is_no_gpu(monkeypatch, model):
+    monkeypatch.setattr(choice, "ask_driver", lambda: None)
+    with pytest.raises(SettingsError, match=r"^engine\.sglang\.model is .*no GPU is found"):
+        choice.choose_engine(settings(model))
 
 
 def test_the_model_is_missed_aloud_when_there_is_a_gpu(monkeypatch):

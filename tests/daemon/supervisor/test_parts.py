@@ -1,10 +1,12 @@
 """The supervisor's parts, each alone."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,6 +19,7 @@ from pdmuxd.daemon.supervisor.backoff import HEALTHY_S, Backoff
 from pdmuxd.daemon.supervisor.child import describe_exit, engine_environment
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.plan import emulator_command
+from pdmuxd.daemon.supervisor.silence import TICK_S, Silence
 
 
 def test_delays_double_up_to_the_limit_when_engines_keep_failing():
@@ -128,6 +131,36 @@ def test_the_log_is_turned_over_when_it_is_too_large(tmp_path):
     assert (tmp_path / "engine.log.1").read_text() == "first engine line\n"
     assert log.path.read_text() == "after\n"
     assert log.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_log_is_cut_when_there_is_no_room_for_a_copy(tmp_path, monkeypatch):
+    def full(_source, target):
+        Path(target).write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "engine.log"
+    log = EngineLog(path, max_bytes=10)
+    path.write_text("x" * 100)
+    monkeypatch.setattr("shutil.copyfile", full)
+    assert log.bound()
+    assert path.read_text() == ""
+    assert not path.with_name("engine.log.1").exists()
+
+
+def test_silence_counts_only_the_time_in_which_the_daemon_could_listen():
+    now_s = [0.0]
+    silence = Silence(lambda: now_s[0])
+    for _ in range(8):
+        now_s[0] += TICK_S
+        silence.tick()
+    assert silence.silent_s == 8 * TICK_S
+    now_s[0] += 30.0  # the machine was moved; heartbeats wait to be read
+    silence.tick()
+    assert silence.silent_s == 10 * TICK_S
+    silence.heard()
+    now_s[0] += TICK_S
+    silence.tick()
+    assert silence.silent_s == TICK_S
 
 
 def test_last_words_are_those_of_the_last_engine(tmp_path):

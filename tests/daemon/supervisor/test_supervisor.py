@@ -1,6 +1,7 @@
 """An engine's life under supervision, with real processes."""
 
 import asyncio
+import errno
 import os
 import signal
 from pathlib import Path
@@ -68,12 +69,26 @@ async def test_the_last_words_are_told_when_an_engine_fails_to_start(make_world)
     await world.listener.next("serving")
 
 
-async def test_the_longest_wait_follows_when_a_person_must_change_something(make_world):
-    world = await make_world("misfit", backoff_max_s=600.0)
+async def test_the_daemon_ends_when_a_person_must_change_something_before_anything_is_served(make_world):
+    world = await make_world("misfit")
+    async with asyncio.timeout(60):
+        await world.supervisor.ended()
     reason = await world.listener.next("down")
     assert reason.startswith("there is no model folder /m; the engine exited with code 2 while starting")
-    assert reason.endswith("(it will fail again until that is changed)")
     assert str(world.plan.log_path) in reason
+    assert world.supervisor.fatal == reason
+    assert not world.supervisor.is_alive()
+
+
+async def test_the_longest_wait_follows_when_a_later_engine_needs_a_change(make_world):
+    world = await make_world(backoff_max_s=600.0)
+    await world.listener.next("serving")
+    world.profile[0] = "misfit"
+    os.kill(world.supervisor.status().pid, signal.SIGKILL)
+    await world.listener.next("down")
+    reason = await world.listener.next("down")
+    assert reason.endswith("(it will fail again until that is changed)")
+    assert world.supervisor.fatal is None
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(world.listener.next("starting"), 0.5)
 
@@ -97,7 +112,40 @@ async def test_an_engine_is_replaced_when_it_refuses_its_first_settings(make_wor
 async def test_an_engine_is_replaced_when_it_falls_silent(make_world):
     world = await make_world("silent", heartbeat_timeout_s=0.2)
     await world.listener.next("serving")
-    assert "silent" in await world.listener.next("down")
+    reason = await world.listener.next("down")
+    assert "silent" in reason
+    evidence = await asyncio.to_thread(Path(reason.rpartition(" ")[2]).read_text)
+    assert "fake engine starts" in evidence
+    assert "== threads" in evidence
+    assert "Hello(" in evidence
+
+
+async def test_a_silent_engine_gets_no_requests_until_it_is_heard(make_world):
+    world = await make_world(unresponsive_s=0.5)
+    await world.listener.next("serving")
+    pid = world.supervisor.status().pid
+    os.kill(pid, signal.SIGSTOP)
+    assert await world.listener.next("unresponsive") is True
+    assert "has sent nothing" in world.supervisor.not_ready_because()
+    os.kill(pid, signal.SIGCONT)
+    assert await world.listener.next("unresponsive") is False
+    assert world.supervisor.not_ready_because() is None
+    assert world.supervisor.status().pid == pid
+
+
+async def test_an_engine_serves_when_nothing_can_be_written_down(make_world, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    world = await make_world(start=False)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    monkeypatch.setattr(world.supervisor._log, "open", full)
+    monkeypatch.setattr(world.supervisor._log, "bound", full)
+    await world.supervisor.start()
+    await world.listener.next("serving")
+    for _ in range(20):
+        await world.listener.next("message")
+    assert world.supervisor.not_ready_because() is None
 
 
 async def test_the_reason_is_clear_when_the_command_does_not_exist(make_world):

@@ -43,3 +43,11 @@ def test_a_ratio_is_bounded(measured_s: float, bound: float) -> None:
 def test_a_step_beyond_the_last_size_teaches_nothing() -> None:
     sizes = BatchSizeCorrection()
     assert sizes.after(SIZES[-1] + 1, predicted_s=1.0, measured_s=1.4) is sizes
+
+
+def test_the_other_sizes_keep_their_ratio_when_one_is_measured() -> None:
+    known = BatchSizeCorrection(tuple(0.8 + i / 100 for i in range(len(SIZES))))
+    found = known.after(192, predicted_s=1.0, measured_s=1.4)
+    assert len(found.ratios) == len(SIZES)
+    at = SIZES.index(192)
+    assert [i for i in range(len(SIZES)) if found.ratios[i] != known.ratios[i]] == [at]

@@ -60,6 +60,16 @@ def test_what_was_raised_here_stays_when_the_store_tells_of_other_cells() -> Non
     assert ours.updated(before, after).cells == {one: 1.3, two: 1.2, three: 1.6}
 
 
+def test_a_cell_is_the_stores_when_it_was_reset_there() -> None:
+    """As an operator does it: what the engine had raised must not come back."""
+    cell, other = (1, 0, 0, 0, 0), (2, 0, 0, 0, 0)
+    before = ContentionGuard(default_ratio=1.1, cells={cell: 1.5, other: 1.2})
+    ours = before.learned(cell, 1.9)
+    after = ContentionGuard(default_ratio=1.1, cells={other: 1.2})
+    assert ours.updated(before, after) is after
+    assert ours.learned(other, 1.3).updated(before, after).cells == {other: 1.3}
+
+
 def test_nothing_is_learned_when_the_guard_is_frozen() -> None:
     guard = ContentionGuard(default_ratio=1.1, is_frozen=True)
     assert guard.learned((1, 0, 0, 0, 0), 2.0) is guard

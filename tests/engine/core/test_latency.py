@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency import (
@@ -252,3 +254,31 @@ def test_a_fused_batch_is_never_faster_than_its_layers_are_launched_unless_it_is
     decode = DecodeShape(bs=3, reused_tokens=30)
     assert model.fused_s(PrefillShape.of([(5, 0)]), decode, 10) < 1.0
     assert model.fused_s(PrefillShape.of([(6, 0)]), decode, 10) == 9.0
+
+
+PREFILL_FIT = PrefillCoefficients(
+    per_new_squared_s=1e-9,
+    per_new_times_reused_s=2e-9,
+    per_new_s=3e-6,
+    fixed_s=4e-3,
+    curve=((10.0, 1e-3), (1000.0, 5e-3)),
+    tile_tokens=64,
+    per_reused_s=5e-7,
+    floor_s=6e-3,
+    colocated_ratio=1.2,
+)
+DECODE_FIT = DecodeCoefficients(
+    per_reused_s=1e-7, per_request_s=2e-5, fixed_s=3e-3, curve=((1.0, 1e-4), (64.0, 2e-3))
+)
+
+
+@given(st.integers(1, 5000), st.integers(0, 5000), st.floats(0.5, 2.0))
+def test_every_prediction_is_as_much_slower_when_a_predictor_is_scaled(
+    new: int, reused: int, ratio: float
+) -> None:
+    shape = PrefillShape.of([(new, reused), (7, 3)])
+    scaled = PREFILL_FIT.scaled(ratio)
+    assert scaled.predict_s(shape) == pytest.approx(PREFILL_FIT.predict_s(shape) * ratio)
+    assert scaled.colocated_ratio == PREFILL_FIT.colocated_ratio, "a ratio of two times stays"
+    decode = DecodeShape.of([new, reused])
+    assert DECODE_FIT.scaled(ratio).predict_s(decode) == pytest.approx(DECODE_FIT.predict_s(decode) * ratio)

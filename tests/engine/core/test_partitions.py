@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdmuxd.engine.core.errors import PartitionError
-from pdmuxd.engine.core.partitions import Partition, PartitionTable, SmRules, even_steps, with_split
+from pdmuxd.engine.core.partitions import (
+    Partition,
+    PartitionTable,
+    SmRules,
+    aligned_decode,
+    even_steps,
+    with_split,
+)
 
 H200 = SmRules(total_sms=132)
 
@@ -35,7 +42,14 @@ def test_six_splits_at_sixteen_sms_when_the_device_is_an_h200() -> None:
 
 @pytest.mark.parametrize(
     ("prefill_sms", "decode_sms", "legal"),
-    [(96, 36, True), (96, 32, True), (100, 32, True), (100, 30, False), (128, 4, False), (112, 24, False)],
+    [
+        *((96, 36, True), (100, 32, True), (124, 8, True), (112, 20, True), (64, 68, True), (68, 64, True)),
+        *((100, 30, False), (128, 4, False), (112, 24, False)),
+        # SMs that idle: what is left of a split cannot be split again.
+        *((96, 32, False), (112, 16, False)),
+        # Too few are left for a matrix product.
+        *((120, 12, False), (12, 120, False)),
+    ],
 )
 def test_legality_of_a_pair_when_one_side_takes_the_rest(
     prefill_sms: int, decode_sms: int, legal: bool
@@ -45,9 +59,31 @@ def test_legality_of_a_pair_when_one_side_takes_the_rest(
 
 def test_an_illegal_split_names_the_legal_ones_when_a_table_is_made() -> None:
     with pytest.raises(
-        PartitionError, match=r"partition 100,30 is not possible on 132 SMs; allowed are 120,12, 112,20"
+        PartitionError,
+        match=r"partition 100,30 is not possible on 132 SMs; allowed are 124,8, 116,16, 112,20, 108,24",
     ):
         PartitionTable(rules=H200, splits=(pair(100, 30),))
+
+
+def test_decode_has_whole_groups_when_they_are_aligned_for_it() -> None:
+    pairs = [(s.prefill_sms, s.decode_sms) for s in aligned_decode(H200).splits]
+    assert pairs == [(124, 8), (116, 16), (108, 24), (100, 32), (92, 40), (84, 48), (68, 64), (52, 80)]
+
+
+@given(total=st.integers(16, 256))
+def test_every_aligned_split_is_legal_and_has_all_sms_when_made(total: int) -> None:
+    rules = SmRules(total_sms=total)
+    for split in aligned_decode(rules).splits:
+        assert rules.is_legal(split.prefill_sms, split.decode_sms)
+        assert split.prefill_sms + split.decode_sms == total
+        assert split.decode_sms % rules.multiple_sms == 0
+
+
+def test_every_pair_that_is_called_legal_is_legal() -> None:
+    assert H200.legal_pairs()[0] == (112, 20)
+    for total in range(16, 150):
+        rules = SmRules(total_sms=total)
+        assert all(rules.is_legal(p, d) and rules.is_legal(d, p) for p, d in rules.legal_pairs())
 
 
 def test_splits_out_of_order_are_refused_when_a_table_is_made() -> None:

@@ -265,8 +265,8 @@ def test_fused_steps_respect_the_budget_when_prompts_are_chunked() -> None:
     emulated = engine("chunked:256", observer=memory, step_records=True)
     emulated.submit(request("a", 1000, 3), 0.0)
     run_until_idle(emulated)
-    modes = {d.mode for d, _, _ in memory.steps}
-    assert modes == {Mode.FUSED}
+    assert [d.mode for d, _, _ in memory.steps] == [Mode.FUSED] * 4 + [Mode.DECODE] * 2
+    assert emulated.counters().switches == 1, "fused steps and decode alone run on one stream"
     assert [r.prefill_new_tokens for r in emulated.drain_records()] == [256, 256, 256, 232, 0, 0]
     assert emulated.drain_records() == []
 

@@ -33,7 +33,7 @@ def test_the_next_chunk_is_fused_when_chunks_of_the_prompt_have_begun():
     rig.turn(fused(17, admit=("a",), decode_steps=1))
     rig.turn(split(partition_id=2, decode_steps=2, token_budget=16))
     assert rig.launches("fused") == [(17, "a", "z"), (17, "a", "z")]
-    assert rig.loop.state.partition_id == 0
+    assert rig.loop.state.partition_id == rig.policy.table.decode_only
     rig.turn(IDLE)
 
 

@@ -85,7 +85,7 @@ def test_targets_are_in_force_at_once_when_they_change():
             "policy static:88,44 needs SM split 88,44, made only when the engine starts: set "
             'engine.sglang.partitions to "112,20;96,36;88,44;80,52;64,68;48,84;32,100" and start again',
         ),
-        (settings(6, "duet"), "policy duet needs SM split 120,12 and 8 more, made only when"),
+        (settings(6, "duet"), "policy duet needs SM split 104,28 and 7 more, made only when"),
         (settings(6, tenants=(tenant_slo("acme", tbt_s=-1.0),)), "tenant acme"),
     ],
 )

@@ -1,5 +1,7 @@
 """What a start is told: the environment, the groups to make streams for, what the daemon learns."""
 
+from pathlib import Path
+
 import pytest
 from engine_rig import RULES, make_engine_info
 
@@ -43,10 +45,21 @@ def test_the_variable_and_what_it_holds_are_named_when_it_cannot_be_read(text):
         read_environment({"PDMUXD_POLICY": "auto", "PDMUXD_PARTITIONS": text})
 
 
-def test_groups_are_in_steps_of_16_sms_when_the_operator_names_none():
+def test_decode_has_whole_groups_of_sms_when_the_operator_names_no_splits():
     assert splits(make_table(RULES, environment())) == [
-        *((112, 20), (96, 36), (80, 52), (64, 68), (48, 84), (32, 100))
+        *((124, 8), (116, 16), (108, 24), (100, 32), (92, 40), (84, 48), (68, 64), (52, 80))
     ]
+
+
+def test_groups_are_in_steps_of_16_sms_when_sms_come_in_twos():
+    ampere = sm_rules_of(108, capability=8)
+    assert splits(make_table(ampere, environment()))[:3] == [(92, 16), (76, 32), (60, 48)]
+
+
+def test_policies_choose_among_the_operators_splits():
+    made = make_table(RULES, environment("auto", partitions=((64, 68), (104, 28))))
+    context = make_engine_info(table=made).context(None)
+    assert splits(build_policy("auto", context).table) == [(104, 28), (64, 68)]
 
 
 def test_groups_are_the_operators_in_order_when_there_are_some():
@@ -59,12 +72,30 @@ def test_the_policys_own_split_is_made_as_well():
     assert splits(table) == [(104, 28), (40, 92)]
 
 
-@pytest.mark.parametrize(("policy", "count"), [("duet", 15), ("drift", 8), ("upstream", 9), ("muxwise", 6)])
+@pytest.mark.parametrize(("policy", "count"), [("duet", 22), ("drift", 10), ("upstream", 14), ("muxwise", 8)])
 def test_all_splits_of_the_policy_that_it_starts_with_are_made(policy, count):
     table = make_table(RULES, environment(policy))
-    built = build_policy(policy, make_engine_info().context(None))
+    built = build_policy(policy, make_engine_info(table=table).context(None))
     assert len(stream_groups(built, table)) == len(built.table.groups)
     assert len(table.splits) == count
+
+
+def test_too_few_sms_for_a_matrix_product_are_refused_before_the_start():
+    with pytest.raises(
+        PartitionError, match=r"^partition 120,12 is not possible on 132 SMs; allowed are 124,8"
+    ):
+        make_table(RULES, environment(partitions=((120, 12),)))
+
+
+@pytest.mark.parametrize(("text", "chosen"), [("", True), ("1", True), ("0", False)])
+def test_kernels_are_chosen_for_partitions_unless_the_launcher_says_no(text, chosen):
+    found = read_environment({"PDMUXD_POLICY": "auto", "PDMUXD_PARTITION_KERNELS": text})
+    assert found is not None
+    assert found.partition_kernels is chosen
+    assert found.kernels_file is None
+    kept = read_environment({"PDMUXD_POLICY": "auto", "PDMUXD_KERNELS_FILE": "/x/kernels.json"})
+    assert kept is not None
+    assert kept.kernels_file == Path("/x/kernels.json")
 
 
 def test_more_splits_than_can_be_held_are_refused_with_their_number():
@@ -88,7 +119,7 @@ def test_a_start_has_what_a_refusal_advised():
 
 
 def test_a_split_is_refused_with_the_legal_ones_when_the_device_cannot_make_it():
-    with pytest.raises(PartitionError, match=r"101,30 .* 120,12, "):
+    with pytest.raises(PartitionError, match=r"101,30 .* 116,16, 112,20, "):
         make_table(RULES, environment(partitions=((101, 30),)))
     with pytest.raises(PolicyError):
         make_table(RULES, environment("nonsense"))

@@ -35,7 +35,7 @@ def sm_use(stats: Stats | None) -> SmUse | None:
         decode_sms=stats.decode_sms or 0,
         prefill_ratio=stats.sm_busy_prefill_ratio,
         decode_ratio=stats.sm_busy_decode_ratio or 0.0,
-        is_fused=stats.mode == "fused",
+        is_fused=stats.mode in ("fused", "decode"),
     )
 
 
@@ -44,6 +44,8 @@ def _split(stats: Stats | None, engine: Engine | None) -> str:
         return ""
     if stats.mode == "fused":
         return "one batch on all SMs"
+    if stats.mode == "decode":
+        return "decode alone on all SMs"
     last = len(engine.partitions) - 1 if engine and engine.partitions else None
     return f"group {stats.partition_id} of 0 to {last}" if last is not None else f"group {stats.partition_id}"
 

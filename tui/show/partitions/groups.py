@@ -25,7 +25,7 @@ TABLE_WIDTH = sum(column.width for column in COLUMNS) + len(COLUMNS)
 
 
 def groups(view: View, width: int, height: int) -> list[Line]:
-    """A line per group, then fused and idle; the one in force is marked."""
+    """A line per group, then fused, decode by itself and idle; the one in force is marked."""
     answer = view.state.answers.partitions
     why = why_unknown(answer)
     found = known(answer)
@@ -45,7 +45,7 @@ def _group(one: GroupUse, view: View, width: int) -> Line:
     in_force = (
         stats.partition_id == one.partition_id if stats and stats.partition_id is not None else one.in_force
     )
-    is_split = stats is None or stats.mode != "fused"
+    is_split = stats is None or stats.mode not in ("fused", "decode")
     role = Role.STRONG if in_force and is_split else Role.PLAIN
     mark = "▶" if in_force and is_split else ""
     cells = [
@@ -62,6 +62,8 @@ def _others(found: Partitions, width: int) -> list[Line]:
     return [
         row([Cell(""), Cell("fused"), *blank, *_use(found.fused)], COLUMNS, TABLE_WIDTH)
         + _bar(found.fused, width),
+        row([Cell(""), Cell("decode"), *blank, *_use(found.decode)], COLUMNS, TABLE_WIDTH)
+        + _bar(found.decode, width),
         row([Cell(""), Cell("idle"), *blank, *_use(found.idle)], COLUMNS, TABLE_WIDTH)
         + _bar(found.idle, width),
     ]

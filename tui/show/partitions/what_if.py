@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.answers import WhatIf, WhatIfGroup
+from pdmuxd.tui.client.answers import WhatIf, WhatIfFused, WhatIfGroup
 from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
@@ -20,7 +20,10 @@ TABLE_WIDTH = sum(column.width for column in COLUMNS) + len(COLUMNS)
 
 
 def what_if(answer: WhatIf | Refusal | None, width: int, height: int) -> list[Line]:
-    """The verdict, then a line per split: `+` meets the target, `!` does not, `▶` would be chosen."""
+    """The verdict, then a line per split and one for fused steps.
+
+    `+` meets the target, `!` does not, `▶` would be chosen.
+    """
     lines = what_if_text(answer, width)
     if not isinstance(answer, WhatIf):
         return lines
@@ -28,6 +31,8 @@ def what_if(answer: WhatIf | Refusal | None, width: int, height: int) -> list[Li
     heads = row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, TABLE_WIDTH)
     note = line((" worst case, │ is the target", Role.DIM))
     lines += [heads + note, *(_group(one, answer, worst_ms, width) for one in answer.groups)]
+    if answer.fused.token_budget:
+        lines.append(_fused(answer.fused, answer))
     if len(lines) <= height:
         return lines + assumed_text(answer, width)
     return [
@@ -57,3 +62,17 @@ def _group(one: WhatIfGroup, answer: WhatIf, worst_ms: float, width: int) -> Lin
         ("│", Role.STRONG),
         ("".join(bar[target + 1 :]), role),
     )
+
+
+def _fused(one: WhatIfFused, answer: WhatIf) -> Line:
+    role = Role.GOOD if one.meets else Role.BAD
+    is_chosen = answer.mode == "fused"
+    worst_ms = one.worst_ms
+    cells = [
+        Cell("▶" if is_chosen else "+" if one.meets else "!", role),
+        Cell(f"fused, {one.token_budget}", Role.STRONG if is_chosen else Role.PLAIN),
+        Cell("" if worst_ms is None else f"{formats.ms(worst_ms)} ms", role),
+        Cell("" if worst_ms is None else formats.ms(answer.tbt_ms - worst_ms)),
+        Cell("" if one.prefill_tokens_per_s is None else formats.count(one.prefill_tokens_per_s)),
+    ]
+    return row(cells, COLUMNS, TABLE_WIDTH)

@@ -122,7 +122,7 @@ def test_what_a_chunk_leaves_goes_to_the_next_when_it_fits_whole() -> None:
 
 def test_decode_runs_as_in_the_stock_engine_when_it_is_alone() -> None:
     decision = decide(observe(decode_bs=4))
-    assert (decision.mode, decision.decode_steps, decision.reason) == (Mode.FUSED, 1, Reason.DECODE_ALONE)
+    assert (decision.mode, decision.decode_steps, decision.reason) == (Mode.DECODE, 1, Reason.DECODE_ALONE)
 
 
 @pytest.mark.parametrize(("tokens", "mode"), [(400, Mode.FUSED), (8000, Mode.SPLIT)])

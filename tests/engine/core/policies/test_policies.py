@@ -95,6 +95,12 @@ def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObj
         assert decision.mode is not Mode.FUSED
     if decision.mode is Mode.SPLIT and decision.decode_steps:
         assert group.decode_sms > 0
+    if decision.mode.is_one_batch:
+        assert group.decode_sms == policy.table.rules.total_sms, "on whose stream it runs"
+        assert (decision.mode is Mode.DECODE) == (decision.reason is Reason.DECODE_ALONE)
+    if decision.mode is Mode.FUSED and policy.name != "prefill-first":
+        least = 0 if policy.name.endswith(("chunked:512", "duet")) else 1
+        assert decision.token_budget - obs.decode.bs >= least, "a chunk makes progress"
     if decision.prefill_layers:
         assert group.prefill_sms > 0
         launched = obs.prefill.layers_launched if obs.prefill and not decision.preempt else 0
@@ -146,6 +152,7 @@ def test_each_phase_gets_all_sms_when_it_is_alone(spec: str) -> None:
     policy = build_policy(spec, linear_context())
     assert decide(policy, observe(decode_bs=4, partition_id=1)).partition_id == policy.table.decode_only
     prefill_only = decide(policy, observe(queue=(waiting(1, 1000),), partition_id=1))
-    assert prefill_only.partition_id == policy.table.PREFILL_ONLY
+    fused = prefill_only.mode is Mode.FUSED
+    assert prefill_only.partition_id == (policy.table.decode_only if fused else policy.table.PREFILL_ONLY)
     assert prefill_only.admit == ("r1",)
     assert prefill_only.prefill_layers > 0 or prefill_only.token_budget > 0

@@ -31,12 +31,20 @@ def test_the_known_ones_are_listed_when_a_policy_is_unknown() -> None:
         ("static:96", "give prefill SMs and decode SMs"),
         ("static:a,b", "give prefill SMs and decode SMs"),
         ("upstream:3", "it takes no arguments"),
+        ("chunked:131073", "give a token budget from 16 to 131072"),
         ("muxwise:fast", "options are preempt, noguard, whole, blocking"),
+        ("auto:fast", "options are nopreempt, noguard, nolookahead, fcfs, joined by"),
+        ("auto:fcfs+fast", "options are nopreempt"),
     ],
 )
 def test_what_is_allowed_is_told_when_an_argument_is_wrong(spec: str, told: str) -> None:
     with pytest.raises(PolicyError, match=told):
         parse_policy(spec)
+
+
+@pytest.mark.parametrize("budget", [16, 131072])
+def test_the_bounds_themselves_are_allowed_when_a_budget_is_given(budget: int) -> None:
+    assert build_policy(f"chunked:{budget}", linear_context()).name == f"chunked:{budget}"
 
 
 def test_the_device_has_its_say_when_a_split_is_impossible() -> None:

@@ -1,0 +1,112 @@
+"""The load that a what-if is asked for: what was given, and for the rest what the engine does at present."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.engine.core.policies.base import AnyPolicy
+from pdmuxd.engine.core.types import DecodeShape, EngineLimits, Observation, WaitingRequest
+from pdmuxd.engine.link.messages import Hello, IterationRecord
+
+DEFAULT_DECODE_BS, DEFAULT_CONTEXT_TOKENS, DEFAULT_NEW_TOKENS = 8, 1024, 2048
+"""Assumed before anything has run."""
+
+_ASKED_AT_S = 1000.0
+"""On the clock of the observation; any instant is as good."""
+
+Source = Literal["request", "present", "mixed", "default"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A target, and the load that it is asked for; what is None is taken from the present."""
+
+    tbt_s: float
+    decode_bs: int | None = None
+    decode_context_tokens: int | None = None
+    prefill_new_tokens: int | None = None
+    prefill_reused_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumed:
+    """The load that an answer holds for: one prompt beside a decode batch."""
+
+    decode_bs: int
+    decode_context_tokens: int
+    prefill_new_tokens: int
+    prefill_reused_tokens: int
+    source: Source
+
+    def observed(self, tbt_s: float, policy: AnyPolicy, hello: Hello) -> Observation:
+        """As the policy would see it: decode has all SMs, and a prompt that is not pressed for time has come.
+
+        The margin against switching back and forth plays no part then: it depends on the group in force.
+        """
+        prompt = WaitingRequest(
+            request_id="what-if",
+            tenant="",
+            arrival_s=_ASKED_AT_S - 1.0,  # so that it need not wait for company
+            deadline_s=_ASKED_AT_S + 1e6,
+            new_tokens=self.prefill_new_tokens,
+            reused_tokens=self.prefill_reused_tokens,
+            tbt_target_s=tbt_s,
+        )
+        context = self.decode_context_tokens
+        return Observation(
+            now_s=_ASKED_AT_S,
+            partition_id=policy.table.decode_only,
+            decode=DecodeShape(
+                bs=self.decode_bs, reused_tokens=self.decode_bs * context, max_context_tokens=context
+            ),
+            tbt_target_s=tbt_s,
+            last_token_s=_ASKED_AT_S,
+            prefill=None,
+            preempted=None,
+            waiting=(prompt,),
+            waiting_count=1,
+            kv_free_tokens=10**9,
+            limits=EngineLimits(
+                max_prefill_tokens=hello.max_prefill_tokens, max_decode_bs=self.decode_bs + 1
+            ),
+            settings_version=hello.settings_version,
+        )
+
+
+def assume(wish: Wish, telemetry: Telemetry) -> Assumed:
+    """Fill in what was not given from the newest decision that decoded, and the newest that prefilled."""
+    decoded, prefilled = _present(telemetry)
+    given = (wish.decode_bs, wish.decode_context_tokens, wish.prefill_new_tokens, wish.prefill_reused_tokens)
+    context = decoded.decode_reused_tokens // decoded.decode_bs if decoded is not None else None
+    source: Source = "present" if decoded is not None or prefilled is not None else "default"
+    if any(value is not None for value in given):
+        source = "request" if None not in given[:3] else "mixed"
+    return Assumed(
+        decode_bs=_first(wish.decode_bs, decoded.decode_bs if decoded else None, DEFAULT_DECODE_BS),
+        decode_context_tokens=_first(wish.decode_context_tokens, context, DEFAULT_CONTEXT_TOKENS),
+        prefill_new_tokens=_first(
+            wish.prefill_new_tokens, prefilled.prefill_new_tokens if prefilled else None, DEFAULT_NEW_TOKENS
+        ),
+        prefill_reused_tokens=_first(
+            wish.prefill_reused_tokens, prefilled.prefill_reused_tokens if prefilled else None, 0
+        ),
+        source=source,
+    )
+
+
+_LOOKED_AT = 2000
+
+
+def _present(telemetry: Telemetry) -> tuple[IterationRecord | None, IterationRecord | None]:
+    newest = [seen.record for seen in telemetry.decisions.snapshot()[-_LOOKED_AT:]]
+    decoded = next((record for record in reversed(newest) if record.decode_bs), None)
+    prefilled = next((record for record in reversed(newest) if record.prefill_new_tokens), None)
+    return decoded, prefilled
+
+
+def _first(given: int | None, present: int | None, otherwise: int) -> int:
+    if given is not None:
+        return given
+    return present if present is not None else otherwise

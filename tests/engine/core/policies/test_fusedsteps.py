@@ -1,0 +1,132 @@
+"""Fused steps: what is in one, how many prompt tokens the target leaves, the fixed step (LinearLatency)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from observations import linear_context, observe, running_prefill, took, waiting
+
+from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
+from pdmuxd.engine.core.latency_margin import LatencyMargin
+from pdmuxd.engine.core.policies.fusedsteps import (
+    FIXED_STEP_TOKENS,
+    FUSED_MARGIN,
+    LEAST_PROMPT_TOKENS,
+    STEP_TOKENS,
+    FusedSteps,
+    chunk_lengths,
+    decode_alone,
+    fixed_prompt_tokens,
+)
+from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.types import EngineLimits, Mode, PrefillMode, PrefillShape, Reason
+
+CONTEXT = linear_context()
+FUSED = FusedSteps(context=CONTEXT, table=CONTEXT.table())
+AS_PREDICTED, AS_FITTED = LatencyMargin(ratio=1.0), BatchSizeCorrection()
+lengths = st.lists(st.integers(1, 5000), max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (0, []),
+        (1, [(1, 0)]),
+        (9, [(9, 0)]),
+        (10, [(10, 0)]),
+        (11, [(10, 0), (1, 5)]),
+        (30, [(10, 0), (20, 5)]),
+        (31, [(10, 0), (20, 5), (1, 0)]),
+        (1000, [(10, 0), (20, 5), (40, 0)]),
+    ],
+)
+def test_prompts_fill_the_budget_in_their_order(budget: int, expected: list[tuple[int, int]]) -> None:
+    batch = (waiting(1, 10), waiting(2, 20, reused_tokens=5), waiting(3, 40))
+    assert list(chunk_lengths(None, batch, budget)) == expected
+
+
+@given(tokens=lengths, budget=st.integers(0, 10_000), done_ratio=st.floats(0.0, 1.0))
+def test_a_chunk_takes_the_prompt_under_way_first_and_no_token_twice(
+    tokens: list[int], budget: int, done_ratio: float
+) -> None:
+    batch = [waiting(i + 1, n) for i, n in enumerate(tokens)]
+    running = running_prefill(3000, mode=PrefillMode.CHUNKED)
+    done = int(3000 * done_ratio)
+    found = list(chunk_lengths(replace(running, done_tokens=done), batch, budget))
+    wanted = [n for n in [3000 - done, *tokens] if n]
+    assert sum(new for new, _ in found) == min(budget, sum(wanted))
+    assert [new for new, _ in found[:-1]] == wanted[: max(0, len(found) - 1)]
+    if found and done < 3000:
+        assert found[0][1] == done
+
+
+@pytest.mark.parametrize("decode_bs", [1, 480, 511, 512, 600, 4000])
+def test_a_fixed_step_leaves_prompt_tokens_beside_any_decode_batch(decode_bs: int) -> None:
+    tokens = fixed_prompt_tokens(decode_bs)
+    assert tokens >= LEAST_PROMPT_TOKENS
+    assert tokens == LEAST_PROMPT_TOKENS or tokens + decode_bs == FIXED_STEP_TOKENS
+
+
+@pytest.mark.parametrize("decode_bs", [64, 512, 600])
+def test_a_prompt_makes_progress_while_predictions_prove_wrong(decode_bs: int) -> None:
+    policy = build_policy("auto", CONTEXT)
+    state = policy.initial_state()
+    for _ in range(20):
+        state = policy.learn(took(Mode.FUSED, predicted_s=0.04, measured_s=0.1), state)
+    decision = policy.decide(
+        observe(decode_bs=decode_bs, queue=(waiting(1, 4000),), limits=EngineLimits(max_decode_bs=1024)),
+        state,
+    )[0]
+    assert decision.reason is Reason.PREDICTIONS_WRONG
+    assert decision.token_budget - decode_bs == fixed_prompt_tokens(decode_bs) > 0
+
+
+@given(
+    decode_bs=st.integers(0, 300),
+    target_s=st.floats(0.01, 1.0),
+    tokens=lengths,
+    ratio=st.floats(1.0, 2.0),
+)
+def test_a_step_within_the_target_is_the_largest_that_is(
+    decode_bs: int, target_s: float, tokens: list[int], ratio: float
+) -> None:
+    """1 ms for each token, prompt or decode; what few steps exceed is `ratio` times that."""
+    obs = observe(decode_bs=decode_bs, tbt_target_s=target_s)
+    batch = tuple(waiting(i + 1, n) for i, n in enumerate(tokens))
+    found, step_s = FUSED.prompt_tokens(obs, batch, LatencyMargin(ratio=ratio), AS_FITTED, must=False)
+    assert found <= sum(tokens)
+    limit_s = target_s * FUSED_MARGIN / ratio + 1e-9
+    if found:
+        assert step_s == pytest.approx(0.001 * (found + decode_bs))
+        assert step_s <= limit_s
+    larger = next((s - decode_bs for s in STEP_TOKENS if s - decode_bs > found), None)
+    if larger is not None and found < sum(tokens) and decode_bs < STEP_TOKENS[-1]:
+        assert 0.001 * (min(larger, sum(tokens)) + decode_bs) > limit_s - 1e-6
+
+
+def test_no_step_is_within_the_target_when_the_host_alone_takes_longer() -> None:
+    obs, batch = observe(decode_bs=10, tbt_target_s=0.05), (waiting(1, 1000),)
+    slow = LatencyMargin(ratio=1.0, floor_s=0.06)
+    ask = {"latency_margin": slow, "size_correction": AS_FITTED}
+    assert FUSED.prompt_tokens(obs, batch, **ask, must=False) == (0, 0.0)
+    assert FUSED.prompt_tokens(obs, batch, **ask, must=True) == (22, pytest.approx(0.032))
+
+
+@pytest.mark.parametrize(("decode_bs", "mode"), [(0, Mode.IDLE), (5, Mode.DECODE)])
+def test_decode_alone_is_no_fused_step(decode_bs: int, mode: Mode) -> None:
+    decision = decode_alone(observe(decode_bs=decode_bs, partition_id=2), FUSED.table)
+    assert decision.mode is mode
+    assert decision.partition_id == (FUSED.table.decode_only if decode_bs else 2)
+    assert decision.token_budget == 0
+
+
+def test_a_batch_takes_as_many_steps_as_its_budget_needs() -> None:
+    """300 tokens by 100 beside 10: three steps of 110 ms, wherever their context comes from."""
+    obs = observe(decode_bs=10)
+    for reused in (0, 5000):
+        shape = PrefillShape.of([(300, reused)])
+        assert FUSED.total_s(obs, AS_FITTED, shape, 100) == pytest.approx(3 * 0.110)
+    assert FUSED.total_s(obs, AS_FITTED, PrefillShape.of([(301, 0)]), 100) == pytest.approx(4 * 0.110)

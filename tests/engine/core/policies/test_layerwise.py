@@ -1,0 +1,106 @@
+"""Splits: what is carried out of a plan, and how many layers cover a decode step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from observations import linear_context, observe, running_prefill, took, waiting
+
+from pdmuxd.engine.core.policies.layerwise import (
+    SHRINK_MARGIN,
+    SplitPlans,
+    layers_for,
+    new_work,
+    next_work,
+    split_decision,
+    without_prefill,
+)
+from pdmuxd.engine.core.types import Mode, Reason
+
+CONTEXT = linear_context()
+SPLITS = SplitPlans(context=CONTEXT, table=CONTEXT.table())
+GUARD = CONTEXT.guard
+
+
+@given(duration_s=st.floats(0.0, 10.0), prefill_s=st.floats(0.001, 10.0), layers=st.integers(1, 80))
+def test_layers_cover_a_step_and_no_layer_more_than_that(
+    duration_s: float, prefill_s: float, layers: int
+) -> None:
+    count = layers_for(duration_s, prefill_s, layers)
+    each_s = prefill_s / layers
+    assert count * each_s >= duration_s * (1 - 1e-9)
+    assert count == 1 or (count - 1) * each_s < duration_s * (1 + 1e-9)
+
+
+def test_all_layers_go_when_a_prefill_takes_no_time() -> None:
+    assert layers_for(0.1, 0.0, 32) == 32
+
+
+@given(
+    group=st.integers(0, 7),
+    launched=st.integers(0, 32),
+    in_flight=st.integers(0, 32),
+    decode_bs=st.integers(0, 200),
+    tbt_s=st.floats(0.005, 1.0),
+)
+def test_what_is_carried_out_keeps_to_the_group_and_the_layers_there_are(
+    group: int, launched: int, in_flight: int, decode_bs: int, tbt_s: float
+) -> None:
+    prefill = running_prefill(8000, launched=launched, done=max(0, launched - in_flight))
+    obs = observe(
+        partition_id=group, decode_bs=decode_bs, tbt_target_s=tbt_s if decode_bs else None, prefill=prefill
+    )
+    work = next_work(obs, CONTEXT.layers)
+    assert work is not None
+    plan = SPLITS.best_fit(obs, work, GUARD)
+    decision = split_decision(obs, work, plan)
+    assert 0 <= decision.prefill_layers <= CONTEXT.layers - launched
+    if prefill.layers_in_flight and plan.partition_id != group:  # invariant 2
+        assert (decision.reason, decision.partition_id) == (Reason.SWITCH_WHEN_DRAINED, group)
+        assert (decision.prefill_layers, decision.decode_steps) == (0, min(1, decode_bs))
+    else:
+        assert decision.partition_id == plan.partition_id
+        assert decision.numbers == plan.numbers
+
+
+def test_decode_gives_sms_back_only_when_the_smaller_group_has_a_margin() -> None:
+    """16 decode SMs take 66 ms for 8 requests, 82.5 at worst: within 85 by less than a twentieth."""
+    obs = observe(partition_id=1, decode_bs=8, tbt_target_s=0.085, queue=(waiting(1, 4000),))
+    work = new_work(obs.waiting, CONTEXT.layers)
+    worst_s = SPLITS.best_fit(obs, work, GUARD).worst_gap_s
+    assert worst_s is not None
+    near = replace(obs, tbt_target_s=worst_s * 1.02)
+    assert SPLITS.best_fit(near, work, GUARD).partition_id == 1
+    assert SPLITS.best_fit(replace(near, partition_id=2), work, GUARD).partition_id == 2
+    far = replace(obs, tbt_target_s=worst_s / SHRINK_MARGIN * 1.01)
+    assert SPLITS.best_fit(replace(far, partition_id=2), work, GUARD).partition_id == 1
+
+
+def test_steps_are_launched_ahead_as_long_as_the_prefill_lasts() -> None:
+    ahead = replace(SPLITS, max_steps=4)
+    obs = observe(partition_id=1, decode_bs=5, tbt_target_s=1.0, queue=(waiting(1, 60),))
+    for tokens, steps in ((10, 1), (60, 1), (100, 2), (10_000, 4)):
+        work = new_work((waiting(1, tokens),), CONTEXT.layers)
+        plan = ahead.best_fit(obs, work, GUARD)
+        assert plan.decode_steps == steps, tokens
+        assert SPLITS.best_fit(obs, work, GUARD).decode_steps == 1
+
+
+def test_only_a_step_beside_a_prefill_that_took_longer_raises_the_guard() -> None:
+    slow = took(Mode.SPLIT, partition_id=1, predicted_s=0.01, measured_s=0.018)
+    assert SPLITS.learned(slow, GUARD).cells
+    for other in (
+        replace(slow, measured_s=0.012),
+        replace(slow, mode=Mode.FUSED),
+        replace(slow, predicted_s=0.0),
+    ):
+        assert SPLITS.learned(other, GUARD) is GUARD
+    assert replace(SPLITS, uses_guard=False).learned(slow, GUARD) is GUARD
+
+
+def test_decode_alone_is_a_split_in_which_it_has_all_sms() -> None:
+    decision = without_prefill(observe(decode_bs=3), SPLITS.table)
+    assert (decision.mode, decision.partition_id) == (Mode.SPLIT, SPLITS.table.decode_only)
+    assert without_prefill(observe(), SPLITS.table).mode is Mode.IDLE

@@ -1,0 +1,70 @@
+"""SGLang's products and head, launched on a partition: PyTorch's process-wide settings inside and after."""
+
+import json
+import subprocess
+
+PROGRAM = """
+import json
+import torch
+from sglang.srt.layers.linear import ReplicatedLinear
+from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+from pdmuxd.engine.sglang.internals import partition_kernels as hooks
+from pdmuxd.engine.sglang.streams.gemm import CUBLASLT, Gemm
+
+kernels = hooks.make_kernels(132)
+kernels.choices.keep(112, (6, 4), 8, Gemm(CUBLASLT, 104))
+
+def in_force():
+    return [torch._C._get_sm_carveout_experimental(), str(torch._C._get_blas_preferred_backend())]
+
+class Layer:
+    weight = torch.ones(6, 4)
+
+seen = []
+
+def original(method, layer, x, bias=None):
+    seen.append(in_force())
+    return x @ layer.weight.t()
+
+def failing(*args):
+    raise RuntimeError("as a kernel may")
+
+x = torch.ones(5, 4)
+said = {"before": in_force()}
+hooks.launch_product(kernels, original, None, Layer, x)
+with kernels.on(112):
+    out = hooks.launch_product(kernels, original, None, Layer, x)
+    said["behind"] = in_force()
+    hooks.launch_product(kernels, original, None, Layer, x[None])
+    hooks.launch_head(kernels, lambda processor, x, head: original(None, head, x), None, x, Layer)
+    try:
+        hooks.launch_product(kernels, failing, None, Layer, x)
+    except RuntimeError:
+        said["failed"] = in_force()
+    kernels.attention = True
+    said["margin"] = hooks.launch_attention(kernels, lambda q, **named: named, x, ver=3)
+said["margin outside"] = hooks.launch_attention(kernels, lambda q, **named: named, x, ver=3)
+said |= {"seen": seen, "out": list(out.shape), "after": in_force()}
+layer = ReplicatedLinear(4, 6, bias=False, params_dtype=torch.bfloat16)
+model = torch.nn.Module()
+model.layers = torch.nn.ModuleList([layer, ReplicatedLinear(4, 6, bias=False, params_dtype=torch.bfloat16)])
+model.lm_head = torch.nn.Linear(4, 9, bias=False, dtype=torch.bfloat16)
+products, head = hooks.products_of(model)
+said["products"] = {str(shape): len(weights) for shape, weights in products.items()}
+said["head"] = head
+print(json.dumps(said))
+"""
+
+
+def test_products_on_a_partition_run_as_chosen_and_the_settings_are_put_back(python):
+    done = subprocess.run([python, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    whole, chosen = said["before"], [132 - 104, "_BlasBackend.Cublaslt"]
+    assert whole == [None, "_BlasBackend.Cublas"]
+    assert said["seen"] == [whole, chosen, chosen, chosen]
+    assert said["behind"] == said["failed"] == said["after"] == whole
+    assert said["out"] == [5, 6]
+    assert (said["margin"], said["margin outside"]) == ({"ver": 3, "sm_margin": 20}, {"ver": 3})
+    assert said["products"] == {"(6, 4)": 2, "(9, 4)": 1}
+    assert said["head"] == [9, 4]
