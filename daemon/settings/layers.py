@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from pdmuxd.daemon.settings import places
-from pdmuxd.daemon.settings.keys import key_names, section_names
+from pdmuxd.daemon.settings.keys import all_keys, key_names, section_names
 from pdmuxd.engine.core.errors import SettingsError
 
 ENV_PREFIX = "PDMUXD_"
@@ -146,4 +146,4 @@ def _unknown(key: str, value: object, origin: str) -> str:
 
 
 def _of_section(section: str) -> str:
-    return min(name for name in key_names() if name.startswith(f"{section}."))
+    return next(key.name for key in all_keys() if key.name.startswith(f"{section}."))

@@ -98,7 +98,9 @@ def verdicts() -> dict[str, int | None]:
     """Every mutant that was made, with mutmut's exit code; None if it has not been judged."""
     found: dict[str, int | None] = {}
     for path in sorted((PLACE / "mutants" / "src").rglob("*.meta")):
-        found |= json.loads(path.read_text())["exit_code_by_key"]
+        text = path.read_text()
+        if text.strip():  # else a run was killed while it wrote this file
+            found |= json.loads(text)["exit_code_by_key"]
     return found
 
 
