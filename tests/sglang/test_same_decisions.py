@@ -98,5 +98,5 @@ async def test_the_same_is_decided_on_the_real_scheduler_and_on_the_emulated_gpu
         await asyncio.sleep(0.2)
         assert link.hello is not None
         real = steps(link.steps)
-        assert len(real) > sum(outputs for _, outputs in LENGTHS)
+        assert len(real) >= sum(outputs for _, outputs in LENGTHS)
         assert real == emulated(link.hello, policy)
