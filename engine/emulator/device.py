@@ -68,19 +68,17 @@ class Device:
         *,
         bytes_per_s: float,
         contention_ratio: float,
-        total_sms: int | None = None,
         decode_colocated_ratio: float = 0.0,
         decode_colocated_sms_ratio: float = 0.0,
         prefill_colocated_ratio: float | None = None,
     ) -> None:
-        """The ratios are the Profile's. `total_sms`: of both streams together; None, as many as they like."""
+        """The ratios are the Profile's."""
         self.now_s = 0.0
         self.prefill = Stream()
         self.decode = Stream()
         self.done = 0
         """Works done since the start."""
         self._bytes_per_s = bytes_per_s
-        self._total_sms = math.inf if total_sms is None else total_sms
         self._decode_ratios = (decode_colocated_ratio, decode_colocated_sms_ratio, contention_ratio)
         """Fixed, per share of the SMs, and per share of the bandwidth."""
         self._prefill_ratio = prefill_colocated_ratio
@@ -151,10 +149,7 @@ class Device:
         decode_sms_share = decode.sms / (prefill.sms + decode.sms)
         fixed, per_sms, per_share = self._decode_ratios
         interference = fixed + per_sms * (1.0 - decode_sms_share) + per_share * prefill_share
-        # A step in flight on all SMs, and the prefill that is to have them next, share what both hold.
-        crowd = max(1.0, (prefill.sms + decode.sms) / self._total_sms)
-        decode_stream.slowdown *= crowd * overcommit * (1.0 + interference)
-        prefill_stream.slowdown *= crowd
+        decode_stream.slowdown *= overcommit * (1.0 + interference)
         if self._prefill_ratio is None:
             prefill_stream.slowdown *= 1.0 + per_share * decode_share
         else:

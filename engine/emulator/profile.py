@@ -93,7 +93,6 @@ class Profile:
         return Device(
             bytes_per_s=self.device.bytes_per_s,
             contention_ratio=self.contention_ratio,
-            total_sms=self.device.total_sms,
             decode_colocated_ratio=self.decode_colocated_ratio,
             decode_colocated_sms_ratio=self.decode_colocated_sms_ratio,
             prefill_colocated_ratio=self.prefill_colocated_ratio,

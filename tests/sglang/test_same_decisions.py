@@ -84,7 +84,7 @@ def emulated(hello: Hello, policy: str) -> list[tuple[object, ...]]:
     return steps(engine.drain_records())
 
 
-@pytest.mark.parametrize("policy", ["chunked:64", "prefill-first:128", "static:80,52", "muxwise"])
+@pytest.mark.parametrize("policy", ["chunked:64", "prefill-first:128", "static:84,48", "muxwise"])
 async def test_the_same_is_decided_on_the_real_scheduler_and_on_the_emulated_gpu(ours, policy):
     async with Link(ours.link_address) as link:
         ack, _ = await link.set(policy, tbt_s=1.0)

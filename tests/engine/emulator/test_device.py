@@ -58,14 +58,6 @@ def test_work_waits_for_what_is_ahead_of_it_on_its_stream() -> None:
     assert d.decode.busy_sm_s == 32.0 + 32.0
 
 
-def test_streams_share_the_sms_that_both_were_launched_on() -> None:
-    d = Device(bytes_per_s=100.0, contention_ratio=0.0, total_sms=128)
-    step = d.launch(d.decode, solo_s=1.0, sms=128, hbm_bytes=0.0)
-    layers = d.launch(d.prefill, solo_s=1.0, sms=64, hbm_bytes=0.0)
-    assert d.run_until(step.end) == pytest.approx(1.5)
-    assert d.run_until(layers.end) == pytest.approx(1.5)
-
-
 launches = st.lists(
     st.tuples(st.sampled_from(("prefill", "decode")), st.floats(0.001, 5.0), st.floats(0.0, 500.0)),
     min_size=1,
