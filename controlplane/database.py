@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,46 @@ def backup(url: str, path: Path) -> None:
         )
     open_database(url).dispose()
     sqlite.copy(source, path)
+
+
+def restore(url: str, copy: Path, *, now: datetime) -> tuple[str, Path | None]:
+    """Put a backup in the place of the database; nobody may use that meanwhile.
+
+    Returns the schema revision of the backup, which may be older than this version's, and where the database
+    that was there is kept. Nothing is changed unless the backup is whole. Raises: StoreError.
+    """
+    target = sqlite.sqlite_path(_parse(url))
+    if target is None:
+        raise StoreError("only SQLite databases are restored here; use the server's own tool, such as psql")
+    if not copy.is_file():
+        raise StoreError(f"there is no backup at {copy}")
+    incoming = target.with_name(target.name + ".restoring")
+    incoming.unlink(missing_ok=True)
+    sqlite.copy(copy, incoming)
+    try:
+        revision = _revision_of_whole(incoming)
+        kept = sqlite.set_aside(target, now=now)
+        incoming.replace(target)
+    except OSError as error:
+        raise StoreError(f"cannot put {copy} in the place of {target}: {error.strerror}") from error
+    finally:
+        incoming.unlink(missing_ok=True)
+    return revision, kept
+
+
+def _revision_of_whole(path: Path) -> str:
+    """The schema revision of a database that is whole. Raises: StoreError."""
+    engine = _connect(_parse(sqlite.sqlite_url(path)))
+    try:
+        with store_errors(), engine.connect() as connection:
+            revision = _revision(connection)
+            _require_known(revision)
+            sqlite.require_whole(connection)
+    finally:
+        engine.dispose()
+    if revision is None:
+        raise StoreError("the backup is no database of pdmuxd's: it has no schema revision")
+    return revision
 
 
 def require_in_place(engine: Engine) -> None:

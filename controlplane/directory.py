@@ -26,6 +26,8 @@ class TenantRecord:
     slo: Slo
     slo_version: int
     max_in_flight: int
+    cache_group: str | None = None
+    """Tenants of one group find each other's prompts in the prefix cache; None: nobody's but its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

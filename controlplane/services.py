@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
+from typing import Literal
 
 from sqlalchemy import Engine
 
@@ -20,6 +21,7 @@ from pdmuxd.controlplane.tenants import (
     DEFAULT_MAX_IN_FLIGHT,
     Tenant,
     TenantRepository,
+    check_cache_group,
     check_max_in_flight,
 )
 from pdmuxd.engine.core.slo import DEFAULT_SLO, Slo
@@ -56,12 +58,21 @@ class ControlPlane:
     # Tenants
 
     def create_tenant(
-        self, name: str, slo: Slo = DEFAULT_SLO, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+        self,
+        name: str,
+        slo: Slo = DEFAULT_SLO,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        *,
+        cache_group: str | None = None,
     ) -> Tenant:
         """Add an enabled tenant, with no key yet. Raises: InvalidValueError, ConflictError if it exists."""
         with self.store.change() as change:
             change.tenants.add(
-                name, max_in_flight=max_in_flight, now=change.now, settings_version=change.version
+                name,
+                max_in_flight=max_in_flight,
+                cache_group=cache_group,
+                now=change.now,
+                settings_version=change.version,
             )
             slos = change.tenants.slos(name)
             slos.add(slo, version=1, settings_version=change.version, now=change.now)
@@ -86,9 +97,10 @@ class ControlPlane:
         *,
         enabled: bool | None = None,
         max_in_flight: int | None = None,
+        cache_group: str | Literal[False] | None = False,
         expected_version: int | None = None,
     ) -> Tenant:
-        """Change what is given, both or neither.
+        """Change what is given, all or nothing; a `cache_group` of None takes the tenant out of its group.
 
         Raises: NotFoundError, InvalidValueError; StaleVersionError if `expected_version` does not hold.
         """
@@ -101,6 +113,9 @@ class ControlPlane:
             if max_in_flight is not None:
                 check_max_in_flight(max_in_flight)
                 row.max_in_flight = max_in_flight
+            if cache_group is not False:
+                check_cache_group(cache_group)
+                row.cache_group = cache_group
             change.is_needless = change.tenants.get(name) == before
             row.settings_version = change.version
             after = change.tenants.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -113,6 +114,16 @@ def make_private(path: Path) -> None:
             path.chmod(0o600)
     except OSError as error:
         raise StoreError(f"cannot make the database {path} private: {error.strerror}") from error
+
+
+def set_aside(path: Path, *, now: datetime) -> Path | None:
+    """Rename a database with what belongs to it; its new path, None if there was none. Raises: OSError."""
+    aside = path.with_name(f"{path.name}.before-restore-{now:%Y%m%dT%H%M%SZ}")
+    for suffix in ("-wal", "-shm", ""):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    return aside if aside.exists() else None
 
 
 def copy(source: Path, target: Path) -> None:

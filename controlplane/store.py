@@ -118,6 +118,14 @@ class Store:
         with self.transaction() as session:
             return self._read_all(session)
 
+    def lost_because(self) -> str | None:
+        """Why nothing can be stored any more: the file of the database is gone or another. Costs one stat."""
+        try:
+            require_in_place(self._engine)
+        except StoreError as error:
+            return str(error)
+        return None
+
     def version(self) -> int:
         """The settings version as it is stored now."""
         with self.transaction() as session:

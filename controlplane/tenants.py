@@ -40,6 +40,7 @@ class Tenant(TenantRecord):
             slo=self.slo,
             slo_version=self.slo_version,
             max_in_flight=self.max_in_flight,
+            cache_group=self.cache_group,
         )
 
 
@@ -53,6 +54,7 @@ class TenantRow(Row, table=True):
     name: str = Field(max_length=NAME_MAX, unique=True)
     enabled: bool
     max_in_flight: int
+    cache_group: str | None = Field(default=None, max_length=NAME_MAX)
     created_at: datetime = Field(sa_type=UtcDateTime)
     settings_version: int = Field(sa_column_kwargs={"server_default": "0"})
     """Of its last change, edits of its targets not counted."""
@@ -65,6 +67,7 @@ class TenantRow(Row, table=True):
             slo=revision.slo,
             slo_version=revision.version,
             max_in_flight=self.max_in_flight,
+            cache_group=self.cache_group,
             created_at=self.created_at,
             revision=revision,
             version=max(self.settings_version, revision.settings_version),
@@ -126,7 +129,15 @@ class TenantRepository:
         """The key that other tables use. Raises: NotFoundError."""
         return _id(self.row(name))
 
-    def add(self, name: str, *, max_in_flight: int, now: datetime, settings_version: int) -> None:
+    def add(
+        self,
+        name: str,
+        *,
+        max_in_flight: int,
+        cache_group: str | None,
+        now: datetime,
+        settings_version: int,
+    ) -> None:
         """Add an enabled tenant, as yet without targets.
 
         Raises: InvalidValueError, ConflictError if there is one of that name.
@@ -134,12 +145,14 @@ class TenantRepository:
         if not NAME.fullmatch(name):
             raise InvalidValueError("name", f"name is {name[:80]!r}; allowed are {NAME_ALLOWED}")
         check_max_in_flight(max_in_flight)
+        check_cache_group(cache_group)
         if self._find(name) is not None:
             raise ConflictError(f"there is already a tenant {name!r}")
         row = TenantRow(
             name=name,
             enabled=True,
             max_in_flight=max_in_flight,
+            cache_group=cache_group,
             created_at=now,
             settings_version=settings_version,
         )
@@ -162,6 +175,14 @@ def _id(row: TenantRow) -> int:
     if row.id is None:
         raise NotFoundError(f"tenant {row.name!r} is not stored yet")
     return row.id
+
+
+def check_cache_group(group: str | None) -> None:
+    """Raise InvalidValueError if a group cannot be called so."""
+    if group is not None and not NAME.fullmatch(group):
+        raise InvalidValueError(
+            "cache_group", f"cache_group is {group[:80]!r}; allowed are null, or {NAME_ALLOWED}"
+        )
 
 
 def check_max_in_flight(value: int) -> None:

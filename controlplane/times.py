@@ -10,6 +10,16 @@ LIFETIME_MAX = timedelta(days=3660)
 EXPIRY_ALLOWED = "an instant with a zone, later than now, within ten years, such as 2027-01-31T12:00:00Z"
 
 
+LIFETIME_RANGE_S = (60, int(LIFETIME_MAX.total_seconds()) - 86400)
+"""A day less than what `check_expiry` allows, for clocks that differ."""
+LIFETIME_ALLOWED = f"null, and {LIFETIME_RANGE_S[0]} to {LIFETIME_RANGE_S[1]}"
+
+
+def end_after(lifetime_s: int | None, *, now: datetime) -> datetime | None:
+    """When what begins now is over; None if never."""
+    return None if lifetime_s is None else now + timedelta(seconds=lifetime_s)
+
+
 def check_expiry(expires_at: datetime | None, *, now: datetime) -> None:
     """Raises: InvalidValueError for an end that is over, or so far off that it is a typing mistake."""
     if expires_at is None:

@@ -63,7 +63,7 @@ def build(
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
-    telemetry = build_telemetry(supervisor, admission, metrics)
+    telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
     listeners = Listeners.of(settings)
     metrics.registry.register(listeners.collector())
     gateway = build_gateway(
@@ -129,9 +129,16 @@ def build_engine(
     return Supervisor(plan, settings=snapshot.engine_settings(policy), listener=EngineEvents(bus))
 
 
-def build_telemetry(supervisor: Supervisor, admission: Admission, metrics: Metrics) -> Telemetry:
+def build_telemetry(
+    supervisor: Supervisor, admission: Admission, metrics: Metrics, control_plane: ControlPlane
+) -> Telemetry:
     """What is known of the engine and of the requests in flight, in events and as metrics."""
-    telemetry = Telemetry(clock=steady_clock(), status=supervisor.status, in_flight=admission.by_tenant)
+    telemetry = Telemetry(
+        clock=steady_clock(),
+        status=supervisor.status,
+        in_flight=admission.by_tenant,
+        database_lost_because=control_plane.store.lost_because,
+    )
     metrics.collect_engine(supervisor.status)
     metrics.collect_in_flight(admission.by_tenant)
     metrics.registry.register(TelemetryCollector(telemetry))
@@ -194,5 +201,7 @@ def build_admin(
         ),
         actions=actions,
         engine_log=engine_log,
-        extra_routes=lambda app: add_probes(app, metrics, supervisor.not_ready_because),
+        extra_routes=lambda app: add_probes(
+            app, metrics, lambda: control_plane.store.lost_because() or supervisor.not_ready_because()
+        ),
     )

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from fastapi import APIRouter, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from pdmuxd.controlplane.admin_tokens import TokenRole
@@ -17,7 +17,7 @@ from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.tenants import NAME, NAME_ALLOWED
-from pdmuxd.controlplane.times import EXPIRY_ALLOWED
+from pdmuxd.controlplane.times import LIFETIME_ALLOWED, LIFETIME_RANGE_S, end_after
 
 _EXAMPLE: JsonDict = {
     "name": "deploy",
@@ -39,12 +39,18 @@ class AdminTokenIn(Body):
     allowed: ClassVar[Mapping[str, str]] = {
         "name": NAME_ALLOWED,
         "role": "admin and reader",
-        "expires_at": f"null, or {EXPIRY_ALLOWED}",
+        "lifetime_s": LIFETIME_ALLOWED,
     }
 
     name: str = Field(strict=True, pattern=f"^{NAME.pattern}$", description=NAME_ALLOWED)
     role: TokenRole = Field("admin", description="`reader` reads everything and changes nothing.")
-    expires_at: AwareDatetime | None = Field(None, description="When it ends by itself; null: never.")
+    lifetime_s: int | None = Field(
+        None,
+        strict=True,
+        ge=LIFETIME_RANGE_S[0],
+        le=LIFETIME_RANGE_S[1],
+        description="After so long it ends by itself; null: never.",
+    )
 
 
 class AdminTokenOut(BaseModel):
@@ -86,7 +92,9 @@ def admin_token_routes(control_plane: ControlPlane) -> APIRouter:
     @router.post("", status_code=201, responses=documented(409))
     def issue_admin_token(body: AdminTokenIn, response: Response) -> IssuedAdminTokenOut:
         """Issue a token. The secret is in this answer and is never shown again."""
-        token = tokens.issue(body.name, role=body.role, expires_at=body.expires_at)
+        token = tokens.issue(
+            body.name, role=body.role, expires_at=end_after(body.lifetime_s, now=control_plane.store.clock())
+        )
         response.headers["Cache-Control"] = "no-store"
         response.headers["Location"] = f"/api/v1/admin-tokens/{token.name}"
         tag(response, token.version)

@@ -17,7 +17,7 @@ from pdmuxd.controlplane.api.actions import action_routes
 from pdmuxd.controlplane.api.admin_tokens import admin_token_routes
 from pdmuxd.controlplane.api.attainment import attainment_routes
 from pdmuxd.controlplane.api.audit import audit_routes
-from pdmuxd.controlplane.api.auth import DOCS_PATH, OPENAPI_PATH, AdminAuth, Authenticator
+from pdmuxd.controlplane.api.auth import DOCS_PATH, OPENAPI_PATH, WHY_PARAMETER, AdminAuth, Authenticator
 from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
@@ -104,18 +104,36 @@ def build_admin_app(
     ):
         api.include_router(routes)
     app.include_router(api)
-    _add_problem_schema(app)
+    _complete_document(app)
     return app
 
 
-def _add_problem_schema(app: FastAPI) -> None:
-    """Put Problem into the OpenAPI document, which no route names as the model of its own answer."""
+def _complete_document(app: FastAPI) -> None:
+    """Say in the OpenAPI document what the framework does not know.
+
+    Problem is no route's own answer; a parameter that may be left out is not therefore null, which no query
+    or header can be; and every call that changes something may say why.
+    """
     build = app.openapi
 
     def openapi() -> dict[str, Any]:
+        if app.openapi_schema is not None:
+            return app.openapi_schema
         document = build()
-        schemas = document["components"]["schemas"]
-        schemas["Problem"] = Problem.model_json_schema()
+        document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        for path, item in document["paths"].items():
+            for method, operation in item.items():
+                for parameter in operation.get("parameters", ()):
+                    _without_null(parameter["schema"])
+                if path.startswith(PREFIX) and method not in ("get", "head"):
+                    operation.setdefault("parameters", []).append(WHY_PARAMETER)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    kept = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    if len(kept) == 1:
+        del schema["anyOf"]
+        schema.update(kept[0])

@@ -26,6 +26,14 @@ BROWSER_PATHS = frozenset({OPENAPI_PATH, DOCS_PATH})
 Nowhere else, because a browser sends such a password along with what other sites make it send.
 """
 WHY_HEADER = "X-Change-Reason"
+WHY_PARAMETER = {
+    "name": WHY_HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Why, for the audit.",
+    "schema": {"type": "string", "maxLength": WHY_MAX, "pattern": "^[ -~]*$"},
+}
+"""In the OpenAPI document. Other printable characters may be sent in UTF-8, which HTTP has no word for."""
 _CALLER = "pdmuxd.caller"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -50,6 +50,8 @@ class Body(BaseModel):
     @classmethod
     def _is_allowed(cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:  # noqa: ANN401
         name = info.field_name or ""
+        if isinstance(value, float) and value.is_integer() and _is_whole(cls.model_fields[name].annotation):
+            value = int(value)  # JSON knows one kind of number: 703.0 is 703
         if name not in cls.allowed:
             return handler(value)
         try:
@@ -57,6 +59,10 @@ class Body(BaseModel):
         except ValidationError:
             text = f"{name} is {_shown(value)}; allowed are {cls.allowed[name]}"
             raise _sentence(name, text) from None
+
+
+def _is_whole(annotation: object) -> bool:
+    return int in (annotation, *get_args(annotation)) and float not in get_args(annotation)
 
 
 def _sentence(field: str, text: str) -> PydanticCustomError:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from pdmuxd.controlplane.api.parameters import one_of
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.messages import DecisionEvent, RequestEvent, instant, ms
@@ -60,8 +61,14 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
 
     @router.get("/decisions", responses=documented())
     def list_decisions(
-        reason: Annotated[str | None, Query(description="Such as best_fit.")] = None,
-        mode: Annotated[str | None, Query(description="idle, split, fused or decode.")] = None,
+        reason: Annotated[
+            Annotated[str, one_of(each.value for each in Reason)] | None,
+            Query(description="Such as best_fit."),
+        ] = None,
+        mode: Annotated[
+            Annotated[str, one_of(each.value for each in Mode)] | None,
+            Query(description="idle, split, fused or decode."),
+        ] = None,
         tenant: Annotated[
             str | None, Query(description="Only while a request of this tenant was in the engine.")
         ] = None,

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from pdmuxd.controlplane.api.auth import caller_of
+from pdmuxd.controlplane.api.parameters import like
 from pdmuxd.controlplane.api.problems import documented, problem
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.buffer import EventId
@@ -19,6 +20,9 @@ from pdmuxd.engine.core.errors import InvalidValueError
 MAX_CLIENTS = 64
 EVENT_STREAM = "text/event-stream"
 _KNOWN: tuple[str, ...] = get_args(EventType)
+_ONE = f" *({'|'.join(_KNOWN)}) *"
+_TYPES_PATTERN = f"^{_ONE}(,{_ONE})*$"
+_ID_PATTERN = r"^([0-9]{1,20}-[0-9]{1,18})?$"
 
 
 def event_routes(telemetry: Telemetry) -> APIRouter:
@@ -34,17 +38,22 @@ def event_routes(telemetry: Telemetry) -> APIRouter:
     async def stream_events(
         request: Request,
         types: Annotated[
-            str | None, Query(description=f"Some of {','.join(_KNOWN)}, with commas between; all if absent.")
+            Annotated[str, like(_TYPES_PATTERN)] | None,
+            Query(description=f"Some of {','.join(_KNOWN)}, with commas between; all if absent."),
         ] = None,
         after: Annotated[
-            str | None, Query(description="As Last-Event-ID, for clients that cannot set a header.")
+            Annotated[str, like(_ID_PATTERN)] | None,
+            Query(description="As Last-Event-ID, for clients that cannot set a header."),
         ] = None,
         last_event_id: Annotated[
-            str | None, Header(description="Go on after this event; without it the stream begins now.")
+            Annotated[str, like(_ID_PATTERN)] | None,
+            Header(description="Go on after this event; without it the stream begins now."),
         ] = None,
     ) -> Response:
         """Stream events: the engine's state, its load, decisions, requests, settings and alarms."""
-        place = _place("Last-Event-ID", last_event_id) or _place("after", after)
+        # Both are read, so that a wrong one is told whichever holds.
+        places = _place("Last-Event-ID", last_event_id), _place("after", after)
+        place = places[0] or places[1]
         wanted = _types(types)
         if telemetry.events.clients >= MAX_CLIENTS:
             detail = f"{MAX_CLIENTS} clients follow the events already, the limit"

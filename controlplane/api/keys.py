@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from pdmuxd.controlplane.api.access import own_tenant
@@ -29,7 +29,7 @@ from pdmuxd.controlplane.api_keys import (
 from pdmuxd.controlplane.directory import Scope
 from pdmuxd.controlplane.keys import DEFAULT_OVERLAP_S, OVERLAP_RANGE_S
 from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.times import EXPIRY_ALLOWED
+from pdmuxd.controlplane.times import LIFETIME_ALLOWED, LIFETIME_RANGE_S, end_after
 
 _KEY_EXAMPLE: JsonDict = {
     "key_id": "key_2f6c9a0b1d3e4f58",
@@ -58,7 +58,7 @@ class KeyIn(Body):
     allowed: ClassVar[Mapping[str, str]] = {
         "label": LABEL_ALLOWED,
         "scopes": SCOPES_ALLOWED,
-        "expires_at": f"null, or {EXPIRY_ALLOWED}",
+        "lifetime_s": LIFETIME_ALLOWED,
     }
 
     label: str = Field(
@@ -75,7 +75,13 @@ class KeyIn(Body):
         description=_SCOPES,
         json_schema_extra={"uniqueItems": True},
     )
-    expires_at: AwareDatetime | None = Field(None, description="When it ends by itself; null: never.")
+    lifetime_s: int | None = Field(
+        None,
+        strict=True,
+        ge=LIFETIME_RANGE_S[0],
+        le=LIFETIME_RANGE_S[1],
+        description="After so long it ends by itself; null: never.",
+    )
 
 
 class RotateIn(Body):
@@ -150,7 +156,12 @@ def key_routes(control_plane: ControlPlane) -> APIRouter:
     @router.post("/tenants/{name}/keys", status_code=201, responses=documented(404))
     def issue_key(name: str, body: KeyIn, response: Response) -> IssuedKeyOut:
         """Issue a key. The secret is in this answer and is never shown again."""
-        key = keys.issue(name, body.label, scopes=body.scopes, expires_at=body.expires_at)
+        key = keys.issue(
+            name,
+            body.label,
+            scopes=body.scopes,
+            expires_at=end_after(body.lifetime_s, now=control_plane.store.clock()),
+        )
         return issued(key, response)
 
     @router.get("/keys/{key_id}", responses=documented(404))

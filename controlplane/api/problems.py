@@ -149,11 +149,14 @@ def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
 
 def _on_wrong_method(request: Request, error: HTTPException) -> JSONResponse:
     """The framework names the methods of the first route of that path only."""
-    path, known = request.url.path, set((error.headers or {}).get("Allow", "").split(", "))
-    for document_path, item in request.app.openapi()["paths"].items():
-        if compile_path(document_path)[0].fullmatch(path):
-            known |= {method.upper() for method in item if method in _METHODS}
-    allowed = ", ".join(sorted(known - {""}))
+    path, paths = request.url.path, request.app.openapi()["paths"]
+    fitting = (
+        [paths[path]]
+        if path in paths
+        else [item for known, item in paths.items() if compile_path(known)[0].fullmatch(path)]
+    )
+    methods = {method.upper() for item in fitting for method in item if method in _METHODS}
+    allowed = ", ".join(sorted(methods)) or (error.headers or {}).get("Allow", "")
     detail = f"{path[:80]} takes {allowed}, not {request.method}"
     return problem(405, "method-not-allowed", detail, headers={"Allow": allowed})
 

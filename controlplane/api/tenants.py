@@ -25,6 +25,13 @@ _LOW, _HIGH = MAX_IN_FLIGHT_RANGE
 _ENABLED = "Whether its keys work; those of a disabled tenant are answered with 403."
 
 
+_CACHE_GROUP = (
+    "Tenants of one group share the prefix cache: each can tell from its latency and `cached_tokens` what "
+    "the others have sent. Null: the tenant shares with nobody."
+)
+_CACHE_GROUP_ALLOWED = f"null, or {NAME_ALLOWED}"
+
+
 class TenantIn(Body):
     """A new tenant; without `slo` it gets the default targets."""
 
@@ -34,6 +41,7 @@ class TenantIn(Body):
     allowed: ClassVar[Mapping[str, str]] = {
         "name": NAME_ALLOWED,
         "max_in_flight": in_words(MAX_IN_FLIGHT_RANGE),
+        "cache_group": _CACHE_GROUP_ALLOWED,
     }
 
     name: str = Field(strict=True, pattern=f"^{NAME.pattern}$", description=NAME_ALLOWED)
@@ -41,6 +49,7 @@ class TenantIn(Body):
     max_in_flight: int = Field(
         DEFAULT_MAX_IN_FLIGHT, strict=True, ge=_LOW, le=_HIGH, description=_MAX_IN_FLIGHT
     )
+    cache_group: str | None = Field(None, strict=True, pattern=f"^{NAME.pattern}$", description=_CACHE_GROUP)
 
 
 class TenantPatch(Body):
@@ -50,10 +59,12 @@ class TenantPatch(Body):
     allowed: ClassVar[Mapping[str, str]] = {
         "enabled": "true and false",
         "max_in_flight": in_words(MAX_IN_FLIGHT_RANGE),
+        "cache_group": _CACHE_GROUP_ALLOWED,
     }
 
     enabled: bool | None = Field(None, strict=True, description=_ENABLED)
     max_in_flight: int | None = Field(None, strict=True, ge=_LOW, le=_HIGH, description=_MAX_IN_FLIGHT)
+    cache_group: str | None = Field(None, strict=True, pattern=f"^{NAME.pattern}$", description=_CACHE_GROUP)
 
 
 class TenantOut(BaseModel):
@@ -66,6 +77,7 @@ class TenantOut(BaseModel):
                     "name": "chat",
                     "enabled": True,
                     "max_in_flight": 64,
+                    "cache_group": "assistants",
                     "slo": SLO_OUT_EXAMPLE,
                     "created_at": "2026-01-31T12:00:00Z",
                     "version": 17,
@@ -77,6 +89,7 @@ class TenantOut(BaseModel):
     name: str
     enabled: bool = Field(description=_ENABLED)
     max_in_flight: int = Field(description=_MAX_IN_FLIGHT)
+    cache_group: str | None = Field(description=_CACHE_GROUP)
     slo: SloOut
     created_at: datetime
     version: int = Field(
@@ -90,6 +103,7 @@ class TenantOut(BaseModel):
             name=tenant.name,
             enabled=tenant.enabled,
             max_in_flight=tenant.max_in_flight,
+            cache_group=tenant.cache_group,
             slo=SloOut.of(tenant.revision, in_force=has_reached(tenant.revision, status)),
             created_at=tenant.created_at,
             version=tenant.version,
@@ -121,7 +135,7 @@ def tenant_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
     def create_tenant(body: TenantIn, response: Response) -> TenantOut:
         """Create a tenant. It has no API key yet: issue one."""
         slo = DEFAULT_SLO if body.slo is None else body.slo.to_core()
-        tenant = control_plane.create_tenant(body.name, slo, body.max_in_flight)
+        tenant = control_plane.create_tenant(body.name, slo, body.max_in_flight, cache_group=body.cache_group)
         response.headers["Location"] = f"/api/v1/tenants/{tenant.name}"
         return answer(tenant, response)
 
@@ -134,11 +148,12 @@ def tenant_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
     def update_tenant(
         name: str, body: TenantPatch, response: Response, if_match: IfMatch = None
     ) -> TenantOut:
-        """Enable or disable a tenant, or change how many requests it may have open."""
+        """Change whether it is enabled, how many requests it may have open, with whom it shares the cache."""
         tenant = control_plane.update_tenant(
             name,
             enabled=body.enabled,
             max_in_flight=body.max_in_flight,
+            cache_group=body.cache_group if "cache_group" in body.model_fields_set else False,
             expected_version=expected_version(if_match),
         )
         return answer(tenant, response)

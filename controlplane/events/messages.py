@@ -270,7 +270,13 @@ class SettingsEvent(EventMessage):
 
 
 AlarmKind = Literal[
-    "engine_down", "link_lost", "ttft_burn", "tbt_burn", "telemetry_dropped", "predictor_drift"
+    "engine_down",
+    "link_lost",
+    "ttft_burn",
+    "tbt_burn",
+    "telemetry_dropped",
+    "predictor_drift",
+    "database_lost",
 ]
 Severity = Literal["critical", "warning"]
 

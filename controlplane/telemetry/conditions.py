@@ -56,6 +56,12 @@ def burn_conditions(
                     break
 
 
+def database_conditions(lost_because: str | None) -> Iterator[Condition]:
+    """The database is not where it was opened."""
+    if lost_because is not None:
+        yield Condition(kind="database_lost", text=lost_because)
+
+
 def dropped_conditions(grown: int) -> Iterator[Condition]:
     """Telemetry was lost since the last look, so figures miss something."""
     if grown > 0:

@@ -42,8 +42,8 @@ _EMPTY = DirectorySnapshot(version=0, tenants={}, keys={})
 class Telemetry:
     """Fed in the daemon's event loop; what it holds may be read in any thread.
 
-    `clock` is Unix time in seconds and must not go back. `status` and `in_flight` (requests at the gateway,
-    per tenant) are asked whenever they are to be told.
+    `clock` is Unix time in seconds and must not go back. `status`, `in_flight` (requests at the gateway,
+    per tenant) and `database_lost_because` are asked whenever they are to be told.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Telemetry:
         clock: Callable[[], float],
         status: Callable[[], EngineStatus] = lambda: NO_ENGINE,
         in_flight: Callable[[], Mapping[str, int]] = dict,
+        database_lost_because: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.clock = clock
         self.started_s = clock()
@@ -59,6 +60,7 @@ class Telemetry:
         self.published: Counter[EventType] = Counter()
         self.status = status
         self.in_flight = in_flight
+        self.database_lost_because = database_lost_because
         self.directory = _EMPTY
         self.decisions = Decisions()
         self.requests = RequestHistory(self.decisions)
@@ -174,6 +176,7 @@ class Telemetry:
             *conditions.engine_conditions(status, silent_s=silent_s, has_served=self._has_served),
             *conditions.burn_conditions(self.tenants, self.directory, now_s),
             *conditions.dropped_conditions(grown),
+            *conditions.database_conditions(self.database_lost_because()),
             *conditions.drift_conditions(self.drift.all(now_s), self._at_bound),
         ]
         for event in self.alarms.update(found, now_s):

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from pdmuxd.daemon.cli.admin_client import admin_client
-from pdmuxd.daemon.cli.durations import Expires, end_of
+from pdmuxd.daemon.cli.durations import Expires, lifetime_of
 from pdmuxd.daemon.cli.output import AsJson, instant, print_fields, print_json, print_secret, print_table
 
 app = typer.Typer(help="Issue, list and revoke named tokens for the admin address.")
@@ -27,7 +27,7 @@ def issue(
 ) -> None:
     """Issue a token; its secret is shown this once. The audit names it as who made a change."""
     with admin_client(ctx) as client:
-        body = {"name": name, "role": role, "expires_at": end_of(expires)}
+        body = {"name": name, "role": role, "lifetime_s": lifetime_of(expires)}
         token = client.post("/admin-tokens", body)
     if as_json:
         print_json(token)

@@ -5,6 +5,7 @@ What works on it is imported where it is used: that takes a while, and `--help` 
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from pdmuxd.daemon.cli.admin_address import settings_of
 from pdmuxd.daemon.cli.output import AsJson, print_json
 from pdmuxd.daemon.redaction import mask_url
 
-app = typer.Typer(help="Upgrade, check and back up the database.")
+app = typer.Typer(help="Upgrade, check, back up and restore the database.")
 
 
 @app.command("upgrade", epilog="Example: pdmuxd db upgrade")
@@ -41,7 +42,7 @@ def backup_(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A file that does not exist yet.")],
     as_json: AsJson = False,
 ) -> None:
-    """Copy the database to a file, also while the daemon runs. To restore: stop, copy it back, start."""
+    """Copy the database to a file, also while the daemon runs. `pdmuxd db restore` puts it back."""
     from pdmuxd.controlplane.database import backup
 
     backup(settings_of(ctx).resolved_database_url, path)
@@ -49,6 +50,31 @@ def backup_(
         print_json({"backup": str(path)})
     else:
         typer.echo(f"backed up to {path}")
+
+
+@app.command("restore", epilog="Example: pdmuxd db restore pdmuxd-monday.db")
+def restore_(
+    ctx: typer.Context,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="What `pdmuxd db backup` wrote.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put a backup in the place of the database, which is kept beside it. The daemon must be stopped."""
+    from pdmuxd.controlplane.database import restore
+    from pdmuxd.daemon.lock import exclusive
+    from pdmuxd.migrations import head_revision
+
+    settings = settings_of(ctx)
+    settings.resolved_state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with exclusive(settings.resolved_state_dir):
+        revision, kept = restore(settings.resolved_database_url, path, now=datetime.now(UTC))
+    if as_json:
+        print_json({"restored": str(path), "revision": revision, "kept": str(kept) if kept else None})
+        return
+    typer.echo(f"restored {path}, at schema {revision}")
+    if kept is not None:
+        typer.echo(f"what was there before is in {kept}")
+    if revision != head_revision():
+        typer.echo("it is of an older schema; run: pdmuxd db upgrade")
 
 
 def _say(url: str, revision: str, *, as_json: bool) -> None:

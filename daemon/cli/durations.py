@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -26,8 +25,6 @@ def duration_s(text: str, flag: str) -> float:
     return float(int(found[1]) * _SECONDS[found[2]])
 
 
-def end_of(lifetime: str | None) -> str | None:
-    """When what begins now is over, for the REST interface. Raises: BadParameter."""
-    if lifetime is None:
-        return None
-    return (datetime.now(UTC) + timedelta(seconds=duration_s(lifetime, "--expires"))).isoformat()
+def lifetime_of(expires: str | None) -> int | None:
+    """Seconds, for the REST interface; None if it never ends. Raises: BadParameter."""
+    return None if expires is None else int(duration_s(expires, "--expires"))

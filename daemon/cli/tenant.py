@@ -10,7 +10,7 @@ import typer
 
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.daemon.cli.admin_client import admin_client
-from pdmuxd.daemon.cli.durations import Expires, duration_s, end_of
+from pdmuxd.daemon.cli.durations import Expires, duration_s, lifetime_of
 from pdmuxd.daemon.cli.output import AsJson, instant, print_fields, print_json, print_secret, print_table
 from pdmuxd.daemon.cli.slo import Attainment, Tbt, TtftFixed, TtftPer1k, changed, columns_of, fields_of
 from pdmuxd.engine.core.slo import DEFAULT_SLO
@@ -43,6 +43,10 @@ def create(
     tbt_ms: Tbt = None,
     attainment: Attainment = None,
     max_in_flight: MaxInFlight = None,
+    cache_group: Annotated[
+        str | None,
+        typer.Option("--cache-group", help="Share the prefix cache with the tenants of this group."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a tenant; targets that are not given get their defaults."""
@@ -50,6 +54,8 @@ def create(
     body: dict[str, object] = {"name": tenant, "slo": slo}
     if max_in_flight is not None:
         body["max_in_flight"] = max_in_flight
+    if cache_group is not None:
+        body["cache_group"] = cache_group
     with admin_client(ctx) as client:
         created = client.post("/tenants", body)
     _print_tenant(created, as_json=as_json)
@@ -106,6 +112,20 @@ def limit(
     _update(ctx, tenant, {"max_in_flight": max_in_flight}, as_json=as_json)
 
 
+@app.command(epilog="Example: pdmuxd tenant share-cache chat --group assistants")
+def share_cache(
+    ctx: typer.Context,
+    tenant: TenantName,
+    group: Annotated[str | None, typer.Option("--group", help="With the tenants of this group.")] = None,
+    nobody: Annotated[bool, typer.Option("--nobody", help="With nobody any more.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say with whom a tenant shares the prefix cache: who shares can tell what the others have sent."""
+    if (group is None) != nobody:
+        raise typer.BadParameter("give either --group NAME or --nobody")
+    _update(ctx, tenant, {"cache_group": group}, as_json=as_json)
+
+
 @app.command(epilog="Example: pdmuxd tenant delete chat --yes")
 def delete(
     ctx: typer.Context,
@@ -140,7 +160,7 @@ def issue(
     as_json: AsJson = False,
 ) -> None:
     """Issue a key; its secret is shown this once."""
-    body: dict[str, object] = {"label": label, "expires_at": end_of(expires)}
+    body: dict[str, object] = {"label": label, "lifetime_s": lifetime_of(expires)}
     if scopes:
         body["scopes"] = scopes
     with admin_client(ctx) as client:
@@ -204,8 +224,8 @@ def _print_tenant(tenant: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(tenant)
     else:
-        created = {"created": instant(tenant["created_at"])}
-        print_fields({**_columns(tenant), **created, **fields_of(tenant["slo"])})
+        more = {"shares cache": tenant["cache_group"] or "no", "created": instant(tenant["created_at"])}
+        print_fields({**_columns(tenant), **more, **fields_of(tenant["slo"])})
 
 
 def _columns(tenant: Mapping[str, Any]) -> dict[str, object]:

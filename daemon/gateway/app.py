@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -14,6 +15,7 @@ from pdmuxd.controlplane.directory import DirectorySnapshot, Identity, TenantRec
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, read_body, send_answer
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
+from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
 from pdmuxd.daemon.gateway.identity import identify
@@ -170,7 +172,7 @@ class Gateway:
             if body is None:
                 call.end = End.CLIENT_GONE
                 return
-            request = await self._rewrite(route.kind, body, rid=call.rid, tenant=tenant.name)
+            request = await self._rewrite(route.kind, body, rid=call.rid, tenant=tenant)
             self._grow(tenant, request.outputs)
             places = request.outputs
             upstream = self._slot.serving()  # again: reading may have taken long
@@ -228,12 +230,21 @@ class Gateway:
             self._observer.on_refused(tenant.name)
             raise
 
-    async def _rewrite(self, kind: Kind, body: bytes, *, rid: str, tenant: str) -> EngineRequest:
+    async def _rewrite(self, kind: Kind, body: bytes, *, rid: str, tenant: TenantRecord) -> EngineRequest:
         """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""
+        work = partial(
+            rewrite,
+            kind,
+            body,
+            rid=rid,
+            tenant=tenant.name,
+            cache_namespace=namespace_of(tenant),
+            bounds=self._bounds,
+        )
         if len(body) <= LARGE_BODY_BYTES:
-            return rewrite(kind, body, rid=rid, tenant=tenant, bounds=self._bounds)
+            return work()
         async with self._one_large_body:
-            return await asyncio.to_thread(rewrite, kind, body, rid=rid, tenant=tenant, bounds=self._bounds)
+            return await asyncio.to_thread(work)
 
     async def _exchange(self, call: _Call, route: Route, upstream: Upstream, payload: bytes | None) -> None:
         exchange = Exchange(

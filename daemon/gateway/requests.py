@@ -20,13 +20,14 @@ from pdmuxd.daemon.gateway.bounds import (
     check_values,
     count_outputs,
 )
+from pdmuxd.daemon.gateway.cache_key import cache_key
 from pdmuxd.daemon.gateway.routes import Kind
 from pdmuxd.engine.core.errors import RequestError
 
 TENANT_PARAM = "pdmuxd_tenant"
 RESERVED_PREFIX = "pdmuxd_"
-RESERVED_FIELDS = ("rid", "priority", "extra_key", "custom_labels")
-"""Fields that stock SGLang obeys and that would let one tenant act on another's requests or their order."""
+RESERVED_FIELDS = ("rid", "priority", "custom_labels", "session_params", "kv_hints")
+"""Fields that stock SGLang obeys and that would let one tenant act on another's requests, order or cache."""
 
 _Body = dict[str, Raw]
 _Text = Annotated[str, Meta(min_length=1)]
@@ -91,11 +92,18 @@ class EngineRequest:
 
 
 def rewrite(
-    kind: Kind, body: bytes, *, rid: str, tenant: str, bounds: RequestBounds = _DEFAULT_BOUNDS
+    kind: Kind,
+    body: bytes,
+    *,
+    rid: str,
+    tenant: str,
+    cache_namespace: str | None = None,
+    bounds: RequestBounds = _DEFAULT_BOUNDS,
 ) -> EngineRequest:
-    """Check `body` and put the request's id and tenant into it.
+    """Check `body` and put the request's id, its tenant and its place in the prefix cache into it.
 
-    Raises: RequestError (422) naming the field that is missing, wrong or more than `bounds` allow.
+    Without a `cache_namespace` it shares with nobody. Raises: RequestError (422) naming the field that is
+    missing, wrong or more than `bounds` allow.
     """
     check_values(body, bounds)
     fields = _parse(body)
@@ -114,6 +122,7 @@ def rewrite(
 
     for name in RESERVED_FIELDS:
         fields.pop(name, None)
+    fields["extra_key"] = _raw(cache_key(fields, cache_namespace or f"tenant/{tenant}/"))
     fields["rid"] = _raw(rid)
     if kind is Kind.GENERATE:
         if "custom_params" in fields:

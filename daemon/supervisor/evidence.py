@@ -20,7 +20,7 @@ async def keep_evidence(
 ) -> Path:
     """Write what is known of the engine `pid` to a new file in `folder`; the oldest such files go.
 
-    `said` are its last messages. The stacks are py-spy's, where that is installed and allowed to look.
+    `said` are its last messages. The stacks, also of its children, come from py-spy, if it is installed.
     Raises: OSError if the file cannot be written.
     """
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -65,6 +65,7 @@ async def _stacks(pid: int) -> str:
         process = await asyncio.create_subprocess_exec(
             program,
             "dump",
+            "--subprocesses",
             "--pid",
             str(pid),
             stdin=asyncio.subprocess.DEVNULL,

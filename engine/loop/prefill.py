@@ -105,8 +105,8 @@ class PrefillStage:
         self.ending, self.running = self.running, None
 
     def preempt(self) -> None:
-        """Set the running batch aside, once (invariant 3)."""
-        if self.running is None or self.preempted is not None or self.running.was_preempted:
+        """Set the running batch aside (invariant 3)."""
+        if self.running is None or self.preempted is not None:
             raise EngineInvariantError("a prefill cannot be preempted now")
         self.running.was_preempted = True
         self.preempted, self.running = self.running, None

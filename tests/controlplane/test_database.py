@@ -222,3 +222,46 @@ def test_the_settings_version_must_be_there_when_it_is_raised(tmp_path: Path) ->
     with pytest.raises(StoreError, match="restore a backup"):
         ControlPlane(engine)
     engine.dispose()
+
+
+class TestLostFile:
+    """The file is removed or replaced while it is in use."""
+
+    def test_nothing_is_said_to_be_kept_when_the_file_is_gone(self, url: str, path: Path) -> None:
+        with opened(url) as control_plane:
+            control_plane.create_tenant("chat")
+            assert control_plane.store.lost_because() is None
+            path.rename(path.with_name("moved.db"))
+            with pytest.raises(StoreError, match=r"was removed while it is in use; nothing is written"):
+                control_plane.create_tenant("lost")
+            with pytest.raises(StoreError, match="was removed"):
+                control_plane.list_tenants()
+            assert "was removed" in str(control_plane.store.lost_because())
+            assert not path.exists(), "no empty database in its place"
+            # What is in memory goes on being served, and the file can come back.
+            assert list(control_plane.directory.tenants) == ["chat"]
+            path.with_name("moved.db").rename(path)
+            assert control_plane.create_tenant("kept").version == 2
+
+    def test_nothing_is_written_when_another_file_is_in_its_place(self, url: str, path: Path) -> None:
+        with opened(url) as control_plane:
+            other = path.with_name("other.db")
+            database.backup(url, other)
+            other.replace(path)
+            with pytest.raises(StoreError, match="was replaced by another file"):
+                control_plane.create_tenant("chat")
+        with opened(url) as control_plane:
+            assert control_plane.list_tenants() == []
+
+    def test_no_change_is_acknowledged_when_the_file_goes_meanwhile(self, url: str, path: Path) -> None:
+        def remove_and_change(control_plane: ControlPlane) -> None:
+            with control_plane.store.change() as change:
+                change.audit("test", subject="x")
+                path.unlink()
+
+        with opened(url) as control_plane:
+            heard: list[object] = []
+            control_plane.subscribe(heard.append)
+            with pytest.raises(StoreError, match="was removed"):
+                remove_and_change(control_plane)
+            assert heard == []

@@ -6,6 +6,7 @@ import time
 import openai
 import pytest
 from daemon_process import fastest_s
+from prefix_cache import check_isolation
 
 MESSAGES = [{"role": "user", "content": "Say something."}]
 
@@ -137,3 +138,7 @@ def test_the_stream_is_made_of_events(daemon):
         events = [line for line in lines if line]
     assert events[-1] == "data: [DONE]"
     assert all(json.loads(event.removeprefix("data: ")) for event in events[:-1])
+
+
+def test_no_tenant_finds_anothers_prompt_in_the_prefix_cache(daemon):
+    check_isolation(daemon)

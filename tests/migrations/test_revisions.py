@@ -12,6 +12,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from profiling import measured_profile
 from sqlalchemy import Connection, create_engine, inspect, text
 
 from pdmuxd import migrations
@@ -157,6 +158,41 @@ def test_rows_that_refer_to_a_table_stay_when_a_revision_rebuilds_it(tmp_path: P
     control_plane = ControlPlane(engine)
     assert [tenant.max_in_flight for tenant in control_plane.list_tenants()] == [256]
     assert len(control_plane.keys.list("chat")) == 1
+    engine.dispose()
+
+
+def test_rows_stay_when_each_revision_is_taken_back_and_repeated(tmp_path: Path) -> None:
+    """Up, down to the first, and up again on a database with something in every table."""
+    url = sqlite_url(tmp_path / "filled.db")
+    upgrade(url)
+    engine = open_database(url)
+    control_plane = ControlPlane(engine)
+    for name in ("chat", "batch"):
+        control_plane.create_tenant(name, cache_group="mates")
+        control_plane.keys.issue(name, scopes=["serve", "read"])
+    kept = control_plane.keys.issue("chat", "kept")
+    reading = control_plane.keys.issue("chat", "reads", scopes=["read"])
+    control_plane.admin_tokens.issue("deploy")
+    profile_id = control_plane.profiles.add(measured_profile(), origin="measured").profile_id
+    control_plane.profiles.activate(profile_id, None)
+    before = control_plane.snapshot()
+    engine.dispose()
+
+    plain = create_engine(url)
+    with plain.begin() as connection:
+        command.downgrade(alembic_config(connection), "0002")
+    plain.dispose()
+    upgrade(url)
+
+    engine = open_database(url)
+    control_plane = ControlPlane(engine)
+    after = control_plane.snapshot()
+    assert (after.version, list(after.tenants)) == (before.version, list(before.tenants))
+    assert after.predictors == before.predictors
+    assert control_plane.directory.authenticate(kept.secret).name == "chat"
+    # The older schema would have let it serve, so it was ended.
+    assert control_plane.keys.get(reading.key_id).revoked_at is not None
+    assert control_plane.create_tenant("new").version == before.version + 1
     engine.dispose()
 
 

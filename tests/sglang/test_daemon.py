@@ -13,6 +13,7 @@ import pytest
 from answer_forms import alike, ask_forms, check_forms
 from daemon_process import Daemon, SharedDaemon, is_running, wait_until
 from model_folder import write_model_folder
+from prefix_cache import check_isolation
 from sglang_processes import TEXTS, complete, daemon_settings, environment
 
 
@@ -118,3 +119,7 @@ def test_the_start_is_refused_in_one_line_when_a_setting_cannot_work(python, mod
     assert done.stderr.startswith("error: ")
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_no_tenant_finds_anothers_prompt_in_the_prefix_cache(daemon):
+    check_isolation(daemon)

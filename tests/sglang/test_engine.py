@@ -9,7 +9,7 @@ from answer_forms import alike, ask_forms, check_forms
 from changing_policies import HEADERS, flush
 from sglang_processes import KEY, Link, Prompts, ask_all, wrong_answers
 
-POLICIES = ("auto", "chunked:256", "muxwise", "static:80,52", "pla/muxwise")
+POLICIES = ("auto", "chunked:256", "muxwise", "static:84,48", "pla/muxwise")
 
 
 @pytest.fixture

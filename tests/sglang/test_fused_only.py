@@ -18,7 +18,7 @@ def server(python, tmp_path_factory):
 async def test_requests_are_served_fused_when_the_model_has_no_layerwise_prefill(server, prompts):
     asked = prompts.first(20)
     async with Link(server.link_address) as link:
-        ack, _ = await link.set("static:80,52")
+        ack, _ = await link.set("static:84,48")
         assert ack.error is None
         answers = await ask_all(server.base_url, asked, speed=4.0)
         assert (await link.idle()).policy == "chunked:512"
@@ -29,5 +29,5 @@ async def test_requests_are_served_fused_when_the_model_has_no_layerwise_prefill
     assert short == []
     said = [line for line in server.log.splitlines() if "tiny has no layer-wise prefill" in line]
     assert [
-        policy for line in said for policy in ("muxwise", "static:80,52") if f"policy {policy} " in line
-    ] == [*("muxwise", "static:80,52")]
+        policy for line in said for policy in ("muxwise", "static:84,48") if f"policy {policy} " in line
+    ] == [*("muxwise", "static:84,48")]

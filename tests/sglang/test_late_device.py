@@ -5,7 +5,7 @@ import pytest
 from changing_policies import ask_while_policies_change
 from sglang_processes import OurServer, wrong_answers
 
-POLICIES = ("muxwise", "auto", "static:80,52")
+POLICIES = ("muxwise", "auto", "static:84,48")
 
 
 @pytest.fixture(scope="module")

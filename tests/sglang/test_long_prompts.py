@@ -41,7 +41,7 @@ made._layers, made._step = layers, lambda batch, stream: (None, None)
 made.warm_up()
 print(json.dumps(made.activations.max_whole_tokens))
 """
-POLICIES = ("muxwise", "auto", "static:80,52")
+POLICIES = ("muxwise", "auto", "static:84,48")
 
 
 def test_what_memory_holds_is_measured_with_the_largest_prefill_of_the_warm_up(python):

@@ -17,8 +17,8 @@ def server(python, model, tmp_path_factory):
 async def test_all_splits_are_made_when_the_policy_of_the_start_wants_them(server):
     async with Link(server.link_address) as link:
         await link.set("duet:64")
-        assert len(link.hello.partitions) == 17
-    assert "pdmuxd: 17 partition groups: 132,0;120,12;112,20;" in server.log
+        assert len(link.hello.partitions) == 24
+    assert "pdmuxd: 24 partition groups: 132,0;124,8;116,16;112,20;" in server.log
 
 
 async def test_greedy_tokens_are_stock_sglangs_when_chunks_go_beside_decode(server, prompts, stock):

@@ -17,7 +17,7 @@ import sglang_plugin
 from answer_forms import ask_forms, check_forms
 from sglang_processes import Link, OurServer, ask_all, point, wrong_answers
 
-POLICIES = ("muxwise", "auto", "chunked:256", "static:80,52")
+POLICIES = ("muxwise", "auto", "chunked:256", "static:84,48")
 SMALL_POOL = ("--max-total-tokens", "3000")
 CONTEXTS = (100,) * 4
 SIDE_BY_SIDE = {"prefill_sms": 96, "decode_sms": 36}

@@ -222,34 +222,48 @@ class AutoPolicy:
         return split_decision(obs, work, self.split.best_fit(obs, work, state.guard))
 
     def _overtake(self, obs: Observation, state: AutoState) -> Decision | None:
-        """A waiting request that would miss its target behind the running prefill may overtake it, once.
+        """Waiting requests that would miss their targets behind the running prefill overtake it together.
 
-        The running one must still meet its own target, or miss it already (invariants 3, 4).
+        The running one must still meet its own target afterwards, however often it is overtaken; if its
+        target is unreachable, it is overtaken once (invariants 3, 4).
         """
         running = obs.prefill
-        if not self.options.preemption or running is None or obs.preempted is not None:
-            return None
-        if running.was_preempted or not obs.waiting:
+        if not self.options.preemption or running is None or obs.preempted is not None or not obs.waiting:
             return None
         sms = self.split.prefill_sms(obs)
-        left_s = self.split.left_s(running, sms)
+        left_s = self.split.left_s(running, sms) * self.context.latency.colocated_ratio(sms)
         if min(map(_deadline_s, obs.waiting)) >= obs.now_s + left_s + left_s:
             return None  # who is shorter than what is left can wait for it: the queue need not be ordered
-        already_unreachable = obs.now_s + left_s > running.earliest_deadline_s
-        queue = self._order(obs, state)
-        batch = form_prefill_batch(obs, queue=queue.order[:1])
-        if not batch or batch[0].request_id in queue.unreachable:
+        spare_s = running.earliest_deadline_s - obs.now_s - left_s
+        if spare_s < 0.0 and running.was_preempted:
             return None
-        request = batch[0]
-        new_s = self.context.latency.request_s(request.new_tokens, request.reused_tokens, sms)
-        can_wait = obs.now_s + left_s + new_s <= request.deadline_s
-        if can_wait or new_s >= left_s:
-            return None
-        if not already_unreachable and obs.now_s + new_s + left_s > running.earliest_deadline_s:
+        most_s = min(left_s, spare_s) if spare_s >= 0.0 else left_s
+        urgent = self._urgent(obs, self._order(obs, state), sms, left_s=left_s, most_s=most_s)
+        batch = form_prefill_batch(obs, queue=urgent, max_tokens=BATCH_TOKENS) if urgent else ()
+        if not batch:
             return None
         if running.layers_in_flight:
             return drain_to_preempt(obs)
         return self._by_layers(obs, state, new_work(batch, self.context.layers, preempt=True))
+
+    def _urgent(
+        self, obs: Observation, queue: OrderedQueue, sms: int, *, left_s: float, most_s: float
+    ) -> tuple[WaitingRequest, ...]:
+        """Who could not wait for `left_s` seconds and is in time now, as many as `most_s` seconds hold."""
+        latency = self.context.latency
+        colocated_ratio = latency.colocated_ratio(sms)
+        unreachable = frozenset(queue.unreachable)
+        urgent: list[WaitingRequest] = []
+        taken_s = 0.0
+        for request in queue.order:
+            if request.request_id in unreachable:
+                continue
+            own_s = colocated_ratio * latency.request_s(request.new_tokens, request.reused_tokens, sms)
+            left_to_it_s = request.deadline_s - obs.now_s - own_s
+            if left_to_it_s < left_s and taken_s <= left_to_it_s and taken_s + own_s < most_s:
+                urgent.append(request)
+                taken_s += own_s
+        return tuple(urgent)
 
     # --- while predictions prove wrong
 

@@ -19,6 +19,7 @@ async def test_a_tenant_is_answered_whole_when_created(call: AdminCalls) -> None
         "name": "chat",
         "enabled": True,
         "max_in_flight": 5,
+        "cache_group": None,
         "slo": {
             **SLO_BODY,
             "version": 1,
@@ -54,6 +55,16 @@ async def test_only_what_is_given_changes_when_patched(call: AdminCalls) -> None
         **both,
         "version": 3,
     }
+
+
+async def test_a_tenant_leaves_its_cache_group_when_null_is_patched(call: AdminCalls) -> None:
+    made = await call("POST", TENANTS, json={"name": "chat", "cache_group": "mates"})
+    assert made.json()["cache_group"] == "mates"
+    patch = f"{TENANTS}/chat"
+    assert (await call("PATCH", patch, json={"max_in_flight": 3})).json()["cache_group"] == "mates"
+    assert (await call("PATCH", patch, json={"cache_group": None})).json()["cache_group"] is None
+    refused = await call("PATCH", patch, json={"cache_group": "A/B"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "cache_group")
 
 
 async def test_a_tenant_is_gone_when_deleted(call: AdminCalls) -> None:

@@ -57,7 +57,8 @@ async def test_reserved_fields_are_overridden_when_the_client_sends_them(setup, 
         sampling_params={"max_new_tokens": 3, "custom_params": params},
     ):
         seen = await setup.engine.seen.get()
-    assert not seen.keys() & {"priority", "extra_key", "custom_labels"}
+    assert not seen.keys() & {"priority", "custom_labels"}
+    assert seen["extra_key"] == "tenant/alice/e"
     holder = seen["sampling_params"] if path == "/generate" else seen
     assert holder["custom_params"] == {"kept": [1, 2.5], "pdmuxd_tenant": "alice"}
 

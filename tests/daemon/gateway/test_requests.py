@@ -91,6 +91,7 @@ def test_only_identity_changes_whatever_the_client_sends(extra, custom_params):
     kept = {name: value for name, value in (custom_params or {}).items() if not name.startswith("pdmuxd_")}
     assert sent.pop("custom_params") == kept | {"pdmuxd_tenant": "t"}
     assert sent.pop("rid") == "r"
+    assert sent.pop("extra_key") == "tenant/t/"
     assert sent == {
         name: value for name, value in body.items() if name not in (*RESERVED_FIELDS, "custom_params")
     }
@@ -100,4 +101,5 @@ def test_only_identity_changes_whatever_the_client_sends(extra, custom_params):
 def test_reserved_fields_are_found_when_spelled_with_escapes_or_twice():
     body = b'{"model":"m","prompt":"p","\\u0072id":"evil","priority":1,"priority":2}'
     sent = json.loads(rewrite(Kind.COMPLETION, body, rid="r", tenant="t").payload)
-    assert sent == {"model": "m", "prompt": "p", "rid": "r", "custom_params": {"pdmuxd_tenant": "t"}}
+    own = {"extra_key": "tenant/t/", "custom_params": {"pdmuxd_tenant": "t"}}
+    assert sent == {"model": "m", "prompt": "p", "rid": "r", **own}

@@ -172,16 +172,29 @@ def test_a_preempted_prefill_is_resumed_where_it_was_and_finishes():
     assert rig.loop.counters().preemptions == 1
 
 
-def test_a_prefill_is_not_preempted_twice():
+def test_a_prefill_is_set_aside_again_when_it_was_resumed():
+    rig = Rig()
+    started(rig, "long", layers=1)
+    for name in ("short", "again"):
+        rig.arrive(name)
+        rig.turn(split(admit=(name,), preempt=True, prefill_layers=4, **COLOCATED))
+        rig.device.finish_prefill()
+        rig.turn(split(resume=True, **COLOCATED))
+    rig.turn(split(prefill_layers=3, **COLOCATED))
+    rig.device.finish_prefill()
+    rig.turn(split(**COLOCATED))
+    assert rig.launches("finish") == [("short",), ("again",), ("long",)]
+    assert rig.loop.counters().preemptions == 2
+
+
+def test_nobody_overtakes_who_overtakes():
     rig = Rig()
     started(rig, "long", layers=1)
     rig.arrive("short")
-    rig.turn(split(admit=("short",), preempt=True, prefill_layers=4, **COLOCATED))
-    rig.device.finish_prefill()
-    rig.turn(split(resume=True, **COLOCATED))
-    rig.arrive("again")
+    rig.turn(split(admit=("short",), preempt=True, prefill_layers=1, **COLOCATED))
+    rig.arrive("shorter")
     with pytest.raises(EngineInvariantError):
-        rig.turn(split(admit=("again",), preempt=True, **COLOCATED))
+        rig.turn(split(admit=("shorter",), preempt=True, **COLOCATED))
 
 
 def test_the_preempted_prefill_goes_on_when_what_overtakes_it_does_not_fit():

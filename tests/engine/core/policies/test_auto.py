@@ -157,6 +157,55 @@ def test_a_waiting_request_overtakes_only_when_it_would_miss_its_target(
     assert decision.preempt is preempts
 
 
+URGENT = (waiting(1, 100, deadline_s=3.0), waiting(2, 300, deadline_s=4.0), waiting(3, 200, deadline_s=90.0))
+
+
+def test_all_who_could_not_wait_overtake_together() -> None:
+    long = running_prefill(10_000, launched=8, done=8, deadline_s=20.0)
+    decision = decide(observe(prefill=long, queue=URGENT))
+    assert decision.preempt
+    assert decision.admit == ("r1", "r2")
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "was_preempted", "preempts"),
+    [
+        (20.0, True, True),  # again: it is still in time
+        (8.9, True, False),  # 8.6 s are left of it beside decode, and who overtakes takes 0.46
+        (8.9, False, False),
+        (5.0, False, True),  # unreachable: once
+        (5.0, True, False),
+    ],
+)
+def test_a_prefill_is_overtaken_again_only_while_it_stays_in_time(
+    deadline_s: float, was_preempted: bool, preempts: bool
+) -> None:
+    long = running_prefill(10_000, launched=8, done=8, deadline_s=deadline_s, was_preempted=was_preempted)
+    decision = decide(observe(prefill=long, queue=(waiting(1, 400, deadline_s=3.0),)))
+    assert decision.preempt is preempts
+
+
+def test_no_more_overtake_than_the_running_prefill_can_wait_for() -> None:
+    long = running_prefill(10_000, launched=8, done=8, deadline_s=9.2)
+    decision = decide(observe(prefill=long, queue=URGENT))
+    assert decision.admit == ("r1", "r2")
+    tighter = replace(long, earliest_deadline_s=8.9)
+    assert decide(observe(prefill=tighter, queue=URGENT)).admit == ("r1",)
+
+
+def test_one_that_comes_too_late_because_of_the_others_stays_in_the_queue() -> None:
+    long = running_prefill(10_000, launched=8, done=8, deadline_s=20.0)
+    queue = (waiting(1, 1500, deadline_s=2.1), waiting(2, 100, deadline_s=1.5))
+    assert decide(observe(prefill=long, queue=queue)).admit == ("r1",)
+
+
+def test_layers_in_flight_end_before_anyone_overtakes() -> None:
+    long = running_prefill(10_000, launched=10, done=8, deadline_s=20.0)
+    decision = decide(observe(prefill=long, queue=URGENT, decode_bs=4, partition_id=1))
+    assert (decision.preempt, decision.prefill_layers) == (False, 0)
+    assert decision.reason is Reason.PREEMPT_WHEN_DRAINED
+
+
 def test_decode_steps_are_launched_ahead_when_a_long_prefill_runs_beside() -> None:
     long = running_prefill(10_000, launched=4, done=4)
     obs = observe(partition_id=1, decode_bs=5, prefill=long)

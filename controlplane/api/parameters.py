@@ -1,0 +1,17 @@
+"""What a parameter may be, for the OpenAPI document, where our own check says it to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import WithJsonSchema
+
+
+def one_of(values: Iterable[str]) -> WithJsonSchema:
+    """One of these texts."""
+    return WithJsonSchema({"type": "string", "enum": list(values)})
+
+
+def like(pattern: str) -> WithJsonSchema:
+    """A text of this form."""
+    return WithJsonSchema({"type": "string", "pattern": pattern})
