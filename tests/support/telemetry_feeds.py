@@ -36,7 +36,7 @@ HELLO = Hello(
 def predicting() -> Predicting:
     """`muxwise` by a shipped profile."""
     profile = load_profile("h200-llama-8b")
-    context = profile.context(splits=HELLO.partitions[1:-1])
+    context = replace(profile.context(), splits=HELLO.partitions[1:-1])
     return Predicting(name=profile.name, policy="muxwise", context=context)
 
 
