@@ -45,7 +45,7 @@ class LivePredictors:
         policy = status.stats.policy if status.stats is not None else wanted.policy
         if hello.engine == EMULATOR:
             name = self._emulated.name if predictors is None else predictors.profile
-            context = self._emulated.context(predictors, wanted.partitions)
+            context = self._emulated.context(predictors)
             return Predicting(name=name, policy=policy, context=context)
         if hello.roofline is None:
             return None

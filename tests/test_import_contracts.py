@@ -27,16 +27,20 @@ WRONG = [
     ("engine/emulator/kv.py", "import torch", "pdmuxd.engine.emulator.kv must not import torch"),
     ("engine/emulator/kv.py", "import fastapi", "pdmuxd.engine.emulator.kv must not import fastapi"),
     (
-        "engine/emulator/host.py",
+        "engine/emulator/engine.py",
         "import pdmuxd.controlplane.rows",
-        "pdmuxd.engine.emulator.host must not import pdmuxd.controlplane.rows",
+        "pdmuxd.engine.emulator.engine must not import pdmuxd.controlplane.rows",
     ),
-    ("engine/profiling/points.py", "import zmq", "pdmuxd.engine.profiling.measurement must not import zmq"),
-    ("engine/sglang/decode.py", "import fastapi", "pdmuxd.engine.sglang.decode must not import fastapi"),
     (
-        "engine/sglang/loop/loop.py",
+        "engine/profiling/measurement.py",
+        "import zmq",
+        "pdmuxd.engine.profiling.measurement must not import zmq",
+    ),
+    ("engine/sglang/requests.py", "import fastapi", "pdmuxd.engine.sglang.requests must not import fastapi"),
+    (
+        "engine/loop/loop.py",
         "import sglang.srt",
-        "pdmuxd.engine.sglang.loop.loop must not import sglang",
+        "pdmuxd.engine.loop.loop must not import sglang",
     ),
     ("engine/link/frames.py", "import sqlmodel", "pdmuxd.engine.link.frames must not import sqlmodel"),
     (

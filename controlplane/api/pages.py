@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
-PAGE_MAX = 1000
+PAGE_MAX = 500
+"""Tenants that are answered in about 40 ms."""
 
 
 def link_next(request: Request, response: Response, after: str | None) -> None:

@@ -247,7 +247,7 @@ class RequestEvent(EventMessage):
     timeline: tuple[TimelinePoint, ...] = ()
 
 
-class TenantTargets(EventMessage):
+class Targets(EventMessage):
     """A tenant's targets in the event `settings`."""
 
     tenant: str = Field(examples=["chat"])
@@ -265,7 +265,7 @@ class SettingsEvent(EventMessage):
     at: datetime
     kind: Literal["wanted", "in_force"]
     version: int
-    changed: tuple[TenantTargets, ...] = ()
+    changed: tuple[Targets, ...] = ()
     removed: tuple[str, ...] = ()
 
 

@@ -13,10 +13,10 @@ from pdmuxd.controlplane.events.messages import (
     RequestViolation,
     SettingsEvent,
     StatsEvent,
+    Targets,
     TbtTarget,
     TenantLoad,
     TenantsEvent,
-    TenantTargets,
     TimelinePoint,
     instant,
     ms,
@@ -180,8 +180,8 @@ def in_force(version: int, now_s: float) -> SettingsEvent:
     return SettingsEvent(at=instant(now_s), kind="in_force", version=version)
 
 
-def _targets(tenant: TenantRecord) -> TenantTargets:
-    return TenantTargets(
+def _targets(tenant: TenantRecord) -> Targets:
+    return Targets(
         tenant=tenant.name,
         slo_version=tenant.slo_version,
         tbt_ms=to_ms(tenant.slo.tbt_s),

@@ -23,7 +23,7 @@ def audit(
     tenant: Annotated[str | None, typer.Option(help="Only what concerns this tenant.")] = None,
     who: Annotated[str | None, typer.Option(help="Only of this token or key.")] = None,
     action: Annotated[str | None, typer.Option(help="Only this, such as key.issue.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Show only so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Show only so many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List changes, newest first: who, when, why, and what was before and after."""

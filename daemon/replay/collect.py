@@ -41,8 +41,8 @@ class Collector:
 
     def take_reasons(self) -> dict[str, float]:
         """Hand over and reset `step_s_by_reason`."""
-        taken, self.step_s_by_reason = self.step_s_by_reason, {}
-        return taken
+        timing, self.step_s_by_reason = self.step_s_by_reason, {}
+        return timing
 
     def on_first_token(self, request: EmulatedRequest, now_s: float) -> None:
         """Nothing: the request carries it."""

@@ -20,7 +20,8 @@ from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.fleet import EmulatedFleet, is_fleet
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.replay import drive
-from pdmuxd.engine.emulator.requests import EmulatedRequest, TenantTarget
+from pdmuxd.engine.emulator.requests import EmulatedRequest
+from pdmuxd.engine.loop.requests import Target
 
 SAMPLES_PER_SPAN = 600
 MIN_SAMPLE_S = 0.05
@@ -139,7 +140,7 @@ def start_engine(
         observer=collector,
         block_tokens=plan.trace.block_tokens or 512,
     )
-    targets = {request.tenant: TenantTarget(slo=plan.slo, version=1) for request in requests}
+    targets = {request.tenant: Target(slo=plan.slo, version=1) for request in requests}
     engine.apply_settings(version=1, policy=policy, slos=targets)
     collector.attach(engine.token_times)
     return engine

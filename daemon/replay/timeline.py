@@ -52,10 +52,10 @@ def summarise(
     samples: Iterable[Sample], *, total_sms: int, kv_capacity_tokens: int, max_intervals: int = MAX_INTERVALS
 ) -> Timeline:
     """Merge samples, the first of which is taken at 0, into at most `max_intervals` intervals."""
-    taken = _without_repeats(samples)
-    edges = _edges(len(taken), max_intervals)
-    groups = [taken[low + 1 : high + 1] for low, high in pairwise(edges)]
-    at = [taken[edge] for edge in edges]
+    timing = _without_repeats(samples)
+    edges = _edges(len(timing), max_intervals)
+    groups = [timing[low + 1 : high + 1] for low, high in pairwise(edges)]
+    at = [timing[edge] for edge in edges]
     sm_s = np.diff([sample.now_s for sample in at]) * total_sms
     seconds = [_merged(group) for group in groups]
     totals = np.array([sum(by_reason.values()) for by_reason in seconds])
@@ -78,11 +78,11 @@ def summarise(
 
 def _without_repeats(samples: Iterable[Sample]) -> list[Sample]:
     """Drop samples of an instant that was sampled already: an interval has a length."""
-    taken: list[Sample] = []
+    timing: list[Sample] = []
     for sample in samples:
-        if not taken or sample.now_s > taken[-1].now_s:
-            taken.append(sample)
-    return taken
+        if not timing or sample.now_s > timing[-1].now_s:
+            timing.append(sample)
+    return timing
 
 
 def _edges(count: int, max_intervals: int) -> list[int]:

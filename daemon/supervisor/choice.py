@@ -123,11 +123,11 @@ def sglang_python(section: SglangSection) -> Path:
         return python
     if find_spec("sglang") is not None:
         return Path(sys.executable)
-    beside = Path(sys.prefix).parent / _ENVIRONMENT / "bin" / "python"
-    if beside.is_file():
-        return beside
+    colocated_step = Path(sys.prefix).parent / _ENVIRONMENT / "bin" / "python"
+    if colocated_step.is_file():
+        return colocated_step
     raise SettingsError(
-        f"engine.sglang.python is unset, this Python has no SGLang, and there is no {beside}: "
+        f"engine.sglang.python is unset, this Python has no SGLang, and there is no {colocated_step}: "
         "set it, or install pdmuxd[sglang] (make install-sglang in a checkout)"
     )
 

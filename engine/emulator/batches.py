@@ -1,20 +1,14 @@
-"""The batches of the emulated engine: decoding requests with their running sums, and a prefill."""
+"""The batches of the emulated engine: decoding requests with their running sums, and a prefill by layers."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from pdmuxd.engine.core.types import (
-    NO_DECODE,
-    DecodeShape,
-    PrefillMode,
-    PrefillShape,
-    PrefillView,
-    WaitingRequest,
-)
+from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillShape, WaitingRequest
+from pdmuxd.engine.emulator.device import Event
 from pdmuxd.engine.emulator.kv import Holding
 from pdmuxd.engine.emulator.requests import EmulatedRequest
 
@@ -27,43 +21,76 @@ class Admitted:
     entry: WaitingRequest
     holding: Holding
     done_tokens: int = 0
-    """Prefilled tokens of `entry.new_tokens`, in a chunked batch."""
+    """Of `entry.new_tokens`, prefilled by the chunks that were launched."""
+    awaits_first: bool = False
+    """Its prompt is computed or about to be, and its first token was not read."""
+
+    @property
+    def rid(self) -> str:
+        """The name by which the loop knows it."""
+        return self.request.request_id
+
+    def begin_tokens(self, step: int) -> bool:
+        """The prompt's own token is on its way. Whether there are more, the next with decode step `step`."""
+        request = self.request
+        self.awaits_first = True
+        request.produced_tokens += 1
+        goes_on = request.produced_tokens < request.output_tokens
+        request.segments.append((None, step, -1 if goes_on else step))
+        return goes_on
+
+    def note_first(self, now_s: float) -> None:
+        """The prompt's own token was read."""
+        self.awaits_first = False
+        _, first, stop = self.request.segments[-1]
+        self.request.segments[-1] = (now_s, first, stop)
+
+    def forget_unread(self, steps_read: int) -> None:
+        """It ends, or is retracted, before all that it has produced was read: it keeps what was."""
+        request = self.request
+        if not request.segments:
+            return
+        start_s, first, stop = request.segments[-1]
+        kept = max(first, min(stop, steps_read))
+        request.produced_tokens -= stop - kept
+        request.segments[-1] = (start_s, first, kept)
+        if self.awaits_first:
+            request.produced_tokens -= 1
+            request.segments.pop()
+            self.awaits_first = False
 
 
 @dataclass(slots=True, eq=False)
-class PrefillBatch:
-    """A prefill in progress; `shape` is fixed when it is formed."""
+class EmulatedPrefill:
+    """A prefill batch; `shape` is fixed when it is formed."""
 
-    batch_id: int
-    mode: PrefillMode
-    members: list[Admitted]
+    reqs: list[Admitted]
     shape: PrefillShape
-    layers_launched: int = 0
-    was_preempted: bool = False
-    graph_shape: PrefillShape | None = None
+    graph_shape: PrefillShape | None
     """What it computes as a captured graph, padding included; None with the standard kernel."""
+    layers_launched: int = 0
 
-    def extend(self, members: list[Admitted]) -> None:
-        """More requests join a chunked batch."""
-        self.members.extend(members)
-        self.graph_shape = None
-        self.shape = PrefillShape.of((m.entry.new_tokens, m.entry.reused_tokens) for m in self.members)
 
-    def view(self, layers_in_flight: int, *, chunk_in_flight: bool = False) -> PrefillView:
-        """What a policy sees of it."""
-        entries = tuple(member.entry for member in self.members)
-        return PrefillView(
-            batch_id=self.batch_id,
-            mode=self.mode,
-            requests=entries,
-            shape=self.shape,
-            earliest_deadline_s=min(entry.deadline_s for entry in entries),
-            layers_launched=self.layers_launched,
-            layers_done=self.layers_launched - layers_in_flight,
-            done_tokens=sum(member.done_tokens for member in self.members),
-            chunk_in_flight=chunk_in_flight,
-            was_preempted=self.was_preempted,
-        )
+@dataclass(slots=True, eq=False)
+class EmulatedStep:
+    """Implements LaunchedStep: a decode or fused step that was not read."""
+
+    start: Event
+    end: Event
+    index: int
+    """Of the decode step, counted from the engine's start; the next one's if nothing decodes in it."""
+    decoding: int
+    """Requests that get a token of it, but for those that ended since or were retracted."""
+    is_decode: bool
+    ended: list[Admitted]
+    """Those whose last token it is."""
+    completed: list[Admitted]
+    """Those whose prompt it completes."""
+
+    @property
+    def requests(self) -> EmulatedStep:
+        """For the book, which knows who is in it."""
+        return self
 
 
 @dataclass(slots=True)
@@ -73,9 +100,9 @@ class DecodeBatch:
     members: dict[str, Admitted] = field(default_factory=dict)
     reused_tokens: int = 0
     steps: int = 0
-    """Decode steps since the engine started; index into the log of step end times."""
-    in_flight: bool = False
-    """Whether a step is on the device, for which each member has taken a token of KV."""
+    """Decode steps launched since the engine started; index into the log of step end times."""
+    read: int = 0
+    """Of these, the steps that were read."""
     _ends: list[tuple[int, int, str]] = field(default_factory=list)
     _targets: Counter[float] = field(default_factory=Counter)
     _joined: int = 0
@@ -97,12 +124,12 @@ class DecodeBatch:
         """The strictest target in the batch."""
         return min(self._targets) if self._targets else None
 
-    def requests(self) -> Iterable[EmulatedRequest]:
-        """The members, in the order in which they joined."""
-        return (member.request for member in self.members.values())
+    def in_step(self, index: int) -> Iterator[Admitted]:
+        """Members that were in that step already."""
+        return (m for m in self.members.values() if m.request.segments[-1][1] <= index)
 
-    def join(self, member: Admitted, now_s: float) -> None:
-        """Add a request that just got its first token (or its next one, after a retraction).
+    def join(self, member: Admitted) -> None:
+        """Add a request whose own first token is under way (or its next one, after a retraction).
 
         The KV of its newest token is written by the next step, hence the `- 1`.
         """
@@ -112,12 +139,11 @@ class DecodeBatch:
         self.reused_tokens += request.input_tokens + request.produced_tokens - 1
         self._targets[request.tbt_target_s] += 1
         self._max_context_member = None
-        request.segments.append((now_s, self.steps, -1))
         last_step = self.steps + request.output_tokens - request.produced_tokens
         heapq.heappush(self._ends, (last_step, self._joined, request.request_id))
 
     def step(self) -> list[Admitted]:
-        """One token for everyone; returns those for whom it was the last, already removed."""
+        """A step was launched: one token for everyone. Those for whom it is the last, already removed."""
         self.steps += 1
         self.reused_tokens += len(self.members)
         ended: list[Admitted] = []
@@ -130,15 +156,16 @@ class DecodeBatch:
         return ended
 
     def leave(self, member: Admitted) -> None:
-        """Remove a request, settling what it has produced.
+        """Remove a request, settling what it has produced with the steps launched.
 
         The pool counted a token per step for the whole batch; here it becomes the request's own.
         """
         request = member.request
         start_s, first, _ = request.segments[-1]
+        timing = self.steps - first
         request.segments[-1] = (start_s, first, self.steps)
-        request.produced_tokens += self.steps - first
-        member.holding.private_tokens += self.steps - first + self.in_flight
+        request.produced_tokens += timing
+        member.holding.private_tokens += timing
         self.reused_tokens -= request.input_tokens + request.produced_tokens - 1
         del self.members[request.request_id]
         self._max_context_member = None
@@ -146,10 +173,9 @@ class DecodeBatch:
         if not self._targets[request.tbt_target_s]:
             del self._targets[request.tbt_target_s]
 
-    def settled_holding(self, member: Admitted) -> Holding:
-        """What a member would hold if it left now."""
-        taken = self.steps - member.request.segments[-1][1] + self.in_flight
-        return replace(member.holding, private_tokens=member.holding.private_tokens + taken)
+    def taken_tokens(self, member: Admitted) -> int:
+        """KV tokens that a member has taken since it joined."""
+        return self.steps - member.request.segments[-1][1]
 
     def latest(self) -> Admitted:
         """The member that joined last: the first to be retracted."""

@@ -1,11 +1,13 @@
 """The emulated engine, as callers see it: submit, abort, settings, and the passing of time.
 
-A discrete-event machine around the emulated device, driven by a policy of the core. Time is an argument,
-so that the same engine runs in virtual time (replay) and in wall-clock time (serving).
+The scheduling loop of `engine/loop` runs on an emulated GPU in discrete time. Time is an argument, so that
+the same engine runs in virtual time (replay) and in wall-clock time (serving): where the loop would wait for
+the device, it is left until the device's clock is there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,14 +16,22 @@ from numpy.typing import NDArray
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.types import EngineLimits
-from pdmuxd.engine.emulator.host import Host
-from pdmuxd.engine.emulator.machine import Machine
+from pdmuxd.engine.emulator.book import EmulatedBook
+from pdmuxd.engine.emulator.counters import EngineCounters
+from pdmuxd.engine.emulator.device import Event
+from pdmuxd.engine.emulator.info import EmulatedInfo, EmulatedReporter
+from pdmuxd.engine.emulator.kv import KvPool
 from pdmuxd.engine.emulator.observer import EngineObserver, NullObserver
+from pdmuxd.engine.emulator.port import EmulatedPort
 from pdmuxd.engine.emulator.profile import Profile
-from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
-from pdmuxd.engine.emulator.telemetry import EngineCounters
-from pdmuxd.engine.link.messages import IterationRecord
+from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
+from pdmuxd.engine.emulator.steplog import StepLog
+from pdmuxd.engine.emulator.streams import EmulatedStreams
+from pdmuxd.engine.link.messages import Ack, EngineSettings, IterationRecord
 from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.loop.loop import EngineLoop
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
+from pdmuxd.engine.loop.requests import Target
 
 
 class EmulatedEngine:
@@ -43,20 +53,32 @@ class EmulatedEngine:
         block_tokens: int = 16,
         keep_step_log: bool = True,
     ) -> None:
+        listener = observer or NullObserver()
         self.profile = profile
-        self._predictors: Predictors | None = None
-        self._partitions: tuple[tuple[int, int], ...] | None = None
         self.block_tokens = block_tokens
-        self._machine = Machine(
-            profile=profile,
-            policy=policy,
-            limits=limits or EngineLimits(),
-            observer=observer or NullObserver(),
-            step_records=step_records,
-            block_tokens=block_tokens,
-            keep_step_log=keep_step_log,
+        self._limits = limits or EngineLimits()
+        self._device = device = profile.new_device()
+        self._kv = KvPool(profile.kv_capacity_tokens, block_tokens)
+        self._book = EmulatedBook(self._kv, listener, StepLog(keep_all=keep_step_log))
+        streams = EmulatedStreams(device, profile.device.total_sms)
+        self._reporter = EmulatedReporter(listener, keeps_records=step_records)
+        self._runtime = PolicyRuntime(EmulatedInfo(profile, self._limits, streams), policy)
+        port = EmulatedPort(profile=profile, device=device, streams=streams, kv=self._kv, book=self._book)
+        self._loop = EngineLoop(
+            port=port,
+            streams=streams,
+            policy_runtime=self._runtime,
+            ledger=self._book,
+            reporter=self._reporter,
+            clock=lambda: device.now_s,
+            sleep=lambda seconds: None,  # noqa: ARG005 - the loop is left until there is something to see
         )
-        self._host = Host(self._machine)
+        self._awaited: Event | None = None
+        """What the loop waits for on the device."""
+        self._rests = True
+        """Whether it waits for anything at all: a request, a setting, the device."""
+        self._alarm_s = math.inf
+        """When it looks again though nothing has come."""
 
     @property
     def total_sms(self) -> int:
@@ -65,135 +87,129 @@ class EmulatedEngine:
 
     @property
     def now_s(self) -> float:
-        """The instant up to which everything has happened."""
-        return self._machine.now_s
+        """The instant up to which everything has happened; ahead of what was asked for by what the host takes
+        for launching."""
+        return self._device.now_s
 
     @property
     def dropped_records(self) -> int:
         """Step records that nobody drained in time."""
-        return self._machine.dropped_records
+        return self._reporter.dropped_records
 
     @property
     def table(self) -> PartitionTable:
         """The partition groups of the policy in force."""
-        return self._machine.policy.table
+        return self._runtime.policy.table
+
+    @property
+    def settings_version(self) -> int:
+        """Of the settings in force."""
+        return self._runtime.settings_version
 
     def submit(self, request: EmulatedRequest, now_s: float) -> None:
         """Queue a request. One that could never fit into the KV pool ends at once as FAILED."""
         self.advance(now_s)
-        m = self._machine
-        m.set_target(request)
-        needed = request.input_tokens + request.output_tokens
-        if needed > m.kv.capacity_tokens:
-            request.failure = f"the request needs {needed} KV tokens; the engine holds {m.kv.capacity_tokens}"
-            m.end(request, Phase.FAILED)
+        self._book.set_target(request)
+        needed, capacity = request.input_tokens + request.output_tokens, self._kv.capacity_tokens
+        if needed > capacity:
+            request.failure = f"the request needs {needed} KV tokens; the engine holds {capacity}"
+            self._book.end(request, Phase.FAILED, now_s)
             return
-        m.requests[request.request_id] = request
-        m.queue.add(request, m.entry(request))
-        self._host.wake()
+        self._book.arrive(request)
+        self._wake()
 
     def abort(self, request_id: str, now_s: float) -> bool:
         """End a request wherever it is; False if it is unknown or has ended."""
         self.advance(now_s)
-        m = self._machine
-        request = m.requests.get(request_id)
-        if request is None:
+        if not self._book.abort(request_id, self._device.now_s):
             return False
-        if m.queue.get(request_id) is not None:
-            m.queue.remove(request_id)
-        elif (member := m.decode.members.get(request_id)) is not None:
-            m.decode.leave(member)
-            m.kv.release(member.holding)
-        elif (dropped := m.prefill.drop(request)) is not None:
-            m.kv.release(dropped.holding)
-        m.end(request, Phase.ABORTED)
-        self._host.wake()
+        self._wake()
         return True
+
+    def apply(self, settings: EngineSettings) -> Ack:
+        """Put settings in force for waiting, running and later requests; a refusal changes nothing."""
+        ack = self._runtime.apply(settings, self._book)
+        self._wake()
+        return ack
 
     def apply_settings(
         self,
         *,
         version: int,
         policy: str,
-        slos: Mapping[str, TenantTarget],
+        slos: Mapping[str, Target],
         predictors: Predictors | None = None,
-        partitions: tuple[tuple[int, int], ...] | None = None,
     ) -> None:
-        """Put targets in force for every request that has not ended; a new policy follows at a safe point.
+        """As `apply`, for one who holds the values.
 
-        Predictors that are the same as before leave what was learned since as it is.
         Raises: PolicyError, PartitionError or ProfileError, and changes nothing.
         """
-        m = self._machine
-        context = m.context
-        if (predictors, partitions) != (self._predictors, self._partitions):
-            context = self.profile.context(predictors, partitions)
-        continues = (
-            predictors is not None
-            and self._predictors is not None
-            and predictors.profile_id == self._predictors.profile_id
-        )
-        m.use_context(policy, context, continues=continues)
-        self._predictors, self._partitions = predictors, partitions
-        m.targets = dict(slos)
-        m.settings_version = version
-        m.retarget()
-        self._host.wake()
+        self._runtime.use(policy, predictors)
+        self._runtime.settings_version = version
+        self._book.retarget(dict(slos))
+        self._wake()
 
     def throttle(self, ratio: float) -> None:
         """From now on everything takes `ratio` times as long, as on a GPU that is too hot."""
-        self._machine.device.throttle(ratio)
+        self._device.throttle(ratio)
 
     @property
     def profile_id(self) -> int:
         """Of the predictors in force; 0 if they are the profile's own."""
-        return self._predictors.profile_id if self._predictors is not None else 0
+        return self._runtime.profile_id
 
     @property
     def max_prefill_tokens(self) -> int:
         """New tokens of one prefill batch."""
-        return self._machine.limits.max_prefill_tokens
+        return self._limits.max_prefill_tokens
 
     @property
     def max_decode_bs(self) -> int:
         """The largest decode batch."""
-        return self._machine.limits.max_decode_bs
+        return self._limits.max_decode_bs
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is in progress."""
-        return not self._machine.requests
+        return not self._book.requests
 
     def flush_cache(self) -> bool:
         """Empty the prefix cache; False, and no change, while requests are in progress."""
-        if self._machine.requests:
+        if not self.is_idle:
             return False
-        self._machine.kv.flush()
+        self._kv.flush()
         return True
 
     def next_event_s(self) -> float:
         """When something happens next; infinity if nothing will without a submit."""
-        return self._host.next_event_s()
+        awaited = self._awaited
+        if not self._rests and (awaited is None or awaited.at_s is not None):
+            return self._device.now_s
+        return min(self._device.next_done_s(), self._alarm_s)
 
     def advance(self, until_s: float) -> None:
         """Run everything that happens up to `until_s`."""
-        while (event_s := self._host.next_event_s()) <= until_s:
-            self._machine.pass_time(event_s)
-            self._host.handle()
-        self._machine.pass_time(until_s)
+        device = self._device
+        while (at_s := self.next_event_s()) <= until_s and at_s < math.inf:
+            device.run_to(at_s)
+            if self._awaited is None or self._awaited.at_s is not None:
+                self._turn()
+        if math.isfinite(until_s):
+            device.run_to(until_s)
 
     def token_times(self, request: EmulatedRequest) -> NDArray[np.float64]:
         """The instants of all tokens of a request, in seconds."""
-        m = self._machine
+        log, batch = self._book.step_log, self._book.batch
         parts: list[NDArray[np.float64]] = []
         for first_s, start, stop in request.segments:
-            parts.append(np.array([first_s]))
-            parts.append(np.array(m.step_log.between(start, stop if stop >= 0 else m.decode.steps)))
+            if first_s is not None:
+                parts.append(np.array([first_s]))
+            parts.append(np.array(log.between(start, batch.read if stop < 0 else stop)))
         return np.concatenate(parts) if parts else np.empty(0)
 
     def drain_records(self) -> list[IterationRecord]:
         """The step records since the last call; none unless `step_records` was asked for."""
-        pending = self._machine.records
+        pending = self._reporter.records
         records = list(pending or ())
         if pending is not None:
             pending.clear()
@@ -201,37 +217,62 @@ class EmulatedEngine:
 
     def counters(self) -> EngineCounters:
         """Totals and present values."""
-        m, totals = self._machine, self._machine.totals
-        partition = self.table.groups[m.partition_id]
+        counters, book = self._loop.counters(), self._book
         return EngineCounters(
-            elapsed_s=m.now_s,
-            policy=m.policy.name,
-            settings_version=m.settings_version,
-            running=len(m.decode.members),
-            waiting=len(m.queue),
-            prefilling=len(m.prefill.members()),
-            kv_used_tokens=m.kv.capacity_tokens - m.kv.available_tokens,
-            kv_capacity_tokens=m.kv.capacity_tokens,
-            cached_tokens=m.kv.tree_tokens,
-            prompt_tokens=totals.prompt_tokens,
-            reused_tokens=totals.reused_tokens,
-            output_tokens=totals.output_tokens,
-            steps=totals.steps,
-            switches=totals.switches,
-            preemptions=totals.preemptions,
-            retractions=totals.retractions,
-            partition_id=m.partition_id,
-            prefill_sms=partition.prefill_sms,
-            decode_sms=partition.decode_sms,
-            busy_prefill_sm_s=m.device.prefill.busy_sm_s + totals.fused_prefill_sm_s,
-            busy_decode_sm_s=m.device.decode.busy_sm_s - totals.fused_prefill_sm_s,
+            elapsed_s=self._device.now_s,
+            policy=self._runtime.policy.name,
+            settings_version=self.settings_version,
+            running=counters.running,
+            waiting=counters.waiting,
+            prefilling=counters.prefilling,
+            kv_used_tokens=counters.kv_capacity_tokens - counters.kv_free_tokens,
+            kv_capacity_tokens=counters.kv_capacity_tokens,
+            cached_tokens=counters.cached_tokens,
+            prompt_tokens=book.prompt_tokens,
+            reused_tokens=book.reused_prompt_tokens,
+            output_tokens=book.output_tokens,
+            steps=counters.steps,
+            switches=counters.switches,
+            preemptions=counters.preemptions,
+            retractions=book.retractions,
+            partition_id=counters.partition_id,
+            prefill_sms=counters.prefill_sms,
+            decode_sms=counters.decode_sms,
+            busy_prefill_sm_s=counters.busy_prefill_sm_s,
+            busy_decode_sm_s=counters.busy_decode_sm_s,
         )
 
     def check_integrity(self) -> None:
         """Recount the KV pool; idle, nothing may be held (invariant 8). Raises: EngineInvariantError."""
-        m = self._machine
-        held = [a.holding for a in m.prefill.members()]
-        held.extend(m.decode.settled_holding(member) for member in m.decode.members.values())
-        m.kv.check_integrity(held)
-        if not m.requests and (m.decode.reused_tokens or m.kv.private_tokens):
+        self._kv.check_integrity(self._book.holdings())
+        if self.is_idle and (self._book.batch.reused_tokens or self._kv.private_tokens):
             raise EngineInvariantError("tokens are held although no request is left")
+
+    # --- the loop's waiting
+
+    def _wake(self) -> None:
+        """Something came; a loop that waits for the device sees it in its next turn."""
+        if self._awaited is None:
+            self._rests = False
+
+    def _turn(self) -> None:
+        """Read what the loop has waited for, and go on to the next thing that it waits for."""
+        loop, device, before = self._loop, self._device, self._book.changes
+        loop.read()
+        seen = device.done
+        loop.launch()
+        self._awaited = loop.next_read
+        self._alarm_s = math.inf
+        # A turn that launched, read or merged something is followed by the next, and one that took so long
+        # that the device has done something meanwhile; else there is nothing to do until something comes.
+        has_news = loop.goes_on or self._book.changes != before or device.done != seen
+        self._rests = self._awaited is None and not has_news
+        if self._rests:
+            self._rest()
+
+    def _rest(self) -> None:
+        device, alarm_s = self._device, self._loop.wake_at_s
+        if alarm_s is not None and alarm_s > device.now_s:
+            self._alarm_s = alarm_s
+        elif self._book.requests and not (device.decode.is_busy or device.prefill.is_busy):
+            raise EngineInvariantError("the policy left the device idle while requests wait")

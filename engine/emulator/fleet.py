@@ -19,12 +19,13 @@ from pdmuxd.engine.core.errors import PolicyError
 from pdmuxd.engine.core.policies.registry import FLEET_POLICY, parse_policy
 from pdmuxd.engine.core.pressure import Pool, PressureRules, PressureState, control
 from pdmuxd.engine.core.types import EngineLimits
+from pdmuxd.engine.emulator.counters import EngineCounters, summed
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.instance import FleetInstance, load_of
 from pdmuxd.engine.emulator.observer import EngineObserver, NullObserver
 from pdmuxd.engine.emulator.profile import Profile
-from pdmuxd.engine.emulator.requests import EmulatedRequest, TenantTarget
-from pdmuxd.engine.emulator.telemetry import EngineCounters, summed
+from pdmuxd.engine.emulator.requests import EmulatedRequest
+from pdmuxd.engine.loop.requests import Target
 
 ROUND_ROBIN = "round-robin"
 INSTANCE_RANGE = (2, 64)
@@ -140,7 +141,7 @@ class EmulatedFleet:
         at = self._at.get(request_id)
         return at is not None and at.engine.abort(request_id, now_s)
 
-    def apply_settings(self, *, version: int, policy: str, slos: Mapping[str, TenantTarget]) -> None:
+    def apply_settings(self, *, version: int, policy: str, slos: Mapping[str, Target]) -> None:
         """Put targets in force on every instance. Raises: PolicyError if the policy is another."""
         if policy != self.spec.text:
             raise PolicyError(f"a fleet keeps its policy {self.spec.text}; {policy} needs a new one")

@@ -102,19 +102,21 @@ def _colocated(
     prefill_cost = profile.truth.prefill_cost(prefill, asked.prefill_sms)
     decode_cost = profile.truth.decode_cost(padded(decode), asked.decode_sms)
     solo_s = profile.truth.prefill_s(prefill, asked.prefill_sms)
-    device.launch(device.prefill, solo_s=solo_s, sms=asked.prefill_sms, hbm_bytes=prefill_cost.hbm_bytes)
-    step_s = decode_cost.seconds + overheads.graph_launch_s
-    now_s, steps = 0.0, list[float]()
+    whole = device.launch(
+        device.prefill, solo_s=solo_s, sms=asked.prefill_sms, hbm_bytes=prefill_cost.hbm_bytes
+    )
+    step_s, steps = decode_cost.seconds + overheads.graph_launch_s, list[float]()
     while device.prefill.is_busy:
-        device.launch(device.decode, solo_s=step_s, sms=asked.decode_sms, hbm_bytes=decode_cost.hbm_bytes)
-        took_s = device.decode_done_in_s()
-        prefill_left_s = device.prefill_done_in_s()
-        if prefill_left_s < took_s:
-            return now_s + prefill_left_s, tuple(steps)
-        device.run(took_s + overheads.host_step_s)
-        now_s += took_s + overheads.host_step_s
-        steps.append(took_s + overheads.host_step_s)
-    return now_s, tuple(steps)
+        begun_s = device.now_s
+        step = device.launch(
+            device.decode, solo_s=step_s, sms=asked.decode_sms, hbm_bytes=decode_cost.hbm_bytes
+        )
+        device.run_until(step.end)
+        if whole.end.at_s is not None and whole.end.at_s < device.now_s:
+            break
+        device.run_to(device.now_s + overheads.host_step_s)
+        steps.append(device.now_s - begun_s)
+    return device.run_until(whole.end), tuple(steps)
 
 
 def _refusal(

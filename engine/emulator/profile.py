@@ -18,7 +18,7 @@ import msgspec
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
-from pdmuxd.engine.core.partitions import Partition, SmRules
+from pdmuxd.engine.core.partitions import SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import SINGLE_GPU
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
@@ -126,10 +126,8 @@ class Profile:
         """What policies are built from."""
         return self.context()
 
-    def context(
-        self, predictors: Predictors | None = None, splits: tuple[tuple[int, int], ...] | None = None
-    ) -> PolicyContext:
-        """What policies are built from when an operator has set `predictors` or `splits`.
+    def context(self, predictors: Predictors | None = None) -> PolicyContext:
+        """What policies are built from when an operator has set `predictors`.
 
         Raises: ProfileError if a ratio of the guard is out of range.
         """
@@ -143,9 +141,6 @@ class Profile:
             layers=self.model.layers,
             latency=latency,
             guard=guard,
-            splits=None
-            if splits is None
-            else tuple(Partition(prefill_sms=prefill, decode_sms=decode) for prefill, decode in splits),
         )
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pdmuxd.engine.core.slo import Slo
-
 
 class Phase(StrEnum):
     """Where a request is. It ends in exactly one of the last three (invariant 5)."""
@@ -50,14 +48,7 @@ class EmulatedRequest:
     end_s: float | None = None
     produced_tokens: int = 0
     retractions: int = 0
-    segments: list[tuple[float, int, int]] = field(default_factory=list)
-    """Runs of tokens: (time of the run's first token, first decode step index, step index past the last)."""
+    segments: list[tuple[float | None, int, int]] = field(default_factory=list)
+    """Runs of tokens: (time of the run's first token, None while that is on the device; first decode step
+    index; step index past the last, -1 while it decodes)."""
     failure: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenantTarget:
-    """A tenant's objectives and the version of the edit that set them."""
-
-    slo: Slo
-    version: int

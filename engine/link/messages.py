@@ -1,7 +1,7 @@
 """Messages on the engine link, as msgspec structs.
 
 Engine to daemon: Hello once per connection, then Ack, Measured, RequestRecord, IterationRecord,
-EngineStats. Daemon to engine: EngineSettings, Measure, StopServing. Telemetry may be dropped when the
+EngineStats. Daemon to engine: EngineSettings, Measure. Telemetry may be dropped when the
 socket is full; the engine counts what it drops and says so in `EngineStats.dropped_records`
 (invariant 10).
 """
@@ -39,14 +39,6 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):
     tenants: tuple[TenantSlo, ...]
     predictors: Predictors | None = None
     """None: the engine's built-in profile, or the roofline if it has none."""
-    partitions: tuple[tuple[int, int], ...] | None = None
-    """The operator's splits as (prefill_sms, decode_sms), by growing decode SMs; None: each policy's own."""
-
-
-class StopServing(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
-    """Abort what is in flight after `drain_s` seconds and exit."""
-
-    drain_s: float
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -206,4 +198,4 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
 
 
 ToDaemon = Hello | Ack | Measured | RequestRecord | IterationRecord | EngineStats
-ToEngine = EngineSettings | Measure | StopServing
+ToEngine = EngineSettings | Measure

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pdmuxd.engine.sglang.port import EnginePort
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.loop.port import EnginePort
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _LAYERS_AHEAD = 6
 """Prefill layers in flight beside decode: enough to keep the stream fed, few enough for decode's launches."""
@@ -36,7 +36,7 @@ class ColocatedMeasurement:
     def __init__(
         self,
         port: EnginePort,
-        streams: DeviceStreams,
+        streams: LaunchStreams,
         *,
         step: Callable[[], Span],
         layer: Callable[[Any], Span],

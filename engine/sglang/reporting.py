@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pdmuxd.engine.core.errors import EngineInvariantError, LinkError
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.messages import (
     EngineSettings,
     EngineStats,
-    IterationRecord,
     RequestRecord,
-    StopServing,
     ToEngine,
 )
 from pdmuxd.engine.link.socket import EngineEnd
+from pdmuxd.engine.loop.decode import Step, StepTiming
+from pdmuxd.engine.loop.loop import EngineLoop
+from pdmuxd.engine.loop.prefill import LayerwiseBatch
+from pdmuxd.engine.loop.records import prefill_record, step_record
 from pdmuxd.engine.sglang.gauges import GpuGauges
-
-if TYPE_CHECKING:
-    from pdmuxd.engine.sglang.loop.loop import EngineLoop
 
 STATS_EVERY_S = 0.1
 LISTEN_IDLE_S = 0.005
@@ -36,27 +32,6 @@ heartbeat too."""
 _log = logging.getLogger(__name__)
 
 Measurer = Callable[[Measure], Measured]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
-    """What the heartbeat says of the loop; counts and SM-seconds since the start, the rest of this moment."""
-
-    total_sms: int
-    running: int
-    waiting: int
-    prefilling: int
-    kv_capacity_tokens: int
-    kv_free_tokens: int
-    cached_tokens: int
-    steps: int
-    switches: int
-    preemptions: int
-    partition_id: int
-    prefill_sms: int
-    decode_sms: int
-    busy_prefill_sm_s: float
-    busy_decode_sm_s: float
 
 
 @dataclass(slots=True)
@@ -84,10 +59,15 @@ class Reporter:
         if self._link is not None:
             self._link.post(record)
 
-    def send_step(self, record: IterationRecord) -> None:
+    def send_step(self, step: Step, timing: StepTiming, *, number: int, now_s: float) -> None:
         """Report a step that was read."""
         if self._link is not None:
-            self._link.post(record)
+            self._link.post(step_record(step, number=number, now_s=now_s, timing=timing))
+
+    def send_prefill(self, batch: LayerwiseBatch, *, number: int, now_s: float) -> None:
+        """Report a prefill that was finished."""
+        if self._link is not None:
+            self._link.post(prefill_record(batch, number=number, now_s=now_s))
 
     def exchange(self, loop: EngineLoop) -> None:
         """Take what the daemon sent and send a heartbeat, each when it is due."""
@@ -134,8 +114,6 @@ class Reporter:
                     link.send(loop.policy_runtime.apply(message, loop.ledger))
                 case Measure():
                     self._asked.append(message)
-                case StopServing():
-                    os.kill(os.getppid(), signal.SIGTERM)
 
     def _refusal(self, loop: EngineLoop) -> str | None:
         if self._measure is None:

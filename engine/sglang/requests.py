@@ -8,14 +8,15 @@ from typing import Any
 
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.messages import RequestRecord
+from pdmuxd.engine.loop.requests import DEFAULT_TARGET, Target
 from pdmuxd.engine.sglang.token_gap_log import TokenGapLog
-from pdmuxd.engine.sglang.tracked_request import DEFAULT_TARGET, TENANT_KEY, Target, TrackedRequest
+from pdmuxd.engine.sglang.tracked_request import TENANT_KEY, TrackedRequest
 
 _rid = attrgetter("rid")
 
 
 class Ledger:
-    """Requests by id, from arrival to end (invariant 5)."""
+    """Implements RequestBook: requests by id, from arrival to end (invariant 5)."""
 
     def __init__(
         self, reused_tokens: Callable[[Any], int], on_end: Callable[[RequestRecord], object]
@@ -125,13 +126,20 @@ class Ledger:
             if tracked.is_waiting and tracked.entry is not None:
                 tracked.entry = tracked.waiting_entry(tracked.entry.reused_tokens)
 
-    def tbt_target_s(self, requests: Sequence[Any]) -> float | None:
-        """The strictest target among these; None if there are none."""
-        if requests != self._strictest[0]:
-            known = map(self._tracked.get, map(_rid, requests))
-            targets_s = [tracked.tbt_target_s for tracked in known if tracked is not None]
-            self._strictest = list(requests), min(targets_s, default=None)
-        return self._strictest[1]
+    def entry(self, request: Any) -> WaitingRequest | None:
+        """How a request looks to a policy, or looked when it was admitted."""
+        tracked = self._tracked.get(request.rid)
+        return tracked.entry if tracked is not None else None
+
+    def tbt_target_s(self, decoding: Sequence[Any], joining: Sequence[Any] = ()) -> float | None:
+        """The strictest target of those that decode and are about to; None if there are none."""
+        if decoding != self._strictest[0]:
+            self._strictest = list(decoding), min(self._targets_s(decoding), default=None)
+        strictest_s = self._strictest[1]
+        if not joining:
+            return strictest_s
+        targets_s = self._targets_s(joining)
+        return min(targets_s if strictest_s is None else [strictest_s, *targets_s], default=None)
 
     def give_step(self, requests: Sequence[Any], now_s: float) -> None:
         """A decode or fused step was read: as `give_tokens`, but cheap for who gets one each time."""
@@ -201,6 +209,10 @@ class Ledger:
             tracked.gaps_s.append(now_s - tracked.last_token_s)
         tracked.tokens = produced
         tracked.last_token_s = now_s
+
+    def _targets_s(self, requests: Sequence[Any]) -> list[float]:
+        known = map(self._tracked.get, map(_rid, requests))
+        return [tracked.tbt_target_s for tracked in known if tracked is not None]
 
     def _finish(self, tracked: TrackedRequest) -> None:
         aborted = type(tracked.request.finished_reason).__name__ == "FINISH_ABORT"

@@ -10,7 +10,6 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
-from pdmuxd.engine.core.slo import DEFAULT_SLO, Slo
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import RequestRecord
@@ -18,17 +17,6 @@ from pdmuxd.engine.link.messages import RequestRecord
 TENANT_KEY = "pdmuxd_tenant"
 """In the request's custom parameters; the gateway sets it."""
 _ROUNDING_S = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A tenant's objectives and the version of the edit that set them."""
-
-    slo: Slo
-    version: int
-
-
-DEFAULT_TARGET = Target(slo=DEFAULT_SLO, version=0)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -33,7 +33,8 @@ from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile, load_profile
-from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
+from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
+from pdmuxd.engine.loop.requests import Target
 
 RUNS = Path(__file__).parents[2] / "docs/measurements/h200/runs.jsonl.gz"
 POLICIES = {
@@ -66,7 +67,7 @@ def emulated(
         "floor": Slo(ttft_fixed_s=TTFT_FLOOR_S, ttft_per_1k_new_tokens_s=0.0, **common),
         "slope": Slo(ttft_fixed_s=0.001, ttft_per_1k_new_tokens_s=TTFT_PER_1K_S, **common),
     }
-    targets = {name: TenantTarget(slo=slo, version=1) for name, slo in slos.items()}
+    targets = {name: Target(slo=slo, version=1) for name, slo in slos.items()}
     engine.apply_settings(version=1, policy=policy, slos=targets)
     sent: list[EmulatedRequest] = []
     for number, request in enumerate(requests):

@@ -90,8 +90,8 @@ def test_a_second_daemon_is_refused_when_the_state_is_in_use(tmp_path):
 
 @pytest.mark.parametrize("section", ["data", "admin"])
 def test_the_key_is_named_when_a_port_is_in_use(section):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as timing:
+        port = timing.getsockname()[1]
         with pytest.raises(SettingsError, match=rf"^{section}\.port: {port} is in use on 127\.0\.0\.1"):
             bind("127.0.0.1", port, section=section)
 

@@ -97,8 +97,8 @@ def test_a_second_signal_stops_at_once(start, running, until):
 
 def test_nothing_is_started_when_a_port_is_in_use(folder):
     command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", "--set", "state_dir=.pdmuxd", "serve"]
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as timing:
+        port = str(timing.getsockname()[1])
         flags = ["--first-run", "--port", "0", "--admin-port", port]
         ended = subprocess.run([*command, *flags], cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 2

@@ -34,7 +34,7 @@ COPIED = {
     "tests/engine/sglang": "tests/engine/sglang",
 }
 """What is mutated, and the tests that judge it: those that reach it without a process or a device."""
-MUTATED = ("engine/core/*", "engine/loop/*", "engine/sglang/loop/*")
+MUTATED = ("engine/core/*", "engine/loop/*")
 NOT_MUTATED = ("*/errors.py", "*/__init__.py")
 """Texts, and nothing."""
 WANTED_RATIO = 0.9

@@ -163,8 +163,8 @@ class SharedDaemon:
 
     def take(self):
         """The daemon, for a test that ends it."""
-        taken, self._daemon = self.get(), None
-        return taken
+        timing, self._daemon = self.get(), None
+        return timing
 
     def close(self):
         if self._daemon is not None:

@@ -16,10 +16,12 @@ from pdmuxd.engine.core.shapes import DeviceShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, Reason
 from pdmuxd.engine.emulator.shapes import LLAMA_8B
 from pdmuxd.engine.link.messages import EngineSettings, RequestRecord, TenantSlo
+from pdmuxd.engine.loop.loop import EngineLoop
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.sglang.engine_info import EngineInfo
-from pdmuxd.engine.sglang.loop.loop import EngineLoop
-from pdmuxd.engine.sglang.policy_runtime import PolicyRuntime
+from pdmuxd.engine.sglang.policies import SglangPolicies
 from pdmuxd.engine.sglang.reporting import Measurer, Reporter
+from pdmuxd.engine.sglang.requests import Ledger
 
 RULES = SmRules(total_sms=132)
 IDLE = Decision(mode=Mode.IDLE, partition_id=0, reason=Reason.NOTHING_TO_DO)
@@ -136,16 +138,18 @@ class Rig:
         self.device = FakeStreams(self.engine_info.table, self.clock)
         self.port = port(self.device, first=first, wire=wire)
         self.link = link or FakeLink()
-        policy_runtime = PolicyRuntime(self.engine_info, policy or "muxwise")
+        policy_runtime = PolicyRuntime(SglangPolicies(self.engine_info), policy or "muxwise")
         self.script = Scripted(policy_runtime)
         if policy is None:
             policy_runtime.policy = self.script
+        reporter = Reporter(self.link if first else None, measure)
+        self.ledger = Ledger(self.port.reused_tokens, reporter.send_request)
         self.loop = EngineLoop(
             port=self.port,
             streams=self.device,
-            engine_info=self.engine_info,
             policy_runtime=policy_runtime,
-            reporter=Reporter(self.link if first else None, measure),
+            ledger=self.ledger,
+            reporter=reporter,
             clock=self.clock,
             sleep=self.clock.sleep,
         )
@@ -178,7 +182,7 @@ class Rig:
         def carry_out() -> None:
             if request in self.port.waiting:
                 self.port.waiting = [other for other in self.port.waiting if other is not request]
-                self.loop.ledger.released(request, self.loop.now_s())
+                self.ledger.released(request, self.loop.now_s())
             else:
                 request.to_finish = FINISH_ABORT()
 

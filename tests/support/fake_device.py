@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass, field
 
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.sglang.streams.base import StreamGroup
+from pdmuxd.engine.loop.streams import StreamGroup
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ from typing import Any
 from fake_device import FakeEvent, FakeStreams
 
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape
-from pdmuxd.engine.sglang.loop.step_plan import StepPlan
+from pdmuxd.engine.loop.step_plan import StepPlan
 
 
 class FINISH_ABORT:  # noqa: N801 - SGLang's name, which the ledger looks at
@@ -126,6 +126,13 @@ class FakePort:
     def kv_free_tokens(self) -> int:
         return self.kv_capacity_tokens - sum(request.tokens for request in self.running)
 
+    @property
+    def chunked_end(self) -> int:
+        return self.chunked_request.extend_end
+
+    def still_waiting(self, request_ids: Sequence[str]) -> set[str]:
+        return {request.rid for request in self.waiting}
+
     def decode_shape(self) -> DecodeShape:
         if not self.running:
             return NO_DECODE
@@ -174,32 +181,34 @@ class FakePort:
         self.log.append(("decode", *(request.rid for request in self.running)))
         return self._launch(tuple(self.running))
 
-    def launch_fused(self, request_ids: Sequence[str], budget_tokens: int) -> FakeStep | None:
-        decoding = tuple(request for request in self.running if not request.finished())
+    def launch_fused(
+        self, request_ids: Sequence[str], budget_tokens: int, graph: Any = None, *, decodes: bool = True
+    ) -> FakeStep | None:
+        decoding = tuple(request for request in self.running if not request.finished() and decodes)
         left = budget_tokens - len(decoding)
         by_id = {request.rid: request for request in self.waiting}
         queue = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]
         if self.chunked_request is not None:
             queue.insert(0, self.chunked_request)
             self.chunked_request = None
-        taken, completed = [], []
+        timing, completed = [], []
         for request in queue:
             if left <= 0:
                 break
             start = request.extend_end or self.cache.get(request.rid, 0)
             request.extend_end = min(request.tokens, start + left)
             left -= request.extend_end - start
-            taken.append(request)
+            timing.append(request)
             if request.extend_end == request.tokens:
                 completed.append(request)
             else:
                 self.chunked_request = request
-        self.waiting = [request for request in self.waiting if request not in taken]
-        if not taken and not decoding:
+        self.waiting = [request for request in self.waiting if request not in timing]
+        if not timing and not decoding:
             return None
-        names = [request.rid for request in (*taken, *decoding)]
+        names = [request.rid for request in (*timing, *decoding)]
         self.log.append(("fused", budget_tokens, *names))
-        return self._launch((*taken, *decoding), decoding=len(decoding), completed=tuple(completed))
+        return self._launch((*timing, *decoding), decoding=len(decoding), completed=tuple(completed))
 
     def read(self, launched: FakeStep) -> None:
         """Only once the device is done with it: the launch behind is what keeps it busy meanwhile."""
@@ -231,11 +240,11 @@ class FakePort:
 
     # --- layer-wise prefill
 
-    def form_prefill(self, request_ids: Sequence[str]) -> FakeBatch | None:
+    def form_prefill(self, request_ids: Sequence[str], graph: Any = None) -> FakeBatch | None:
         by_id = {request.rid: request for request in self.waiting}
-        taken = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]
-        self.waiting = [request for request in self.waiting if request not in taken]
-        return FakeBatch(taken) if taken else None
+        timing = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]
+        self.waiting = [request for request in self.waiting if request not in timing]
+        return FakeBatch(timing) if timing else None
 
     def launch_layers(self, batch: FakeBatch, layers: int) -> tuple[FakeEvent, FakeEvent, Any]:
         stream = self._streams.groups[self.stream_group].prefill

@@ -17,7 +17,7 @@ NAME = "pdmuxd_late_device"
 
 def register() -> None:
     """Called by SGLang in each of its processes, before any stream or loop is made."""
-    from pdmuxd.engine.sglang.prefill import PrefillStage
+    from pdmuxd.engine.loop.prefill import PrefillStage
     from pdmuxd.engine.sglang.streams.cpu import CpuStreams
 
     def is_done(_streams: Any, event: float) -> bool:

@@ -55,7 +55,7 @@ def environment(**own: str) -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PDMUXD_")}
     checks = {"SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE": "1", "OMP_NUM_THREADS": "1"}
-    paths = (own.get("PYTHONPATH"), str(STUB))
+    paths = (own.get("PYTHONPATH"), str(STUB), os.environ.get("PYTHONPATH"))
     return kept | checks | own | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
@@ -179,6 +179,7 @@ class Link:
         self.hello: Hello | None = None
         self.stats: EngineStats | None = None
         self.records: list[RequestRecord] = []
+        self.steps: list[IterationRecord] = []
         self.reasons: Counter[str] = Counter()
         """Of the steps."""
 
@@ -211,6 +212,7 @@ class Link:
                 case RequestRecord():
                     self.records.append(message)
                 case IterationRecord():
+                    self.steps.append(message)
                     self.reasons[message.reason] += 1
 
     async def set(self, policy: str, *, tbt_s: float = 0.05) -> tuple[Ack, float]:

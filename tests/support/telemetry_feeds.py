@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Predicting
+from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.link.durations import bucket_of
@@ -36,7 +37,8 @@ HELLO = Hello(
 def predicting() -> Predicting:
     """`muxwise` by a shipped profile."""
     profile = load_profile("h200-llama-8b")
-    context = profile.context(splits=HELLO.partitions[1:-1])
+    splits = tuple(Partition(prefill_sms=p, decode_sms=d) for p, d in HELLO.partitions[1:-1])
+    context = replace(profile.context(), splits=splits)
     return Predicting(name=profile.name, policy="muxwise", context=context)
 
 

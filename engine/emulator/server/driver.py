@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pdmuxd.engine.core.errors import EngineInvariantError, RequestError
 from pdmuxd.engine.emulator.engine import EmulatedEngine
-from pdmuxd.engine.emulator.requests import EmulatedRequest, TenantTarget
+from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.emulator.server.delivery import Deliveries, Inbox, Output
 from pdmuxd.engine.emulator.server.planning import Plan
 from pdmuxd.engine.emulator.server.refusals import refuse
-from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.link.messages import Ack, EngineSettings
 
 LATE_S = 0.005
 """Waking up later than this after an event was due is counted as lag; event loops sleep in whole
@@ -42,7 +42,6 @@ class WallClockDriver:
         self.lag_s = 0.0
         """Sum of the delays of the late wake-ups."""
         self.draining = False
-        self.settings_version = 0
         self.slo_versions: Mapping[str, int] = {}
         """Per tenant, as of the settings in force."""
         self._deliveries = deliveries
@@ -165,24 +164,20 @@ class WallClockDriver:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), timeout_s)
 
-    def apply_settings(
-        self,
-        *,
-        version: int,
-        policy: str,
-        slos: Mapping[str, TenantTarget],
-        predictors: Predictors | None = None,
-        partitions: tuple[tuple[int, int], ...] | None = None,
-    ) -> None:
-        """Put settings in force. Raises: PolicyError, PartitionError or ProfileError, and changes nothing."""
+    def apply(self, settings: EngineSettings) -> Ack:
+        """Put settings in force; a refusal changes nothing and is in the answer."""
         with self._defects_stop_the_driver():
             self._advance(self.now_s())
-            self.engine.apply_settings(
-                version=version, policy=policy, slos=slos, predictors=predictors, partitions=partitions
-            )
-        self.settings_version = version
-        self.slo_versions = {tenant: target.version for tenant, target in slos.items()}
+            ack = self.engine.apply(settings)
+        if ack.error is None:
+            self.slo_versions = {each.tenant: each.slo_version for each in settings.tenants}
         self._wake()
+        return ack
+
+    @property
+    def settings_version(self) -> int:
+        """Of the settings in force."""
+        return self.engine.settings_version
 
     def _advance(self, now_s: float) -> None:
         self.engine.advance(now_s)

@@ -24,10 +24,9 @@ from pdmuxd.engine.emulator.server.driver import WallClockDriver
 from pdmuxd.engine.emulator.server.http import HttpServer, address, listen
 from pdmuxd.engine.emulator.server.parent import Parent
 from pdmuxd.engine.emulator.server.refusals import refuse
-from pdmuxd.engine.emulator.server.settings import apply_settings
 from pdmuxd.engine.emulator.server.telemetry import Reporter, hello
 from pdmuxd.engine.link.measuring import Measure, Measured
-from pdmuxd.engine.link.messages import EngineSettings, StopServing, ToEngine
+from pdmuxd.engine.link.messages import EngineSettings, ToEngine
 from pdmuxd.engine.link.socket import EngineEnd
 
 ORPHAN_DRAIN_S = 10.0
@@ -184,11 +183,9 @@ class Process:
                 continue
             match message:
                 case EngineSettings():
-                    link.send(apply_settings(self._driver, message))
+                    link.send(self._driver.apply(message))
                 case Measure():
                     link.send(self._measure(message))
-                case StopServing():
-                    self._stop(message.drain_s)
 
     def _measure(self, asked: Measure) -> Measured:
         if not self._driver.engine.is_idle:

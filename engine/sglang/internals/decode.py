@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.types import PrefillGraph
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +36,7 @@ class Launched:
 class SchedulerDecode:
     """Implements DecodeStream."""
 
-    def __init__(self, scheduler: Any, streams: DeviceStreams, group: GroupInForce) -> None:
+    def __init__(self, scheduler: Any, streams: LaunchStreams, group: GroupInForce) -> None:
         self._s = scheduler
         self._streams = streams
         self._group = group
@@ -69,11 +70,18 @@ class SchedulerDecode:
             return None
         return self._launch(batch)
 
-    def launch_fused(self, request_ids: Sequence[str], budget_tokens: int) -> Launched | None:
+    def launch_fused(
+        self,
+        request_ids: Sequence[str],
+        budget_tokens: int,
+        graph: PrefillGraph | None = None,  # noqa: ARG002 - SGLang captures none, so no policy asks
+        *,
+        decodes: bool = True,
+    ) -> Launched | None:
         """One batch of the decoding requests and a budget of prompt tokens, as SGLang's mixed chunk."""
         s = self._s
         s.chunked_prefill_size = budget_tokens
-        s.is_mixed_chunk = True
+        s.is_mixed_chunk = decodes
         waiting = len(s.waiting_queue)
         plan = form_from(
             s,

@@ -6,13 +6,13 @@ from typing import Any
 
 from sglang.srt.multiplex.pdmux_context import set_current_stream_idx
 
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 
 class GroupInForce:
     """The partition group of what is launched next."""
 
-    def __init__(self, scheduler: Any, streams: DeviceStreams) -> None:
+    def __init__(self, scheduler: Any, streams: LaunchStreams) -> None:
         self._s = scheduler
         self._streams = streams
         self._prefill_not_before: Any = None

@@ -19,16 +19,18 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.socket import EngineEnd
+from pdmuxd.engine.loop.loop import EngineLoop
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import describe, partition_kernels, stopping, warming, whole_graphs
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
-from pdmuxd.engine.sglang.loop.loop import EngineLoop
 from pdmuxd.engine.sglang.partition_tables import make_table
-from pdmuxd.engine.sglang.policy_runtime import PolicyRuntime
+from pdmuxd.engine.sglang.policies import SglangPolicies
 from pdmuxd.engine.sglang.reporting import Reporter
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.sglang.requests import Ledger
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.cpu import CpuStreams
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 
@@ -42,9 +44,10 @@ class _Process:
 
     environment: PluginEnvironment
     table: PartitionTable | None = None
-    streams: DeviceStreams | None = None
+    streams: LaunchStreams | None = None
     kernels: PartitionKernels | None = None
     loop: EngineLoop | None = None
+    ledger: Ledger | None = None
 
 
 def register_hooks(environment: PluginEnvironment) -> None:
@@ -140,7 +143,7 @@ def _make_streams(process: _Process, gpu: int) -> None:
     pdmux_context.set_current_stream_idx(0)
 
 
-def _streams(table: PartitionTable, gpu: int, kernels: PartitionKernels | None) -> DeviceStreams:
+def _streams(table: PartitionTable, gpu: int, kernels: PartitionKernels | None) -> LaunchStreams:
     if not torch.cuda.is_available():
         return CpuStreams(table)
     from pdmuxd.engine.sglang.streams.cuda import CudaStreams
@@ -154,17 +157,15 @@ def _run(process: _Process, scheduler: Any, targets: tuple[str, ...]) -> None:
     if process.table is None or process.streams is None:
         raise EngineError("SGLang did not ask the plugin for streams; start it with --enable-pdmux")
     with torch.inference_mode():
-        loop = _build(process.environment, process.table, process.streams, scheduler)
-        process.loop = loop
+        loop = process.loop = _build(process, process.table, process.streams, scheduler)
         _log.info(
             "pdmuxd: policy %s on partitions %s", loop.policy_runtime.policy.name, pdmux_context.SM_COUNTS
         )
         loop.run()
 
 
-def _build(
-    environment: PluginEnvironment, table: PartitionTable, streams: DeviceStreams, scheduler: Any
-) -> EngineLoop:
+def _build(process: _Process, table: PartitionTable, streams: LaunchStreams, scheduler: Any) -> EngineLoop:
+    environment = process.environment
     port = SchedulerPort(scheduler, streams)
     engine_info = describe.engine_info(scheduler, table)
     link = None
@@ -185,12 +186,14 @@ def _build(
             "pdmuxd: prompts of more than %d new tokens are prefilled in chunks, for the sake of memory",
             engine_info.limits.max_whole_tokens,
         )
+    reporter = Reporter(link, measurer, gauges)
+    ledger = process.ledger = Ledger(port.reused_tokens, reporter.send_request)
     return EngineLoop(
         port=port,
         streams=streams,
-        engine_info=engine_info,
-        policy_runtime=PolicyRuntime(engine_info, environment.policy),
-        reporter=Reporter(link, measurer, gauges),
+        policy_runtime=PolicyRuntime(SglangPolicies(engine_info), environment.policy),
+        ledger=ledger,
+        reporter=reporter,
     )
 
 
@@ -207,8 +210,8 @@ def _is_busy(process: _Process) -> bool:
 def _released(process: _Process, original: Callable[..., Any], scheduler: Any, request: Any) -> None:
     """A request that is aborted in the turn in which it came is in no queue that the loop looks at."""
     original(scheduler, request)
-    if process.loop is not None:
-        process.loop.ledger.released(request, process.loop.now_s())
+    if process.loop is not None and process.ledger is not None:
+        process.ledger.released(request, process.loop.now_s())
 
 
 def _prefills(process: _Process) -> list[Any]:

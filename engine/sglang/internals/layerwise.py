@@ -9,11 +9,12 @@ from sglang.srt.managers.schedule_batch import FINISH_ABORT
 from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
+from pdmuxd.engine.core.types import PrefillGraph
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.internals.streaming import HoldingStreamer
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 
 class SchedulerPrefill:
@@ -22,7 +23,7 @@ class SchedulerPrefill:
     def __init__(
         self,
         scheduler: Any,
-        streams: DeviceStreams,
+        streams: LaunchStreams,
         group: GroupInForce,
         collectives: PrefillCollectives,
     ) -> None:
@@ -34,7 +35,11 @@ class SchedulerPrefill:
         # It is frozen.
         object.__setattr__(scheduler.batch_result_processor, "output_streamer", self._streamer)
 
-    def form_prefill(self, request_ids: Sequence[str]) -> Any:
+    def form_prefill(
+        self,
+        request_ids: Sequence[str],
+        graph: PrefillGraph | None = None,  # noqa: ARG002 - SGLang captures none, so no policy asks
+    ) -> Any:
         """Take KV for these requests; a batch at layer 0, or None if none of them fits."""
         s = self._s
         s.chunked_prefill_size = None

@@ -18,7 +18,7 @@ from pdmuxd.engine.sglang.gauges import ReadGpu
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.warming import Warming
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _WARM_UP = 1
 """Runs ahead of those that count: kernels are chosen and memory is taken in the first."""
@@ -40,7 +40,7 @@ class EngineMeasurer:
         self,
         scheduler: Any,
         port: SchedulerPort,
-        streams: DeviceStreams,
+        streams: LaunchStreams,
         table: PartitionTable,
         read_gpu: ReadGpu | None,
     ) -> None:
@@ -141,17 +141,17 @@ class EngineMeasurer:
         group = self._use(lambda g: (g.prefill_sms, g.decode_sms) == sms)
         decode = self._batches.decode(message.decode)
         self._step(decode, group.decode)
-        colocated = ColocatedMeasurement(
+        colocated_step = ColocatedMeasurement(
             self._port,
             self._streams,
             step=lambda: self._step(decode, group.decode),
             layer=lambda batch: self._layers(batch, 1, group.prefill),
         )
         prefills = [
-            colocated.run(self._batches.split_prefill(message.prefill, colocated=message.decode))
+            colocated_step.run(self._batches.split_prefill(message.prefill, colocated_step=message.decode))
             for _ in range(message.repeats)
         ]
-        inside = colocated.steps_within(prefills[0][0], prefills[-1][1])
+        inside = colocated_step.steps_within(prefills[0][0], prefills[-1][1])
         return Measured(
             point_id=message.point_id, prefill_s=self._seconds(prefills), decode_s=self._seconds(inside)
         )

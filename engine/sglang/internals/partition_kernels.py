@@ -20,7 +20,8 @@ from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.model_executor.runner.base_cuda_graph_runner import get_batch_sizes_to_capture
 from sglang.srt.runtime_context import get_parallel
 
-from pdmuxd.engine.sglang.streams.base import DeviceStreams, StreamGroup
+from pdmuxd.engine.loop.streams import StreamGroup
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.gemm import (
     Gemm,
     GemmInForce,
@@ -112,7 +113,7 @@ def launch_attention(
 
 def capture_partition(
     kernels: PartitionKernels,
-    streams: DeviceStreams,
+    streams: LaunchStreams,
     original: Callable[..., Any],
     runner: Any,
     index: Any = None,
@@ -123,7 +124,7 @@ def capture_partition(
         return original(runner, index)
 
 
-def tell_attention(kernels: PartitionKernels, streams: DeviceStreams, runner: Any) -> bool:
+def tell_attention(kernels: PartitionKernels, streams: LaunchStreams, runner: Any) -> bool:
     """The decode backends' tile schedules must count the SMs that ATTENTION is told of: a schedule for more
     would put parts of a context together that nobody computed. Whether attention is of that kind."""
     backends = getattr(runner, "decode_attn_backend_group", None) or []
@@ -139,7 +140,7 @@ def tell_attention(kernels: PartitionKernels, streams: DeviceStreams, runner: An
     return True
 
 
-def choose_kernels(kernels: PartitionKernels, streams: DeviceStreams, runner: Any, file: Path | None) -> None:
+def choose_kernels(kernels: PartitionKernels, streams: LaunchStreams, runner: Any, file: Path | None) -> None:
     """Time what was not timed before. Raises: nothing; what cannot be timed runs as PyTorch has it."""
     device = describe_device()
     if file is not None:

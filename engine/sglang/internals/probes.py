@@ -36,12 +36,12 @@ class ProbeBatches:
         if self._s.tree_cache.total_size() and not self._s.flush_cache(empty_cache=False):
             raise EngineError("the prefix cache could not be emptied; the engine is not idle")
 
-    def split_prefill(self, lengths: Sequence[tuple[int, int]], *, colocated: Sequence[int] = ()) -> Any:
+    def split_prefill(self, lengths: Sequence[tuple[int, int]], *, colocated_step: Sequence[int] = ()) -> Any:
         """A layer-wise prefill at layer 0, of (new tokens, reused tokens) per request.
 
         `colocated`: the contexts of a decode batch whose rows and slots it must not touch.
         """
-        return self._extend(lengths, ForwardMode.SPLIT_PREFILL, colocated)
+        return self._extend(lengths, ForwardMode.SPLIT_PREFILL, colocated_step)
 
     def mixed(self, lengths: Sequence[tuple[int, int]], contexts: Sequence[int]) -> Any:
         """A fused batch: prompt tokens and one token for each decoding request."""
@@ -55,8 +55,10 @@ class ProbeBatches:
         batch.input_ids = self._tokens(len(contexts))
         return batch
 
-    def _extend(self, lengths: Sequence[tuple[int, int]], mode: Any, colocated: Sequence[int] = ()) -> Any:
-        batch = self._batch(lengths, colocated)
+    def _extend(
+        self, lengths: Sequence[tuple[int, int]], mode: Any, colocated_step: Sequence[int] = ()
+    ) -> Any:
+        batch = self._batch(lengths, colocated_step)
         batch.forward_mode = mode
         batch.prefix_lens = [reused for _, reused in lengths]
         batch.extend_lens = [new for new, _ in lengths]
@@ -65,11 +67,11 @@ class ProbeBatches:
         batch.input_ids = self._tokens(batch.extend_num_tokens)
         return batch
 
-    def _batch(self, lengths: Sequence[tuple[int, int]], colocated: Sequence[int] = ()) -> Any:
+    def _batch(self, lengths: Sequence[tuple[int, int]], colocated_step: Sequence[int] = ()) -> Any:
         s = self._s
         table = s.req_to_token_pool.req_to_token
         totals = [new + reused for new, reused in lengths]
-        first_row, first = 1 + len(colocated), 1 + sum(colocated)
+        first_row, first = 1 + len(colocated_step), 1 + sum(colocated_step)
         if first_row + len(totals) > table.shape[0]:
             raise EngineError(f"{len(totals)} requests do not fit; the engine holds {table.shape[0] - 1}")
         if first + sum(totals) > s.max_total_num_tokens or max(totals) > table.shape[1]:

@@ -15,13 +15,13 @@ from pdmuxd.engine.sglang.internals.decode import SchedulerDecode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.internals.layerwise import SchedulerPrefill
 from pdmuxd.engine.sglang.internals.state import SchedulerState
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 
 class SchedulerPort:
     """One scheduler process. All methods are for the thread of its event loop."""
 
-    def __init__(self, scheduler: Any, streams: DeviceStreams) -> None:
+    def __init__(self, scheduler: Any, streams: LaunchStreams) -> None:
         _take_over(scheduler)
         self._s = scheduler
         self._group = GroupInForce(scheduler, streams)

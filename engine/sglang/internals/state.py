@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sglang.srt.runtime_context import get_parallel
@@ -59,6 +59,11 @@ class SchedulerState:
         return self._s.chunked_req
 
     @property
+    def chunked_end(self) -> int:
+        """Tokens of the chunked request that are cached or were launched."""
+        return int(self._s.chunked_req.extend_end)
+
+    @property
     def kv_capacity_tokens(self) -> int:
         """Tokens that the KV pool holds."""
         return int(self._s.max_total_num_tokens)
@@ -77,6 +82,10 @@ class SchedulerState:
     def cached_tokens(self) -> int:
         """Tokens in the prefix cache, in use or not."""
         return self.evictable_tokens + int(self._s.tree_cache.protected_size())
+
+    def still_waiting(self, request_ids: Sequence[str]) -> Collection[str]:  # noqa: ARG002 - the interface
+        """All that wait."""
+        return {request.rid for request in self._s.waiting_queue}
 
     def decode_shape(self) -> DecodeShape:
         """Batch size and the KV tokens that the next step reads."""

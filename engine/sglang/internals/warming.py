@@ -22,7 +22,7 @@ from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.policies.auto import BATCH_TOKENS
 from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.kernels import Kernels
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def decline_small_copy(_dsts: Sequence[Any], _srcs: Sequence[Any]) -> bool:
     return False
 
 
-def load_products(model: Any, streams: DeviceStreams) -> None:
+def load_products(model: Any, streams: LaunchStreams) -> None:
     """Run every kernel once that a matrix product of the model takes with some number of rows.
 
     Once on all SMs, and again on one split: splits share what was loaded (measured), and whether they share
@@ -89,7 +89,7 @@ def load_products(model: Any, streams: DeviceStreams) -> None:
 class Warming:
     """Of one scheduler, whose prefix cache is empty."""
 
-    def __init__(self, batches: ProbeBatches, streams: DeviceStreams, *, layers: int, launch: Launch) -> None:
+    def __init__(self, batches: ProbeBatches, streams: LaunchStreams, *, layers: int, launch: Launch) -> None:
         self._batches = batches
         self._streams = streams
         self._layers = layers

@@ -1,43 +1,21 @@
-"""What the loop needs of a device: two streams per partition group, and events on them."""
+"""What SGLang's side needs of a device beyond the loop: launching on a stream, order between two."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamGroup:
-    """The streams of one partition group, with the SMs that each really has."""
-
-    prefill_sms: int
-    decode_sms: int
-    prefill: Any
-    decode: Any
+from pdmuxd.engine.loop.streams import DeviceStreams
 
 
-class DeviceStreams(Protocol):
+class LaunchStreams(DeviceStreams, Protocol):
     """The streams of all groups of a partition table, made before serving."""
-
-    @property
-    def groups(self) -> tuple[StreamGroup, ...]:
-        """By group index: PREFILL_ONLY first, DECODE_ONLY last."""
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         """Launch on `stream` inside the block."""
 
     def mark(self, stream: Any) -> Any:
         """Record an event behind everything launched on `stream` so far."""
-
-    def is_done(self, event: Any) -> bool:
-        """Whether the device has passed the event. Never blocks."""
-
-    def wait(self, event: Any) -> None:
-        """Block the calling thread until the device has passed the event."""
-
-    def elapsed_s(self, start: Any, end: Any) -> float:
-        """Seconds of device time between two events that it has passed."""
 
     def order(self, later: Any, earlier: Any) -> None:
         """What is launched on the stream `later` from now on waits for what is on `earlier` now."""

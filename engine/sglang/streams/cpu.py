@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.sglang.streams.base import StreamGroup
+from pdmuxd.engine.loop.streams import StreamGroup
 
 TOTAL_SMS = 132
 """What the stand-in claims to be: an H200, so that policies decide as they would there."""
@@ -32,7 +32,7 @@ class InlineStream:
 
 
 class CpuStreams:
-    """Implements DeviceStreams."""
+    """Implements LaunchStreams."""
 
     def __init__(self, table: PartitionTable) -> None:
         self.groups = tuple(

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from pdmuxd.engine.core.partitions import PartitionTable
-from pdmuxd.engine.sglang.streams.base import StreamGroup
+from pdmuxd.engine.loop.streams import StreamGroup
 from pdmuxd.engine.sglang.streams.green import GreenStream, split_device
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 
 
 class CudaStreams:
-    """Implements DeviceStreams. The first and the last group use ordinary streams on all SMs.
+    """Implements LaunchStreams. The first and the last group use ordinary streams on all SMs.
 
     Raises: EngineError if a split cannot be made.
     """

@@ -93,7 +93,11 @@ def _code(policy: str, profile: str) -> str:
         if path.exists() and path not in files:
             files.add(path)
             pending |= set(_IMPORT.findall(path.read_text()))
-    files |= {*(ENGINE / "core").glob("*.py"), *(ENGINE / "emulator").glob("*.py")}
+    files |= {
+        *(ENGINE / "core").glob("*.py"),
+        *(ENGINE / "emulator").glob("*.py"),
+        *(ENGINE / "loop").glob("*.py"),
+    }
     files.add(ENGINE / "emulator" / "profiles" / f"{profile}.json")
     return _digest(b"\0".join(path.read_bytes() for path in sorted(files)))
 

@@ -23,7 +23,7 @@ _Probe = Callable[[Any, list[int]], Iterator[dict[str, Any]]]
 
 def register() -> None:
     """Called by SGLang in each of its processes, before any stream or loop is made."""
-    from pdmuxd.engine.sglang.loop.loop import EngineLoop
+    from pdmuxd.engine.loop.loop import EngineLoop
     from pdmuxd.engine.sglang.streams.cpu import CpuStreams
     from pdmuxd.engine.sglang.streams.cuda import CudaStreams
 

@@ -152,11 +152,13 @@ def test_the_timers_refuse_a_port_when_a_call_is_missing():
 
 
 def test_the_real_port_has_the_calls_that_are_left_out():
-    from pdmuxd.engine.sglang.policy_runtime import PolicyRuntime
-    from pdmuxd.engine.sglang.port import DecodeStream, EnginePort, EngineState, PrefillStream
+    from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
+    from pdmuxd.engine.loop.port import DecodeStream, EnginePort, EngineState, PrefillStream
     from pdmuxd.engine.sglang.reporting import Reporter
 
-    assert set(OURS["port"]) <= set(vars(EnginePort))
+    assert set(OURS["port"]) <= {*vars(EnginePort), "reused_tokens"}, (
+        "the ledger asks SGLang's port for those"
+    )
     assert set(OURS["state"]) <= set(vars(EngineState))
     assert set(OURS["reporter"]) <= set(vars(Reporter))
     assert set(OURS["policy_runtime"]) <= set(vars(PolicyRuntime))

@@ -86,10 +86,10 @@ def test_the_start_is_refused_when_no_python_has_sglang(model, monkeypatch, tmp_
     unset = EngineSection(kind="sglang", sglang=SglangSection(model=str(model)))
     with pytest.raises(SettingsError, match="make install-sglang"):
         choice.choose_engine(unset)
-    beside = tmp_path / ".venv-sglang" / "bin" / "python"
-    beside.parent.mkdir(parents=True)
-    beside.touch()
-    assert choice.choose_engine(unset).command(1, "l", 2)[0] == str(beside)
+    colocated_step = tmp_path / ".venv-sglang" / "bin" / "python"
+    colocated_step.parent.mkdir(parents=True)
+    colocated_step.touch()
+    assert choice.choose_engine(unset).command(1, "l", 2)[0] == str(colocated_step)
 
 
 def test_what_sglang_does_not_do_of_the_policy_is_said_when_it_is_chosen(model):

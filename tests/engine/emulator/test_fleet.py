@@ -14,9 +14,10 @@ from pdmuxd.engine.core.pressure import Pool
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.emulator.fleet import EmulatedFleet, parse_fleet
 from pdmuxd.engine.emulator.replay import drive
-from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase, TenantTarget
+from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
+from pdmuxd.engine.loop.requests import Target
 
-SLO = TenantTarget(
+SLO = Target(
     slo=Slo(ttft_fixed_s=0.4, ttft_per_1k_new_tokens_s=0.0, tbt_s=0.05, attainment_ratio=0.99), version=1
 )
 

@@ -21,11 +21,10 @@ def learned(monkeypatch: pytest.MonkeyPatch) -> list[PrefillSample]:
     return samples
 
 
-@pytest.mark.parametrize("policy", ["pla/muxwise", "pla/chunked:512"])
 def test_a_sample_has_the_terms_of_the_device_when_one_request_was_prefilled(
-    policy: str, learned: list[PrefillSample]
+    learned: list[PrefillSample],
 ) -> None:
-    emulated = engine(policy)
+    emulated = engine("pla/muxwise")
     keys = tuple(range(1, 251))
     emulated.submit(request("a", 4000, 1, block_keys=keys), 0.0)
     emulated.submit(request("b", 4600, 1, arrival_s=5.0, block_keys=keys + tuple(range(900, 938))), 5.0)

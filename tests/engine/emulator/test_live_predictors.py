@@ -1,11 +1,9 @@
-"""Predictors and partitions that an operator puts in force while the engine serves."""
+"""Predictors that an operator puts in force while the engine serves."""
 
 from __future__ import annotations
 
-import pytest
-from engines import PROFILE, engine, request, run_until_idle
+from engines import engine, request
 
-from pdmuxd.engine.core.errors import PartitionError
 from pdmuxd.engine.core.latency import DecodeCoefficients
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.link.messages import IterationRecord
@@ -66,20 +64,3 @@ def test_what_the_guard_learned_stays_when_the_same_profile_comes_again() -> Non
     assert colocated_steps(running, "r")[0].guard_ratio != 1.1, "the same profile, refined"
     apply(running, 4, predictors(8, 0.004, guard=1.05))
     assert colocated_steps(running, "s")[0].guard_ratio == 1.05, "another profile"
-
-
-def test_decode_uses_the_operators_groups_when_partitions_are_set() -> None:
-    running = serving()
-    apply(running, 1, None, partitions=((72, 60),))
-    steps = colocated_steps(running, "p")
-    assert {(step.prefill_sms, step.decode_sms) for step in steps} == {(72, 60)}
-    run_until_idle(running)
-
-
-def test_nothing_changes_when_partitions_are_impossible() -> None:
-    running = serving()
-    with pytest.raises(PartitionError, match="71,61"):
-        apply(running, 1, predictors(7, 0.017), partitions=((71, 61),))
-    assert running.profile_id == 0
-    assert {step.predicted_decode_s for step in colocated_steps(running, "p")} != {0.017}
-    assert PROFILE.device.total_sms == 132

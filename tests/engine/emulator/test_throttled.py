@@ -9,8 +9,8 @@ from engines import PROFILE, engine, request
 
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.emulator.engine import EmulatedEngine
-from pdmuxd.engine.emulator.requests import TenantTarget
 from pdmuxd.engine.link.messages import IterationRecord
+from pdmuxd.engine.loop.requests import Target
 
 MEASURED = replace(PROFILE, guard_default_ratio=1.03)
 """The bound that measuring this device gives; what the papers saw at worst would hide the slowdown."""
@@ -24,7 +24,7 @@ def busy_engine(policy: str) -> EmulatedEngine:
     """Decodes 40 long answers while prompts of 6,000 tokens keep coming."""
     running = engine(policy, step_records=True, profile=MEASURED)
     slo = Slo(ttft_fixed_s=5.0, ttft_per_1k_new_tokens_s=1.0, tbt_s=TBT_S, attainment_ratio=ATTAINMENT)
-    running.apply_settings(version=1, policy=policy, slos={"t": TenantTarget(slo=slo, version=1)})
+    running.apply_settings(version=1, policy=policy, slos={"t": Target(slo=slo, version=1)})
     for number in range(40):
         running.submit(request(f"long-{number}", 1000, 4000, tenant="t"), 0.0)
     return running

@@ -19,7 +19,6 @@ from pdmuxd.engine.link.messages import (
     EngineSettings,
     Hello,
     IterationRecord,
-    StopServing,
     ToDaemon,
     ToEngine,
 )
@@ -116,8 +115,8 @@ async def test_messages_pass_both_ways_when_both_ends_are_up(address: str) -> No
             assert await receive(daemon, engine) == HELLO
             await daemon.send(EngineSettings(version=3, policy="muxwise", tenants=()))
             assert await next_of(engine) == EngineSettings(version=3, policy="muxwise", tenants=())
-            await daemon.send(StopServing(drain_s=1.0))
-            assert await next_of(engine) == StopServing(drain_s=1.0)
+            await daemon.send(EngineSettings(version=1, policy="auto", tenants=()))
+            assert await next_of(engine) == EngineSettings(version=1, policy="auto", tenants=())
             assert engine.receive() is None
             assert engine.send(Ack(version=3))
             assert await receive(daemon, engine) == Ack(version=3)
@@ -152,9 +151,12 @@ async def test_the_engine_polls_without_asyncio_when_it_has_no_loop(address: str
 
         running = asyncio.create_task(asyncio.to_thread(engine_process))
         assert await daemon.receive() == HELLO
-        await daemon.send(StopServing(drain_s=1.0))
-        await daemon.send(StopServing(drain_s=2.0))
-        assert await running == [StopServing(drain_s=1.0), StopServing(drain_s=2.0)]
+        await daemon.send(EngineSettings(version=1, policy="auto", tenants=()))
+        await daemon.send(EngineSettings(version=2, policy="auto", tenants=()))
+        assert await running == [
+            EngineSettings(version=1, policy="auto", tenants=()),
+            EngineSettings(version=2, policy="auto", tenants=()),
+        ]
 
 
 async def test_all_loss_is_counted_when_the_queue_is_full(address: str) -> None:
@@ -198,11 +200,11 @@ async def test_all_loss_is_counted_when_the_daemon_reads_slower_than_the_engine_
             engine.send(HELLO)
             assert await receive(daemon, engine) == HELLO
             offered = 30_000
-            taken = sum(engine.send(record(step)) for step in range(offered))
-            assert 0 < engine.dropped == offered - taken
-            seen = [await receive(daemon, engine) for _ in range(taken)]
+            timing = sum(engine.send(record(step)) for step in range(offered))
+            assert 0 < engine.dropped == offered - timing
+            seen = [await receive(daemon, engine) for _ in range(timing)]
             assert engine.queued == 0
-            assert len({message.step for message in seen if isinstance(message, IterationRecord)}) == taken
+            assert len({message.step for message in seen if isinstance(message, IterationRecord)}) == timing
             assert engine.sent + engine.dropped == offered + 1
 
 
@@ -230,10 +232,10 @@ async def test_the_engine_introduces_itself_again_when_the_daemon_returns(addres
             assert await receive(daemon, engine) == Ack(version=4)
         async with daemon_end(address) as daemon:
             with pytest.raises(LinkError, match="no engine has introduced itself"):
-                await daemon.send(StopServing(drain_s=1.0))
+                await daemon.send(EngineSettings(version=1, policy="auto", tenants=()))
             assert await receive(daemon, engine) == msgspec.structs.replace(HELLO, settings_version=4)
-            await daemon.send(StopServing(drain_s=1.0))
-            assert await next_of(engine) == StopServing(drain_s=1.0)
+            await daemon.send(EngineSettings(version=1, policy="auto", tenants=()))
+            assert await next_of(engine) == EngineSettings(version=1, policy="auto", tenants=())
 
 
 async def test_settings_go_to_the_new_engine_when_the_old_one_still_talks(address: str) -> None:
@@ -249,8 +251,8 @@ async def test_settings_go_to_the_new_engine_when_the_old_one_still_talks(addres
             while daemon.ignored == 0:
                 new.send(Ack(version=2))
                 assert await receive(daemon, new) == Ack(version=2)
-            await daemon.send(StopServing(drain_s=1.0))
-            assert await next_of(new) == StopServing(drain_s=1.0)
+            await daemon.send(EngineSettings(version=1, policy="auto", tenants=()))
+            assert await next_of(new) == EngineSettings(version=1, policy="auto", tenants=())
             assert old.receive() is None
 
 
@@ -262,7 +264,7 @@ async def test_sending_is_a_link_error_when_the_engine_died(address: str) -> Non
 
         async def until_refused() -> None:
             while True:
-                await daemon.send(StopServing(drain_s=1.0))
+                await daemon.send(EngineSettings(version=1, policy="auto", tenants=()))
                 await asyncio.sleep(0)
 
         with pytest.raises(LinkError, match="no longer connected"):

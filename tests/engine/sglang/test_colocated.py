@@ -29,7 +29,7 @@ class Measuring:
         self.log = []
         self.late = late
         self.host_s = host_s
-        self.colocated = ColocatedMeasurement(
+        self.colocated_step = ColocatedMeasurement(
             Wired(self.device, first=first, wire=wire),
             self.device,
             step=self._launch_step,
@@ -66,7 +66,7 @@ class Measuring:
 
 def test_steps_and_layers_are_launched_by_turns_while_there_is_room():
     one = Measuring()
-    one.colocated.run("a")
+    one.colocated_step.run("a")
     assert one.log[:8] == ["step", "a", "step", *"aaaaa"]
     assert one.log.count("a") == 16
 
@@ -74,7 +74,7 @@ def test_steps_and_layers_are_launched_by_turns_while_there_is_room():
 def test_the_prefill_is_done_when_its_run_ends():
     one = Measuring()
     for batch in "ab":
-        begin, end = one.colocated.run(batch)
+        begin, end = one.colocated_step.run(batch)
         assert end.done_s > begin.done_s
     assert one.log.count("b") == 16
     assert not one.group.prefill.pending
@@ -82,16 +82,16 @@ def test_the_prefill_is_done_when_its_run_ends():
 
 def test_steps_count_when_they_lie_between_the_first_layer_and_the_last():
     one = Measuring(late=1)
-    begin, end = one.colocated.run("a")
-    within = one.colocated.steps_within(begin, end)
+    begin, end = one.colocated_step.run("a")
+    within = one.colocated_step.steps_within(begin, end)
     assert 0 < len(within) < one.log.count("step")
     assert all(begin.done_s <= start.done_s <= stop.done_s <= end.done_s for start, stop in within)
 
 
 def test_what_passes_until_a_late_launch_is_not_counted():
     one = Measuring(late=1, host_s=1.0)
-    begin, end = one.colocated.run("a")
-    within = one.colocated.steps_within(begin, end)
+    begin, end = one.colocated_step.run("a")
+    within = one.colocated_step.steps_within(begin, end)
     assert end.done_s - begin.done_s > 1.0
     assert within
     assert max(stop.done_s - start.done_s for start, stop in within) < 0.01
@@ -102,7 +102,7 @@ def test_the_other_rank_launches_the_same_without_a_look_at_its_own_device():
     first, second = Measuring(wire=wire), Measuring(first=False, wire=wire)
     for rank in (first, second):
         for batch in "ab":
-            rank.colocated.run(batch)
+            rank.colocated_step.run(batch)
     assert second.log == first.log
     assert not wire
     assert second.clock.slept == 0
@@ -111,7 +111,7 @@ def test_the_other_rank_launches_the_same_without_a_look_at_its_own_device():
 
 def test_ranks_agree_less_often_than_there_are_layers():
     wire = deque()
-    Measuring(wire=wire).colocated.run("a")
+    Measuring(wire=wire).colocated_step.run("a")
     launched = [following.layers for following in wire if following.layers]
     assert sum(launched) == 16
     assert launched[0] == 6

@@ -7,10 +7,10 @@ from engine_rig import IDLE, RULES, Rig, fused, make_engine_info, split
 
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.core.types import Mode, Reason
+from pdmuxd.engine.loop.requests import Target
 from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.partition_tables import make_table
-from pdmuxd.engine.sglang.tracked_request import Target
 
 
 def test_a_chunk_beside_decode_becomes_the_layers_of_the_whole_batch():
@@ -33,7 +33,7 @@ def test_the_next_chunk_is_fused_when_chunks_of_the_prompt_have_begun():
     rig.turn(fused(17, admit=("a",), decode_steps=1))
     rig.turn(split(partition_id=2, decode_steps=2, token_budget=16))
     assert rig.launches("fused") == [(17, "a", "z"), (17, "a", "z")]
-    assert rig.loop.policy_runtime.partition_id == rig.policy.table.decode_only
+    assert rig.loop.state.partition_id == rig.policy.table.decode_only
     rig.turn(IDLE)
 
 

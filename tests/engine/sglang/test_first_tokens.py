@@ -26,7 +26,7 @@ def test_the_second_token_comes_a_step_after_the_first_when_a_step_was_in_flight
     assert kinds(rig) == ["finish", "decode", "read", "first"]
     assert rig.port.log[1] == ("decode", "z", "a")
     assert rig.port.log[2] == ("read", "z"), "the step in flight does not hold the new request"
-    first_s = rig.loop.ledger.get("a").first_token_s
+    first_s = rig.ledger.get("a").first_token_s
     rig.turn(split(**COLOCATED), after_s=0.03)
     assert rig.port.log[-1] == ("read", "z", "a")
     assert rig.clock.now_s - rig.loop._start_s - first_s == 0.03

@@ -23,7 +23,7 @@ def test_a_step_holds_what_the_budget_leaves_when_prompts_are_longer():
     rig.arrive("b", tokens=30, outputs=1)
     rig.turn(fused(16, admit=("a", "b")))
     assert rig.port.chunked_request.rid == "b"
-    seen = rig.turn(fused(16))
+    seen = rig.turn(fused(16, decode_steps=1))
     assert (seen.prefill.mode, seen.prefill.done_tokens) == (PrefillMode.CHUNKED, 6)
     assert seen.prefill.shape.new_tokens == 30
     seen = rig.turn(fused(16))
@@ -31,6 +31,15 @@ def test_a_step_holds_what_the_budget_leaves_when_prompts_are_longer():
     rig.turn(IDLE)
     # The second step was launched before the first, with a's only token, was read: a has a row in it.
     assert held(rig) == [(16, 0, 2, 0), (15, 6, 1, 1), (9, 21, 1, 0)]
+
+
+def test_decode_stalls_when_a_step_is_of_prompts_alone():
+    """`prefill-first` says so: SGLang mixed the decoding requests in, and the emulated engine did not."""
+    rig = Rig()
+    rig.decoding("z", outputs=100)
+    rig.arrive("a", tokens=30, outputs=100)
+    rig.turns([fused(16, admit=("a",)), fused(16), fused(0, decode_steps=1), IDLE])
+    assert held(rig) == [(16, 0, 1, 0), (14, 16, 1, 0), (0, 0, 0, 2)]
 
 
 def test_decoding_requests_count_against_the_budget():
@@ -78,7 +87,7 @@ def test_a_request_is_not_admitted_when_it_does_not_fit():
     seen = rig.turn(IDLE)
     assert [entry.request_id for entry in seen.waiting] == ["a"]
     assert held(rig) == [(10, 0, 1, 0)]
-    assert rig.loop.ledger.get("a").prefill_start_s is None
+    assert rig.ledger.get("a").prefill_start_s is None
 
 
 def test_the_first_token_comes_with_the_step_that_completes_the_prompt():

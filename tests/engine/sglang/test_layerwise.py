@@ -5,7 +5,7 @@ from engine_rig import IDLE, Rig, split
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.link.messages import IterationRecord
-from pdmuxd.engine.sglang.loop.launches import QUANTUM_LAYERS
+from pdmuxd.engine.loop.launches import QUANTUM_LAYERS
 
 COLOCATED = {"decode_steps": 1}
 

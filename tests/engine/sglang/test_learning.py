@@ -7,7 +7,7 @@ from pdmuxd.engine.core.types import PrefillShape
 
 
 def samples(rig):
-    return rig.loop.policy_runtime.state.samples
+    return rig.loop.state.policy_state.samples
 
 
 def prefilled(rig, name, *, tokens, took_s, reused=0):
@@ -68,7 +68,7 @@ def test_the_crossover_is_fitted_when_prompts_of_several_lengths_were_measured()
         shape = PrefillShape.of([(new, reused)])
         took_s = engine_info.roofline.prefill_cost(shape, engine_info.device.total_sms).seconds
         prefilled(rig, f"r{number}", tokens=new, reused=reused, took_s=took_s)
-    fit = rig.loop.policy_runtime.state.fit
+    fit = rig.loop.state.policy_state.fit
     expected = engine_info.roofline.prefill_terms(4000, 1000)
     assert fit.compute_s(4000, 1000) == pytest.approx(expected.compute_s, rel=0.02)
     assert fit.memory_s(4000, 1000) == pytest.approx(expected.memory_s, rel=0.02)

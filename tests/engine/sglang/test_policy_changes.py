@@ -69,7 +69,7 @@ def test_targets_are_in_force_at_once_when_they_change():
     assert seen.tbt_target_s == 0.02
     (entry,) = seen.waiting
     assert entry.deadline_s == pytest.approx(entry.arrival_s + 1.0 + 3.0 * 2.0)
-    assert rig.loop.ledger.get("w").slo_version == 9
+    assert rig.ledger.get("w").slo_version == 9
     assert rig.port.looked_up == looked_up, "the ranks' prefix caches would differ"
 
 
@@ -86,10 +86,6 @@ def test_targets_are_in_force_at_once_when_they_change():
             'engine.sglang.partitions to "112,20;96,36;88,44;80,52;64,68;48,84;32,100" and start again',
         ),
         (settings(6, "duet"), "policy duet needs SM split 104,28 and 7 more, made only when"),
-        (
-            settings(6, partitions=((112, 20), (104, 28))),
-            "the partition table needs SM split 104,28, made only",
-        ),
         (settings(6, tenants=(tenant_slo("acme", tbt_s=-1.0),)), "tenant acme"),
     ],
 )
@@ -107,7 +103,7 @@ def test_settings_change_nothing_when_they_are_refused(message, says):
         "chunked:256",
         False,
     )
-    assert rig.loop.ledger.get("a").tbt_target_s == 0.03
+    assert rig.ledger.get("a").tbt_target_s == 0.03
 
 
 def test_settings_are_acknowledged_again_when_their_version_comes_again():
@@ -223,7 +219,7 @@ def learn_violation(rig, ratio):
 
 def guard_ratio(rig):
     decode_sms = rig.policy.table.groups[1].decode_sms
-    guard = rig.loop.policy_runtime.state.guard
+    guard = rig.loop.state.policy_state.guard
     return guard.ratio(decode_sms, PrefillShape.of([(4096, 0)]), DecodeShape(bs=8, reused_tokens=8000))
 
 

@@ -20,9 +20,9 @@ def ending(rig, *waiting):
     return first
 
 
-def both(rig, colocated, behind):
+def both(rig, colocated_step, behind):
     """A turn in which the policy is asked twice."""
-    rig.script.answers.extend((colocated, behind))
+    rig.script.answers.extend((colocated_step, behind))
     rig.turn()
 
 
@@ -45,14 +45,14 @@ def test_the_policy_sees_the_engine_as_it_will_be_when_the_prefill_has_ended():
     rig = Rig()
     ending(rig, "b")
     both(rig, split(**COLOCATED), split(admit=("b",), prefill_layers=2, **COLOCATED))
-    colocated, behind = rig.script.seen
-    assert colocated.prefill is not None
-    assert colocated.decode.bs == 1
+    colocated_step, behind = rig.script.seen
+    assert colocated_step.prefill is not None
+    assert colocated_step.decode.bs == 1
     assert behind.prefill is None
     assert behind.preempted is None
     assert [request.request_id for request in behind.waiting] == ["b"]
     assert behind.decode.bs == 2
-    assert behind.decode.reused_tokens == colocated.decode.reused_tokens + 30
+    assert behind.decode.reused_tokens == colocated_step.decode.reused_tokens + 30
     assert behind.decode.max_context_tokens == 30
 
 
@@ -74,14 +74,14 @@ def test_first_tokens_of_the_one_that_ends_wait_for_no_prefill():
 def test_anything_but_a_split_beside_decode_waits_for_the_end(answer):
     rig = Rig()
     ending(rig, "b")
-    rig.loop.policy_runtime.state = "at first"
+    rig.loop.state.policy_state = "at first"
     decide = rig.script.decide
     rig.script.decide = lambda obs, state: (decide(obs, state)[0], f"{state}, asked")
     rig.script.answers.extend((split(**COLOCATED), answer))
     rig.turn()
     assert rig.port.log == [("decode", "z"), ("read", "z")]
     assert [request.rid for request in rig.port.waiting] == ["b"]
-    assert rig.loop.policy_runtime.state == "at first, asked", "as the first answer left it"
+    assert rig.loop.state.policy_state == "at first, asked", "as the first answer left it"
 
 
 def test_nobody_is_asked_when_nobody_waits():

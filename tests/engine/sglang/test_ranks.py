@@ -8,7 +8,7 @@ from engine_rig import IDLE, Rig, fused, settings, split
 
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.messages import EngineStats
-from pdmuxd.engine.sglang.loop.launches import SHARED_QUANTUM_LAYERS
+from pdmuxd.engine.loop.launches import SHARED_QUANTUM_LAYERS
 from pdmuxd.engine.sglang.reporting import LISTEN_BUSY_S
 
 POINT = Measure(

@@ -1,15 +1,12 @@
 """The engine's end of the link: heartbeats, settings, measuring, stopping."""
 
-import os
-import signal
-
 import pytest
 from engine_rig import Rig, split
 from msgspec import structs
 
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link.measuring import Measure, Measured
-from pdmuxd.engine.link.messages import EngineStats, IterationRecord, StopServing
+from pdmuxd.engine.link.messages import EngineStats, IterationRecord
 from pdmuxd.engine.sglang.reporting import LISTEN_BUSY_S, LISTEN_IDLE_S
 
 POINT = Measure(
@@ -62,15 +59,6 @@ def test_each_point_is_measured_in_a_turn_of_its_own_when_several_are_asked_for(
     rig.link.inbox.extend([POINT, structs.replace(POINT, point_id=4)])
     assert [answer.point_id for answer in answers(rig)] == [3]
     assert [answer.point_id for answer in answers(rig)] == [3, 4]
-
-
-def test_the_server_is_told_to_stop_when_the_daemon_says_so(monkeypatch):
-    told = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: told.append((pid, number)))
-    rig = Rig()
-    rig.link.inbox.append(StopServing(drain_s=1.0))
-    rig.turn()
-    assert told == [(os.getppid(), signal.SIGTERM)]
 
 
 def test_a_message_that_cannot_be_read_is_logged_and_the_next_one_is_read(caplog):
@@ -172,9 +160,9 @@ def test_a_prefill_that_ran_beside_decode_is_no_measurement_of_a_prefill_alone()
     rig.turn(split(admit=("b",), decode_steps=1, prefill_layers=4))
     rig.device.finish_prefill()
     rig.turn(split(decode_steps=1))
-    alone, colocated = (
+    alone, colocated_step = (
         record for record in rig.link.of(IterationRecord) if record.prefill_layers and not record.decode_steps
     )
     assert alone.measured_prefill_s is not None
-    assert colocated.measured_prefill_s is None
-    assert colocated.measured_step_s is not None
+    assert colocated_step.measured_prefill_s is None
+    assert colocated_step.measured_step_s is not None

@@ -17,7 +17,6 @@ from pdmuxd.engine.emulator.server.bodies import Call, Sampling
 from pdmuxd.engine.emulator.server.delivery import Deliveries, Inbox, Output
 from pdmuxd.engine.emulator.server.driver import WallClockDriver
 from pdmuxd.engine.emulator.server.planning import plan
-from pdmuxd.engine.emulator.server.settings import apply_settings
 from pdmuxd.engine.emulator.server.telemetry import request_record
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import Ack, EngineSettings, RequestRecord, TenantSlo
@@ -170,7 +169,7 @@ async def test_targets_hold_for_running_and_later_requests_when_settings_are_app
         running = machine.submit("running", 10_000)
         await machine.pass_time(1.0)
         waiting = machine.submit("waiting", 10_000)
-        assert apply_settings(machine.driver, settings(3)) == Ack(version=3)
+        assert machine.driver.apply(settings(3)) == Ack(version=3)
         later = machine.submit("later", 10_000)
         other = machine.submit("other", 10_000, tenant="someone else")
         for output in (running, waiting, later):
@@ -185,7 +184,7 @@ async def test_targets_hold_for_running_and_later_requests_when_settings_are_app
 async def test_the_policy_changes_when_settings_name_another() -> None:
     machine = Machine()
     async with machine.running():
-        assert apply_settings(machine.driver, settings(1, policy="chunked:512")) == Ack(version=1)
+        assert machine.driver.apply(settings(1, policy="chunked:512")) == Ack(version=1)
         machine.submit("a", 10)
         await machine.pass_time(5.0)
     assert machine.engine.counters().policy == "chunked:512"
@@ -203,8 +202,8 @@ async def test_the_policy_changes_when_settings_name_another() -> None:
 )
 async def test_nothing_changes_when_settings_are_refused(refused: EngineSettings, why: str) -> None:
     machine = Machine()
-    assert apply_settings(machine.driver, settings(4)) == Ack(version=4)
-    ack = apply_settings(machine.driver, refused)
+    assert machine.driver.apply(settings(4)) == Ack(version=4)
+    ack = machine.driver.apply(refused)
     assert ack.version == refused.version
     assert why in str(ack.error)
     assert machine.driver.settings_version == 4
@@ -214,8 +213,8 @@ async def test_nothing_changes_when_settings_are_refused(refused: EngineSettings
 
 async def test_the_same_settings_are_acknowledged_again_when_sent_again() -> None:
     machine = Machine()
-    assert apply_settings(machine.driver, settings(4)) == Ack(version=4)
-    assert apply_settings(machine.driver, settings(4)) == Ack(version=4)
+    assert machine.driver.apply(settings(4)) == Ack(version=4)
+    assert machine.driver.apply(settings(4)) == Ack(version=4)
 
 
 async def test_every_request_ends_once_when_some_finish_and_some_are_aborted() -> None:

@@ -24,7 +24,6 @@ from pdmuxd.engine.link.messages import (
     Hello,
     IterationRecord,
     RequestRecord,
-    StopServing,
     TenantSlo,
 )
 from pdmuxd.engine.link.socket import DaemonEnd
@@ -131,7 +130,7 @@ async def test_the_daemon_learns_everything_when_requests_are_served(link: str) 
             again = await next_message(end, EngineStats)
             assert again.uptime_s > stats.uptime_s
 
-            await end.send(StopServing(drain_s=1.0))
+            process.terminate()
             assert process.wait(60) == 0
             assert process.stderr is not None
             assert process.stderr.read() == ""
@@ -260,8 +259,8 @@ def failed(*arguments: str, **environment: str) -> str:
 
 
 def test_the_process_refuses_to_start_when_its_port_is_in_use() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as timing:
+        port = str(timing.getsockname()[1])
         assert f"cannot listen on 127.0.0.1 port {port}" in failed("--port", port)
 
 

@@ -63,8 +63,8 @@ def test_the_file_and_the_flag_agree_when_groups_are_written(tmp_path):
 
 
 def test_an_address_is_refused_when_it_is_taken_or_open_to_all():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as timing:
+        port = timing.getsockname()[1]
         with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}"):
             check_listening("127.0.0.1", port, key="k")
     check_listening("127.0.0.1", port, key=None)

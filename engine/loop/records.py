@@ -5,8 +5,8 @@ from __future__ import annotations
 from pdmuxd.engine.core.roofline import NO_PREFILL
 from pdmuxd.engine.core.types import Feedback, Mode, Reason
 from pdmuxd.engine.link.messages import IterationRecord
-from pdmuxd.engine.sglang.decode import Step, StepTiming
-from pdmuxd.engine.sglang.prefill import LayerwiseBatch
+from pdmuxd.engine.loop.decode import Step, StepTiming
+from pdmuxd.engine.loop.prefill import LayerwiseBatch
 
 
 def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) -> IterationRecord:

@@ -14,11 +14,11 @@ from pdmuxd.engine.core.types import (
     PrefillShape,
     PrefillView,
 )
-from pdmuxd.engine.sglang.decode import DecodeStage
-from pdmuxd.engine.sglang.policy_runtime import PolicyRuntime
-from pdmuxd.engine.sglang.port import EngineState
-from pdmuxd.engine.sglang.prefill import PrefillStage
-from pdmuxd.engine.sglang.requests import Ledger
+from pdmuxd.engine.loop.decode import DecodeStage
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
+from pdmuxd.engine.loop.port import EngineState
+from pdmuxd.engine.loop.prefill import PrefillStage
+from pdmuxd.engine.loop.requests import RequestBook
 
 
 class View:
@@ -30,7 +30,7 @@ class View:
         state: EngineState,
         decode: DecodeStage,
         prefill: PrefillStage,
-        ledger: Ledger,
+        ledger: RequestBook,
         policy_runtime: PolicyRuntime,
         limits: EngineLimits,
     ) -> None:
@@ -73,7 +73,6 @@ class View:
         return self._observation(
             now_s,
             state.decode_shape(),
-            state.running,
             prefill=chunked_prefill(state, self._ledger) or prefill.view(batch, in_flight=step),
             preempted=prefill.view(prefill.preempted, in_flight=step),
         )
@@ -90,28 +89,31 @@ class View:
             reused_tokens=decode.reused_tokens + sum(contexts),
             max_context_tokens=max(decode.max_context_tokens, *contexts),
         )
-        return self._observation(now_s, grown, [*self._state.running, *joining])
+        return self._observation(now_s, grown, joining)
 
     def _observation(
         self,
         now_s: float,
         decode: DecodeShape,
-        decoding: Sequence[Any],
+        joining: Sequence[Any] = (),
         *,
         prefill: PrefillView | None = None,
         preempted: PrefillView | None = None,
     ) -> Observation:
         state, hidden = self._state, self._policy_runtime.is_changing
         waiting = () if hidden else self._ledger.window(state.waiting, self._limits.waiting_window)
-        if preempted is not None or (prefill is not None and prefill.mode is PrefillMode.LAYERWISE):
+        is_layerwise = preempted is not None or (
+            prefill is not None and prefill.mode is PrefillMode.LAYERWISE
+        )
+        if is_layerwise and self._limits.max_whole_tokens is not None:
             # Those run in fused steps, which wait for the layers under way: nobody is preempted for them.
             waiting = tuple(request for request in waiting if self._limits.holds(request.new_tokens))
         return Observation(
             now_s=now_s,
-            partition_id=self._policy_runtime.partition_id,
+            partition_id=self._policy_runtime.state.partition_id,
             decode=decode,
-            tbt_target_s=self._ledger.tbt_target_s(decoding),
-            last_token_s=self._decode.last_token_s,
+            tbt_target_s=self._ledger.tbt_target_s(state.running, joining),
+            last_token_s=self._policy_runtime.state.last_token_s,
             prefill=prefill,
             preempted=preempted,
             waiting=waiting,
@@ -122,14 +124,13 @@ class View:
         )
 
 
-def chunked_prefill(state: EngineState, ledger: Ledger) -> PrefillView | None:
-    """The prefill that SGLang's mixed chunks are working on. Its launched chunks count as done: fused
+def chunked_prefill(state: EngineState, ledger: RequestBook) -> PrefillView | None:
+    """The prefill that fused steps are working on. Its launched chunks count as done: fused
     steps follow each other on one stream."""
     request = state.chunked_request
-    tracked = ledger.get(request.rid) if request is not None else None
-    if tracked is None or tracked.entry is None:
+    entry = ledger.entry(request) if request is not None else None
+    if entry is None:
         return None
-    entry = tracked.entry
     shape = PrefillShape.of([(entry.new_tokens, entry.reused_tokens)])
     return PrefillView(
         batch_id=0,
@@ -137,5 +138,5 @@ def chunked_prefill(state: EngineState, ledger: Ledger) -> PrefillView | None:
         requests=(entry,),
         shape=shape,
         earliest_deadline_s=entry.deadline_s,
-        done_tokens=min(max(0, request.extend_end - entry.reused_tokens), entry.new_tokens - 1),
+        done_tokens=min(max(0, state.chunked_end - entry.reused_tokens), entry.new_tokens - 1),
     )

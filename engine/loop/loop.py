@@ -16,21 +16,21 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from typing import Any
 
-from pdmuxd.engine.sglang.decode import DecodeStage
-from pdmuxd.engine.sglang.engine_info import EngineInfo
-from pdmuxd.engine.sglang.loop.launches import Launches
-from pdmuxd.engine.sglang.loop.planner import Planner
-from pdmuxd.engine.sglang.loop.results import Results
-from pdmuxd.engine.sglang.loop.step_feedback import StepFeedback
-from pdmuxd.engine.sglang.loop.step_plan import StepPlan
-from pdmuxd.engine.sglang.loop.view import View
-from pdmuxd.engine.sglang.policy_runtime import PolicyRuntime
-from pdmuxd.engine.sglang.port import EnginePort
-from pdmuxd.engine.sglang.prefill import PrefillStage
-from pdmuxd.engine.sglang.reporting import Counters, Reporter
-from pdmuxd.engine.sglang.requests import Ledger
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.loop.decode import DecodeStage
+from pdmuxd.engine.loop.engine_info import Counters, LoopReporter
+from pdmuxd.engine.loop.launches import Launches
+from pdmuxd.engine.loop.planner import Planner
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
+from pdmuxd.engine.loop.port import EnginePort
+from pdmuxd.engine.loop.prefill import PrefillStage
+from pdmuxd.engine.loop.requests import RequestBook
+from pdmuxd.engine.loop.results import Results
+from pdmuxd.engine.loop.step_feedback import StepFeedback
+from pdmuxd.engine.loop.step_plan import StepPlan
+from pdmuxd.engine.loop.streams import DeviceStreams
+from pdmuxd.engine.loop.view import View
 
 POLL_S = 0.0001
 """Between two looks at a prefill that runs alone."""
@@ -46,20 +46,26 @@ class EngineLoop:
         *,
         port: EnginePort,
         streams: DeviceStreams,
-        engine_info: EngineInfo,
         policy_runtime: PolicyRuntime,
-        reporter: Reporter,
+        ledger: RequestBook,
+        reporter: LoopReporter,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._port = port
-        self._engine_info = engine_info
         self._reporter = reporter
         self._clock = clock
         self._sleep = sleep
         self._start_s = clock()
         self.policy_runtime = policy_runtime
-        self.ledger = Ledger(port.reused_tokens, reporter.send_request)
+        self.state = policy_runtime.state
+        self.ledger = ledger
+        self._has_launched = False
+        """Whether this turn launched a step."""
+        self._merges = False
+        """Whether it waits for the prefill as well: an ablation of asking."""
+        self.wake_at_s: float | None = None
+        """Until when requests are held back on purpose."""
         self.prefill = prefill = PrefillStage(port, streams)
         self._streams = streams
         self._decode = decode = DecodeStage(port, streams)
@@ -70,6 +76,7 @@ class EngineLoop:
             prefill=prefill,
             ledger=self.ledger,
             step_feedback=self._step_feedback,
+            loop_state=self.state,
             now_s=self.now_s,
         )
         self._launches = Launches(
@@ -86,7 +93,7 @@ class EngineLoop:
             prefill=prefill,
             ledger=self.ledger,
             policy_runtime=policy_runtime,
-            limits=engine_info.limits,
+            limits=policy_runtime.engine.limits,
         )
         self._planner = Planner(
             view=view, ledger=self.ledger, policy_runtime=policy_runtime, layers=port.state.layers
@@ -107,10 +114,15 @@ class EngineLoop:
 
     def turn(self) -> None:
         """One safe point and what follows from it."""
+        if self.launch():
+            self.read()
+
+    def launch(self) -> bool:
+        """The first half of a turn: look, decide, launch. False if paused: there is no other."""
         port, state = self._port, self._port.state
         port.take_input()
         if state.is_paused:
-            return
+            return False
         if state.is_first_rank:
             self._reporter.exchange(self)
         self._decode.settle()
@@ -128,11 +140,30 @@ class EngineLoop:
             self.ledger.look_up(plan.looked_up)
         if plan.measure is not None:
             self._reporter.measure(plan.measure)
-        launched = self._launches.carry_out(plan)
-        self._results.read(leaving=1 if launched else 0)
-        if plan.decision is not None and plan.decision.blocking_merge:
+        self._has_launched = self._launches.carry_out(plan)
+        self._merges = plan.decision is not None and plan.decision.blocking_merge
+        self.wake_at_s = plan.decision.wake_at_s if plan.decision is not None else None
+        return True
+
+    @property
+    def next_read(self) -> Any:
+        """The event that `read` would wait for, or None if it would not wait."""
+        awaited = [self._decode.next_end] if len(self._decode) > self._has_launched else []
+        if self._merges:
+            awaited.append(self.prefill.last_layer_end)
+        return next((e for e in awaited if e is not None and not self._streams.is_done(e)), None)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this turn launched a step, or there is one to read."""
+        return self._has_launched or len(self._decode) > 0
+
+    def read(self) -> None:
+        """The other half: wait for what the turn before has launched, or rest if nothing was launched."""
+        self._results.read(leaving=1 if self._has_launched else 0)
+        if self._merges:
             self.prefill.wait_for_last_layer()
-        if not launched:
+        if not self._has_launched:
             self._rest()
 
     def drain(self) -> None:
@@ -156,7 +187,7 @@ class EngineLoop:
         """For the heartbeat."""
         state, group = self._port.state, self._streams.groups[self._port.stream_group]
         return Counters(
-            total_sms=self._engine_info.device.total_sms,
+            total_sms=self.policy_runtime.engine.total_sms,
             running=len(state.running),
             waiting=len(state.waiting),
             prefilling=sum(len(batch.batch.reqs) for batch in self.prefill.members())
@@ -167,7 +198,7 @@ class EngineLoop:
             steps=self._step_feedback.steps,
             switches=self._launches.switches,
             preemptions=self.prefill.preemptions,
-            partition_id=self.policy_runtime.partition_id,
+            partition_id=self.state.partition_id,
             prefill_sms=group.prefill_sms,
             decode_sms=group.decode_sms,
             busy_prefill_sm_s=self.prefill.busy_sm_s + self._decode.busy_prefill_sm_s,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.types import Decision, Mode, Observation
-from pdmuxd.engine.sglang.loop.feasible import feasible
-from pdmuxd.engine.sglang.loop.step_plan import Done, StepPlan
-from pdmuxd.engine.sglang.loop.view import View
-from pdmuxd.engine.sglang.policy_runtime import PolicyRuntime
-from pdmuxd.engine.sglang.requests import Ledger
+from pdmuxd.engine.loop.feasible import feasible
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
+from pdmuxd.engine.loop.requests import RequestBook
+from pdmuxd.engine.loop.step_plan import Done, StepPlan
+from pdmuxd.engine.loop.view import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,9 @@ class _Choice:
 class Planner:
     """Makes a StepPlan at each safe point."""
 
-    def __init__(self, *, view: View, ledger: Ledger, policy_runtime: PolicyRuntime, layers: int) -> None:
+    def __init__(
+        self, *, view: View, ledger: RequestBook, policy_runtime: PolicyRuntime, layers: int
+    ) -> None:
         self._view = view
         self._ledger = ledger
         self._policy_runtime = policy_runtime

@@ -1,4 +1,4 @@
-"""Decisions that SGLang cannot carry out as they are, and what is done in their place."""
+"""Decisions that no engine carries out as they are, and what is done in their place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pdmuxd.engine.core.types import (
 
 
 def feasible(decision: Decision, obs: Observation, table: PartitionTable, layers: int) -> Decision:
-    """What SGLang does: nothing that memory does not hold, and no chunk beside decode."""
+    """What an engine does: nothing that memory does not hold, and no chunk beside decode."""
     return _without_a_chunk_beside(_within_memory(decision, obs, table), obs, table, layers)
 
 
@@ -50,7 +50,7 @@ def _within_memory(decision: Decision, obs: Observation, table: PartitionTable) 
 def _without_a_chunk_beside(
     decision: Decision, obs: Observation, table: PartitionTable, layers: int
 ) -> Decision:
-    """A chunk of prompt tokens beside decode: SGLang runs chunks in fused steps only.
+    """A chunk of prompt tokens beside decode: chunks run in fused steps only (decision 0006).
 
     A batch at its start is prefilled whole on the partition, its layers spread over the decode steps that
     the chunk was to take. A prompt whose chunks have begun cannot be divided by layers any more: its next
@@ -67,7 +67,7 @@ def _without_a_chunk_beside(
             decode_steps=steps,
             token_budget=decision.token_budget + obs.decode.bs,
         )
-    share = -(-layers // max(1, decision.decode_steps))
+    share = layers if decision.prefill_graph is not None else -(-layers // max(1, decision.decode_steps))
     return replace(decision, decode_steps=steps, prefill_layers=share, token_budget=0)
 
 

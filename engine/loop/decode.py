@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from pdmuxd.engine.core.types import Decision, DecodeShape, Mode, PrefillShape
-from pdmuxd.engine.sglang.port import EnginePort, LaunchedStep
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.core.types import NO_DECODE, Decision, DecodeShape, Mode, PrefillShape
+from pdmuxd.engine.loop.port import EnginePort, LaunchedStep
+from pdmuxd.engine.loop.streams import DeviceStreams
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -45,8 +45,6 @@ class DecodeStage:
         self._port = port
         self._streams = streams
         self._unread: deque[Step] = deque()
-        self.last_token_s = 0.0
-        """When the decode batch last got tokens, or the fused step was launched that it begins with."""
         self.busy_decode_sm_s = 0.0
         """SM-seconds of the steps measured, but for what prompt tokens took of fused ones."""
         self.busy_prefill_sm_s = 0.0
@@ -60,6 +58,11 @@ class DecodeStage:
     def in_flight(self) -> Step | None:
         """The step launched last, if it was not read."""
         return self._unread[-1] if self._unread else None
+
+    @property
+    def next_end(self) -> Any:
+        """The event behind the oldest step that was not read."""
+        return self._unread[0].launched.end if self._unread else None
 
     @property
     def has_news(self) -> bool:
@@ -76,9 +79,11 @@ class DecodeStage:
 
     def launch_fused(self, decision: Decision) -> Step | None:
         """One batch of both; the caller says which prompt tokens it holds. None if it would be empty."""
-        port = self._port
-        shape = port.state.decode_shape()
-        launched = port.decode.launch_fused(decision.admit, decision.token_budget)
+        port, decodes = self._port, decision.decode_steps > 0
+        shape = port.state.decode_shape() if decodes else NO_DECODE
+        launched = port.decode.launch_fused(
+            decision.admit, decision.token_budget, decision.prefill_graph, decodes=decodes
+        )
         return self._note(launched, decision, shape)
 
     def nothing_launched(self) -> None:

@@ -9,10 +9,10 @@ from itertools import count
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
-from pdmuxd.engine.core.types import PrefillMode, PrefillShape, PrefillView, WaitingRequest
-from pdmuxd.engine.sglang.decode import Step
-from pdmuxd.engine.sglang.port import EnginePort
-from pdmuxd.engine.sglang.streams.base import DeviceStreams
+from pdmuxd.engine.core.types import Decision, PrefillMode, PrefillShape, PrefillView, WaitingRequest
+from pdmuxd.engine.loop.decode import Step
+from pdmuxd.engine.loop.port import EnginePort
+from pdmuxd.engine.loop.streams import DeviceStreams
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +25,8 @@ class Quantum:
     """The step that was launched in the same turn."""
     start: Any
     end: Any
+    decision: Decision | None
+    """What they were launched for; None when the loop is drained."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +51,10 @@ class LayerwiseBatch:
     """Of the last quantum launched."""
     ran_alone: bool = True
     """Whether all quanta ran on the same SMs with nothing beside them."""
+    alone_s: float = 0.0
+    """Of `device_s`, the quanta that no step was launched with."""
+    alone_decision: Decision | None = None
+    """Of the last of those."""
     predicted_s: float | None = None
     """All layers, alone, as predicted when its first layers were launched."""
 
@@ -123,7 +129,7 @@ class PrefillStage:
         *,
         colocated_step: Step | None = None,
         alone: bool = False,
-        predicted_s: float | None = None,
+        decision: Decision | None = None,
     ) -> None:
         """Launch layers of the running batch behind what it has in flight."""
         batch = self.running
@@ -132,13 +138,16 @@ class PrefillStage:
         sms = self._streams.groups[self._port.stream_group].prefill_sms
         start, end, result = self._port.prefill.launch_layers(batch.batch, layers)
         batch.quanta.append(
-            Quantum(layers=layers, sms=sms, colocated_step=colocated_step, start=start, end=end)
+            Quantum(
+                layers=layers, sms=sms, colocated_step=colocated_step, start=start, end=end, decision=decision
+            )
         )
         batch.layers_launched += layers
         batch.result, batch.end = result, end
         batch.ran_alone = batch.ran_alone and alone and batch.sms in (0, sms)
         batch.sms = sms
-        batch.predicted_s = predicted_s if batch.predicted_s is None else batch.predicted_s
+        if batch.predicted_s is None and decision is not None:
+            batch.predicted_s = decision.numbers.predicted_prefill_s
 
     def launch_rest(self) -> None:
         """All layers that are left of the running batch, or of the one set aside, if none ends before it."""
@@ -179,6 +188,13 @@ class PrefillStage:
             raise EngineInvariantError("no prefill runs")
         self.wait(batch)
         return batch
+
+    @property
+    def last_layer_end(self) -> Any:
+        """The event behind the running batch, if its last layer was launched."""
+        if self.running is None or self.running.result is None or not self.running.quanta:
+            return None
+        return self.running.quanta[-1].end
 
     def wait_for_last_layer(self) -> None:
         """Block until the running batch is done, if its last layer was launched: an ablation of asking."""
@@ -249,4 +265,7 @@ class PrefillStage:
     def _account(self, batch: LayerwiseBatch, quantum: Quantum) -> None:
         elapsed_s = self._streams.elapsed_s(quantum.start, quantum.end)
         batch.device_s += elapsed_s
+        if quantum.colocated_step is None:
+            batch.alone_s += elapsed_s
+            batch.alone_decision = quantum.decision
         self.busy_sm_s += elapsed_s * quantum.sms

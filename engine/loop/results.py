@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pdmuxd.engine.sglang.decode import DecodeStage
-from pdmuxd.engine.sglang.loop.step_feedback import StepFeedback
-from pdmuxd.engine.sglang.loop.step_plan import Done
-from pdmuxd.engine.sglang.port import EngineState
-from pdmuxd.engine.sglang.prefill import PrefillStage
-from pdmuxd.engine.sglang.requests import Ledger
+from pdmuxd.engine.loop.decode import DecodeStage
+from pdmuxd.engine.loop.port import EngineState
+from pdmuxd.engine.loop.prefill import PrefillStage
+from pdmuxd.engine.loop.requests import RequestBook
+from pdmuxd.engine.loop.state import LoopState
+from pdmuxd.engine.loop.step_feedback import StepFeedback
+from pdmuxd.engine.loop.step_plan import Done
 
 
 class Results:
@@ -22,8 +23,9 @@ class Results:
         state: EngineState,
         decode: DecodeStage,
         prefill: PrefillStage,
-        ledger: Ledger,
+        ledger: RequestBook,
         step_feedback: StepFeedback,
+        loop_state: LoopState,
         now_s: Callable[[], float],
     ) -> None:
         self._state = state
@@ -31,6 +33,7 @@ class Results:
         self._prefill = prefill
         self._ledger = ledger
         self._step_feedback = step_feedback
+        self._loop_state = loop_state
         self._now_s = now_s
         self._held: list[Any] = []
         """Requests whose first token is held back."""
@@ -40,7 +43,7 @@ class Results:
         while len(self._decode) > leaving:
             step = self._decode.read()
             now_s = self._now_s()
-            self._decode.last_token_s = now_s
+            self._loop_state.last_token_s = now_s
             self._ledger.give_step(step.launched.requests, now_s)
             if self._state.is_first_rank:
                 self._step_feedback.stepped(step, self._decode.measure(step), now_s)
@@ -70,7 +73,7 @@ class Results:
         batch = self._prefill.wait_for_next()
         requests = batch.batch.reqs  # The merge takes those out that end with their first token.
         if not self._state.running:
-            self._decode.last_token_s = self._now_s()
+            self._loop_state.last_token_s = self._now_s()
         hold = bool(len(self._decode))
         self._prefill.finish(hold=hold)
         self._held += requests

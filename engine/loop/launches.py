@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.policies.fusedsteps import chunk_lengths
 from pdmuxd.engine.core.types import Decision, Mode, PrefillShape, PrefillView
-from pdmuxd.engine.sglang.decode import DecodeStage, Step
-from pdmuxd.engine.sglang.loop.step_plan import StepPlan
-from pdmuxd.engine.sglang.loop.view import chunked_prefill
-from pdmuxd.engine.sglang.policy_runtime import PolicyRuntime
-from pdmuxd.engine.sglang.port import EnginePort
-from pdmuxd.engine.sglang.prefill import PrefillStage
-from pdmuxd.engine.sglang.requests import Ledger
+from pdmuxd.engine.loop.decode import DecodeStage, Step
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
+from pdmuxd.engine.loop.port import EnginePort
+from pdmuxd.engine.loop.prefill import PrefillStage
+from pdmuxd.engine.loop.requests import RequestBook
+from pdmuxd.engine.loop.step_plan import StepPlan
+from pdmuxd.engine.loop.view import chunked_prefill
 
 QUANTUM_LAYERS = 2
 """Launched between two looks whether tokens have come: 1 to 2 ms of the host's time (32 layers of Llama-8B
@@ -34,7 +34,7 @@ class Launches:
         port: EnginePort,
         decode: DecodeStage,
         prefill: PrefillStage,
-        ledger: Ledger,
+        ledger: RequestBook,
         policy_runtime: PolicyRuntime,
         now_s: Callable[[], float],
     ) -> None:
@@ -53,7 +53,7 @@ class Launches:
             if plan.stream_group != self._port.stream_group:
                 self._port.use_group(plan.stream_group)
                 self.switches += 1
-            self._policy_runtime.partition_id = decision.partition_id
+            self._policy_runtime.state.partition_id = decision.partition_id
             step = self._fuse(decision) if decision.mode.is_one_batch else self._split(decision, plan.behind)
         if step is None:
             self._decode.nothing_launched()
@@ -79,7 +79,7 @@ class Launches:
         return step
 
     def _start_prefill(self, decision: Decision) -> None:
-        batch = self._port.prefill.form_prefill(decision.admit)
+        batch = self._port.prefill.form_prefill(decision.admit, decision.prefill_graph)
         if batch is not None:
             entries = self._ledger.admitted((request.rid for request in batch.reqs), self._now_s())
             self._prefill.start(batch, entries)
@@ -96,18 +96,20 @@ class Launches:
         running, state = self._prefill.running, self._port.state
         if running is None or not decision.prefill_layers or self._port.prefill.is_abandoned(running.batch):
             return
-        layers = -(-decision.prefill_layers // max(1, decision.decode_steps))
+        at_once = step is None or decision.prefill_graph is not None
+        share = 1 if decision.prefill_graph is not None else max(1, decision.decode_steps)
+        layers = -(-decision.prefill_layers // share)
         left = min(layers, self._prefill.layers_left)
         quantum = QUANTUM_LAYERS if state.tp_size == 1 else SHARED_QUANTUM_LAYERS
-        if step is not None and decision.admit and self._tokens_have_come():
+        if not at_once and decision.admit and self._tokens_have_come():
             return
         while left:
-            launched = left if step is None else min(left, quantum)
+            launched = left if at_once else min(left, quantum)
             self._prefill.launch(
                 launched,
                 colocated_step=step,
                 alone=not state.running,
-                predicted_s=decision.numbers.predicted_prefill_s,
+                decision=decision,
             )
             left -= launched
             if step is not None:
@@ -127,19 +129,19 @@ class Launches:
         if not decision.token_budget:
             return self._decode.launch(decision)
         chunked = chunked_prefill(self._port.state, self._ledger)
+        begins = not self._port.state.running
         step = self._decode.launch_fused(decision)
         if step is not None:
             step.prefill = self._fused_prefill(step, chunked)
-            if not step.decode.bs:
-                self._decode.last_token_s = self._now_s()
+            if begins:
+                self._policy_runtime.state.last_token_s = self._now_s()
         return step
 
     def _fused_prefill(self, step: Step, chunked: PrefillView | None) -> PrefillShape | None:
         """The prompt tokens that a fused step really holds; notes who was admitted."""
         decision = step.decision
-        waiting = {request.rid for request in self._port.state.waiting}
-        admitted = [i for i in decision.admit if i not in waiting and self._ledger.get(i) is not None]
-        entries = self._ledger.admitted(admitted, self._now_s())
+        waiting = self._port.state.still_waiting(decision.admit)
+        entries = self._ledger.admitted((i for i in decision.admit if i not in waiting), self._now_s())
         left = decision.token_budget - step.launched.decoding
         lengths = list(chunk_lengths(chunked, entries, left))
         return PrefillShape.of(lengths) if lengths else None

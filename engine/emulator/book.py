@@ -1,0 +1,290 @@
+"""The requests of the emulated engine, each from its arrival to its one end (invariant 5)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.types import WaitingRequest
+from pdmuxd.engine.emulator.batches import Admitted, DecodeBatch, EmulatedStep
+from pdmuxd.engine.emulator.kv import Holding, KvPool
+from pdmuxd.engine.emulator.observer import EngineObserver
+from pdmuxd.engine.emulator.queue import WaitingQueue, retargeted
+from pdmuxd.engine.emulator.requests import ENDED, EmulatedRequest, Phase
+from pdmuxd.engine.emulator.steplog import StepLog
+from pdmuxd.engine.loop.requests import DEFAULT_TARGET, Target
+
+
+class EmulatedBook:
+    """Implements RequestBook. What a decode step costs does not depend on how many requests are in it."""
+
+    def __init__(self, kv: KvPool, observer: EngineObserver, step_log: StepLog) -> None:
+        self.requests: dict[str, EmulatedRequest] = {}
+        """All that have not ended, by id."""
+        self.held: dict[str, Admitted] = {}
+        """Those that hold KV."""
+        self.queue = WaitingQueue()
+        self.batch = DecodeBatch()
+        self.chunked: Admitted | None = None
+        """Whose prefill is under way in chunks."""
+        self.unread: deque[EmulatedStep] = deque()
+        self.step_log = step_log
+        """End time of every decode step: with a request's segments, the instants of its tokens."""
+        self.prompt_tokens = self.reused_prompt_tokens = self.output_tokens = self.retractions = 0
+        self.changes = 0
+        """Grows whenever a request goes from one place to another."""
+        self._kv = kv
+        self._observer = observer
+        self._targets: Mapping[str, Target] = {}
+
+    def __len__(self) -> int:
+        """Requests that have not ended."""
+        return len(self.requests)
+
+    # --- what the loop asks
+
+    def watch(self, waiting: object, now_s: float) -> None:
+        """Nothing to compare: requests come and go by this book."""
+
+    def entry(self, request: Admitted) -> WaitingRequest:
+        """How it looked when it was admitted."""
+        return request.entry
+
+    def window(self, waiting: object, size: int) -> tuple[WaitingRequest, ...]:  # noqa: ARG002 - the interface
+        """The first entries in arrival order, the deprioritized behind; an eighth is kept for these."""
+        return self.queue.window(size)
+
+    def deprioritize(self, request_ids: Iterable[str]) -> None:
+        """Show these behind all others from now on."""
+        self.queue.deprioritize(request_ids)
+
+    def admitted(self, request_ids: Iterable[str], now_s: float) -> tuple[WaitingRequest, ...]:  # noqa: ARG002
+        """The entries of those that hold KV by now."""
+        return tuple(self.held[name].entry for name in request_ids if name in self.held)
+
+    def without_new(self, request_ids: Iterable[str]) -> tuple[str, ...]:
+        """All: a look costs little here."""
+        return tuple(request_ids)
+
+    def look_up(self, request_ids: Iterable[str]) -> bool:
+        """Look waiting prompts up in the cache again; whether any shares more or less than it seemed."""
+        changed = False
+        for request_id in request_ids:
+            found = self.queue.get(request_id)
+            if found is None:
+                continue
+            request, entry = found
+            if self._matched_tokens(request) != entry.reused_tokens:
+                self.queue.update(self._waiting_entry(request))
+                changed = True
+        return changed
+
+    def retarget(self, targets: Mapping[str, Target]) -> None:
+        """Put changed targets in force for every request that has not ended."""
+        self._targets = targets
+        for request in self.requests.values():
+            self._set_target(request)
+        self.queue.retarget()
+        for member in self.held.values():
+            member.entry = retargeted(member.entry, member.request)
+        self.batch.retarget()
+
+    def tbt_target_s(self, decoding: object, joining: Sequence[Admitted] = ()) -> float | None:  # noqa: ARG002
+        """The strictest target of those that decode and are about to; None if there are none."""
+        strictest_s = self.batch.tbt_target_s
+        if not joining:
+            return strictest_s
+        targets_s = [member.request.tbt_target_s for member in joining]
+        return min(targets_s if strictest_s is None else [strictest_s, *targets_s])
+
+    def give_step(self, requests: EmulatedStep, now_s: float) -> None:
+        """A decode or fused step was read."""
+        step = requests
+        self.changes += 1
+        if step.is_decode:
+            self.batch.read += 1
+            self.step_log.append(now_s)
+            self.output_tokens += step.decoding
+            self._observer.on_decode_tokens(self._given(step), now_s)
+            for member in step.ended:
+                if self.holds(member):
+                    self._finish(member, now_s)
+            self._trim()
+        self.give_tokens(step.completed, now_s)
+
+    def give_tokens(self, requests: Iterable[Admitted], now_s: float) -> None:
+        """These were prefilled, and their first tokens were read."""
+        self.changes += 1
+        for member in requests:
+            if self.holds(member) and member.awaits_first:
+                self._first_token(member, now_s)
+
+    # --- what callers and the port do
+
+    def arrive(self, request: EmulatedRequest) -> None:
+        """A request waits from now on."""
+        self.changes += 1
+        self.requests[request.request_id] = request
+        self.queue.add(request, self._waiting_entry(request))
+
+    def admit(self, request_id: str, now_s: float) -> Admitted | None:
+        """Take KV for a waiting request; None if it is not waiting or its KV does not fit now."""
+        found = self.queue.get(request_id)
+        if found is None:
+            return None
+        request, entry = found
+        holding = self._kv.admit(request.block_keys, request.input_tokens, request.produced_tokens)
+        if holding is None:
+            return None
+        self.queue.remove(request_id)
+        request.phase = Phase.PREFILL
+        if request.prefill_start_s is None:
+            request.prefill_start_s = now_s
+            request.reused_tokens = holding.matched_tokens
+        entry = replace(entry, new_tokens=holding.private_tokens, reused_tokens=holding.matched_tokens)
+        member = self.held[request_id] = Admitted(request=request, entry=entry, holding=holding)
+        self.changes += 1
+        return member
+
+    def holds(self, member: Admitted) -> bool:
+        """Whether it was not aborted or retracted since it was admitted."""
+        return self.held.get(member.rid) is member
+
+    def publish(self, member: Admitted) -> None:
+        """Its prompt is computed: others may share its blocks."""
+        request = member.request
+        self._kv.publish(member.holding, request.block_keys, request.input_tokens)
+
+    def join(self, member: Admitted) -> None:
+        """It decodes from the next step on, if its first token is not its last."""
+        self.changes += 1
+        member.request.phase = Phase.DECODE
+        if member.begin_tokens(self.batch.steps):
+            self.batch.join(member)
+
+    def make_room(self) -> None:
+        """Take KV for the next decode step; retract the latest arrivals while there is too little."""
+        while not self._kv.take(len(self.batch.members)):
+            member = self.batch.latest()
+            request = member.request
+            self._leave(member)
+            request.phase = Phase.WAITING
+            request.retractions += 1
+            self.retractions += 1
+            self.queue.add(request, self._waiting_entry(request), first=True)
+
+    def abort(self, request_id: str, now_s: float) -> bool:
+        """End a request wherever it is; False if it is unknown or has ended."""
+        request = self.requests.get(request_id)
+        if request is None:
+            return False
+        if self.queue.get(request_id) is not None:
+            self.queue.remove(request_id)
+        else:
+            self._leave(self.held[request_id])
+        self.end(request, Phase.ABORTED, now_s)
+        return True
+
+    def end(self, request: EmulatedRequest, phase: Phase, now_s: float) -> None:
+        """The one place where a request ends. Raises: EngineInvariantError if it has."""
+        if request.phase in ENDED:
+            raise EngineInvariantError(f"request {request.request_id} ended twice")
+        self.changes += 1
+        request.phase = phase
+        request.end_s = now_s
+        self.requests.pop(request.request_id, None)
+        self._observer.on_end(request, now_s)
+
+    def holdings(self) -> list[Holding]:
+        """What each request would hold if it left now."""
+        batch, found = self.batch, list[Holding]()
+        for name, member in self.held.items():
+            taken = batch.taken_tokens(member) if name in batch.members else 0
+            found.append(replace(member.holding, private_tokens=member.holding.private_tokens + taken))
+        return found
+
+    def set_target(self, request: EmulatedRequest) -> None:
+        """Give a request its tenant's targets as they are now."""
+        self._set_target(request)
+
+    # --- inside
+
+    def _set_target(self, request: EmulatedRequest) -> None:
+        target = self._targets.get(request.tenant, DEFAULT_TARGET)
+        reused = request.reused_tokens
+        if request.phase is Phase.WAITING and not request.produced_tokens:
+            reused = self._matched_tokens(request)
+        request.ttft_target_s = target.slo.ttft_target_s(request.input_tokens - reused)
+        request.tbt_target_s = target.slo.tbt_s
+        request.slo_version = target.version
+
+    def _matched_tokens(self, request: EmulatedRequest) -> int:
+        return self._kv.matched_tokens(request.block_keys, request.input_tokens)
+
+    def _waiting_entry(self, request: EmulatedRequest) -> WaitingRequest:
+        reused = self._matched_tokens(request)
+        return WaitingRequest(
+            request_id=request.request_id,
+            tenant=request.tenant,
+            arrival_s=request.arrival_s,
+            deadline_s=request.arrival_s + request.ttft_target_s,
+            new_tokens=request.input_tokens + request.produced_tokens - reused,
+            reused_tokens=reused,
+            tbt_target_s=request.tbt_target_s,
+        )
+
+    def _given(self, step: EmulatedStep) -> Iterator[EmulatedRequest]:
+        """Who got a token of a step, asked for while it is read."""
+        for member in self.batch.in_step(step.index):
+            yield member.request
+        # Who got the last token of this step, or of one launched since, has left the batch.
+        for launched in (step, *self.unread):
+            for member in launched.ended:
+                if member.request.segments[-1][1] <= step.index and self.holds(member):
+                    yield member.request
+
+    def _first_token(self, member: Admitted, now_s: float) -> None:
+        request = member.request
+        if not request.retractions:
+            self.prompt_tokens += request.input_tokens
+            self.reused_prompt_tokens += member.holding.matched_tokens
+        self.output_tokens += 1
+        member.note_first(now_s)
+        if request.first_token_s is None:
+            request.first_token_s = now_s
+        self._observer.on_first_token(request, now_s)
+        _, first, stop = request.segments[-1]
+        if stop == first:  # no decode step follows
+            self._finish(member, now_s)
+
+    def _finish(self, member: Admitted, now_s: float) -> None:
+        self._kv.release(member.holding)
+        del self.held[member.rid]
+        self.end(member.request, Phase.FINISHED, now_s)
+
+    def _leave(self, member: Admitted) -> None:
+        """It gives its KV back before its end; the tokens on the device are lost."""
+        self.changes += 1
+        if member.rid in self.batch.members:
+            self.batch.leave(member)
+        if member.request.segments:
+            self._uncount(member)
+        member.forget_unread(self.batch.read)
+        if self.chunked is member:
+            self.chunked = None
+        self._kv.release(member.holding)
+        del self.held[member.rid]
+
+    def _uncount(self, member: Admitted) -> None:
+        _, first, stop = member.request.segments[-1]
+        for step in self.unread:
+            if step.is_decode and first <= step.index < stop:
+                step.decoding -= 1
+
+    def _trim(self) -> None:
+        if self.step_log.is_long:
+            producing: Iterator[Any] = (r for r in self.requests.values() if r.segments)
+            self.step_log.trim(min((r.segments[0][1] for r in producing), default=self.batch.read))

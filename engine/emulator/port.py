@@ -1,0 +1,313 @@
+"""The emulated GPU as the loop sees it: what there is, decode and fused steps, prefill by layers.
+
+Launching takes the host's time, which passes on the device's clock while the device works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TypeVar
+
+from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillGraph, PrefillShape
+from pdmuxd.engine.emulator.batches import Admitted, EmulatedPrefill, EmulatedStep
+from pdmuxd.engine.emulator.book import EmulatedBook
+from pdmuxd.engine.emulator.device import Device, Event, Work
+from pdmuxd.engine.emulator.graphs import padded, padded_prefill
+from pdmuxd.engine.emulator.kv import KvPool
+from pdmuxd.engine.emulator.profile import Profile
+from pdmuxd.engine.emulator.queue import WaitingQueue
+from pdmuxd.engine.emulator.streams import EmulatedStreams
+
+T = TypeVar("T")
+
+
+class EmulatedPort:
+    """Implements EnginePort and its EngineState."""
+
+    tp_size = 1
+    is_first_rank = True
+    is_stopping = False
+    is_paused = False
+
+    def __init__(
+        self, *, profile: Profile, device: Device, streams: EmulatedStreams, kv: KvPool, book: EmulatedBook
+    ) -> None:
+        self.profile = profile
+        self.device = device
+        self.book = book
+        self.layers = profile.model.layers
+        self.stream_group = 0
+        self.switch_s = 0.0
+        """What changing groups adds to the next step."""
+        self._streams = streams
+        self._kv = kv
+        self.decode = EmulatedDecodeStream(self)
+        self.prefill = EmulatedPrefillStream(self)
+
+    @property
+    def state(self) -> EmulatedPort:
+        """What there is."""
+        return self
+
+    @property
+    def waiting(self) -> WaitingQueue:
+        """Requests that hold no KV."""
+        return self.book.queue
+
+    @property
+    def running(self) -> dict[str, Admitted]:
+        """Requests that decode."""
+        return self.book.batch.members
+
+    @property
+    def chunked_request(self) -> Admitted | None:
+        """The request whose prefill is under way in chunks."""
+        return self.book.chunked
+
+    @property
+    def chunked_end(self) -> int:
+        """Its tokens that are cached or were launched."""
+        member = self.book.chunked
+        return member.entry.reused_tokens + member.done_tokens if member is not None else 0
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Tokens that the KV pool holds."""
+        return self._kv.capacity_tokens
+
+    @property
+    def kv_free_tokens(self) -> int:
+        """Free plus evictable tokens of the KV pool."""
+        return self._kv.available_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens in the prefix cache, in use or not."""
+        return self._kv.tree_tokens
+
+    def decode_shape(self) -> DecodeShape:
+        """Batch size and the KV tokens that the next step reads."""
+        return self.book.batch.shape
+
+    def still_waiting(self, request_ids: Sequence[str]) -> Collection[str]:
+        """Those of these that wait."""
+        return {name for name in request_ids if self.book.queue.get(name) is not None}
+
+    def take_input(self) -> None:
+        """Requests are in the book as soon as they come."""
+
+    def idle(self) -> None:
+        """There is no housekeeping."""
+
+    def agree(self, plan: T) -> T:
+        """There is one rank."""
+        return plan
+
+    def use_group(self, index: int) -> None:
+        """Put the streams of a group in force: each is a part of the one stream for its phase, in order."""
+        self.stream_group = index
+        self.switch_s = self.profile.overheads.switch_s
+
+    def decode_sms(self) -> int:
+        """What a step of the group in force is launched on. With no SMs for decode it is all, as on SGLang: a
+        request may join while the prefill that was to have them all is in flight."""
+        return self._streams.groups[self.stream_group].decode_sms or self.profile.device.total_sms
+
+    def prefill_sms(self) -> int:
+        """What layers of the group in force are launched on; all of them, likewise."""
+        return self._streams.groups[self.stream_group].prefill_sms or self.profile.device.total_sms
+
+    def spend(self, seconds: float) -> None:
+        """The host is busy for so long."""
+        self.device.run_to(self.device.now_s + seconds)
+
+
+class EmulatedDecodeStream:
+    """Implements DecodeStream."""
+
+    def __init__(self, port: EmulatedPort) -> None:
+        self._port = port
+        self._book = port.book
+
+    def settle(self) -> None:
+        """Whoever joins has joined when the step was launched."""
+
+    def nothing_launched(self) -> None:
+        """There is nothing to forget."""
+
+    def launch_decode(self) -> EmulatedStep | None:
+        """One decode step for all that decode; None if nothing is left to decode."""
+        port, book = self._port, self._book
+        book.make_room()
+        if not book.batch.members:
+            return None
+        sms, profile = port.decode_sms(), port.profile
+        cost = profile.truth.decode_cost(padded(book.batch.shape), sms)
+        # A step takes what the profile's measured steps took from their first event to their last.
+        overheads = profile.overheads
+        solo_s = cost.seconds + overheads.graph_launch_s + overheads.host_step_s
+        return self._launch(solo_s, sms, cost.hbm_bytes, decodes=True)
+
+    def launch_fused(
+        self,
+        request_ids: Sequence[str],
+        budget_tokens: int,
+        graph: PrefillGraph | None = None,
+        *,
+        decodes: bool = True,
+    ) -> EmulatedStep | None:
+        """One batch of the decoding requests and a budget of prompt tokens; None if it would be empty."""
+        book, profile = self._book, self._port.profile
+        if decodes:
+            book.make_room()
+        decode = book.batch.shape if decodes else NO_DECODE
+        is_new = book.chunked is None
+        chunks = self._fill(request_ids, budget_tokens - decode.bs)
+        if not chunks and not decode.bs and book.batch.members:
+            book.make_room()  # no admission fits after all: decode rather than idle
+            decode = book.batch.shape
+        if not chunks and not decode.bs:
+            return None
+        prefill = PrefillShape.of((tokens, m.entry.reused_tokens + m.done_tokens) for m, tokens in chunks)
+        captured = None
+        if graph is not None and is_new and all(tokens == m.entry.new_tokens for m, tokens in chunks):
+            captured = padded_prefill([(m.entry.new_tokens, m.entry.reused_tokens) for m, _ in chunks], graph)
+        sms, truth = self._port.decode_sms(), profile.truth
+        rows = decode if prefill.new_tokens else padded(decode)
+        cost = truth.fused_cost(captured or prefill, rows, sms)
+        solo_s = truth.fused_s(prefill, rows, sms)
+        if captured is not None:
+            solo_s = cost.seconds + profile.overheads.graph_launch_s
+        return self._launch(solo_s, sms, cost.hbm_bytes, decodes=decode.bs > 0, chunks=chunks)
+
+    def read(self, launched: EmulatedStep) -> None:
+        """Let time pass until the oldest step in flight is done; what it completed can be shared."""
+        if self._book.unread.popleft() is not launched:
+            raise EngineInvariantError("results were read out of order")
+        self._port.device.run_until(launched.end)
+        for member in launched.completed:
+            if self._book.holds(member):
+                self._book.publish(member)
+
+    def _fill(self, request_ids: Sequence[str], budget_tokens: int) -> list[tuple[Admitted, int]]:
+        """The prompt under way first, then new requests in order, while budget and KV last."""
+        book, now_s = self._book, self._port.device.now_s
+        chunks: list[tuple[Admitted, int]] = []
+        waiting = iter(request_ids)
+        member = book.chunked
+        while budget_tokens > 0:
+            if member is None:
+                name = next(waiting, None)
+                member = book.admit(name, now_s) if name is not None else None
+                if member is None:
+                    break
+            tokens = min(budget_tokens, member.entry.new_tokens - member.done_tokens)
+            chunks.append((member, tokens))
+            budget_tokens -= tokens
+            member = None
+        return chunks
+
+    def _launch(
+        self,
+        solo_s: float,
+        sms: int,
+        hbm_bytes: float,
+        *,
+        decodes: bool,
+        chunks: Sequence[tuple[Admitted, int]] = (),
+    ) -> EmulatedStep:
+        port, book, batch = self._port, self._book, self._book.batch
+        solo_s, port.switch_s = solo_s + port.switch_s, 0.0
+        work = port.device.launch(port.device.decode, solo_s=solo_s, sms=sms, hbm_bytes=hbm_bytes)
+        index, bs = batch.steps, len(batch.members) if decodes else 0
+        step = EmulatedStep(
+            start=work.start,
+            end=work.end,
+            index=index,
+            decoding=bs,
+            is_decode=decodes,
+            ended=batch.step() if decodes else [],
+            completed=[],
+        )
+        if chunks:
+            book.chunked = None
+        for member, tokens in chunks:
+            member.done_tokens += tokens
+            if member.done_tokens < member.entry.new_tokens:
+                book.chunked = member
+            else:
+                step.completed.append(member)
+                book.join(member)
+        book.unread.append(step)
+        port.spend(port.profile.overheads.graph_launch_s)
+        return step
+
+
+class EmulatedPrefillStream:
+    """Implements PrefillStream."""
+
+    def __init__(self, port: EmulatedPort) -> None:
+        self._port = port
+        self._book = port.book
+
+    def form_prefill(
+        self, request_ids: Sequence[str], graph: PrefillGraph | None = None
+    ) -> EmulatedPrefill | None:
+        """Take KV for these requests; None if none of them fits."""
+        now_s = self._port.device.now_s
+        members = [m for m in (self._book.admit(name, now_s) for name in request_ids) if m is not None]
+        if not members:
+            return None
+        lengths = [(m.entry.new_tokens, m.entry.reused_tokens) for m in members]
+        return EmulatedPrefill(
+            reqs=members,
+            shape=PrefillShape.of(lengths),
+            graph_shape=None if graph is None else padded_prefill(lengths, graph),
+        )
+
+    def launch_layers(
+        self, batch: EmulatedPrefill, layers: int
+    ) -> tuple[Event, Event, EmulatedPrefill | None]:
+        """The next layers of a batch; one that is captured runs whole."""
+        port, total, overheads = self._port, self._port.layers, self._port.profile.overheads
+        sms = port.prefill_sms()
+        cost = port.profile.truth.prefill_cost(batch.graph_shape or batch.shape, sms)
+        layer_s, host_s = (
+            max(cost.seconds / total, overheads.layer_launch_s),
+            overheads.layer_launch_s * layers,
+        )
+        if batch.graph_shape is not None:
+            if layers != total:
+                raise EngineInvariantError("a part of a captured prefill graph was launched")
+            layer_s, host_s = (cost.seconds + overheads.graph_launch_s) / total, overheads.graph_launch_s
+        work: Work = port.device.launch(
+            port.device.prefill, solo_s=layers * layer_s, sms=sms, hbm_bytes=cost.hbm_bytes * layers / total
+        )
+        batch.layers_launched += layers
+        port.spend(host_s)
+        return work.start, work.end, (batch if batch.layers_launched == total else None)
+
+    def finish_prefill(
+        self,
+        batch: EmulatedPrefill,
+        result: object,  # noqa: ARG002 - the interface
+        end: Event,  # noqa: ARG002
+        *,
+        hold: bool,  # noqa: ARG002
+    ) -> None:
+        """Its requests can be shared and decode; the loop says when their first tokens go out."""
+        for member in batch.reqs:
+            if self._book.holds(member):
+                self._book.publish(member)
+                self._book.join(member)
+
+    def release_tokens(self) -> None:
+        """The book is told of them by the loop."""
+
+    def is_abandoned(self, batch: EmulatedPrefill) -> bool:
+        """Whether all requests of a batch were aborted."""
+        return not any(map(self._book.holds, batch.reqs))
+
+    def drop_prefill(self, batch: EmulatedPrefill) -> None:
+        """Its KV was given back when its requests were aborted."""

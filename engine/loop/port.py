@@ -1,0 +1,179 @@
+"""What the loop needs of an engine's queues, batches and streams.
+
+SGLang's is `engine/sglang/internals/scheduler.py`, the emulated GPU's `engine/emulator/port.py`.
+
+Batches, requests and results are the engine's own objects and stay opaque to the loop; events are
+DeviceStreams' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from pdmuxd.engine.core.types import DecodeShape, PrefillGraph
+
+
+class LaunchedStep(Protocol):
+    """A step on the decode stream whose result has not been read."""
+
+    @property
+    def start(self) -> Any:
+        """Event ahead of it."""
+
+    @property
+    def end(self) -> Any:
+        """Event behind it."""
+
+    @property
+    def requests(self) -> Any:
+        """The engine's requests in the step, for the RequestBook."""
+
+    @property
+    def decoding(self) -> int:
+        """How many of a fused step's requests decode."""
+
+
+class EngineState(Protocol):
+    """What there is. Changes nothing."""
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers of the model."""
+
+    @property
+    def tp_size(self) -> int:
+        """Ranks that run this loop in step."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """The loop is to end."""
+
+    @property
+    def is_paused(self) -> bool:
+        """The loop is to launch nothing for now."""
+
+    @property
+    def is_first_rank(self) -> bool:
+        """Whether this process decides."""
+
+    @property
+    def waiting(self) -> Any:
+        """Requests that hold no KV, in arrival order; for the RequestBook, but for their number."""
+
+    @property
+    def running(self) -> Any:
+        """Requests that decode; for the RequestBook, but for their number."""
+
+    @property
+    def chunked_request(self) -> Any:
+        """The request whose prefill is under way in chunks, or None."""
+
+    @property
+    def chunked_end(self) -> int:
+        """Tokens of the chunked request that are cached or were launched."""
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Tokens that the KV pool holds."""
+
+    @property
+    def kv_free_tokens(self) -> int:
+        """Free plus evictable tokens of the KV pool."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens in the prefix cache, in use or not."""
+
+    def decode_shape(self) -> DecodeShape:
+        """Batch size and the KV tokens that the next step reads."""
+
+    def still_waiting(self, request_ids: Sequence[str]) -> Collection[str]:
+        """Those of these that wait; there may be others in the answer."""
+
+
+class DecodeStream(Protocol):
+    """Decode and fused steps."""
+
+    def settle(self) -> None:
+        """Requests whose prompt the last fused step completed join the decode batch; ended ones leave it."""
+
+    def launch_decode(self) -> Any:
+        """One decode step for all that decode; None if nothing is left to decode."""
+
+    def launch_fused(
+        self,
+        request_ids: Sequence[str],
+        budget_tokens: int,
+        graph: PrefillGraph | None = None,
+        *,
+        decodes: bool = True,
+    ) -> Any:
+        """One batch of the decoding requests, if these are to get a token, and of prompt tokens, both within
+        the budget; None if it would be empty.
+
+        `graph`: to be run as one, if the engine has such.
+        """
+
+    def read(self, launched: Any) -> None:
+        """Wait for the oldest step in flight and take its tokens."""
+
+    def nothing_launched(self) -> None:
+        """This turn launched no decode or fused step."""
+
+
+class PrefillStream(Protocol):
+    """Layer-wise prefill."""
+
+    def form_prefill(self, request_ids: Sequence[str], graph: PrefillGraph | None = None) -> Any:
+        """Take KV for these requests; a batch at layer 0, or None if none of them fits. Its `reqs` are the
+        requests in it. `graph`: to be run as one, if the engine has such."""
+
+    def launch_layers(self, batch: Any, layers: int) -> tuple[Any, Any, Any]:
+        """The next layers of a batch: (start event, end event, result). The result is None until the last
+        layer is launched."""
+
+    def finish_prefill(self, batch: Any, result: Any, end: Any, *, hold: bool) -> None:
+        """Hand a finished batch over to decode, its first tokens held back or not."""
+
+    def release_tokens(self) -> None:
+        """First tokens that were held back go out."""
+
+    def is_abandoned(self, batch: Any) -> bool:
+        """Whether all requests of a batch were aborted."""
+
+    def drop_prefill(self, batch: Any) -> None:
+        """End an abandoned batch and give its KV back."""
+
+
+class EnginePort(Protocol):
+    """One scheduler process."""
+
+    @property
+    def state(self) -> EngineState:
+        """What there is."""
+
+    @property
+    def decode(self) -> DecodeStream:
+        """Decode and fused steps."""
+
+    @property
+    def prefill(self) -> PrefillStream:
+        """Layer-wise prefill."""
+
+    @property
+    def stream_group(self) -> int:
+        """Index of the group whose streams are in force."""
+
+    def take_input(self) -> None:
+        """Receive requests and controls."""
+
+    def idle(self) -> None:
+        """Nothing is launched or pending: housekeeping."""
+
+    def agree(self, plan: Any) -> Any:
+        """Rank 0's plan of this turn, on every rank."""
+
+    def use_group(self, index: int) -> None:
+        """Put the streams of a group in force. What is launched next waits on the device for what the old
+        streams hold (invariant 2)."""

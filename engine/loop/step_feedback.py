@@ -1,0 +1,33 @@
+"""What steps and prefills took: the policy learns from it, and the daemon is told."""
+
+from __future__ import annotations
+
+from pdmuxd.engine.loop.decode import Step, StepTiming
+from pdmuxd.engine.loop.engine_info import LoopReporter
+from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
+from pdmuxd.engine.loop.prefill import LayerwiseBatch
+from pdmuxd.engine.loop.records import feedback
+
+
+class StepFeedback:
+    """Of rank 0, whose device is the one that is measured."""
+
+    def __init__(self, policy_runtime: PolicyRuntime, reporter: LoopReporter) -> None:
+        self._policy_runtime = policy_runtime
+        self._reporter = reporter
+        self.steps = 0
+        """Steps and prefills since the start."""
+
+    def stepped(self, step: Step, timing: StepTiming, now_s: float) -> None:
+        """A decode or fused step was read."""
+        self.steps += 1
+        learned = feedback(step, timing)
+        if learned is not None:
+            self._policy_runtime.learn(learned)
+        self._reporter.send_step(step, timing, number=self.steps, now_s=now_s)
+
+    def prefilled(self, batch: LayerwiseBatch, now_s: float) -> None:
+        """A layer-wise prefill was finished."""
+        self.steps += 1
+        self._policy_runtime.learn_prefill(batch)
+        self._reporter.send_prefill(batch, number=self.steps, now_s=now_s)

@@ -1,0 +1,76 @@
+"""Which policies SGLang can run, on streams made at its start, and what its measured prefills teach."""
+
+from __future__ import annotations
+
+import logging
+
+from pdmuxd.engine.core.policies.base import AnyPolicy
+from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
+from pdmuxd.engine.core.policies.fusedsteps import FIXED_STEP_TOKENS
+from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
+from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, build_policy, parse_policy
+from pdmuxd.engine.core.types import EngineLimits, PrefillSample
+from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.loop.prefill import LayerwiseBatch
+from pdmuxd.engine.sglang.engine_info import EngineInfo
+from pdmuxd.engine.sglang.partition_tables import stream_groups
+
+FUSED_ONLY_POLICY = f"chunked:{FIXED_STEP_TOKENS}"
+"""In place of a policy that may split, where the model has no layer-wise prefill."""
+
+_log = logging.getLogger(__name__)
+
+
+class SglangPolicies:
+    """Implements EngineInfo."""
+
+    def __init__(self, engine_info: EngineInfo) -> None:
+        self._engine_info = engine_info
+        self._noted: set[str] = set()
+
+    @property
+    def limits(self) -> EngineLimits:
+        """What the engine can hold."""
+        return self._engine_info.limits
+
+    @property
+    def total_sms(self) -> int:
+        """The SMs of the device."""
+        return self._engine_info.device.total_sms
+
+    def build(self, spec: str, predictors: Predictors | None) -> tuple[AnyPolicy, tuple[int, ...]]:
+        """The policy and the streams of its groups; one that only fuses if the model cannot be split.
+
+        Raises: PolicyError, PartitionError, ProfileError; also for a policy that is then replaced.
+        """
+        context = self._engine_info.context(predictors)
+        policy = build_policy(spec, context)
+        groups = stream_groups(policy, self._engine_info.table)
+        if not self._engine_info.can_split and not isinstance(policy, ChunkedPolicy | PrefillFirstPolicy):
+            policy = build_policy(FUSED_ONLY_POLICY, context)
+            groups = stream_groups(policy, self._engine_info.table)
+        self._note(spec, in_force=policy.name)
+        return policy, groups
+
+    def prefill_sample(self, batch: LayerwiseBatch) -> PrefillSample | None:
+        """One of a single request, which ran alone on all SMs, says what its shape takes."""
+        shape = batch.shape
+        if shape.bs != 1 or not batch.ran_alone or batch.sms != self.total_sms:
+            return None
+        return self._engine_info.prefill_sample(shape.new_tokens, shape.reused_tokens, batch.device_s)
+
+    def _note(self, spec: str, *, in_force: str) -> None:
+        """Say what this engine does not do of what a policy is, once for each policy that is asked for."""
+        if spec in self._noted:
+            return
+        self._noted.add(spec)
+        if in_force == FUSED_ONLY_POLICY != spec:
+            _log.warning(
+                "pdmuxd: %s has no layer-wise prefill (forward_split_prefill), which policy %s may ask for: "
+                "%s is in force instead",
+                self._engine_info.model_name,
+                spec,
+                in_force,
+            )
+        elif parse_policy(spec).wants_prefill_graphs:
+            _log.warning("pdmuxd: policy %s: %s", spec, NO_PREFILL_GRAPHS)
