@@ -9,12 +9,14 @@ from typing import Any
 from score import summary
 
 AGREEMENT_RATIO = 0.05
+FORMERLY = "sitting"
+"""What result files of before 2026-11-23 call the session."""
 _FIGURES = {"ttft_p50_ms": "TTFT p50", "tbt_p50_ms": "TBT p50", "input_tps": "input tokens/s"}
 
 
 def session_of(result: dict[str, Any]) -> str | None:
-    """In which session it was measured. Result files of before 2026-11-23 call it `sitting`."""
-    session: str | None = result.get("session", result.get("sitting"))
+    """In which session it was measured, also in older files."""
+    session: str | None = result.get("session", result.get(FORMERLY))
     return session
 
 

@@ -99,7 +99,7 @@ def test_sessions_agree_when_the_anchor_is_within_five_percent():
 
 def test_sessions_of_older_files_are_compared_when_they_are_named_otherwise():
     older = result(session="a")
-    older["sitting"] = older.pop("session")
+    older[anchors.FORMERLY] = older.pop("session")
     (said,) = anchors.agreement([older, result(session="b", tokens=1040)])
     assert "b against a" in said
 
