@@ -44,7 +44,8 @@ class AdminClient:
 
     def __init__(self, http: httpx.Client, *, where: str, is_daemon: bool) -> None:
         self._http = http
-        self._where = where
+        self.where = where
+        """The daemon's address, or that it is the database."""
         self.is_daemon = is_daemon
         """Whether a daemon, and so perhaps an engine, is behind it."""
 
@@ -98,10 +99,10 @@ class AdminClient:
         try:
             response = self._http.request(method, API + path, json=body, headers=headers)
         except httpx.HTTPError as error:
-            raise PdmuxdError(f"no answer from {self._where}: {_text(error)}") from error
+            raise PdmuxdError(f"no answer from {self.where}: {_text(error)}") from error
         if response.is_success:
             return response
-        raise _error(response, self._where)
+        raise _error(response, self.where)
 
 
 @contextmanager
@@ -110,22 +111,32 @@ def admin_client(ctx: typer.Context) -> Iterator[AdminClient]:
 
     Raises: PdmuxdError, for instance StoreError if there is no database either.
     """
+    with running_daemon(ctx) as client:
+        if client is not None:
+            yield client
+            return
     settings = settings_of(ctx)
-    origin = origin_of(settings.admin)
-    why = why_of(ctx)
-    if _is_listening(origin):
-        with _http(origin, read_token(settings.resolved_token_file), why) as http:
-            yield AdminClient(http, where=origin, is_daemon=True)
-        return
     # Half a second to import, which nobody should wait for who talks to a daemon or asks for help.
     from pdmuxd.daemon.cli.local_admin import local_admin
 
-    typer.echo(f"no daemon at {origin}; working on the database directly", err=True)
+    typer.echo(f"no daemon at {origin_of(settings.admin)}; working on the database directly", err=True)
     with (
         local_admin(settings.resolved_database_url) as (transport, token),
-        _http("http://localhost", token, why, transport) as http,
+        _http("http://localhost", token, why_of(ctx), transport) as http,
     ):
         yield AdminClient(http, where="the database", is_daemon=False)
+
+
+@contextmanager
+def running_daemon(ctx: typer.Context) -> Iterator[AdminClient | None]:
+    """Reach the daemon; None if there is none. Raises: PdmuxdError."""
+    settings = settings_of(ctx)
+    origin = origin_of(settings.admin)
+    if not _is_listening(origin):
+        yield None
+        return
+    with _http(origin, read_token(settings.resolved_token_file), why_of(ctx)) as http:
+        yield AdminClient(http, where=origin, is_daemon=True)
 
 
 def _http(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import uvicorn
 from stores import ADMIN_TOKEN
 
+from pdmuxd.controlplane.actions import Action, Done
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 
 class AdminDaemon:
@@ -24,14 +28,42 @@ class AdminDaemon:
         self.port = port
         self.acks = True
         self.calls: list[str] = []
+        self.script: list[dict[str, Any]] = []
+        """How the engine differs from one that serves, call after call; the last stays."""
+        self.in_flight: dict[str, int] = {}
         self._control_plane = control_plane
+        self.telemetry = Telemetry(clock=time.time, in_flight=lambda: self.in_flight)
+        self.telemetry.on_directory(control_plane.directory)
         self.app = build_admin_app(
-            control_plane, engine_status=self._status, admin_token_sha256=digest(ADMIN_TOKEN)
+            control_plane,
+            engine_status=self.engine_status,
+            admin_token_sha256=digest(ADMIN_TOKEN),
+            telemetry=self.telemetry,
+            actions=self,
         )
 
-    def _status(self) -> EngineStatus:
+    def engine_status(self) -> EngineStatus:
         acked = self._control_plane.snapshot().version if self.acks else 0
-        return replace(NO_ENGINE, state="serving", acked_version=acked)
+        serving = replace(NO_ENGINE, state="serving", acked_version=acked, last_error=None)
+        if not self.script:
+            return serving
+        return replace(serving, **(self.script.pop(0) if len(self.script) > 1 else self.script[0]))
+
+    def start(self) -> Done:
+        return self._done("start", "the engine is started now")
+
+    def drain(self) -> Done:
+        return self._done("drain", "new requests are refused; 2 in flight finish")
+
+    def resume(self) -> Done:
+        return self._done("resume", "new requests are taken again")
+
+    def restart(self, *, at_once: bool) -> Done:
+        return self._done("restart", f"ended {'at once' if at_once else 'when drained'}")
+
+    def _done(self, action: Action, text: str) -> Done:
+        self.calls.append(action)
+        return Done(action=action, changed=True, state="draining", text=text)
 
 
 @contextmanager

@@ -9,7 +9,15 @@ from typing import Any
 from score import summary
 
 AGREEMENT_RATIO = 0.05
+FORMERLY = "sitting"
+"""What result files of before 2026-11-23 call the session."""
 _FIGURES = {"ttft_p50_ms": "TTFT p50", "tbt_p50_ms": "TBT p50", "input_tps": "input tokens/s"}
+
+
+def session_of(result: dict[str, Any]) -> str | None:
+    """In which session it was measured, also in older files."""
+    session: str | None = result.get("session", result.get(FORMERLY))
+    return session
 
 
 def repeated(results: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -17,8 +25,9 @@ def repeated(results: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]
     by_run: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for result in results:
         name = f"{result['key'][0]} {result['key'][1]} {result['key'][2]} seed {result['key'][3]}"
-        if "session" in result and "build" not in result:
-            by_run[name].setdefault(result["session"], result)
+        session = session_of(result)
+        if session is not None and "build" not in result:
+            by_run[name].setdefault(session, result)
     return {name: list(found.values()) for name, found in by_run.items() if len(found) > 1}
 
 
@@ -35,5 +44,5 @@ def agreement(results: Sequence[dict[str, Any]]) -> list[str]:
             texts = ", ".join(f"{label} {ratio:+.1%}" for label, ratio in off.items())
             agrees = all(abs(ratio) <= AGREEMENT_RATIO for ratio in off.values())
             verdict = "agrees" if agrees else "DIFFERS BY MORE THAN 5%: do not compare their rows"
-            said.append(f"{name}: {later['session']} against {found[0]['session']}: {texts}: {verdict}")
+            said.append(f"{name}: {session_of(later)} against {session_of(found[0])}: {texts}: {verdict}")
     return said or ["no run was measured in two sessions: whether they may be compared is not known"]

@@ -97,6 +97,13 @@ def test_sessions_agree_when_the_anchor_is_within_five_percent():
     assert said.endswith("agrees")
 
 
+def test_sessions_of_older_files_are_compared_when_they_are_named_otherwise():
+    older = result(session="a")
+    older[anchors.FORMERLY] = older.pop("session")
+    (said,) = anchors.agreement([older, result(session="b", tokens=1040)])
+    assert "b against a" in said
+
+
 def test_sessions_differ_when_the_anchor_is_not_within_five_percent():
     (said,) = anchors.agreement([result(), result(session="b", ttft_ms=106.0)])
     assert "TTFT p50 +6.0%" in said

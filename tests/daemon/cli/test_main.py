@@ -118,7 +118,7 @@ def test_nothing_heavy_is_imported_when_a_quick_answer_is_asked_for(words: list[
     ("words", "says"),
     [
         (["sevre"], "No such command 'sevre': did you mean serve? (see pdmuxd --help)"),
-        (["xyzzy"], "No such command 'xyzzy': there are serve, tenant, "),
+        (["xyzzy"], "No such command 'xyzzy': there are serve, status, "),
         (["config"], "Missing command (see pdmuxd config --help)"),
         (["config", "shaw"], "No such command 'shaw'"),
         (["--bad"], "No such option: --bad"),

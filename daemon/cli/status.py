@@ -1,0 +1,135 @@
+"""`pdmuxd status`: one look at the running daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+
+from pdmuxd.daemon.cli.admin_address import settings_of
+from pdmuxd.daemon.cli.admin_client import running_daemon
+from pdmuxd.daemon.cli.output import AsJson, instant, percent, print_fields, print_json, print_table
+
+EPILOG = """\b
+Examples:
+  pdmuxd status
+  pdmuxd status --json | jq .engine.state"""
+
+WINDOW_MS = 300_000.0
+"""Targets met and missed are those of the last five minutes."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the `status` command."""
+    app.command("status", epilog=EPILOG)(status)
+
+
+def status(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Show the daemon, its engine, what is in flight, the tenants' targets and the alarms.
+
+    The exit code is 0 if the engine serves, and 1 if it does not or no daemon runs.
+    """
+    with running_daemon(ctx) as client:
+        if client is None:
+            _say_that_none_runs(ctx, as_json=as_json)
+            raise typer.Exit(1)
+        engine = client.get("/engine")
+        found = {
+            "running": True,
+            "admin": client.where,
+            "version": client.get("/version")["version"],
+            "engine": engine,
+            "tenants": client.get("/attainment")["tenants"],
+            "alarms": client.get("/alarms")["active"],
+        }
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+    if engine["state"] != "serving":
+        raise typer.Exit(1)
+
+
+def _say_that_none_runs(ctx: typer.Context, *, as_json: bool) -> None:
+    state_dir = settings_of(ctx).resolved_state_dir
+    if as_json:
+        print_json({"running": False, "state_dir": str(state_dir)})
+    else:
+        typer.echo(f"no daemon runs on the state directory {state_dir}; start one with: pdmuxd serve")
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    engine, tenants = found["engine"], found["tenants"]
+    print_fields(
+        {
+            "daemon": f"pdmuxd {found['version']}, admin plane {found['admin']}",
+            **engine_fields(engine),
+            "in flight": in_flight_text(engine, sum(tenant["in_flight"] for tenant in tenants)),
+        }
+    )
+    typer.echo()
+    print_table([_columns(tenant) for tenant in tenants], empty="there are no tenants")
+    _print_alarms(found["alarms"])
+
+
+def engine_fields(engine: Mapping[str, Any]) -> dict[str, object]:
+    """The engine for people, a field a line."""
+    held = ", drained by an operator: `pdmuxd engine resume` ends it" if engine["held"] else ""
+    process = f", process {engine['pid']}" if engine["pid"] is not None else ""
+    fields: dict[str, object] = {
+        "engine": f"{engine['state']} since {instant(engine['since'])}{process}{held}",
+        "restarts": engine["restarts"],
+    }
+    if engine["last_error"]:
+        fields["last error"] = engine["last_error"]
+    if engine["engine"] is not None:
+        hello = engine["engine"]
+        fields["model"] = f"{hello['model']} on {hello['device']} ({hello['engine']})"
+    if engine["stats"] is not None:
+        stats = engine["stats"]
+        fields["policy"] = (
+            f"{engine['policy']}: now {stats['prefill_sms']} prefill SMs, {stats['decode_sms']} decode"
+        )
+    wanted, acked = engine["wanted_version"], engine["acked_version"]
+    if acked != wanted:
+        fields["settings"] = f"version {wanted} is not in force yet; the engine has {acked}"
+    return fields
+
+
+def in_flight_text(engine: Mapping[str, Any], at_gateway: int) -> str:
+    """What is in flight at the gateway, and what of it waits in the engine."""
+    stats = engine["stats"]
+    if stats is None or engine["state"] == "down":
+        return f"{at_gateway} at the gateway"
+    return (
+        f"{at_gateway} at the gateway; in the engine {stats['waiting']} waiting, "
+        f"{stats['prefilling']} in prefill, {stats['running']} in decode"
+    )
+
+
+def _columns(tenant: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "tenant": tenant["tenant"],
+        "in flight": tenant["in_flight"],
+        "refused": tenant["refused"],
+        "asked": percent(tenant["target_ratio"]),
+        "TTFT met": _met(tenant["ttft"]),
+        "TBT met": _met(tenant["tbt"]),
+    }
+
+
+def _met(windows: Sequence[Mapping[str, Any]]) -> str:
+    window = next(window for window in windows if window["window_ms"] == WINDOW_MS)
+    if not window["judged"]:
+        return "nothing in 5 min"
+    met = window["judged"] - window["missed"]
+    return f"{met} of {window['judged']} ({percent(round(met / window['judged'], 4))})"
+
+
+def _print_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:
+    if not alarms:
+        typer.echo("no alarm is raised")
+    for alarm in alarms:
+        of = f" of {alarm['tenant']}" if alarm.get("tenant") else ""
+        typer.echo(f"ALARM {alarm['kind']}{of} ({alarm['severity']}): {alarm['text']}")
