@@ -27,7 +27,7 @@ class AdminRoute(APIRoute):
 
         async def checked(request: Request) -> Response:
             authorise(request, accesses[request.method])
-            _refuse_unknown(request.query_params.keys(), known)
+            _refuse_unknown([name for name, _ in request.query_params.multi_items()], known)
             return await handle(request)
 
         return checked
@@ -44,7 +44,11 @@ def _queries(dependant: Any) -> list[Any]:  # noqa: ANN401 - the framework's own
 
 
 def _refuse_unknown(given: Iterable[str], known: frozenset[str]) -> None:
+    seen: set[str] = set()
     for name in given:
+        if name in seen:
+            raise InvalidValueError(name, f"{name} is given twice; allowed is once")
+        seen.add(name)
         if name not in known:
             allowed = ", ".join(sorted(known)) or "none"
             shown = ascii(name[:_SHOWN_CHARACTERS])
