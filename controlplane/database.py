@@ -40,8 +40,8 @@ def open_database(url: str) -> Engine:
         sqlite.make_private(path)
     engine = _connect(parsed)
     try:
-        with store_errors(), engine.connect() as connection:
-            _require_head(_revision(connection))
+        with store_errors(engine), engine.connect() as connection:
+            _require_head(_revision(connection), sqlite.name_of(parsed))
     except StoreError:
         engine.dispose()
         raise
@@ -61,8 +61,8 @@ def upgrade(url: str) -> str:
     # meanwhile; and IMMEDIATE makes a second upgrade wait instead of failing half-way.
     engine = _connect(parsed, foreign_keys=False, begin="BEGIN IMMEDIATE")
     try:
-        with store_errors(), engine.begin() as connection:
-            _require_known(_revision(connection))
+        with store_errors(engine), engine.begin() as connection:
+            _require_known(_revision(connection), sqlite.name_of(parsed))
             command.upgrade(alembic_config(connection), "head")
             if path is not None:
                 sqlite.require_whole(connection)
@@ -78,7 +78,7 @@ def check(url: str) -> str:
     """
     engine = open_database(url)
     try:
-        with store_errors(), engine.connect() as connection:
+        with store_errors(engine), engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 sqlite.require_whole(connection)
     finally:
@@ -126,9 +126,9 @@ def _revision_of_whole(path: Path) -> str:
     """The schema revision of a database that is whole. Raises: StoreError."""
     engine = _connect(_parse(sqlite.sqlite_url(path)))
     try:
-        with store_errors(), engine.connect() as connection:
+        with store_errors(engine), engine.connect() as connection:
             revision = _revision(connection)
-            _require_known(revision)
+            _require_known(revision, sqlite.name_of(engine.url))
             sqlite.require_whole(connection)
     finally:
         engine.dispose()
@@ -146,8 +146,9 @@ def require_in_place(engine: Engine) -> None:
 
 
 @contextmanager
-def store_errors() -> Iterator[None]:
-    """Turn what the database library raises into our errors; their text carries no parameters."""
+def store_errors(engine: Engine) -> Iterator[None]:
+    """Turn what the database library raises into our errors; their text names the database, no parameters."""
+    name = sqlite.name_of(engine.url)
     try:
         yield
     except IntegrityError as error:
@@ -155,10 +156,10 @@ def store_errors() -> Iterator[None]:
     except DBAPIError as error:
         if type(error) is DatabaseError:
             # Neither locked nor unreachable: SQLite says so of a file that is damaged, or is no database.
-            raise StoreSetupError(f"the database cannot be read: {error.orig}") from error
-        raise StoreError(f"the database does not answer as it should: {error.orig}") from error
+            raise StoreSetupError(f"{name} cannot be read: {error.orig}") from error
+        raise StoreError(f"{name} does not answer as it should: {error.orig}") from error
     except SQLAlchemyError as error:
-        raise StoreError(f"the database does not answer as it should: {error}") from error
+        raise StoreError(f"{name} does not answer as it should: {error}") from error
 
 
 def _parse(url: str) -> URL:
@@ -187,20 +188,18 @@ def _revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def _require_head(revision: str | None) -> None:
-    _require_known(revision)
+def _require_head(revision: str | None, name: str) -> None:
+    _require_known(revision, name)
     head = head_revision()
     if revision is None:
-        raise StoreSetupError(f"the database is empty; create its tables with: {UPGRADE}")
+        raise StoreSetupError(f"{name} is empty; create its tables with: {UPGRADE}")
     if revision != head:
-        raise StoreSetupError(
-            f"the database is of schema {revision}, this pdmuxd needs {head}; run: {UPGRADE}"
-        )
+        raise StoreSetupError(f"{name} is of schema {revision}, this pdmuxd needs {head}; run: {UPGRADE}")
 
 
-def _require_known(revision: str | None) -> None:
+def _require_known(revision: str | None, name: str) -> None:
     if revision is not None and revision not in known_revisions():
         raise StoreSetupError(
-            f"the database is of schema {revision}, this pdmuxd knows up to {head_revision()}; install the "
+            f"{name} is of schema {revision}, this pdmuxd knows up to {head_revision()}; install the "
             f"pdmuxd that wrote it, or restore a backup and run: {UPGRADE}"
         )

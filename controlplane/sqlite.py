@@ -35,6 +35,13 @@ def sqlite_path(url: URL) -> Path | None:
     return Path(url.database)
 
 
+def name_of(url: URL) -> str:
+    """What errors call a database: its file, or server and database without user and password."""
+    if url.get_backend_name() == "sqlite":
+        return f"the database {url.database}"
+    return f"the database {url.database} on {url.host}"
+
+
 def configure(engine: Engine, *, foreign_keys: bool, begin: Begin) -> None:
     """Give every connection its pragmas, and every transaction the given beginning."""
 
@@ -86,15 +93,14 @@ _files: WeakKeyDictionary[Engine, tuple[Path, tuple[int, int] | None]] = WeakKey
 
 def require_whole(connection: Connection) -> None:
     """Raise StoreError if SQLite finds damage, or a row that refers to nothing."""
+    name = name_of(connection.engine.url)
     verdict = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
     if verdict != "ok":
-        raise StoreError(f"the database is damaged: {verdict}; restore a backup")
+        raise StoreError(f"{name} is damaged: {verdict}; restore a backup")
     orphan = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
     if orphan is not None:
         table, _row, parent, _key = orphan
-        raise StoreError(
-            f"the database is damaged: a row of {table} refers to a row of {parent} that is gone"
-        )
+        raise StoreError(f"{name} is damaged: a row of {table} refers to a row of {parent} that is gone")
 
 
 def create_private(path: Path) -> None:
@@ -147,6 +153,6 @@ def copy(source: Path, target: Path) -> None:
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror}") from error
     except sqlite3.Error as error:
-        raise StoreError(f"cannot copy the database: {error}") from error
+        raise StoreError(f"cannot copy the database {source}: {error}") from error
     finally:
         partial.unlink(missing_ok=True)

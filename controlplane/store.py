@@ -157,7 +157,7 @@ class Store:
     def transaction(self) -> Iterator[Session]:
         """One transaction, undone at its end unless it is committed. Raises: StoreError."""
         require_in_place(self._engine)
-        with store_errors(), Session(self._engine) as session:
+        with store_errors(self._engine), Session(self._engine) as session:
             yield session
 
     @contextmanager

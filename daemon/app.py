@@ -33,6 +33,7 @@ from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.places import make_private
 from pdmuxd.daemon.signals import StopRequests, stop_requests
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
+from pdmuxd.daemon.supervisor.orphan import remove_stale_sockets
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.uses import start_noting_uses
 from pdmuxd.engine.core.errors import EngineError, SettingsError
@@ -186,6 +187,8 @@ def _claim_places(stack: AsyncExitStack, loaded: LoadedSettings, *, data_url: st
     make_private(loaded.settings.resolved_runtime_dir)
     state_dir = loaded.settings.resolved_state_dir
     stack.enter_context(exclusive(state_dir, admin_url=admin_url, data_url=data_url))
+    if removed := remove_stale_sockets(loaded.settings.resolved_runtime_dir):
+        log.info("sockets of engines that are gone were removed", sockets=removed)
 
 
 def _open_store(stack: AsyncExitStack, settings: Settings, *, first_run: bool) -> ControlPlane:

@@ -22,6 +22,8 @@ from pdmuxd.engine.core.errors import SettingsError
 FIRST_TENANT = "default"
 KEY_VARIABLE = "PDMUXD_API_KEY"
 _TOKEN_BYTES = 32
+_MIN_TOKEN_CHARACTERS = 16
+"""Of a token that an operator has put there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +144,22 @@ def _read_token(path: Path) -> str:
     try:
         if path.stat().st_mode & 0o077:
             raise SettingsError(f"admin.token_file: others may read {path}; run: chmod 600 {path}")
-        token = path.read_text().strip()
+        token = path.read_text("ascii").strip()
     except OSError as error:
         raise SettingsError(f"admin.token_file: cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise _no_token(path, "is not ASCII text") from None
     if not token:
-        raise SettingsError(f"admin.token_file: {path} is empty; delete it to have a new token made")
+        raise _no_token(path, "is empty")
+    if not all("!" <= character <= "~" for character in token):
+        raise _no_token(path, "is not one word of printable characters")
+    if len(token) < _MIN_TOKEN_CHARACTERS:
+        raise _no_token(
+            path,
+            f"holds {len(token)} characters, which can be guessed; at least {_MIN_TOKEN_CHARACTERS} are needed",
+        )
     return token
+
+
+def _no_token(path: Path, why: str) -> SettingsError:
+    return SettingsError(f"admin.token_file: {path} {why}; delete it to have a new token made")

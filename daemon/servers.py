@@ -131,7 +131,11 @@ async def serving(
 
 def _bind_error(error: OSError, host: str, port: int, section: str) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"{section}.port: {port} is in use on {host}; choose another port, or stop what uses it"
+        option = "--port" if section == "data" else "--admin-port"
+        return (
+            f"{section}.port: {port} is in use on {host}; choose another with `pdmuxd serve {option} PORT` "
+            f"or PDMUXD_{section.upper()}__PORT=PORT (for `make serve` too), or stop what uses it"
+        )
     if error.errno == errno.EACCES:
         return f"{section}.port: {port} is reserved for root; choose a port from 1024 to 65535"
     if error.errno == errno.EADDRNOTAVAIL:

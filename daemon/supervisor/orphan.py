@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 from pathlib import Path
 
 import msgspec
@@ -33,7 +34,7 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-async def remember(path: Path, pid: int, socket: Path) -> None:
+async def remember(path: Path, pid: int, socket_path: Path) -> None:
     """Write down the engine that was just started; nothing is written if it has already ended."""
     # Whoever starts a process may be back before the kernel has put its arguments in place.
     while not (command := procfs.command_line(pid)) and procfs.is_running(pid):  # noqa: ASYNC110
@@ -41,7 +42,7 @@ async def remember(path: Path, pid: int, socket: Path) -> None:
     ticks = procfs.start_ticks(pid)
     if ticks is None or not command:
         return
-    record = EngineRecord(pid=pid, start_ticks=ticks, command=command, socket=str(socket))
+    record = EngineRecord(pid=pid, start_ticks=ticks, command=command, socket=str(socket_path))
     unfinished = path.with_suffix(".new")
     unfinished.write_bytes(msgspec.json.encode(record))
     unfinished.replace(path)
@@ -50,6 +51,23 @@ async def remember(path: Path, pid: int, socket: Path) -> None:
 def forget(path: Path) -> None:
     """The engine has ended."""
     path.unlink(missing_ok=True)
+
+
+def remove_stale_sockets(runtime_dir: Path) -> int:
+    """Remove the links' sockets that daemons left behind which were killed; returns how many.
+
+    One on which somebody listens stays: it may be another daemon's, if `runtime_dir` was given to both.
+    """
+    removed = 0
+    for path in filter(Path.is_socket, runtime_dir.glob("engine-*.sock")):
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe, contextlib.suppress(OSError):
+            probe.setblocking(False)
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
+                removed += 1
+    return removed
 
 
 async def end_orphan(path: Path) -> int | None:

@@ -37,7 +37,7 @@ def test_opening_names_the_command_when_there_is_no_database(path: Path) -> None
 
 def test_opening_names_the_command_when_the_database_is_empty(path: Path) -> None:
     path.touch()
-    with pytest.raises(StoreError, match=r"empty; .*pdmuxd db upgrade"):
+    with pytest.raises(StoreError, match=rf"^the database {path} is empty; .*pdmuxd db upgrade"):
         database.open_database(sqlite_url(path))
 
 
@@ -64,7 +64,7 @@ def test_a_schema_is_refused_when_it_is_newer_than_this_version(url: str, path: 
 @pytest.mark.parametrize("use", [database.open_database, database.upgrade, database.check])
 def test_an_error_of_ours_is_raised_when_the_file_is_no_database(path: Path, use) -> None:
     path.write_bytes(b"not a database at all, but long enough to be read as one" * 20)
-    with pytest.raises(StoreError, match="not a database"):
+    with pytest.raises(StoreError, match=rf"^the database {path} .*not a database"):
         use(sqlite_url(path))
 
 
@@ -132,7 +132,7 @@ def test_a_change_fails_whole_when_another_program_holds_the_database(
     with opened(url) as control_plane:
         with closing(sqlite3.connect(path)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreError, match="locked"):
+            with pytest.raises(StoreError, match=rf"{path} .*locked"):
                 control_plane.create_tenant("chat")
             assert control_plane.snapshot().version == 0
             other.rollback()
@@ -171,7 +171,7 @@ def test_what_contradicts_the_schema_is_a_conflict_when_it_gets_past_the_service
     engine = database.open_database(url)
     with (
         pytest.raises(ConflictError, match="contradicts what is stored"),
-        database.store_errors(),
+        database.store_errors(engine),
         engine.begin() as c,
     ):
         c.execute(text("INSERT INTO settings_version VALUES (2, 0)"))

@@ -65,19 +65,34 @@ def test_the_admin_token_is_made_once_and_is_private(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "mode", "message"),
-    [("t\n", 0o640, "chmod 600"), ("\n", 0o600, "is empty")],
+    [
+        (b"t\n", 0o640, "chmod 600"),
+        (b"\n", 0o600, "is empty"),
+        (b"\xff\xfe\x00secret", 0o600, "is not ASCII text"),
+        (b"\x00\x01" * 20, 0o600, "is not one word"),
+        (b"two words of a sentence\n", 0o600, "is not one word"),
+        (b"a\n", 0o600, "holds 1 characters.* at least 16"),
+    ],
 )
 def test_a_start_is_refused_when_the_token_file_is_unsafe(tmp_path, content, mode, message):
     path = tmp_path / "admin-token"
-    path.write_text(content)
+    path.write_bytes(content)
     path.chmod(mode)
-    with pytest.raises(SettingsError, match=message):
+    with pytest.raises(SettingsError, match=rf"^admin\.token_file: .*{message}") as caught:
         first_run.ensure_admin_token(path)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_start_is_refused_when_the_token_file_cannot_be_made(tmp_path):
     with pytest.raises(SettingsError, match=r"admin\.token_file: cannot create"):
         first_run.ensure_admin_token(tmp_path / "missing" / "admin-token")
+
+
+def test_a_token_of_the_operators_own_is_taken_when_it_is_long_enough(tmp_path):
+    path = tmp_path / "admin-token"
+    path.write_text("0123456789abcdef\n")
+    path.chmod(0o600)
+    assert first_run.ensure_admin_token(path) == "0123456789abcdef"
 
 
 def test_a_second_daemon_is_refused_when_the_state_is_in_use(tmp_path):
@@ -92,7 +107,8 @@ def test_a_second_daemon_is_refused_when_the_state_is_in_use(tmp_path):
 def test_the_key_is_named_when_a_port_is_in_use(section):
     with socket.create_server(("127.0.0.1", 0)) as timing:
         port = timing.getsockname()[1]
-        with pytest.raises(SettingsError, match=rf"^{section}\.port: {port} is in use on 127\.0\.0\.1"):
+        said = rf"^{section}\.port: {port} is in use on 127\.0\.0\.1; .* PDMUXD_{section.upper()}__PORT=PORT"
+        with pytest.raises(SettingsError, match=said):
             bind("127.0.0.1", port, section=section)
 
 

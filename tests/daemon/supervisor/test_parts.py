@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -52,11 +53,11 @@ def sleeper():
 
 async def test_the_remembered_process_is_killed(tmp_path, sleeper):
     path = tmp_path / "engine.json"
-    socket = tmp_path / "sock"
-    socket.touch()
-    await orphan.remember(path, sleeper.pid, socket)
+    link = tmp_path / "sock"
+    link.touch()
+    await orphan.remember(path, sleeper.pid, link)
     assert await orphan.end_orphan(path) == sleeper.pid
-    assert not socket.exists()
+    assert not link.exists()
     assert sleeper.wait() == -signal.SIGKILL
     assert not path.exists()
 
@@ -238,3 +239,16 @@ async def test_a_process_is_killed_only_when_it_outlives_its_grace(program, grac
     assert await process.stdout.readline() == b"up\n"
     assert await child.end(process, grace_s=grace_s) is is_killed
     assert (process.returncode == -signal.SIGKILL) is is_killed
+
+
+def test_sockets_are_removed_when_nobody_listens_on_them(tmp_path):
+    with socket.socket(socket.AF_UNIX) as killed, socket.socket(socket.AF_UNIX) as living:
+        killed.bind(str(tmp_path / "engine-dead.sock"))
+        living.bind(str(tmp_path / "engine-live.sock"))
+        living.listen()
+        (tmp_path / "engine-note.txt").touch()
+        (tmp_path / "engine-file.sock").touch()
+        killed.close()
+        assert orphan.remove_stale_sockets(tmp_path) == 1
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"engine-live.sock", "engine-note.txt", "engine-file.sock"}
