@@ -154,10 +154,8 @@ def _read_token(path: Path) -> str:
     if not all("!" <= character <= "~" for character in token):
         raise _no_token(path, "is not one word of printable characters")
     if len(token) < _MIN_TOKEN_CHARACTERS:
-        raise _no_token(
-            path,
-            f"holds {len(token)} characters, which can be guessed; at least {_MIN_TOKEN_CHARACTERS} are needed",
-        )
+        least = _MIN_TOKEN_CHARACTERS
+        raise _no_token(path, f"holds {len(token)} characters, easy to guess; allowed are at least {least}")
     return token
 
 
