@@ -91,7 +91,7 @@ async def _start(
     # Addresses first: a port in use must stop the start before there is anything to clean up.
     data = _listen(stack, settings.data.host, settings.data.port, section="data")
     admin = _listen(stack, settings.admin.host, settings.admin.port, section="admin")
-    _claim_places(stack, loaded)
+    _claim_places(stack, loaded, data_url=url_of(data), admin_url=url_of(admin))
     log.info("engine chosen", engine=engine.described, **({"why": engine.why} if engine.why else {}))
     control_plane = _open_store(stack, settings, first_run=first_run)
     api_key = first.ensure_tenant(control_plane, loaded) if first_run else None
@@ -179,12 +179,13 @@ def _listen(stack: AsyncExitStack, host: str, port: int, *, section: str) -> soc
     return stack.enter_context(contextlib.closing(bind(host, port, section=section)))
 
 
-def _claim_places(stack: AsyncExitStack, loaded: LoadedSettings) -> None:
+def _claim_places(stack: AsyncExitStack, loaded: LoadedSettings, *, data_url: str, admin_url: str) -> None:
     for note in loaded.notes:
         log.warning(note)
     make_private(loaded.settings.resolved_state_dir)
     make_private(loaded.settings.resolved_runtime_dir)
-    stack.enter_context(exclusive(loaded.settings.resolved_state_dir))
+    state_dir = loaded.settings.resolved_state_dir
+    stack.enter_context(exclusive(state_dir, admin_url=admin_url, data_url=data_url))
 
 
 def _open_store(stack: AsyncExitStack, settings: Settings, *, first_run: bool) -> ControlPlane:

@@ -1,34 +1,91 @@
-"""One daemon per state directory: a second one would take the first one's engine for an orphan."""
+"""One daemon per state directory: a second one would take the first one's engine for an orphan.
+
+The file `lock` says who holds the directory and where that daemon listens, a line each: the process id, the
+address of the admin plane, that of the data plane. Only while the lock is held is any of it true.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.core.errors import PdmuxdError, SettingsError
+
+_RETRIES, _RETRY_S = 5, 0.02
+"""`holder_of` holds the lock for an instant, which must not stop a start."""
+_MAX_BYTES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds a state directory. The addresses are None if it is no daemon, or an older one."""
+
+    pid: str
+    admin_url: str | None
+    data_url: str | None
 
 
 @contextlib.contextmanager
-def exclusive(state_dir: Path) -> Iterator[None]:
+def exclusive(
+    state_dir: Path, *, admin_url: str | None = None, data_url: str | None = None
+) -> Iterator[None]:
     """Hold `state_dir` for this process; the kernel lets go of it however the process ends.
 
     Raises: SettingsError if another daemon holds it.
     """
     descriptor = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+        if not _take(descriptor):
+            pid = _read(descriptor).pid
             raise SettingsError(
-                f"state_dir: {state_dir} is in use by another pdmuxd (process {holder}); choose another "
+                f"state_dir: {state_dir} is in use by another pdmuxd (process {pid}); choose another "
                 "directory, or stop that one"
-            ) from None
+            )
         os.truncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        lines = (str(os.getpid()), admin_url or "", data_url or "")
+        os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
         yield
     finally:
         os.close(descriptor)
+
+
+def holder_of(state_dir: Path) -> Holder | None:
+    """Who holds `state_dir` now; None if nobody does.
+
+    Raises: PdmuxdError if this user may not look.
+    """
+    path = state_dir / "lock"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PdmuxdError(f"cannot see whether a daemon runs: {path}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(descriptor)
+    else:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int) -> bool:
+    for _ in range(_RETRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(_RETRY_S)
+    return False
+
+
+def _read(descriptor: int) -> Holder:
+    lines = os.pread(descriptor, _MAX_BYTES, 0).decode(errors="replace").splitlines()
+    pid, admin_url, data_url = (*lines, "", "", "")[:3]
+    return Holder(pid=pid.strip() or "unknown", admin_url=admin_url or None, data_url=data_url or None)

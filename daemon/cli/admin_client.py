@@ -1,7 +1,8 @@
 """The command line's way to the control plane: the running daemon's REST, or the same REST in this process.
 
-When nothing listens on the admin address, the commands work on the database directly: through the very
-same application, services and checks, only without a socket between.
+The daemon is found by its state directory: whoever holds the lock there has written its address beside it.
+Where nobody does and nothing listens on the admin address, the commands work on the database directly:
+through the very same application, services and checks, only without a socket between.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import httpx
 import typer
 
 from pdmuxd.daemon.cli.admin_address import origin_of, read_token, settings_of, why_of
+from pdmuxd.daemon.lock import holder_of
 from pdmuxd.engine.core.errors import (
     AuthError,
     ConflictError,
@@ -119,7 +121,8 @@ def admin_client(ctx: typer.Context) -> Iterator[AdminClient]:
     # Half a second to import, which nobody should wait for who talks to a daemon or asks for help.
     from pdmuxd.daemon.cli.local_admin import local_admin
 
-    typer.echo(f"no daemon at {origin_of(settings.admin)}; working on the database directly", err=True)
+    state_dir = settings.resolved_state_dir
+    typer.echo(f"no daemon runs on {state_dir}; working on the database directly", err=True)
     with (
         local_admin(settings.resolved_database_url) as (transport, token),
         _http("http://localhost", token, why_of(ctx), transport) as http,
@@ -129,10 +132,20 @@ def admin_client(ctx: typer.Context) -> Iterator[AdminClient]:
 
 @contextmanager
 def running_daemon(ctx: typer.Context) -> Iterator[AdminClient | None]:
-    """Reach the daemon; None if there is none. Raises: PdmuxdError."""
+    """Reach the daemon of the state directory, or what listens on the admin address; None if there is none.
+
+    Raises: PdmuxdError; also if a daemon holds the state directory and cannot be reached, since its database
+    must not be changed without it.
+    """
     settings = settings_of(ctx)
-    origin = origin_of(settings.admin)
+    holder = holder_of(settings.resolved_state_dir)
+    origin = (holder.admin_url if holder else None) or origin_of(settings.admin)
     if not _is_listening(origin):
+        if holder is not None:
+            raise PdmuxdError(
+                f"process {holder.pid} holds the state directory {settings.resolved_state_dir} and cannot be "
+                f"reached at {origin}; nothing was read or changed: wait for it, or stop it"
+            )
         yield None
         return
     with _http(origin, read_token(settings.resolved_token_file), why_of(ctx)) as http:

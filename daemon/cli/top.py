@@ -26,7 +26,7 @@ Url = Annotated[
         "--url",
         metavar="URL",
         envvar="PDMUXD_URL",
-        help="The daemon's admin address. Left out: that of the settings.",
+        help="The daemon's admin address. Left out: the running daemon's, else that of the settings.",
         show_default=False,
     ),
 ]
@@ -75,8 +75,11 @@ def top(
 def _origin(ctx: typer.Context, url: str | None) -> str:
     if url is None:
         from pdmuxd.daemon.cli.admin_address import origin_of, settings_of
+        from pdmuxd.daemon.lock import holder_of
 
-        return origin_of(settings_of(ctx).admin)
+        settings = settings_of(ctx)
+        holder = holder_of(settings.resolved_state_dir)
+        return (holder.admin_url if holder else None) or origin_of(settings.admin)
     parts = urlsplit(url)
     try:
         has_port = parts.port is None or parts.port > 0

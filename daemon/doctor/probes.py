@@ -16,9 +16,10 @@ from pathlib import Path
 from pdmuxd.daemon.doctor.gpu import CudaDriver
 from pdmuxd.daemon.doctor.kernel_clock import is_synchronised
 from pdmuxd.daemon.doctor.libcuda import ask_driver
-from pdmuxd.daemon.doctor.network import Bind, IsPdmuxd
+from pdmuxd.daemon.doctor.network import Bind, HolderOf, IsPdmuxd
 from pdmuxd.daemon.doctor.storage import ActiveProfile, Directory, LookAt, Revision
 from pdmuxd.daemon.doctor.system import ClockReading
+from pdmuxd.daemon.lock import holder_of
 
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 _SYSTEMD = Path("/run/systemd/system")
@@ -138,6 +139,7 @@ class Probes:
     driver_version: Callable[[], str | None] = driver_version
     bind: Bind = try_bind
     is_pdmuxd: IsPdmuxd = is_pdmuxd
+    holder_of: HolderOf = holder_of
     look_at: LookAt = look_at
     database_revision: Revision = database_revision
     active_profile: ActiveProfile = active_profile

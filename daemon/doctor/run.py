@@ -33,7 +33,7 @@ def examine(loaded: LoadedSettings, probes: Probes) -> Iterator[Finding]:
 
 
 def _of_settings(loaded: LoadedSettings, probes: Probes) -> Iterator[Finding]:
-    yield from check_ports(loaded.settings, probes.bind, probes.is_pdmuxd)
+    yield from check_ports(loaded.settings, probes.bind, probes.is_pdmuxd, probes.holder_of)
     yield from check_state_dir(loaded, probes.look_at)
     yield check_runtime_dir(loaded, probes.look_at)
     yield check_database(loaded, probes.database_revision)

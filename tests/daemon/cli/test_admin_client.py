@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.server
+import os
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 from admin_daemon import AdminDaemon
 
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.daemon import lock
 from pdmuxd.daemon.cli import admin_client
+from pdmuxd.daemon.lock import exclusive, holder_of
 from pdmuxd.daemon.settings import AdminSection
+
+UNUSED_PORT = 1
+"""Nothing listens on it: only root may, and it is nobody's."""
 
 
 def test_the_token_file_is_named_when_the_daemon_refuses_it(pdmuxd, daemon: AdminDaemon) -> None:
@@ -65,6 +73,49 @@ def test_a_proxy_is_not_asked_when_the_environment_names_one(
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
     assert pdmuxd("tenant", "list").err == ""
+
+
+def test_the_daemon_is_found_by_its_state_directory_when_it_listens_elsewhere(
+    pdmuxd, daemon: AdminDaemon, control_plane: ControlPlane
+) -> None:
+    pdmuxd.port = UNUSED_PORT
+    with exclusive(pdmuxd.state, admin_url=f"http://127.0.0.1:{daemon.port}"):
+        assert pdmuxd("tenant", "create", "chat").err == ""
+        assert pdmuxd("status", "--json").json["admin"].endswith(f":{daemon.port}")
+    assert [entry.who_kind for entry in control_plane.audit()] == ["file-token"]
+
+
+@pytest.mark.parametrize("admin_url", [None, f"http://127.0.0.1:{UNUSED_PORT}"])
+def test_the_database_is_left_alone_when_a_daemon_holds_it_and_cannot_be_reached(
+    pdmuxd, control_plane: ControlPlane, admin_url: str | None
+) -> None:
+    with exclusive(pdmuxd.state, admin_url=admin_url):
+        for words in (["tenant", "create", "chat"], ["status"], ["engine", "drain"]):
+            err = pdmuxd(*words, code=1).err
+            assert f"process {os.getpid()} holds the state directory {pdmuxd.state}" in err
+            assert len(err.splitlines()) == 1
+    assert control_plane.list_tenants() == []
+
+
+def test_what_a_killed_daemon_wrote_is_not_believed_when_nobody_holds_the_lock(
+    pdmuxd, control_plane: ControlPlane
+) -> None:
+    (pdmuxd.state / "lock").write_text("41\nhttp://127.0.0.1:1\nhttp://127.0.0.1:1\n")
+    assert "working on the database directly" in pdmuxd("tenant", "create", "chat").err
+    assert [tenant.name for tenant in control_plane.list_tenants()] == ["chat"]
+
+
+def test_a_start_goes_on_when_a_command_looks_at_the_lock_at_that_instant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "lock").open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        monkeypatch.setattr(lock.time, "sleep", lambda _: looking.close())
+        with exclusive(tmp_path):
+            found = holder_of(tmp_path)
+    assert found is not None
+    assert found.pid == str(os.getpid())
+    assert holder_of(tmp_path) is None
 
 
 @pytest.mark.parametrize(

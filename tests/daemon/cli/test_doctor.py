@@ -23,6 +23,7 @@ from pdmuxd.daemon.doctor.probes import Probes
 from pdmuxd.daemon.doctor.run import examine
 from pdmuxd.daemon.doctor.storage import Directory
 from pdmuxd.daemon.doctor.system import ClockReading
+from pdmuxd.daemon.lock import Holder
 from pdmuxd.daemon.settings import DeferredSettings, LoadedSettings, load_settings
 from pdmuxd.engine.core.errors import StoreError
 
@@ -152,6 +153,19 @@ def test_ports_are_fine_when_a_running_pdmuxd_uses_them() -> None:
     assert findings["admin port"].verdict is Verdict.OK
     assert "running pdmuxd" in findings["admin port"].detail
     assert findings["data port"].verdict is Verdict.OK
+
+
+def test_the_ports_of_the_running_daemon_are_told_when_they_are_not_those_of_the_settings() -> None:
+    running = Holder(pid="41", admin_url="http://127.0.0.1:9001", data_url="http://127.0.0.1:8080")
+    taken = {"bind": lambda host, port: errno.EADDRINUSE, "holder_of": lambda path: running}
+    findings = found(**taken, is_pdmuxd=lambda host, port: port == 9001)
+    assert {findings[check].verdict for check in ("admin port", "data port")} == {Verdict.OK}
+    assert findings["admin port"].detail == (
+        "the running pdmuxd (process 41) listens at http://127.0.0.1:9001; the settings say port 8081"
+    )
+    assert findings["data port"].detail.endswith("listens at http://127.0.0.1:8080")
+    silent = found(**taken, is_pdmuxd=lambda host, port: False)
+    assert silent["admin port"].verdict is Verdict.FAIL
 
 
 def test_ports_fail_when_what_uses_them_is_not_pdmuxd() -> None:
