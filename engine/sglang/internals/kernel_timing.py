@@ -1,4 +1,4 @@
-"""How long each way to run a product takes on each partition: captured graphs over several layers' weights."""
+"""How long each way to run a product takes on each partition: captured graphs of several layers."""
 
 from __future__ import annotations
 
