@@ -9,6 +9,7 @@ import torch
 from sglang.srt.layers.linear import ReplicatedLinear
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from pdmuxd.engine.sglang.internals import partition_kernels as hooks
+from pdmuxd.engine.sglang.internals.kernel_timing import products_of
 from pdmuxd.engine.sglang.streams.gemm import CUBLASLT, Gemm
 
 kernels = hooks.make_kernels(132)
@@ -49,7 +50,7 @@ layer = ReplicatedLinear(4, 6, bias=False, params_dtype=torch.bfloat16)
 model = torch.nn.Module()
 model.layers = torch.nn.ModuleList([layer, ReplicatedLinear(4, 6, bias=False, params_dtype=torch.bfloat16)])
 model.lm_head = torch.nn.Linear(4, 9, bias=False, dtype=torch.bfloat16)
-products, head = hooks.products_of(model)
+products, head = products_of(model)
 said["products"] = {str(shape): len(weights) for shape, weights in products.items()}
 said["head"] = head
 print(json.dumps(said))

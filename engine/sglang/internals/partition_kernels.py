@@ -7,29 +7,19 @@ shape and number of rows; captured decode graphs and layer-wise prefill then run
 from __future__ import annotations
 
 import logging
-import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from sglang.srt.layers.linear import LinearBase
-from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.model_executor.runner.base_cuda_graph_runner import get_batch_sizes_to_capture
 from sglang.srt.runtime_context import get_parallel
 
-from pdmuxd.engine.loop.streams import StreamGroup
+from pdmuxd.engine.sglang.internals.kernel_timing import KernelTiming
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
-from pdmuxd.engine.sglang.streams.gemm import (
-    Gemm,
-    GemmInForce,
-    GemmUnsupportedError,
-    Shape,
-    candidates,
-    missing,
-)
+from pdmuxd.engine.sglang.streams.gemm import GemmInForce, GemmUnsupportedError
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels, keep_choices, read_choices
 
 PRODUCT = "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod.apply"
@@ -42,12 +32,6 @@ CAPTURE = (
     "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner._capture_one_stream"
 )
 """Captures the decode graphs of one partition."""
-
-PREFILL_ROWS = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
-DECODE_ROWS = (8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
-_LAYERS = 4
-"""With weights of their own, so that none is found in the L2 cache."""
-_REPLAYS = 3
 
 _log = logging.getLogger(__name__)
 
@@ -149,7 +133,7 @@ def choose_kernels(kernels: PartitionKernels, streams: LaunchStreams, runner: An
     began_s = time.perf_counter()
     try:
         captured = get_batch_sizes_to_capture(runner)[0]
-        _Timing(kernels, runner.model).run(streams.groups, max(captured))
+        KernelTiming(kernels, runner.model).run(streams.groups, max(captured))
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:
         _log.warning("pdmuxd: some products on partitions run with kernels chosen for all SMs: %s", error)
     found = kernels.choices.count() - known
@@ -180,87 +164,3 @@ def _driver_version() -> str:
             pynvml.nvmlShutdown()
     except Exception as error:
         return f"unknown ({type(error).__name__})"
-
-
-class _Timing:
-    """Of one model's products."""
-
-    def __init__(self, kernels: PartitionKernels, model: Any) -> None:
-        self._kernels = kernels
-        self._products, self._head = products_of(model)
-
-    def run(self, groups: Sequence[StreamGroup], max_decode_rows: int) -> None:
-        sides: list[tuple[int, Any, tuple[int, ...]]] = []
-        decode_rows = tuple(rows for rows in DECODE_ROWS if rows <= max_decode_rows) or DECODE_ROWS[:1]
-        for group in groups:
-            if group.prefill_sms and group.decode_sms:
-                sides.append((group.prefill_sms, group.prefill, PREFILL_ROWS))
-                sides.append((group.decode_sms, group.decode, decode_rows))
-        for sms, stream, all_rows in sides:
-            points = list(missing(self._kernels.choices, [(sms, all_rows)], self._products))
-            if not points:
-                continue
-            _log.info("pdmuxd: timing %d products on %d SMs", len(points), sms)
-            for _, shape, rows in points:
-                if shape == self._head and rows > DECODE_ROWS[-1]:
-                    continue  # a row per request
-                timed = {gemm: self._time_s(stream, gemm, shape, rows) for gemm in candidates(sms)}
-                found = {gemm: took_s for gemm, took_s in timed.items() if took_s is not None}
-                if found:
-                    self._kernels.choices.keep(sms, shape, rows, min(found, key=found.__getitem__))
-
-    def _time_s(self, stream: Any, gemm: Gemm, shape: Shape, rows: int) -> float | None:
-        """Median of some replays of a graph; None for what cannot run on the partition."""
-        weights = self._products[shape][:_LAYERS]
-        before = self._kernels.put(gemm)
-        try:
-            with torch.cuda.stream(stream):
-                x = torch.randn(rows, shape[1], dtype=weights[0].dtype, device=weights[0].device)
-                # Memory that a graph takes is its own, and freed late.
-                out = torch.empty(rows, shape[0], dtype=x.dtype, device=x.device)
-                launch = partial(_multiply_all, x, weights, out)
-                launch()
-                stream.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                graph.capture_begin(capture_error_mode="relaxed")
-                try:
-                    launch()
-                finally:
-                    graph.capture_end()
-            took = [self._replay_s(graph, stream) for _ in range(_REPLAYS + 1)][1:]
-        except RuntimeError as error:
-            _log.warning("pdmuxd: %s with %d rows of %s on a partition: %s", gemm.name, rows, shape, error)
-            return None
-        finally:
-            self._kernels.put(before)
-        return statistics.median(took)
-
-    @staticmethod
-    def _replay_s(graph: Any, stream: Any) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.cuda.stream(stream):
-            start.record(stream)
-            graph.replay()
-            end.record(stream)
-        end.synchronize()
-        return float(start.elapsed_time(end)) / 1000.0
-
-
-def _multiply_all(x: torch.Tensor, weights: Iterable[torch.Tensor], out: torch.Tensor) -> None:
-    for weight in weights:
-        torch.mm(x, weight.t(), out=out)
-
-
-def products_of(model: Any) -> tuple[dict[Shape, list[torch.Tensor]], Shape | None]:
-    """The weights that PRODUCT and HEAD multiply by, by their shape; and the shape of the head's."""
-    found: dict[Shape, list[torch.Tensor]] = {}
-    for module in model.modules():
-        if isinstance(module, LinearBase) and isinstance(module.quant_method, UnquantizedLinearMethod):
-            weight: Any = module.weight
-            found.setdefault((weight.shape[0], weight.shape[1]), []).append(weight.data)
-    head = getattr(getattr(model, "lm_head", None), "weight", None)
-    if head is None or head.dtype not in (torch.bfloat16, torch.float16):
-        return found, None
-    shape = (head.shape[0], head.shape[1])
-    found.setdefault(shape, []).append(head.data)
-    return found, shape
