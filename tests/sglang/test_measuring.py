@@ -16,7 +16,7 @@ async def link(ours):
 
 @pytest.mark.parametrize("warm_s", [0.0, 0.1])
 async def test_each_repeat_is_told_when_a_prefill_or_a_fused_batch_is_measured(link, warm_s):
-    prefill = point("prefill", prefill_sms=112, prefill=((128, 300), (64, 0)), warm_s=warm_s)
+    prefill = point("prefill", prefill_sms=116, prefill=((128, 300), (64, 0)), warm_s=warm_s)
     measured = await link.measure(prefill)
     assert measured.error is None
     assert len(measured.prefill_s) == 2
@@ -37,11 +37,11 @@ async def test_nothing_is_told_when_a_shape_is_only_warmed_up(link):
 
 
 async def test_decode_steps_are_told_when_they_run_alone_or_beside_a_prefill(link):
-    alone = await link.measure(point("decode", decode_sms=36, decode=CONTEXTS, repeats=4))
+    alone = await link.measure(point("decode", decode_sms=32, decode=CONTEXTS, repeats=4))
     assert alone.error is None
     assert len(alone.decode_s) == 4
     colocated = await link.measure(
-        point("colocated", prefill_sms=96, decode_sms=36, prefill=((256, 0),), decode=CONTEXTS)
+        point("colocated", prefill_sms=100, decode_sms=32, prefill=((256, 0),), decode=CONTEXTS)
     )
     assert colocated.error is None
     assert len(colocated.prefill_s) == 2
@@ -51,7 +51,7 @@ async def test_decode_steps_are_told_when_they_run_alone_or_beside_a_prefill(lin
     ("asked", "says"),
     [
         ({"decode_sms": 33, "decode": CONTEXTS}, "no partition group has these SMs; there are 132,0"),
-        ({"decode_sms": 36, "decode": (9_000,) * 80}, "the KV pool holds 16384"),
+        ({"decode_sms": 32, "decode": (9_000,) * 80}, "the KV pool holds 16384"),
     ],
 )
 async def test_the_reason_is_told_when_a_point_cannot_be_measured(link, asked, says):
@@ -60,7 +60,7 @@ async def test_the_reason_is_told_when_a_point_cannot_be_measured(link, asked, s
 
 
 def test_each_prefill_stream_is_warm_before_anyone_is_served(ours):
-    for sms in (132, 112, 96, 80, 64, 48, 32):
+    for sms in (132, 124, 116, 108, 100, 92, 84, 68, 52):
         assert f"pdmuxd: warming up the prefill stream of {sms} SMs" in ours.log
     assert "may stop decode for a step" not in ours.log
 
