@@ -20,12 +20,12 @@ from sglang_processes import Link, OurServer, ask_all, point, wrong_answers
 POLICIES = ("muxwise", "auto", "chunked:256", "static:84,48")
 SMALL_POOL = ("--max-total-tokens", "3000")
 CONTEXTS = (100,) * 4
-SIDE_BY_SIDE = {"prefill_sms": 96, "decode_sms": 36}
+SIDE_BY_SIDE = {"prefill_sms": 100, "decode_sms": 32}
 ON_ALL_SMS = {"prefill_sms": 132, "decode_sms": 132}
 POINTS = [
-    point("prefill", prefill_sms=112, prefill=((128, 300), (64, 0))),
+    point("prefill", prefill_sms=116, prefill=((128, 300), (64, 0))),
     point("prefill", prefill_sms=132, prefill=((512, 0),), warm_s=0.2),
-    point("decode", decode_sms=36, decode=CONTEXTS),
+    point("decode", decode_sms=32, decode=CONTEXTS),
     point("colocated", **SIDE_BY_SIDE, prefill=((256, 0),), decode=CONTEXTS),
     point("fused", **ON_ALL_SMS, prefill=((64, 100),), decode=CONTEXTS, warm_s=0.2),
     point("colocated", **SIDE_BY_SIDE, prefill=((64, 0), (64, 0)), decode=CONTEXTS, repeats=4),
