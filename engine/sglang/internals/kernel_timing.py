@@ -41,13 +41,15 @@ class KernelTiming:
                 sides.append((group.prefill_sms, group.prefill, PREFILL_ROWS))
                 sides.append((group.decode_sms, group.decode, decode_rows))
         for sms, stream, all_rows in sides:
-            points = list(missing(self._kernels.choices, [(sms, all_rows)], self._products))
+            points = [
+                (shape, rows)
+                for _, shape, rows in missing(self._kernels.choices, [(sms, all_rows)], self._products)
+                if shape != self._head or rows <= DECODE_ROWS[-1]  # which has a row per request
+            ]
             if not points:
                 continue
             _log.info("pdmuxd: timing %d products on %d SMs", len(points), sms)
-            for _, shape, rows in points:
-                if shape == self._head and rows > DECODE_ROWS[-1]:
-                    continue  # a row per request
+            for shape, rows in points:
                 timed = {gemm: self._time_s(stream, gemm, shape, rows) for gemm in candidates(sms)}
                 found = {gemm: took_s for gemm, took_s in timed.items() if took_s is not None}
                 if found:

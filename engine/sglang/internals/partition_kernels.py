@@ -136,6 +136,7 @@ def choose_kernels(kernels: PartitionKernels, streams: LaunchStreams, runner: An
         KernelTiming(kernels, runner.model).run(streams.groups, max(captured))
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:
         _log.warning("pdmuxd: some products on partitions run with kernels chosen for all SMs: %s", error)
+    torch.cuda.empty_cache()  # each stream keeps what was taken on it
     found = kernels.choices.count() - known
     took_s = time.perf_counter() - began_s
     _log.info("pdmuxd: kernels of products on partitions: %d known, %d timed in %.1f s", known, found, took_s)

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pdmuxd.engine.core.errors import EngineError
+
 CUBLAS, CUBLASLT = "cublas", "cublaslt"
 
 
@@ -159,7 +161,7 @@ class GemmInForce:
         self._in_force = gemm
 
 
-class GemmUnsupportedError(Exception):
+class GemmUnsupportedError(EngineError):
     """This PyTorch, or its library, does not let us say how many SMs there are."""
 
 
