@@ -41,7 +41,7 @@ def print_table(rows: Sequence[Mapping[str, object]], *, empty: str) -> None:
     for row in texts:
         table.add_row(*row)
     console = _console()
-    if console.measure(table).minimum <= console.width:
+    if Console(width=PIPE_COLUMNS).measure(table).minimum <= console.width:
         console.print(table)
         return
     for number, record in enumerate(rows):

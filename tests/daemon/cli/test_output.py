@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pdmuxd.daemon.cli.output import print_fields, print_table
@@ -22,7 +24,8 @@ def printed(
         monkeypatch.setenv("NO_COLOR", "1")
         monkeypatch.setenv("TERM", "xterm")
     print_table(ROWS, empty="none")
-    return [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    return [line.strip() for line in plain.splitlines() if line.strip()]
 
 
 @pytest.mark.parametrize("columns", [None, 120, 80, 64])
