@@ -56,6 +56,16 @@ class RequestHistory:
         """Per tenant, requests in flight that have had no byte of an answer."""
         return Counter(self._silent.values())
 
+    def oldest_wait_s(self, now_s: float) -> dict[str, float]:
+        """Per tenant, how long the oldest of these has waited."""
+        oldest: dict[str, float] = {}
+        for request_id, tenant in tuple(self._silent.items()):
+            lifecycle = self._open.get(request_id)
+            # They stand in the order in which they came.
+            if tenant not in oldest and lifecycle is not None and lifecycle.arrived_s is not None:
+                oldest[tenant] = max(0.0, now_s - lifecycle.arrived_s)
+        return oldest
+
     def on_answered(self, request_id: str, *, status: int, now_s: float) -> None:
         """The gateway has answered it, or given it up."""
         self._silent.pop(request_id, None)
