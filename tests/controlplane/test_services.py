@@ -27,7 +27,7 @@ class TestTenants:
 
     def test_tenants_are_in_order_of_name_when_listed(self, control_plane: ControlPlane) -> None:
         for name in ("b", "a-2", "a", "0"):
-            control_plane.create_tenant(name, slo(), 7)
+            control_plane.create_tenant(name, slo(), max_in_flight=7)
         assert [tenant.name for tenant in control_plane.list_tenants()] == ["0", "a", "a-2", "b"]
 
     @pytest.mark.parametrize("name", ["", "A", "-a", "a_b", "a b", "a\n", "é", "a" * 64, "a/b", "\udc80"])
