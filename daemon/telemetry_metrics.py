@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from pdmuxd.controlplane.events.messages import AlarmKind, EventType
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN
 
 
 class TelemetryCollector(Collector):
@@ -21,6 +22,7 @@ class TelemetryCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families."""
         yield self._active()
+        yield from self._waiting()
         raised = CounterMetricFamily("pdmuxd_alarms_raised", "Alarms raised.", labels=("kind",))
         for kind in get_args(AlarmKind):
             raised.add_metric((kind,), self._telemetry.alarms.raised_total[kind])
@@ -38,6 +40,25 @@ class TelemetryCollector(Collector):
             "Events that a client did not get, and was told so; counted for each client.",
             value=buffer.lost_events,
         )
+
+    def _waiting(self) -> Iterator[Metric]:
+        waiting = GaugeMetricFamily(
+            "pdmuxd_requests_waiting", "Requests without a first token.", labels=("tenant",)
+        )
+        late = GaugeMetricFamily(
+            "pdmuxd_requests_late", "Waiting requests past their TTFT target.", labels=("tenant",)
+        )
+        oldest = GaugeMetricFamily(
+            "pdmuxd_oldest_wait_seconds", "Of the request that waits longest.", labels=("tenant",)
+        )
+        found = self._telemetry.open_counts(self._telemetry.clock())
+        # A tenant that was seen has its series whether anything waits or not: an alert needs the zero.
+        for tenant in sorted({*tuple(self._telemetry.tenants), *found}):
+            counts = found.get(tenant, NOTHING_OPEN)
+            waiting.add_metric((tenant,), counts.waiting)
+            late.add_metric((tenant,), counts.late)
+            oldest.add_metric((tenant,), counts.oldest_wait_s)
+        yield from (waiting, late, oldest)
 
     def _active(self) -> Metric:
         family = GaugeMetricFamily("pdmuxd_alarm", "1 while the alarm is raised.", labels=("kind", "tenant"))
