@@ -100,6 +100,9 @@ def connect_gateway(bus: EventBus, gateway: Gateway) -> None:
 
 def connect_metrics(bus: EventBus, metrics: Metrics) -> None:
     """The metrics count requests by tenant; a tenant must be known before the gateway serves it."""
+    bus.subscribe(Hello, metrics.engine_hello)
+    bus.subscribe(EngineStats, metrics.engine_stats)
+    bus.subscribe(IterationRecord, metrics.decision)
     bus.subscribe(RequestRecord, metrics.request_record)
     bus.subscribe(DirectoryChanged, lambda event: metrics.use_tenants(event.snapshot.tenants))
 

@@ -134,6 +134,7 @@ class Gateway:
             await self._serve(call, scope)
         except RequestError as error:
             call.status = error.status
+            self._metrics.request_refused(call.tenant, error.code)
             await send_answer(send, answer_for(error), extra=((b"x-request-id", call.rid.encode()),))
         except Exception:
             # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
