@@ -1,7 +1,7 @@
 """Messages on the engine link, as msgspec structs.
 
 Engine to daemon: Hello once per connection, then Ack, Measured, RequestRecord, IterationRecord,
-EngineStats. Daemon to engine: EngineSettings, Measure. Telemetry may be dropped when the
+EngineStats, TenantQueues. Daemon to engine: EngineSettings, Measure. Telemetry may be dropped when the
 socket is full; the engine counts what it drops and says so in `EngineStats.dropped_records`
 (invariant 10).
 """
@@ -210,5 +210,21 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     gpu_power_w: float | None = None
 
 
-ToDaemon = Hello | Ack | Measured | RequestRecord | IterationRecord | EngineStats
+class TenantQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant's requests that have no first token yet, in prefill or before it."""
+
+    tenant: str
+    waiting: int
+    late: int
+    """Of these, past their TTFT target."""
+    oldest_wait_s: float
+
+
+class TenantQueues(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
+    """Goes with each heartbeat: every tenant with requests that have no first token yet."""
+
+    queues: tuple[TenantQueue, ...]
+
+
+ToDaemon = Hello | Ack | Measured | RequestRecord | IterationRecord | EngineStats | TenantQueues
 ToEngine = EngineSettings | Measure
