@@ -80,7 +80,7 @@ class Collector:
             gaps_met=self._gaps_met,
             end_s=np.array([np.inf if r.end_s is None else r.end_s for r in requests]),
             finished=np.array([r.phase is Phase.FINISHED for r in requests]),
-            failed=np.array([r.phase in (Phase.FAILED, Phase.ABORTED) for r in requests]),
+            failed=np.array([r.phase in (Phase.FAILED, Phase.ABORTED, Phase.REFUSED) for r in requests]),
             tenants=tuple(tenants),
             tenant=_counts(index[r.tenant] for r in requests),
             gaps_s=self._gaps_s[: self._gaps],

@@ -4,18 +4,23 @@ The order is of arrival, or least slack first among those that can still make it
 Slack is what is left until a request's deadline after its own predicted prefill. Serving a request that has
 no slack left costs the next one its target, so those wait behind, oldest first. So that no tenant starves,
 one that has waited for `AGEING_BOUND_S` is paid for from a credit that grows with what the others get.
+
+Once requests come too late there is more work than time. Who is passed over is then for `overload.py`: class,
+share of the tenant and lot are looked at before slack.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.types import Observation, PrefillShape, WaitingRequest
+from pdmuxd.engine.core.overload import NO_OVERLOAD, Overload
+from pdmuxd.engine.core.types import Observation, PrefillShape, QueueOrder, WaitingRequest
 
-AGEING_BOUND_S = 60.0
-"""A request with an unreachable deadline waits at most so long without a claim on the credit."""
+AGEING_BOUND_S = 30.0
+"""A request with an unreachable deadline waits so long before it has a claim on the credit; less if it may
+not wait for twice as long."""
 
 MARGIN_SHARE = 0.08
 """Of its target that a request which has waited for long must have left: at overload everybody is served at
@@ -29,12 +34,28 @@ DECODE_HEADROOM_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """What the order of the queue remembers from one decision to the next."""
+
+    aged_credit_tokens: float = 0.0
+    """What requests with an unreachable deadline may spend."""
+    overload: Overload = NO_OVERLOAD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrderedQueue:
     """The waiting requests in the order to serve them, and whose deadlines cannot be reached any more."""
 
     order: tuple[WaitingRequest, ...]
     unreachable: tuple[str, ...]
     """Oldest first: a set would order them by hash, differently on every rank (invariant 6)."""
+    refused: tuple[str, ...] = ()
+    """Of these, whose tenants would rather have an error at once."""
+    passed_over: frozenset[str] = frozenset()
+    """Who could still make it and goes behind all others, since there is more work than time."""
+    by: QueueOrder = QueueOrder.ARRIVAL
+    state: QueueState = QueueState()
+    """With what this look at the queue has taught: who has become too late since the last."""
 
 
 def order_by_slack(
@@ -44,15 +65,18 @@ def order_by_slack(
     latency: LatencyModel,
     sms: int,
     slowdown_ratio: float = 1.0,
-    aged_credit_tokens: float = 0.0,
+    state: QueueState | None = None,
 ) -> OrderedQueue:
-    """Sort by (aged and paid for, can still make it, slack); ties keep arrival order.
+    """Sort by (aged and paid for, can still make it, class and share, slack); ties keep arrival order.
 
     `sms` are the SMs that the prefill would get, `slowdown_ratio` what it loses to others there.
     Source: least-laxity scheduling, cut off at lateness.
     """
+    state = state or QueueState()
+    overload = state.overload
     live: list[tuple[float, int, WaitingRequest]] = []
     late: list[WaitingRequest] = []
+    has_batch_class = False
     request_s = latency.request_s
     for index, request in enumerate(waiting):
         deadline_s, arrival_s = request.deadline_s, request.arrival_s
@@ -61,27 +85,54 @@ def order_by_slack(
         target_s = deadline_s - arrival_s
         if slack_s >= MARGIN_SHARE * target_s or (slack_s >= 0.0 and now_s - arrival_s <= 0.5 * target_s):
             live.append((slack_s, index, request))
+            if request.priority_class == "batch":
+                has_batch_class = True
         else:
             late.append(request)
+            if not request.is_deprioritized:
+                overload = overload.with_late(request)
     live.sort()
+    ordered = [request for _, _, request in live]
+    by, passed_over = QueueOrder.SLACK, frozenset[str]()
+    if overload.is_on:
+        ordered, passed_over = overload.ordered(ordered)
+        by = QueueOrder.FAIR_SHARE
+    elif has_batch_class:
+        ordered.sort(key=_is_batch_class)
     late.sort(key=_arrival_s)
-    ordered = tuple(request for _, _, request in live)
     unreachable = tuple(request.request_id for request in late)
-    oldest = late[0] if late else None
-    has_aged = oldest is not None and now_s - oldest.arrival_s > AGEING_BOUND_S
-    if oldest is not None and has_aged and oldest.new_tokens <= aged_credit_tokens:
-        return OrderedQueue(order=(oldest, *ordered, *late[1:]), unreachable=unreachable)
-    return OrderedQueue(order=(*ordered, *late), unreachable=unreachable)
+    if late and _has_aged(late[0], now_s) and late[0].new_tokens <= state.aged_credit_tokens:
+        order, by = (late[0], *ordered, *late[1:]), QueueOrder.AGED
+    else:
+        order = (*ordered, *late)
+    if overload is not state.overload:
+        state = replace(state, overload=overload)
+    return OrderedQueue(
+        order=order,
+        unreachable=unreachable,
+        refused=tuple(request.request_id for request in late if request.refuses_late),
+        passed_over=passed_over,
+        by=by,
+        state=state,
+    )
 
 
-def next_credit(batch: Sequence[WaitingRequest], unreachable: Collection[str], credit_tokens: float) -> float:
-    """The credit after `batch` was admitted: the aged spend it, the others earn it."""
+def admitted(queue: OrderedQueue, batch: Sequence[WaitingRequest], now_s: float) -> QueueState:
+    """The state after `batch` was admitted: the aged spend the credit, the others earn it; all of them use
+    their tenants' shares, and who was passed over and is in time after all says that there is room."""
+    state = queue.state
+    credit_tokens, overload = state.aged_credit_tokens, state.overload
+    late: Collection[str] = queue.unreachable
     for request in batch:
-        if request.request_id in unreachable:
+        if late and request.request_id in late:
             credit_tokens = max(0.0, credit_tokens - request.new_tokens)
         else:
             credit_tokens += AGED_SHARE * request.new_tokens
-    return credit_tokens
+    if overload.is_on and batch:
+        overload = overload.with_admitted(
+            batch, now_s=now_s, late=late, passed_over=queue.passed_over, waiting=queue.order
+        )
+    return QueueState(aged_credit_tokens=credit_tokens, overload=overload)
 
 
 def form_prefill_batch(
@@ -122,5 +173,14 @@ def shape_of(requests: tuple[WaitingRequest, ...]) -> PrefillShape:
     return PrefillShape.of((r.new_tokens, r.reused_tokens) for r in requests)
 
 
+def _has_aged(request: WaitingRequest, now_s: float) -> bool:
+    """Whether it has waited for half of what it may, or for the bound."""
+    return now_s - request.arrival_s > min(AGEING_BOUND_S, 0.5 * (request.expires_s - request.arrival_s))
+
+
 def _arrival_s(request: WaitingRequest) -> float:
     return request.arrival_s
+
+
+def _is_batch_class(request: WaitingRequest) -> bool:
+    return request.priority_class == "batch"

@@ -6,9 +6,12 @@ clock of the engine; all sizes are tokens, layers or SMs, as the names say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from pdmuxd.engine.core.slo import DEFAULT_PRIORITY_CLASS, DEFAULT_WEIGHT, PriorityClass
 
 
 class Mode(StrEnum):
@@ -138,6 +141,15 @@ class WaitingRequest:
     new_tokens: int
     reused_tokens: int
     tbt_target_s: float
+    priority_class: PriorityClass = DEFAULT_PRIORITY_CLASS
+    weight: float = DEFAULT_WEIGHT
+    """Its tenant's part of what the tenants of a class share, in relation to theirs."""
+    refuses_late: bool = False
+    """Its tenant would rather have an error than a first token that comes too late."""
+    is_deprioritized: bool = False
+    """A decision has named it in `deprioritize`."""
+    expires_s: float = math.inf
+    """The instant until which it may wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +193,7 @@ class EngineLimits:
     """New tokens that memory holds the activations of; a longer prompt is prefilled in chunks. None: any."""
     max_decode_bs: int = 256
     """The largest batch with a captured CUDA graph."""
-    waiting_window: int = 64
+    waiting_window: int = 256
     """How many waiting requests an observation shows, oldest first."""
 
     def holds(self, new_tokens: int) -> bool:
@@ -239,6 +251,18 @@ class DecisionNumbers:
 NO_NUMBERS = DecisionNumbers()
 
 
+class QueueOrder(StrEnum):
+    """What decided who is prefilled next."""
+
+    ARRIVAL = "arrival"
+    SLACK = "slack"
+    """Least slack first; nobody had to be passed over."""
+    FAIR_SHARE = "fair_share"
+    """There is more work than time: class, share of each tenant, and lot decide before slack does."""
+    AGED = "aged"
+    """One that has waited for long was paid for by the others."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What the engine does until the next safe point.
@@ -260,11 +284,15 @@ class Decision:
     admit: tuple[str, ...] = ()
     """Waiting requests, in order, that become the next prefill batch (SPLIT) or fill the budget (FUSED)."""
     preempt: bool = False
-    """Set the running prefill aside for `admit`."""
+    """Set the running prefill aside for `admit`. FUSED: the prompt in chunks sits this step out."""
     resume: bool = False
     """Take the set-aside prefill up again."""
     deprioritize: tuple[str, ...] = ()
     """Requests whose deadline is unreachable, and long ones that hide short ones: seen last from now on."""
+    refuse: tuple[str, ...] = ()
+    """Of the requests whose deadline is unreachable: those that end with an error now."""
+    order: QueueOrder = QueueOrder.ARRIVAL
+    """What decided who is in `admit`."""
     blocking_merge: bool = False
     """Wait for the prefill stream before the next safe point: an ablation of query-based synchronisation."""
     wake_at_s: float | None = None

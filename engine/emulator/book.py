@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +13,10 @@ from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.emulator.batches import Admitted, DecodeBatch, EmulatedStep
 from pdmuxd.engine.emulator.kv import Holding, KvPool
 from pdmuxd.engine.emulator.observer import EngineObserver
-from pdmuxd.engine.emulator.queue import WaitingQueue, retargeted
 from pdmuxd.engine.emulator.requests import ENDED, EmulatedRequest, Phase
 from pdmuxd.engine.emulator.steplog import StepLog
-from pdmuxd.engine.loop.requests import DEFAULT_TARGET, Target
+from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target
+from pdmuxd.engine.loop.waiting import WaitingLines
 
 
 class EmulatedBook:
@@ -26,7 +27,7 @@ class EmulatedBook:
         """All that have not ended, by id."""
         self.held: dict[str, Admitted] = {}
         """Those that hold KV."""
-        self.queue = WaitingQueue()
+        self.queue = WaitingLines()
         self.batch = DecodeBatch()
         self.chunked: Admitted | None = None
         """Whose prefill is under way in chunks."""
@@ -59,7 +60,21 @@ class EmulatedBook:
 
     def deprioritize(self, request_ids: Iterable[str]) -> None:
         """Show these behind all others from now on."""
-        self.queue.deprioritize(request_ids)
+        for request_id in request_ids:
+            self.queue.deprioritize(request_id)
+
+    def expired(self, now_s: float) -> list[tuple[str, RefusalCause]]:
+        """Who waits and is to be refused by its tenant's rules."""
+        return self.queue.expired(now_s)
+
+    def refused(self, refusals: Iterable[tuple[str, RefusalCause]], now_s: float) -> None:
+        """These end."""
+        for request_id, cause in refusals:
+            if self.queue.get(request_id) is not None:
+                self.queue.remove(request_id)
+                request = self.requests[request_id]
+                request.refusal_cause = cause
+                self.end(request, Phase.REFUSED, now_s)
 
     def admitted(self, request_ids: Iterable[str], now_s: float) -> tuple[WaitingRequest, ...]:  # noqa: ARG002
         """The entries of those that hold KV by now."""
@@ -73,10 +88,10 @@ class EmulatedBook:
         """Look waiting prompts up in the cache again; whether any shares more or less than it seemed."""
         changed = False
         for request_id in request_ids:
-            found = self.queue.get(request_id)
-            if found is None:
+            entry = self.queue.get(request_id)
+            if entry is None:
                 continue
-            request, entry = found
+            request = self.requests[request_id]
             if self._matched_tokens(request) != entry.reused_tokens:
                 self.queue.update(self._waiting_entry(request))
                 changed = True
@@ -87,9 +102,11 @@ class EmulatedBook:
         self._targets = targets
         for request in self.requests.values():
             self._set_target(request)
-        self.queue.retarget()
+        self.queue.restore()
+        for entry in self.queue.entries():
+            self.queue.update(self._retargeted(entry))
         for member in self.held.values():
-            member.entry = retargeted(member.entry, member.request)
+            member.entry = self._retargeted(member.entry)
         self.batch.retarget()
 
     def tbt_target_s(self, decoding: object, joining: Sequence[Admitted] = ()) -> float | None:  # noqa: ARG002
@@ -134,14 +151,14 @@ class EmulatedBook:
         """A request waits from now on."""
         self.changes += 1
         self.requests[request.request_id] = request
-        self.queue.add(request, self._waiting_entry(request))
+        self.queue.add(self._waiting_entry(request))
 
     def admit(self, request_id: str, now_s: float) -> Admitted | None:
         """Take KV for a waiting request; None if it is not waiting or its KV does not fit now."""
-        found = self.queue.get(request_id)
-        if found is None:
+        entry = self.queue.get(request_id)
+        if entry is None:
             return None
-        request, entry = found
+        request = self.requests[request_id]
         holding = self._kv.admit(request.block_keys, request.input_tokens, request.produced_tokens)
         if holding is None:
             return None
@@ -180,7 +197,7 @@ class EmulatedBook:
             request.phase = Phase.WAITING
             request.retractions += 1
             self.retractions += 1
-            self.queue.add(request, self._waiting_entry(request), first=True)
+            self.queue.add(self._waiting_entry(request), first=True)
 
     def abort(self, request_id: str, now_s: float) -> bool:
         """End a request wherever it is; False if it is unknown or has ended."""
@@ -232,7 +249,8 @@ class EmulatedBook:
 
     def _waiting_entry(self, request: EmulatedRequest) -> WaitingRequest:
         reused = self._matched_tokens(request)
-        return WaitingRequest(
+        known = self.queue.get(request.request_id)
+        entry = WaitingRequest(
             request_id=request.request_id,
             tenant=request.tenant,
             arrival_s=request.arrival_s,
@@ -240,6 +258,26 @@ class EmulatedBook:
             new_tokens=request.input_tokens + request.produced_tokens - reused,
             reused_tokens=reused,
             tbt_target_s=request.tbt_target_s,
+            is_deprioritized=known is not None and known.is_deprioritized,
+        )
+        return self._retargeted(entry)
+
+    def _retargeted(self, entry: WaitingRequest) -> WaitingRequest:
+        """The entry with its tenant's targets and part of the device as they are now. Who has got tokens goes
+        on however late it is."""
+        request = self.requests[entry.request_id]
+        target, has_begun = (
+            self._targets.get(request.tenant, DEFAULT_TARGET),
+            request.first_token_s is not None,
+        )
+        return replace(
+            entry,
+            deadline_s=request.arrival_s + request.ttft_target_s,
+            tbt_target_s=request.tbt_target_s,
+            priority_class=target.priority_class,
+            weight=target.weight,
+            refuses_late=target.late_action == "refuse" and not has_begun,
+            expires_s=math.inf if has_begun else target.expires_s(request.arrival_s, request.ttft_target_s),
         )
 
     def _given(self, step: EmulatedStep) -> Iterator[EmulatedRequest]:

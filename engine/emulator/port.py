@@ -16,8 +16,9 @@ from pdmuxd.engine.emulator.device import Device, Event, Work
 from pdmuxd.engine.emulator.graphs import padded, padded_prefill
 from pdmuxd.engine.emulator.kv import KvPool
 from pdmuxd.engine.emulator.profile import Profile
-from pdmuxd.engine.emulator.queue import WaitingQueue
 from pdmuxd.engine.emulator.streams import EmulatedStreams
+from pdmuxd.engine.loop.requests import RefusalCause
+from pdmuxd.engine.loop.waiting import WaitingLines
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class EmulatedPort:
         return self
 
     @property
-    def waiting(self) -> WaitingQueue:
+    def waiting(self) -> WaitingLines:
         """Requests that hold no KV."""
         return self.book.queue
 
@@ -103,6 +104,9 @@ class EmulatedPort:
     def agree(self, plan: T) -> T:
         """There is one rank."""
         return plan
+
+    def refuse(self, refusals: Sequence[tuple[str, RefusalCause]]) -> None:
+        """The book has ended them."""
 
     def use_group(self, index: int) -> None:
         """Put the streams of a group in force: each is a part of the one stream for its phase, in order."""
@@ -156,8 +160,22 @@ class EmulatedDecodeStream:
         graph: PrefillGraph | None = None,
         *,
         decodes: bool = True,
+        chunk_waits: bool = False,
     ) -> EmulatedStep | None:
         """One batch of the decoding requests and a budget of prompt tokens; None if it would be empty."""
+        waits, book = self._book.chunked, self._book
+        if not chunk_waits or waits is None:
+            return self._launch_fused(request_ids, budget_tokens, graph, decodes=decodes)
+        book.chunked = None
+        try:
+            return self._launch_fused(request_ids, self._port.kv_capacity_tokens, None, decodes=decodes)
+        finally:
+            if book.holds(waits):
+                book.chunked = waits
+
+    def _launch_fused(
+        self, request_ids: Sequence[str], budget_tokens: int, graph: PrefillGraph | None, *, decodes: bool
+    ) -> EmulatedStep | None:
         book, profile = self._book, self._port.profile
         if decodes:
             book.make_room()

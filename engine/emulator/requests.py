@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pdmuxd.engine.loop.requests import RefusalCause
+
 
 class Phase(StrEnum):
-    """Where a request is. It ends in exactly one of the last three (invariant 5)."""
+    """Where a request is. It ends in exactly one of the last four (invariant 5)."""
 
     WAITING = "waiting"
     PREFILL = "prefill"
@@ -16,9 +18,10 @@ class Phase(StrEnum):
     FINISHED = "finished"
     ABORTED = "aborted"
     FAILED = "failed"
+    REFUSED = "refused"
 
 
-ENDED = frozenset({Phase.FINISHED, Phase.ABORTED, Phase.FAILED})
+ENDED = frozenset({Phase.FINISHED, Phase.ABORTED, Phase.FAILED, Phase.REFUSED})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,3 +55,5 @@ class EmulatedRequest:
     """Runs of tokens: (time of the run's first token, None while that is on the device; first decode step
     index; step index past the last, -1 while it decodes)."""
     failure: str | None = None
+    refusal_cause: RefusalCause | None = None
+    """Why it was REFUSED."""

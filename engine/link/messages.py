@@ -23,7 +23,7 @@ from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 5
+LINK_PROTOCOL = 6
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 
 
@@ -122,7 +122,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
     request_id: str
     tenant: str
     outcome: str
-    """`finished`, `aborted` or `failed`."""
+    """`finished`, `aborted`, `failed` or `refused`."""
     new_tokens: int
     reused_tokens: int
     output_tokens: int
@@ -139,6 +139,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
     slo_version: int
     tbt_counts: Counts = ()
     """All gaps between its tokens, for percentiles over many requests."""
+    cause: str = ""
+    """Why it was refused: `deadline_unreachable` or `max_wait`."""
 
 
 class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"):
@@ -174,6 +176,8 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     prefill_reused_tokens: int = 0
     prefill_sum_new_squared: int = 0
     prefill_sum_new_times_reused: int = 0
+    order: str = "arrival"
+    """What decided who was admitted: `arrival`, `slack`, `fair_share` or `aged`."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):

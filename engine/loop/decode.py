@@ -82,7 +82,11 @@ class DecodeStage:
         port, decodes = self._port, decision.decode_steps > 0
         shape = port.state.decode_shape() if decodes else NO_DECODE
         launched = port.decode.launch_fused(
-            decision.admit, decision.token_budget, decision.prefill_graph, decodes=decodes
+            decision.admit,
+            decision.token_budget,
+            decision.prefill_graph,
+            decodes=decodes,
+            chunk_waits=decision.preempt,
         )
         return self._note(launched, decision, shape)
 

@@ -49,6 +49,9 @@ class Launches:
     def carry_out(self, plan: StepPlan) -> bool:
         """Whether a decode or fused step was launched."""
         decision, step = plan.decision, None
+        if plan.refused:
+            self._ledger.refused(plan.refused, self._now_s())
+            self._port.refuse(plan.refused)
         if decision is not None and decision.mode is not Mode.IDLE:
             if plan.stream_group != self._port.stream_group:
                 self._port.use_group(plan.stream_group)
@@ -128,7 +131,7 @@ class Launches:
             raise EngineInvariantError("a fused step was decided while a layer-wise prefill is under way")
         if not decision.token_budget:
             return self._decode.launch(decision)
-        chunked = chunked_prefill(self._port.state, self._ledger)
+        chunked = None if decision.preempt else chunked_prefill(self._port.state, self._ledger)
         begins = not self._port.state.running
         step = self._decode.launch_fused(decision)
         if step is not None:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from pdmuxd.engine.core.types import Decision, Mode, Observation
 from pdmuxd.engine.loop.feasible import feasible
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
-from pdmuxd.engine.loop.requests import RequestBook
+from pdmuxd.engine.loop.requests import RefusalCause, RequestBook
 from pdmuxd.engine.loop.step_plan import Done, StepPlan
 from pdmuxd.engine.loop.view import View
+
+EXPIRY_LOOK_S = 0.25
+"""Between two looks for requests that have waited for too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,7 @@ class Planner:
         self._ledger = ledger
         self._policy_runtime = policy_runtime
         self._layers = layers
+        self._looked_s = 0.0
 
     def plan(self, done: Done, now_s: float) -> StepPlan:
         """What is done was collected before: the decision is about what is left."""
@@ -40,6 +44,10 @@ class Planner:
             policy_runtime.change()
         if not self._view.has_work:
             return StepPlan(done=done)
+        expired = self._expired(now_s)
+        if expired:
+            # Decide once they are gone: they are not there to be admitted.
+            return StepPlan(done=done, refused=expired)
         chosen = self._choose(now_s)
         looked_up = chosen.decision.admit
         # Nothing but the end of a prefill changes the cache between a request's arrival and here.
@@ -55,10 +63,18 @@ class Planner:
         return StepPlan(
             done=done,
             looked_up=looked_up,
+            refused=tuple((name, RefusalCause.DEADLINE_UNREACHABLE) for name in decision.refuse),
             decision=decision,
             stream_group=policy_runtime.stream_group(decision),
             behind=chosen.behind,
         )
+
+    def _expired(self, now_s: float) -> tuple[tuple[str, RefusalCause], ...]:
+        """Looked for a few times a second: there may be thousands that wait."""
+        if now_s - self._looked_s < EXPIRY_LOOK_S:
+            return ()
+        self._looked_s = now_s
+        return tuple(self._ledger.expired(now_s))
 
     def _choose(self, now_s: float) -> _Choice:
         """What to do; nothing is remembered of it yet, so it can be chosen again."""

@@ -5,13 +5,25 @@ from __future__ import annotations
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.types import Decision, Feedback, Observation
-from pdmuxd.engine.link.messages import Ack, EngineSettings
+from pdmuxd.engine.link.messages import Ack, EngineSettings, TenantSlo
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.targets import slo_of
 from pdmuxd.engine.loop.engine_info import EngineInfo
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 from pdmuxd.engine.loop.requests import RequestBook, Target
 from pdmuxd.engine.loop.state import LoopState
+
+
+def target_of(sent: TenantSlo) -> Target:
+    """A tenant's objectives as the engine keeps them. Raises: SloError."""
+    return Target(
+        slo=slo_of(sent),
+        version=sent.slo_version,
+        priority_class=sent.priority_class,
+        weight=sent.weight,
+        max_wait_s=None if sent.max_wait_ms is None else sent.max_wait_ms / 1000.0,
+        late_action=sent.late_action,
+    )
 
 
 class PolicyRuntime:
@@ -87,9 +99,7 @@ class PolicyRuntime:
                 error=f"settings version {self.settings_version} is already in force",
             )
         try:
-            targets = {
-                each.tenant: Target(slo=slo_of(each), version=each.slo_version) for each in settings.tenants
-            }
+            targets = {each.tenant: target_of(each) for each in settings.tenants}
             self.use(settings.policy, settings.predictors)
         except (PolicyError, PartitionError, SloError, ProfileError) as error:
             return Ack(version=settings.version, error=str(error))

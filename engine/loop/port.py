@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from pdmuxd.engine.core.types import DecodeShape, PrefillGraph
+from pdmuxd.engine.loop.requests import RefusalCause
 
 
 class LaunchedStep(Protocol):
@@ -108,11 +109,13 @@ class DecodeStream(Protocol):
         graph: PrefillGraph | None = None,
         *,
         decodes: bool = True,
+        chunk_waits: bool = False,
     ) -> Any:
         """One batch of the decoding requests, if these are to get a token, and of prompt tokens, both within
         the budget; None if it would be empty.
 
-        `graph`: to be run as one, if the engine has such.
+        `graph`: to be run as one, if the engine has such. `chunk_waits`: without the prompt whose prefill is
+        under way in chunks, and `request_ids` whole.
         """
 
     def read(self, launched: Any) -> None:
@@ -173,6 +176,9 @@ class EnginePort(Protocol):
 
     def agree(self, plan: Any) -> Any:
         """Rank 0's plan of this turn, on every rank."""
+
+    def refuse(self, refusals: Sequence[tuple[str, RefusalCause]]) -> None:
+        """End waiting requests with an error that names the cause. One that waits no more is left alone."""
 
     def use_group(self, index: int) -> None:
         """Put the streams of a group in force. What is launched next waits on the device for what the old

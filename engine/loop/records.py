@@ -20,6 +20,7 @@ def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) ->
         now_s=now_s,
         mode=decision.mode.value,
         reason=decision.reason.value,
+        order=decision.order.value,
         partition_id=decision.partition_id,
         prefill_sms=step.prefill_sms if is_split else step.decode_sms,
         decode_sms=step.decode_sms,

@@ -5,21 +5,66 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
-from pdmuxd.engine.core.slo import DEFAULT_SLO, Slo
+from pdmuxd.engine.core.slo import (
+    DEFAULT_LATE_ACTION,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_SLO,
+    DEFAULT_WEIGHT,
+    LateAction,
+    PriorityClass,
+    Slo,
+)
 from pdmuxd.engine.core.types import WaitingRequest
+
+MAX_WAIT_TARGETS = 5.0
+"""Of its TTFT target that a request waits at most: what comes later is of no use to whom the target serves,
+and past capacity the queue would grow without end."""
+MIN_MAX_WAIT_S = 60.0
+"""Yet so long at least: clients wait for a minute as a rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A tenant's objectives and the version of the edit that set them."""
+    """A tenant's objectives, the version of the edit that set them, and its part of the device."""
 
     slo: Slo
     version: int
+    priority_class: PriorityClass = DEFAULT_PRIORITY_CLASS
+    weight: float = DEFAULT_WEIGHT
+    max_wait_s: float | None = None
+    """The longest wait for the start of a prefill; None: MAX_WAIT_TARGETS times the TTFT target, at least
+    MIN_MAX_WAIT_S."""
+    late_action: LateAction = DEFAULT_LATE_ACTION
+
+    def expires_s(self, arrival_s: float, ttft_target_s: float) -> float:
+        """The instant until which a request may wait."""
+        if self.max_wait_s is not None:
+            return arrival_s + self.max_wait_s
+        return arrival_s + max(MIN_MAX_WAIT_S, MAX_WAIT_TARGETS * ttft_target_s)
 
 
 DEFAULT_TARGET = Target(slo=DEFAULT_SLO, version=0)
+
+
+class RefusalCause(StrEnum):
+    """Why the engine ends a request that it has not begun."""
+
+    DEADLINE_UNREACHABLE = "deadline_unreachable"
+    """Its first token would come too late, and its tenant wants to know that at once."""
+    MAX_WAIT = "max_wait"
+    """It has waited for as long as its tenant, or else the engine, lets any request wait."""
+
+
+def refusal_message(cause: RefusalCause) -> str:
+    """What its client is told; the cause is in it as a word of its own."""
+    why = {
+        RefusalCause.DEADLINE_UNREACHABLE: "its first token would come after its target",
+        RefusalCause.MAX_WAIT: "it has waited in the queue for as long as it may",
+    }
+    return f"{cause.value}: the engine has not begun this request, since {why[cause]}"
 
 
 class RequestBook(Protocol):
@@ -49,6 +94,13 @@ class RequestBook(Protocol):
 
     def deprioritize(self, request_ids: Iterable[str]) -> None:
         """Show these behind all others from now on."""
+
+    def expired(self, now_s: float) -> list[tuple[str, RefusalCause]]:
+        """Who waits, has no token yet, and is to be refused by its own tenant's rules: after its longest wait,
+        or past its deadline."""
+
+    def refused(self, refusals: Iterable[tuple[str, RefusalCause]], now_s: float) -> None:
+        """These were refused: the engine ends them with an error that names the cause."""
 
     def admitted(self, request_ids: Iterable[str], now_s: float) -> tuple[WaitingRequest, ...]:
         """These hold KV from now on; their entries as admitted."""

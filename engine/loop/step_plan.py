@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.types import Decision
 from pdmuxd.engine.link.measuring import Measure
+from pdmuxd.engine.loop.requests import RefusalCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class StepPlan:
     done: Done
     looked_up: tuple[str, ...] = ()
     """Waiting requests that were looked up in the prefix cache once more."""
+    refused: tuple[tuple[str, RefusalCause], ...] = ()
+    """Waiting requests that end with an error before anything is launched."""
     decision: Decision | None = None
     stream_group: int = 0
     """The decision's, among the streams that were made."""

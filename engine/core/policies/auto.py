@@ -23,7 +23,7 @@ Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4 (be
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -49,7 +49,13 @@ from pdmuxd.engine.core.policies.layerwise import (
     split_decision,
     without_prefill,
 )
-from pdmuxd.engine.core.queueing import OrderedQueue, form_prefill_batch, next_credit, order_by_slack
+from pdmuxd.engine.core.queueing import (
+    OrderedQueue,
+    QueueState,
+    admitted,
+    form_prefill_batch,
+    order_by_slack,
+)
 from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
@@ -58,6 +64,8 @@ from pdmuxd.engine.core.types import (
     Observation,
     PrefillMode,
     PrefillSample,
+    PrefillView,
+    Reason,
     WaitingRequest,
 )
 
@@ -98,8 +106,10 @@ class AutoState:
 
     guard: ContentionGuard
     """How much decode suffers from prefill in a split."""
-    aged_credit_tokens: float = 0.0
-    """What requests with an unreachable deadline may spend (queueing.py)."""
+    queue: QueueState = field(default_factory=QueueState)
+    """Credit of those with an unreachable deadline, and the tenants' shares in overload."""
+    has_chunk_waited: bool = False
+    """Whether the prompt in chunks sat the last step out."""
     breaker: MispredictionBreaker = field(default_factory=MispredictionBreaker)
     latency_margin: LatencyMargin = field(default_factory=LatencyMargin)
     """Of fused steps, beyond what is typical of their size."""
@@ -134,8 +144,8 @@ class AutoPolicy:
         if running is None and obs.preempted is None:
             return self._next_prefill(obs, state)
         if running is not None and running.mode is PrefillMode.CHUNKED:
-            return self._next_chunk(obs, state), state
-        return self._overtake(obs, state) or self._by_layers(obs, state), state
+            return self._next_chunk(obs, state)
+        return self._overtake(obs, state) or (self._by_layers(obs, state), state)
 
     # --- a new prefill: order, batch, plans, choose, explain
 
@@ -144,7 +154,7 @@ class AutoPolicy:
         unreachable = frozenset(queue.unreachable)  # asked of every member; the order is the queue's
         batch = self._batch(obs, queue.order, unreachable)
         if not batch:
-            return _demoting(decode_alone(obs, self.table), queue), state
+            return _ordered_by(decode_alone(obs, self.table), queue), replace(state, queue=queue.state)
         work = new_work(batch, self.context.layers)
         if obs.limits.holds(work.shape.new_tokens):
             split = self.split.best_fit(obs, work, state.guard)
@@ -155,15 +165,14 @@ class AutoPolicy:
         else:
             plan, rejected = self.fused.next_step(obs, batch, state.latency_margin, state.size_correction), ()
         if plan.kind is PlanKind.SPLIT:
-            decision = split_decision(obs, work, plan, rejected)
+            decision, begun = split_decision(obs, work, plan, rejected), batch
         else:
-            decision = fused_decision(obs, plan, batch, rejected)
-        credit = next_credit(batch, unreachable, state.aged_credit_tokens)
-        return _demoting(decision, queue), replace(state, aged_credit_tokens=credit)
+            decision, begun = fused_decision(obs, plan, batch, rejected), _within(batch, plan.prompt_tokens)
+        return _ordered_by(decision, queue), replace(state, queue=admitted(queue, begun, obs.now_s))
 
     def _order(self, obs: Observation, state: AutoState) -> OrderedQueue:
         if not self.options.by_slack:
-            return OrderedQueue(order=tuple(obs.waiting), unreachable=())
+            return OrderedQueue(order=tuple(obs.waiting), unreachable=(), state=state.queue)
         sms = self.split.prefill_sms(obs)
         return order_by_slack(
             obs.waiting,
@@ -171,7 +180,7 @@ class AutoPolicy:
             latency=self.context.latency,
             sms=sms,
             slowdown_ratio=self.context.latency.colocated_ratio(sms),
-            aged_credit_tokens=state.aged_credit_tokens,
+            state=state.queue,
         )
 
     def _batch(
@@ -197,11 +206,14 @@ class AutoPolicy:
 
     # --- a prefill that is under way, or must be in chunks
 
-    def _next_chunk(self, obs: Observation, state: AutoState) -> Decision:
+    def _next_chunk(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """A batch that began fused stays so, and what its budget leaves goes to those who wait."""
         queue = self._order(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
         plan = self.fused.next_step(obs, batch, state.latency_margin, state.size_correction)
+        overtaking = self._overtake_chunk(obs, state, queue, plan)
+        if overtaking is not None:
+            return overtaking
         left = plan.prompt_tokens
         if obs.prefill is not None:
             left -= obs.prefill.shape.new_tokens - obs.prefill.done_tokens
@@ -212,7 +224,46 @@ class AutoPolicy:
                 fitting.append(request)
         if len(fitting) < len(batch):
             plan = self.fused.holding(obs, plan, fitting)
-        return _demoting(fused_decision(obs, plan, tuple(fitting)), queue)
+        decision = fused_decision(obs, plan, tuple(fitting))
+        state = replace(state, queue=admitted(queue, fitting, obs.now_s), has_chunk_waited=False)
+        return _ordered_by(decision, queue), state
+
+    def _overtake_chunk(
+        self, obs: Observation, state: AutoState, queue: OrderedQueue, plan: Plan
+    ) -> tuple[Decision, AutoState] | None:
+        """A step of waiting requests alone that would miss their targets behind the chunks that are left and
+        that fit into it. The prompt in chunks still meets its own target; if that is unreachable, it goes on
+        in every second step (invariants 3, 4)."""
+        running, tokens = obs.prefill, plan.prompt_tokens
+        if not self.options.preemption or running is None or not queue.order or not plan.meets:
+            return None
+        step_s = plan.numbers.predicted_fused_s or 0.0
+        steps_left = -(-(running.shape.new_tokens - running.done_tokens) // tokens)
+        left_s = step_s * steps_left
+        if steps_left < 2 or min(map(_deadline_s, obs.waiting)) >= obs.now_s + left_s + step_s:
+            return None
+        spare_s = running.earliest_deadline_s - obs.now_s - left_s
+        has_time = spare_s >= step_s or (spare_s < 0.0 and not state.has_chunk_waited)
+        unreachable = frozenset(queue.unreachable)
+        urgent: list[WaitingRequest] = []
+        for request, is_free in _overtakers(queue, running):
+            left_to_it_s = request.deadline_s - obs.now_s - step_s
+            if request.request_id in unreachable or not 0.0 <= left_to_it_s < left_s:
+                continue
+            if (has_time or is_free) and request.new_tokens <= tokens:
+                tokens -= request.new_tokens
+                urgent.append(request)
+        batch = form_prefill_batch(obs, queue=urgent)
+        if not batch:
+            return None
+        alone = replace(obs, prefill=None)
+        tokens = sum(request.new_tokens for request in batch)
+        own = self.fused.plan(alone, tokens, self.fused.step_s(alone, tokens, batch))
+        decision = replace(
+            fused_decision(alone, own, batch), preempt=True, reason=Reason.PREEMPTED_FOR_SHORTER
+        )
+        state = replace(state, queue=admitted(queue, batch, obs.now_s), has_chunk_waited=True)
+        return _ordered_by(decision, queue), state
 
     def _by_layers(self, obs: Observation, state: AutoState, work: Work | None = None) -> Decision:
         """The best split for the prefill that goes on, or for `work`."""
@@ -221,7 +272,7 @@ class AutoPolicy:
             return without_prefill(obs, self.table)
         return split_decision(obs, work, self.split.best_fit(obs, work, state.guard))
 
-    def _overtake(self, obs: Observation, state: AutoState) -> Decision | None:
+    def _overtake(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState] | None:
         """Waiting requests that would miss their targets behind the running prefill overtake it together.
 
         The running one must still meet its own target afterwards, however often it is overtaken; if its
@@ -234,33 +285,38 @@ class AutoPolicy:
         left_s = self.split.left_s(running, sms) * self.context.latency.colocated_ratio(sms)
         if min(map(_deadline_s, obs.waiting)) >= obs.now_s + left_s + left_s:
             return None  # who is shorter than what is left can wait for it: the queue need not be ordered
-        spare_s = running.earliest_deadline_s - obs.now_s - left_s
-        if spare_s < 0.0 and running.was_preempted:
-            return None
-        most_s = min(left_s, spare_s) if spare_s >= 0.0 else left_s
-        urgent = self._urgent(obs, self._order(obs, state), sms, left_s=left_s, most_s=most_s)
+        queue = self._order(obs, state)
+        urgent = self._urgent(obs, queue, sms, left_s=left_s)
         batch = form_prefill_batch(obs, queue=urgent, max_tokens=BATCH_TOKENS) if urgent else ()
         if not batch:
             return None
         if running.layers_in_flight:
-            return drain_to_preempt(obs)
-        return self._by_layers(obs, state, new_work(batch, self.context.layers, preempt=True))
+            return drain_to_preempt(obs), state
+        decision = self._by_layers(obs, state, new_work(batch, self.context.layers, preempt=True))
+        return replace(decision, order=queue.by), replace(state, queue=admitted(queue, batch, obs.now_s))
 
     def _urgent(
-        self, obs: Observation, queue: OrderedQueue, sms: int, *, left_s: float, most_s: float
+        self, obs: Observation, queue: OrderedQueue, sms: int, *, left_s: float
     ) -> tuple[WaitingRequest, ...]:
-        """Who could not wait for `left_s` seconds and is in time now, as many as `most_s` seconds hold."""
+        """Who could not wait for the `left_s` seconds of the running prefill and is in time now, as many as it
+        has time for."""
+        running = obs.prefill
+        if running is None:
+            return ()
         latency = self.context.latency
         colocated_ratio = latency.colocated_ratio(sms)
+        spare_s = running.earliest_deadline_s - obs.now_s - left_s
+        most_s = min(left_s, spare_s) if spare_s >= 0.0 else left_s
+        must_go_on = spare_s < 0.0 and running.was_preempted
         unreachable = frozenset(queue.unreachable)
         urgent: list[WaitingRequest] = []
         taken_s = 0.0
-        for request in queue.order:
-            if request.request_id in unreachable:
+        for request, is_free in _overtakers(queue, running):
+            if request.request_id in unreachable or (must_go_on and not is_free):
                 continue
             own_s = colocated_ratio * latency.request_s(request.new_tokens, request.reused_tokens, sms)
             left_to_it_s = request.deadline_s - obs.now_s - own_s
-            if left_to_it_s < left_s and taken_s <= left_to_it_s and taken_s + own_s < most_s:
+            if left_to_it_s < left_s and taken_s <= left_to_it_s and (is_free or taken_s + own_s < most_s):
                 urgent.append(request)
                 taken_s += own_s
         return tuple(urgent)
@@ -312,7 +368,7 @@ class AutoPolicy:
         guard = self.split.adopted(state.guard, before, is_refined=is_refined)
         if is_refined:
             return replace(state, guard=guard)
-        return AutoState(guard=guard, aged_credit_tokens=state.aged_credit_tokens)
+        return AutoState(guard=guard, queue=state.queue)
 
     # --- for those who ask what would be if
 
@@ -352,11 +408,42 @@ def _choose(split: Plan, fused: Plan | None) -> tuple[Plan, tuple[Alternative, .
     return split, (*split.rejected, Alternative(label="fused", predicted_s=fused_s))
 
 
+def _overtakers(queue: OrderedQueue, running: PrefillView) -> Iterator[tuple[WaitingRequest, bool]]:
+    """Who may overtake a running prefill, in order, and whether whatever that does to its deadline.
+
+    The batch class has time for the others. In overload a tenant that has had less than its share is overtaken
+    by such tenants alone, and overtakes the others as it needs.
+    """
+    is_batch_class = all(request.priority_class == "batch" for request in running.requests)
+    overload = queue.state.overload
+    behind: Collection[str] = ()
+    if overload.is_on:
+        behind = overload.behind((*queue.order, *running.requests))
+    is_behind = any(request.tenant in behind for request in running.requests)
+    for request in queue.order:
+        if is_behind and request.tenant not in behind:
+            continue
+        is_owed = request.tenant in behind and not is_behind
+        yield request, is_owed or (is_batch_class and request.priority_class != "batch")
+
+
+def _within(batch: Iterable[WaitingRequest], tokens: int) -> tuple[WaitingRequest, ...]:
+    """Those that begin in a step of so many prompt tokens; the others wait on."""
+    begun: list[WaitingRequest] = []
+    for request in batch:
+        if tokens <= 0:
+            break
+        begun.append(request)
+        tokens -= request.new_tokens
+    return tuple(begun)
+
+
 def _is_by_layers(obs: Observation) -> bool:
     """Whether a prefill is under way that cannot go on in chunks."""
     running = obs.prefill
     return obs.preempted is not None or (running is not None and running.mode is PrefillMode.LAYERWISE)
 
 
-def _demoting(decision: Decision, queue: OrderedQueue) -> Decision:
-    return replace(decision, deprioritize=queue.unreachable) if queue.unreachable else decision
+def _ordered_by(decision: Decision, queue: OrderedQueue) -> Decision:
+    """The decision, saying what its order came from, who is too late, and who wants to know that at once."""
+    return replace(decision, deprioritize=queue.unreachable, refuse=queue.refused, order=queue.by)

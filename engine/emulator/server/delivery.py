@@ -10,8 +10,10 @@ from collections.abc import Iterable
 
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.types import Decision
-from pdmuxd.engine.emulator.requests import EmulatedRequest
+from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
 from pdmuxd.engine.emulator.server.planning import Plan
+from pdmuxd.engine.emulator.server.refusals import refuse
+from pdmuxd.engine.loop.requests import refusal_message
 
 
 class Inbox:
@@ -96,6 +98,9 @@ class Deliveries:
         """Let the response end, and keep the request for its record."""
         output = self.open.pop(request.request_id)
         output.ended = True
+        if request.phase is Phase.REFUSED:
+            cause = request.refusal_cause
+            output.error = refuse(refusal_message(cause), status=503, code=cause)
         output.inbox.wake()
         self._ended.append(request)
 

@@ -143,6 +143,7 @@ def request_record(engine: EmulatedEngine, request: EmulatedRequest) -> RequestR
         request_id=request.request_id,
         tenant=request.tenant,
         outcome=request.phase.value,
+        cause=request.refusal_cause or "",
         new_tokens=request.input_tokens - request.reused_tokens,
         reused_tokens=request.reused_tokens,
         output_tokens=request.produced_tokens,
