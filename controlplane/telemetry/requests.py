@@ -56,6 +56,10 @@ class RequestHistory:
         """Per tenant, requests in flight that have had no byte of an answer."""
         return Counter(self._silent.values())
 
+    def without_a_byte(self) -> frozenset[str]:
+        """The ids of the same."""
+        return frozenset(tuple(self._silent))
+
     def on_answered(self, request_id: str, *, status: int, now_s: float) -> None:
         """The gateway has answered it, or given it up."""
         self._silent.pop(request_id, None)
