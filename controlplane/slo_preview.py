@@ -137,7 +137,9 @@ class Previews:
         """The same for an edit; when edits come fast, only whether the targets are feasible."""
         begun_s = time.monotonic()
         if begun_s < self._next_s:
-            return self.of(tenant, slo, current, is_brief=True)
+            found = self.of(tenant, slo, current, is_brief=True)
+            if not found.obstacles:
+                return found
         found = self.of(tenant, slo, current)
         ended_s = time.monotonic()
         self._next_s = ended_s + _REST_RATIO * (ended_s - begun_s)
@@ -204,8 +206,7 @@ def preview(
 
 
 def _waiting(telemetry: Telemetry, requests: Sequence[EndedRequest], now_s: float) -> list[EndedRequest]:
-    """Requests without a first byte yet, as long as their tenant's usually are: most of an overload."""
-    open_ids = telemetry.requests.without_a_byte()
+    """Requests without a first token yet, as long as their tenant's usually are: most of an overload."""
     lengths: dict[str, list[int]] = {}
     for one in requests:
         lengths.setdefault(one.tenant, []).append(one.new_tokens)
@@ -222,11 +223,8 @@ def _waiting(telemetry: Telemetry, requests: Sequence[EndedRequest], now_s: floa
             gaps=0,
             gaps_met=0,
         )
-        for one in telemetry.requests.in_flight()
-        if one.request_id in open_ids
-        and one.tenant in lengths
-        and one.arrived_s is not None
-        and one.arrived_s >= now_s - WINDOW_S
+        for one in telemetry.open.without_a_token()
+        if one.tenant in lengths and one.arrived_s >= now_s - WINDOW_S
     ]
 
 
