@@ -55,7 +55,7 @@ class LoadOutlookOut(BaseModel):
 class BindingOut(BaseModel):
     """A tenant whose TBT target was the strictest of those that decoded."""
 
-    tenant: str
+    tenant: str = Field(examples=["chat"])
     time_ratio: float = Field(description="The share of the last minutes' decoding in which it was.")
 
 
@@ -64,13 +64,15 @@ class UnderTargetsOut(BaseModel):
 
     loads: list[LoadOutlookOut] = Field(description="The usual load (p50), and a busy one (p90) if known.")
     binding: list[BindingOut] = Field(description="The ten that bind longest.")
-    prefill_busy_ratio: float | None = Field(description="Of the time; near 1, prompts wait for each other.")
+    prefill_busy_ratio: float | None = Field(
+        examples=[0.41], description="Of the time; near 1, prompts wait for each other."
+    )
 
 
 class TenantFiguresOut(BaseModel):
     """What a tenant's requests of the last minutes get; null where there was nothing to judge."""
 
-    ttft_p50_ms: float | None
+    ttft_p50_ms: float | None = Field(examples=[143.0])
     ttft_p99_ms: float | None
     ttft_attainment_ratio: float | None
     tbt_attainment_ratio: float | None = Field(
@@ -93,7 +95,7 @@ class TenantFiguresOut(BaseModel):
 class MeasuredOut(BaseModel):
     """What it really got, to judge the prediction by."""
 
-    ttft_attainment_ratio: float | None
+    ttft_attainment_ratio: float | None = Field(examples=[0.998])
     tbt_attainment_ratio: float | None
 
 

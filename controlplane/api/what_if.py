@@ -111,7 +111,7 @@ class BusyOut(BaseModel):
 
     assumed: AssumedOut
     feasible: bool
-    mode: str
+    mode: str = Field(examples=["split"])
     text: str
     prefill_tokens_per_s: float | None
     lowest_feasible_tbt_ms: float | None
