@@ -46,6 +46,7 @@ COMMANDS = {
     "token": Entry("pdmuxd.daemon.cli.token", "Make and end the token that only reads."),
     "profile": Entry("pdmuxd.daemon.cli.profile", "Measure a model on this GPU, and keep what was measured."),
     "top": Entry("pdmuxd.daemon.cli.top", "Watch and tune it live, in the terminal."),
+    "web": Entry("pdmuxd.daemon.cli.web", "Serve the same console to browsers on this machine."),
     "replay": Entry("pdmuxd.daemon.cli.replay", "Replay a trace in virtual time and compare policies."),
     "generate": Entry("pdmuxd.daemon.cli.generate", "Write a load of documented shape as a trace."),
     "compare": Entry("pdmuxd.daemon.cli.compare", "Find the rate that each policy holds on a trace."),
