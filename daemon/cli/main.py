@@ -53,6 +53,9 @@ COMMANDS = {
     "bench": Entry("pdmuxd.daemon.cli.bench", "Measure engines against each other on this machine."),
     "db": Entry("pdmuxd.daemon.cli.db", "Upgrade, check, back up and restore the database."),
     "config": Entry("pdmuxd.daemon.cli.config", "Show the effective settings, or an example of all."),
+    "monitoring": Entry(
+        "pdmuxd.daemon.cli.monitoring", "Write rules and a dashboard for Prometheus, Grafana."
+    ),
     "doctor": Entry("pdmuxd.daemon.cli.doctor", "Check this machine and installation."),
     "version": Entry("pdmuxd.daemon.cli.version", "Print the version."),
 }
