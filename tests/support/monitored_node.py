@@ -12,8 +12,8 @@ import time
 
 import aiohttp
 import httpx
-from ports import free_port
 
+from pdmuxd.daemon.bench.servers.ports import free_port
 from pdmuxd.daemon.monitoring.panels import ROWS
 
 PROMETHEUS = shutil.which("prometheus")

@@ -11,10 +11,10 @@ import time
 from itertools import count
 from pathlib import Path
 
-from ports import free_port
 from sqlalchemy import create_engine, text
 
 from pdmuxd.controlplane.database import upgrade
+from pdmuxd.daemon.bench.servers.ports import free_port
 
 PASSWORD = "hunter2-of-the-database"
 _USER = "pdmuxd"
