@@ -17,7 +17,8 @@ from pdmuxd.controlplane.api.actions import action_routes
 from pdmuxd.controlplane.api.admin_tokens import admin_token_routes
 from pdmuxd.controlplane.api.attainment import attainment_routes
 from pdmuxd.controlplane.api.audit import audit_routes
-from pdmuxd.controlplane.api.auth import DOCS_PATH, OPENAPI_PATH, WHY_PARAMETER, AdminAuth, Authenticator
+from pdmuxd.controlplane.api.auth import OPENAPI_PATH, WHY_PARAMETER, AdminAuth, Authenticator
+from pdmuxd.controlplane.api.browser import add_browser_pages
 from pdmuxd.controlplane.api.daemon import daemon_routes
 from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.engine import engine_routes
@@ -34,6 +35,7 @@ from pdmuxd.controlplane.api.whoami import whoami_routes
 from pdmuxd.controlplane.callers import FILE_TOKEN, Caller
 from pdmuxd.controlplane.lifecycle import DaemonActions, NoDaemon
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.slo_preview import Previews
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Predictors
@@ -69,7 +71,7 @@ def build_admin_app(
         version=version("pdmuxd"),
         description=DESCRIPTION,
         openapi_url=OPENAPI_PATH,
-        docs_url=DOCS_PATH,
+        docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
@@ -83,6 +85,7 @@ def build_admin_app(
     app.add_middleware(AdminAuth, authenticator=authenticator)
     telemetry = telemetry or Telemetry(clock=time.time)
     add_problem_handlers(app)
+    add_browser_pages(app)
     if extra_routes is not None:
         extra_routes(app)
     # The middleware asks for the token; this only tells OpenAPI so.
@@ -93,7 +96,7 @@ def build_admin_app(
         key_routes(control_plane),
         admin_token_routes(control_plane),
         audit_routes(control_plane),
-        slo_routes(control_plane, engine_status),
+        slo_routes(control_plane, engine_status, Previews(telemetry, predictors)),
         engine_routes(control_plane, engine_status),
         profile_routes(control_plane, engine_status),
         event_routes(telemetry),
