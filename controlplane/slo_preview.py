@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,7 +117,14 @@ class Preview:
 class Previews:
     """Previews of one daemon's engine; those of edits take a fifth of one core at most, however many come."""
 
-    def __init__(self, telemetry: Telemetry, predictors: Predictors) -> None:
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        predictors: Predictors,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._telemetry = telemetry
         self._predictors = predictors
         self._next_s = 0.0
@@ -135,13 +142,13 @@ class Previews:
 
     def of_edit(self, tenant: str, slo: Slo, current: Slo) -> Preview:
         """The same for an edit; when edits come fast, only whether the targets are feasible."""
-        begun_s = time.monotonic()
+        begun_s = self._clock()
         if begun_s < self._next_s:
             found = self.of(tenant, slo, current, is_brief=True)
             if not found.obstacles:
                 return found
         found = self.of(tenant, slo, current)
-        ended_s = time.monotonic()
+        ended_s = self._clock()
         self._next_s = ended_s + _REST_RATIO * (ended_s - begun_s)
         return found
 
