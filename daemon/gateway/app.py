@@ -13,7 +13,15 @@ import structlog
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, Identity, TenantRecord
 from pdmuxd.daemon.gateway.admission import Admission
-from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, read_body, send_answer
+from pdmuxd.daemon.gateway.asgi import (
+    BODY_TIMEOUT_S,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    send_answer,
+    until_gone,
+)
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
@@ -66,6 +74,7 @@ class Gateway:
         bounds: RequestBounds | None = None,
         body_timeout_s: float = BODY_TIMEOUT_S,
         first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
+        engine_wait_s: float = 0.0,
         auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
         key_used: Callable[[str], None] = lambda _: None,
@@ -76,6 +85,7 @@ class Gateway:
         self._bounds = bounds or RequestBounds()
         self._body_timeout_s = body_timeout_s
         self._first_byte_timeout_s = first_byte_timeout_s
+        self._engine_wait_s = engine_wait_s
         self._auth_failures = auth_failures or AuthFailures(_MAX_AUTH_FAILURES, time.monotonic)
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
@@ -95,8 +105,10 @@ class Gateway:
         bounds: RequestBounds,
         body_timeout_s: float,
         first_byte_timeout_s: float,
+        engine_wait_s: float,
     ) -> None:
         """From now on requests may be so large and take so long."""
+        self._engine_wait_s = engine_wait_s
         self._max_body_bytes, self._bounds = max_body_bytes, bounds
         self._body_timeout_s, self._first_byte_timeout_s = body_timeout_s, first_byte_timeout_s
 
@@ -127,6 +139,7 @@ class Gateway:
         Those are ended with an error that says so.
         """
         self.refuse_new()
+        self._slot.wait_no_more()
         if await self.idle_within(timeout_s):
             return 0
         ended = self._interrupt_all(End.SHUTDOWN)
@@ -167,8 +180,10 @@ class Gateway:
         tenant = identity.tenant
         call.tenant = tenant.name
         self._key_used(identity.key.key_id)
-        upstream = self._slot.serving()
+        if not self._engine_wait_s:
+            self._slot.serving()
         if route.kind is Kind.MODELS:
+            upstream = self._slot.serving()
             # No answer of the model, but a connection to the engine all the same.
             self.admission.enter(tenant.name, tenant.max_in_flight)
             try:
@@ -193,10 +208,7 @@ class Gateway:
             )
             self._grow(tenant, request.outputs)
             places = request.outputs
-            upstream = self._slot.serving()  # again: reading may have taken long
-            check_model(request.model, upstream.models)
-            self._observer.on_sent(call.rid)
-            await self._exchange(call, route, upstream, request.payload)
+            await self._send_to_engine(call, route, request)
         except RequestError as error:
             call.status = error.status
             raise
@@ -265,7 +277,52 @@ class Gateway:
         async with self._one_large_body:
             return await asyncio.to_thread(work)
 
-    async def _exchange(self, call: _Call, route: Route, upstream: Upstream, payload: bytes | None) -> None:
+    async def _send_to_engine(self, call: _Call, route: Route, request: EngineRequest) -> None:
+        """To the engine that serves, or the next; once more if that is lost before the answer began.
+
+        Only once, since it may be this request that ends engines. Raises: RequestError 503 if none serves.
+        """
+        lost: Upstream | None = None
+        while True:
+            upstream = await self._engine_for(call, other_than=lost)
+            if upstream is None:
+                call.end = End.CLIENT_GONE
+                return
+            check_model(request.model, upstream.models)
+            self._observer.on_sent(call.rid)
+            may_again = lost is None and self._left_to_wait_s(call) > 0
+            if not await self._exchange(call, route, upstream, request.payload, may_be_sent_again=may_again):
+                return
+            lost = upstream
+
+    async def _engine_for(self, call: _Call, *, other_than: Upstream | None) -> Upstream | None:
+        """The engine that is asked; None if the client left before one served. Raises: RequestError 503."""
+        left_s = self._left_to_wait_s(call)
+        if left_s <= 0:
+            return self._slot.serving()
+        waiting = asyncio.create_task(self._slot.serving_within(left_s, other_than=other_than))
+        leaving = asyncio.create_task(until_gone(call.receive))
+        try:
+            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else None
+        finally:
+            for task in (waiting, leaving):
+                task.cancel()
+            await asyncio.wait((waiting, leaving))
+
+    def _left_to_wait_s(self, call: _Call) -> float:
+        return call.started_s + self._engine_wait_s - time.monotonic()
+
+    async def _exchange(
+        self,
+        call: _Call,
+        route: Route,
+        upstream: Upstream,
+        payload: bytes | None,
+        *,
+        may_be_sent_again: bool = False,
+    ) -> bool:
+        """Relay it; whether it is to be sent again, to another engine."""
         exchange = Exchange(
             rid=call.rid,
             upstream=upstream,
@@ -273,6 +330,7 @@ class Gateway:
             on_first_byte=lambda: self._on_first_byte(call),
             abortable=payload is not None,
             first_byte_timeout_s=self._first_byte_timeout_s,
+            may_be_sent_again=may_be_sent_again,
         )
         self._exchanges.add(exchange)
         try:
@@ -280,6 +338,7 @@ class Gateway:
         finally:
             self._exchanges.discard(exchange)
             call.status, call.end = exchange.status, exchange.end
+        return exchange.is_to_be_sent_again
 
     def _on_first_byte(self, call: _Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)
