@@ -41,6 +41,7 @@ COMMANDS = {
     "engine": Entry("pdmuxd.daemon.cli.engine", "Start, drain, resume and restart the engine."),
     "reload": Entry("pdmuxd.daemon.cli.reload", "Have the daemon read its settings again."),
     "upgrade": Entry("pdmuxd.daemon.cli.upgrade", "Put a new daemon process in place, losing no request."),
+    "install-service": Entry("pdmuxd.daemon.cli.install_service", "Install it as a service of systemd."),
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
     "admin-token": Entry("pdmuxd.daemon.cli.admin_token", "Issue, list and revoke tokens of operators."),
