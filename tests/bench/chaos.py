@@ -2,9 +2,9 @@
 
     python tests/bench/chaos.py [--seconds 1800] [--every 20] [--seed 7] [--only kill_engine ...]
 
-What must hold, whatever happens: each request ends with a whole answer or a clear error (or a broken connection,
+What must hold: each request ends with a whole answer or a clear error (or a broken connection,
 if the daemon was killed meanwhile); no acknowledged edit is lost; requests are served again within 5 s of an
-engine's death; the daemon's memory and descriptors do not grow. Prints a table; exit code 1 if something does not
+engine's death; the memory and descriptors of the daemon do not grow. Prints a table; exit code 1 if one does not
 hold. Run it under `unshare --mount` as root, or the disk is not filled.
 """
 
