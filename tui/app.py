@@ -13,7 +13,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from pdmuxd.tui.client.connection import Connection
+from pdmuxd.tui.client.connection import Connection, Link
 from pdmuxd.tui.client.rest import RestClient
 from pdmuxd.tui.client.stream import EventStream
 from pdmuxd.tui.client.target import Target
@@ -162,7 +162,16 @@ class ConsoleApp(App[None]):
         self.state.apply(event, self.target.clock.monotonic_s())
 
     def _on_connection(self, connection: Connection) -> None:
+        was_live = self.state.connection.link is Link.LIVE
         self.state.connected(connection)
+        if connection.link is Link.LIVE and not was_live:
+            # What events do not carry is not to be missing for a whole period.
+            self.call_later(self._ask)
+
+    def _ask(self) -> None:
+        screen = self.screen_stack[-1] if self.screen_stack else None
+        if isinstance(screen, ConsoleScreen):
+            screen.poll()
 
     def _tick(self) -> None:
         """Paint if there is anything new; ages count by the second."""

@@ -86,11 +86,11 @@ class ConsoleScreen(Front[None]):
 
     def on_mount(self) -> None:
         """Ask regularly."""
-        self.set_interval(self.POLL_S, self._poll)
+        self.set_interval(self.POLL_S, self.poll)
 
     def on_screen_resume(self) -> None:
         """Ask at once."""
-        self._poll()
+        self.poll()
 
     @property
     def console(self) -> ConsoleState:
@@ -119,7 +119,8 @@ class ConsoleScreen(Front[None]):
             self.notify(why, title="No change was made", severity="warning", markup=False)
         return why
 
-    def _poll(self) -> None:
+    def poll(self) -> None:
+        """Ask now, unless an answer is still waited for."""
         # A slow answer is waited for, not asked for again: over a slow tunnel it would never come.
         if self.is_current and not self._is_fetching and self.console.connection.link == "live":
             self._is_fetching = True

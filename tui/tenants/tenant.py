@@ -85,7 +85,7 @@ new TBT target is shown before anything is applied."""
     def _edited(self, slo: Slo | None) -> None:
         if slo is not None:
             self.notify(f"version {slo.version} of {self._tenant}'s targets is set", markup=False)
-            self._poll()
+            self.poll()
 
     def _open(self, lifecycle: RequestLifecycle) -> None:
         self.app.push_screen(Timeline(lifecycle, self.zone))
