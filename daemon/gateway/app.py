@@ -167,17 +167,23 @@ class Gateway:
         self._enter(call, tenant)
         places = 1
         try:
+            reading_s = time.monotonic()
             body = await read_body(
                 scope, call.receive, max_bytes=self._max_body_bytes, timeout_s=self._body_timeout_s
             )
             if body is None:
                 call.end = End.CLIENT_GONE
                 return
+            read_s = time.monotonic() - reading_s
             request = await self._rewrite(route.kind, body, rid=call.rid, tenant=tenant)
+            self._observer.on_read(
+                call.rid, is_streamed=request.is_streamed, body_bytes=len(body), read_s=read_s
+            )
             self._grow(tenant, request.outputs)
             places = request.outputs
             upstream = self._slot.serving()  # again: reading may have taken long
             check_model(request.model, upstream.models)
+            self._observer.on_sent(call.rid)
             await self._exchange(call, route, upstream, request.payload)
         except RequestError as error:
             call.status = error.status

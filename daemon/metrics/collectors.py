@@ -100,12 +100,16 @@ class LoadCollector(Collector):
         """prometheus_client's call."""
         telemetry = self._telemetry
         yield self._sums("pdmuxd_requests_in_flight", telemetry.in_flight())
-        yield self._sums("pdmuxd_gateway_waiting_requests", telemetry.requests.waiting())
+        open_now = telemetry.open_counts(telemetry.clock())
+        waiting = {tenant: counts.waiting for tenant, counts in open_now.items()}
+        late = {tenant: counts.late for tenant, counts in open_now.items()}
+        yield self._sums("pdmuxd_gateway_waiting_requests", waiting)
+        yield self._sums("pdmuxd_gateway_late_requests", late)
         oldest = gauge_family("pdmuxd_gateway_oldest_wait_seconds")
         longest: dict[str, float] = {}
-        for tenant, waited_s in telemetry.requests.oldest_wait_s(telemetry.clock()).items():
+        for tenant, counts in open_now.items():
             label = self._tenants.of(tenant)
-            longest[label] = max(waited_s, longest.get(label, 0.0))
+            longest[label] = max(counts.oldest_wait_s, longest.get(label, 0.0))
         for label in sorted({*longest, *self._tenants.own}):
             oldest.add_metric((label,), longest.get(label, 0.0))
         yield oldest

@@ -74,8 +74,9 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _gauge("requests_in_flight", "Places held under the limits: prompts times `n` of each request.", *T),
         _gauge("tenant_in_flight_limit", "Places that a tenant may hold, its `max_in_flight`.", *T),
         _gauge("node_in_flight_limit", "Places in all, `data.max_in_flight`."),
-        _gauge("gateway_waiting_requests", "Requests that have had no byte of an answer yet.", *T),
-        _gauge("gateway_oldest_wait_seconds", "How long the oldest of these has waited.", *T),
+        _gauge("gateway_waiting_requests", "Requests without a first token, here and in the engine.", *T),
+        _gauge("gateway_late_requests", "Of these, past their TTFT target: shows an overload first.", *T),
+        _gauge("gateway_oldest_wait_seconds", "How long the oldest of the waiting has waited.", *T),
         _histogram(
             "gateway_ttfb_seconds",
             "A request's arrival to the first byte of the engine's answer.",

@@ -116,6 +116,9 @@ def test_the_oldest_wait_grows_until_the_first_byte(fed, metrics, clock):
     clock.turn(2.0)
     assert value(metrics, "pdmuxd_gateway_waiting_requests", tenant="chat") == 2
     assert value(metrics, "pdmuxd_gateway_oldest_wait_seconds", tenant="chat") == pytest.approx(5.0)
+    for request_id in ("r1", "r2"):
+        fed.on_read(request_id, is_streamed=True, body_bytes=100, read_s=0.0)
+    assert value(metrics, "pdmuxd_gateway_late_requests", tenant="chat") == 2
     fed.on_first_byte("r1")
     assert value(metrics, "pdmuxd_gateway_oldest_wait_seconds", tenant="chat") == pytest.approx(2.0)
     fed.on_answered("r2", status=200)
