@@ -151,16 +151,20 @@ def tenants() -> Json:
         "window_ms": 60000,
         "omitted": 0,
         "tenants": [
-            tenant_load("chat"),
             tenant_load(
-                "batch",
-                in_flight=9,
+                "chat",
                 waiting=4,
                 late_now=3,
                 oldest_wait_ms=8200.0,
                 verdict="missed",
                 ttft_burn=7.2,
                 ttft_attainment_ratio=0.931,
+            ),
+            tenant_load(
+                "batch",
+                in_flight=9,
+                ttft_burn=0.9,
+                ttft_attainment_ratio=0.986,
                 budget_left_ratio=-0.4,
                 ttft_ms={"count": 40, "p50": 1200.0, "p99": 12_900.0},
             ),
@@ -221,11 +225,11 @@ def request_life(number: int = 1, **changes: Any) -> Json:
 def alarm(**changes: Any) -> Json:
     return {
         "at": instant(),
-        "id": "ttft_burn:batch",
+        "id": "ttft_burn:chat",
         "kind": "ttft_burn",
-        "tenant": "batch",
+        "tenant": "chat",
         "state": "raised",
         "severity": "warning",
         "since": instant(-120),
-        "text": "batch: TTFT misses use up the hour's error budget 7.2 times too fast (5 min)",
+        "text": "chat: TTFT misses use up the hour's error budget 7.2 times too fast (5 min)",
     } | changes

@@ -30,14 +30,14 @@ NOW = (
     PanelSpec("load", load, "height: 3;", is_slow=True),
 )
 """What the GPU does, and what is asked of it."""
+WORST = PanelSpec("worst", worst, "height: 1fr; min-height: 5;", is_slow=True)
 ROOMY = (
     PanelSpec("waiting", waiting, "height: 1fr; min-height: 5;", is_slow=True),
-    PanelSpec("worst", worst, "height: 1fr; min-height: 5;", is_slow=True),
     PanelSpec("history", history, "height: 1fr; min-height: 5;", is_slow=True),
     PanelSpec("decision", decision, "height: 5;", is_slow=True),
 )
 """The last minutes: where there is room."""
-PANELS = (VERDICT, LATELY, *NOW, *ROOMY)
+PANELS = (VERDICT, LATELY, WORST, *NOW, *ROOMY)
 
 
 class OverviewScreen(ConsoleScreen):
@@ -71,6 +71,7 @@ minute."""
     OverviewScreen.-wide #now {{ width: 1fr; height: 1fr; }}
     OverviewScreen.-wide #lately {{ height: 1fr; max-height: 16; }}
     OverviewScreen.-wide.-tall .roomy {{ display: block; }}
+    OverviewScreen.-wide.-tall #worst {{ max-height: 14; }}
     OverviewScreen.-wide.-tall #gpu {{ height: 5; }}
     OverviewScreen.-wide.-tall #waiting {{ height: 1fr; max-height: 14; }}
     OverviewScreen.-wide.-tall #history {{ height: 1fr; max-height: 16; }}
@@ -83,6 +84,7 @@ minute."""
         with Vertical(id="parts"):
             with Vertical(id="who"):
                 yield WorstTenants(opened=self._open)
+                yield WORST.panel(classes="roomy")
                 yield LATELY.panel()
             with Vertical(id="now"):
                 yield from (each.panel() for each in NOW)

@@ -65,8 +65,11 @@ new TBT target is shown before anything is applied."""
         answers.missed, answers.slo_history = {name: missed}, {name: history}
 
     def action_back(self) -> None:
-        """Close."""
-        self.app.pop_screen()
+        """All panels again if one is zoomed, else close."""
+        if self.maximized is not None:
+            self.minimize()
+        else:
+            self.app.pop_screen()
 
     def action_edit(self) -> None:
         """Edit the targets as they are now, not as they were when last asked for."""

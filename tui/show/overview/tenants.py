@@ -29,15 +29,18 @@ COLUMNS = (
 )
 ALWAYS = frozenset({"tenant", "in time", "late", "oldest", "TBT/target", "prompts", "last 30 min"})
 """Columns of any terminal; the others need room."""
-ROOMY_WIDTH = 104
+MIDDLING = ALWAYS | {"wait", "TTFT p99"}
+MIDDLING_WIDTH, ROOMY_WIDTH = 90, 108
 WORST_RATIO = 0.5
 """A share in time of this and less is the lowest cell of the history."""
 
 
 def kept(width: int) -> tuple[int, ...]:
     """The numbers of the columns that a table of this width has room for."""
-    wanted = range(len(COLUMNS))
-    return tuple(at for at in wanted if width >= ROOMY_WIDTH or COLUMNS[at].heading in ALWAYS)
+    wanted = MIDDLING if width >= MIDDLING_WIDTH else ALWAYS
+    return tuple(
+        at for at, column in enumerate(COLUMNS) if width >= ROOMY_WIDTH or column.heading in wanted
+    )
 
 
 def cells(one: TenantRow, view: View, shares: Mapping[str, float]) -> list[Cell]:

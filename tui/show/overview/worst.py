@@ -30,7 +30,7 @@ def worst(view: View, width: int, height: int) -> list[Line]:
         target=load.target_ratio or None,
         over_is_bad=False,
         least_top=1.0,
-        bottom=min([0.9, *known]) - 0.05 if known else 0.0,
+        bottom=max(0.0, min([0.9, *known]) - 0.05),
     )
     left, right = f"{'':>{AXIS_WIDTH}}{MINUTES_KEPT} min ago", "now"
     foot = left + " " * max(1, AXIS_WIDTH + len(values) - len(left) - len(right)) + right
