@@ -42,6 +42,7 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("GET", "/tenants/{name}/slo"): Access.OWN_READ,
     ("PUT", "/tenants/{name}/slo"): Access.ADMIN,
     ("GET", "/tenants/{name}/slo/history"): Access.OWN_READ,
+    ("POST", "/tenants/{name}/slo/preview"): Access.READ,
     ("GET", "/admin-tokens"): Access.READ,
     ("POST", "/admin-tokens"): Access.ADMIN,
     ("GET", "/admin-tokens/{name}"): Access.READ,
@@ -80,6 +81,8 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("POST", "/engine/drain"): Access.ADMIN,
     ("POST", "/engine/resume"): Access.ADMIN,
     ("POST", "/engine/restart"): Access.ADMIN,
+    ("POST", "/daemon/reload"): Access.ADMIN,
+    ("POST", "/daemon/upgrade"): Access.ADMIN,
 }
 """By method and path below PREFIX. What only reads asks for no more than READ."""
 
