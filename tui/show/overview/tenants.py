@@ -38,9 +38,7 @@ WORST_RATIO = 0.5
 def kept(width: int) -> tuple[int, ...]:
     """The numbers of the columns that a table of this width has room for."""
     wanted = MIDDLING if width >= MIDDLING_WIDTH else ALWAYS
-    return tuple(
-        at for at, column in enumerate(COLUMNS) if width >= ROOMY_WIDTH or column.heading in wanted
-    )
+    return tuple(at for at, column in enumerate(COLUMNS) if width >= ROOMY_WIDTH or column.heading in wanted)
 
 
 def cells(one: TenantRow, view: View, shares: Mapping[str, float]) -> list[Cell]:
