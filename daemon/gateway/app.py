@@ -72,6 +72,7 @@ class Gateway:
     ) -> None:
         self.admission = admission
         self._directory = directory
+        admission.expect(len(directory.tenants))
         self._max_body_bytes = max_body_bytes
         self._bounds = bounds or RequestBounds()
         self._body_timeout_s = body_timeout_s
@@ -87,6 +88,7 @@ class Gateway:
     def use_directory(self, snapshot: DirectorySnapshot) -> None:
         """From now on tenants and keys are those of `snapshot`."""
         self._directory = snapshot
+        self.admission.expect(len(snapshot.tenants))
 
     def use_engine(self, address: EngineAddress) -> None:
         """From now on requests go to the engine at `address`."""
@@ -158,7 +160,7 @@ class Gateway:
         upstream = self._slot.serving()
         if route.kind is Kind.MODELS:
             # No answer of the model, but a connection to the engine all the same.
-            self.admission.enter(tenant.name, tenant.max_in_flight)
+            self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
             try:
                 await self._exchange(call, route, upstream, None)
             finally:
@@ -223,7 +225,7 @@ class Gateway:
     def _enter(self, call: _Call, tenant: TenantRecord) -> None:
         """Take a place under the limits. Raises: RequestError 429."""
         try:
-            self.admission.enter(tenant.name, tenant.max_in_flight)
+            self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         except RequestError:
             self._observer.on_refused(tenant.name)
             raise
@@ -232,7 +234,7 @@ class Gateway:
     def _grow(self, tenant: TenantRecord, outputs: int) -> None:
         """Take a place for each further answer. Raises: RequestError 422 or 429."""
         try:
-            self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs)
+            self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs, weight=tenant.weight)
         except RequestError:
             self._observer.on_refused(tenant.name)
             raise
