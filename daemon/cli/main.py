@@ -39,6 +39,7 @@ COMMANDS = {
     "serve": Entry("pdmuxd.daemon.cli.serve", "Run the daemon."),
     "status": Entry("pdmuxd.daemon.cli.status", "Show the daemon, its engine, targets and alarms."),
     "engine": Entry("pdmuxd.daemon.cli.engine", "Start, drain, resume and restart the engine."),
+    "limit": Entry("pdmuxd.daemon.cli.limit", "Limit what tenants and keys may use."),
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
     "admin-token": Entry("pdmuxd.daemon.cli.admin_token", "Issue, list and revoke tokens of operators."),

@@ -81,6 +81,7 @@ class RequestError(PdmuxdError):
         param: str | None = None,
         retry_after_s: int | None = None,
         allow: str | None = None,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -90,6 +91,8 @@ class RequestError(PdmuxdError):
         self.retry_after_s = retry_after_s
         self.allow = allow
         """The methods that the path allows, for a 405."""
+        self.details = details or {}
+        """What a program is told beside the message."""
 
 
 class LinkError(PdmuxdError):
