@@ -35,6 +35,7 @@ from pdmuxd.daemon.signals import StopRequests, stop_requests
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.orphan import remove_stale_sockets
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.token_use import load_use, start_storing_use
 from pdmuxd.daemon.uses import start_noting_uses
 from pdmuxd.engine.core.errors import EngineError, SettingsError
 
@@ -102,6 +103,7 @@ async def _start(
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
     parts = build(settings, engine, control_plane, admin_token=admin_token)
     gateway, supervisor, listeners = parts.gateway, parts.supervisor, parts.listeners
+    load_use(parts.limiter, control_plane)
     connect_service_manager(parts.bus, notifier.status)
 
     stack.push_async_callback(gateway.close)
@@ -119,6 +121,7 @@ async def _start(
     in_background(stack, _tick(parts.telemetry), name="telemetry")
     start_refining(stack, parts.refinement)
     start_noting_uses(stack, parts.uses)
+    start_storing_use(stack, parts.limiter, control_plane)
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()

@@ -26,6 +26,7 @@ from pdmuxd.daemon.events import (
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import collectors
@@ -38,6 +39,7 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.uses import Uses
+from pdmuxd.engine.link.messages import RequestRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,7 @@ class Parts:
     telemetry: Telemetry
     refinement: Refinement
     uses: Uses
+    limiter: Limiter
 
 
 def build(
@@ -66,6 +69,7 @@ def build(
     admission = Admission(settings.data.max_in_flight)
     telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
     listeners = Listeners.of(settings)
+    limiter = Limiter()
     metrics.registry.register(listeners.collector())
     gateway = build_gateway(
         settings,
@@ -75,6 +79,7 @@ def build(
         metrics=metrics,
         telemetry=telemetry,
         uses=uses,
+        limiter=limiter,
     )
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     admin_app = build_admin(
@@ -85,6 +90,7 @@ def build(
         metrics=metrics,
         actions=actions,
         uses=uses,
+        limiter=limiter,
         admin_token=admin_token,
         engine_log=plan.log_path,
     )
@@ -94,6 +100,7 @@ def build(
     # In this order: a tenant is counted before it is served, and served before it is told of.
     connect_metrics(bus, metrics)
     connect_gateway(bus, gateway)
+    bus.subscribe(RequestRecord, limiter.on_request)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
     connect_engine(bus, supervisor, policy=settings.engine.policy)
@@ -107,6 +114,7 @@ def build(
         telemetry=telemetry,
         refinement=refinement,
         uses=uses,
+        limiter=limiter,
     )
 
 
@@ -154,6 +162,7 @@ def build_gateway(
     metrics: Metrics,
     telemetry: Telemetry,
     uses: Uses,
+    limiter: Limiter,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -173,6 +182,7 @@ def build_gateway(
         metrics=metrics,
         observer=telemetry,
         key_used=uses.key,
+        limiter=limiter,
     )
 
 
@@ -185,6 +195,7 @@ def build_admin(
     metrics: Metrics,
     actions: OperatorActions,
     uses: Uses,
+    limiter: Limiter,
     admin_token: str,
     engine_log: Path,
 ) -> Callable[..., Any]:
@@ -195,6 +206,7 @@ def build_admin(
         admin_token_sha256=digest(admin_token),
         reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
         used=uses.caller,
+        limit_use=limiter,
         telemetry=telemetry,
         predictors=LivePredictors(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile

@@ -222,9 +222,7 @@ class Limiter:
         tenant = self._tenant(identity.name)
         return (self._key(identity.key.key_id), tenant) if identity.key.limits else (tenant,)
 
-    def _block(
-        self, identity: Identity, need: Need, meters: tuple[Meter, ...] | None = None
-    ) -> Block | None:
+    def _block(self, identity: Identity, need: Need, meters: tuple[Meter, ...] | None = None) -> Block | None:
         meters = self._meters(identity) if meters is None else meters
         if not identity.key.limits and not identity.tenant.limits:
             return None
