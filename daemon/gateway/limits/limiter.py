@@ -1,8 +1,8 @@
 """Lets requests in under the limits of their tenant and key, and counts what they really used.
 
-Before a request ends nobody knows its tokens: the limits count what is expected of it (`expected.py`) until the
-engine has told what it was. Use is counted from the engine's records, one for each answer; of an answer whose
-record was lost, what was expected is counted.
+Before a request ends nobody knows its tokens: the limits count what is expected of it (`expected.py`) until
+the engine has told what it was. Use is counted from the engine's records, one for each answer; of an answer
+whose record was lost, what was expected is counted.
 """
 
 from __future__ import annotations

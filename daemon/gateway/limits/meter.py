@@ -118,7 +118,7 @@ class Meter:
             wanted = _wanted(limit.name, need)
             if used + wanted <= limit.value or (not used and wanted):
                 continue
-            retry_s = self._retry_s(limit, wanted, used, now_s=now_s, now=now)
+            retry_s = self._retry_s(limit, wanted, now_s=now_s, now=now)
             block = Block(limit=limit, of=self.of, used=used, retry_s=retry_s, meter=self)
             if found is None or (block.limit.action, -block.retry_s) < (found.limit.action, -found.retry_s):
                 found = block
@@ -129,7 +129,7 @@ class Meter:
             return self._reserved_input
         return self._reserved_output if name == "output_tokens_per_min" else 0
 
-    def _retry_s(self, limit: Limit, wanted: int, used: int, *, now_s: float, now: datetime) -> float:
+    def _retry_s(self, limit: Limit, wanted: int, *, now_s: float, now: datetime) -> float:
         if limit.name == "concurrency":
             return CONCURRENCY_RETRY_S
         midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)

@@ -1,5 +1,8 @@
-"""How much was used in the last minute. Small, and of our own: no kept library settles a reservation with what
-was really used, and tells when there will be room again."""
+"""How much was used in the last minute.
+
+Small, and of our own: no kept library settles what was reserved with what was really used, lets requests wait
+in order, and tells when there will be room again.
+"""
 
 from __future__ import annotations
 
