@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.limit_values import (
@@ -24,12 +25,15 @@ _ACTION = (
     "What becomes of a request above the limit: it waits for its turn at the gateway, as long as its tenant "
     "lets requests wait (`max_wait_ms`, else 30 s), or is refused with 429 at once."
 )
+_EXAMPLE: JsonDict = {"value": 600, "action": "wait"}
+_IN_FORCE_EXAMPLE: JsonDict = {**_EXAMPLE, "name": "requests_per_min", "of": "tenant", "used": 41}
 _MOST = max(high for _, high in RANGES.values())
 
 
 class LimitIn(Body):
     """A limit: its value, and what becomes of a request above it."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
     allowed: ClassVar[Mapping[str, str]] = {
         "value": "whole numbers above 0, up to what the limit allows",
         "action": ACTIONS_ALLOWED,
@@ -79,12 +83,16 @@ class LimitsPatch(Body):
 class LimitOut(BaseModel):
     """One limit."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
     value: int = Field(description="In the unit that the limit's name tells.")
     action: LimitAction = Field(description=_ACTION)
 
 
 class LimitInForce(LimitOut):
     """One limit, and what of it is used."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_IN_FORCE_EXAMPLE]})
 
     name: LimitName
     of: str = Field(description="`tenant` or `key`: whose requests it counts.")
@@ -96,6 +104,21 @@ class LimitInForce(LimitOut):
 
 class LimitsOut(BaseModel):
     """All limits that hold for the requests of a tenant or of a key."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "tenant": "chat",
+                    "key_id": None,
+                    "max_in_flight": 64,
+                    "count_cached_tokens": False,
+                    "limits": [_IN_FORCE_EXAMPLE],
+                    "version": 17,
+                }
+            ]
+        }
+    )
 
     tenant: str
     key_id: str | None = Field(description="Null: of all keys of the tenant together.")
