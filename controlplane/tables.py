@@ -13,6 +13,7 @@ from pdmuxd.controlplane.profiles.rows import (
     ProfileRow,
 )
 from pdmuxd.controlplane.rows import Row
+from pdmuxd.controlplane.scheduling import PolicyRevisionRow
 from pdmuxd.controlplane.settings_version import SettingsVersionRow
 from pdmuxd.controlplane.slos import SloRevisionRow
 from pdmuxd.controlplane.tenants import TenantRow
@@ -29,5 +30,6 @@ TABLES: tuple[type[Row], ...] = (
     LearnedCellRow,
     LearnedCorrectionRow,
     ProfileChangeRow,
+    PolicyRevisionRow,
 )
 METADATA = Row.metadata

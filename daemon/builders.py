@@ -114,6 +114,7 @@ def engine_plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
     """How the engine process is started, and where it writes."""
     return EnginePlan(
         command=engine.command,
+        command_for=engine.command_for,
         state_dir=settings.resolved_state_dir,
         runtime_dir=settings.resolved_runtime_dir,
         start_timeout_s=engine.start_timeout_s,

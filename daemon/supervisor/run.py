@@ -14,13 +14,14 @@ from pathlib import Path
 import aiohttp
 import structlog
 
+from pdmuxd.controlplane.scheduling import write_pairs
 from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
 from pdmuxd.daemon.supervisor.diagnosis import diagnose, stage
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.evidence import keep_evidence
-from pdmuxd.daemon.supervisor.plan import HOST, KEY_VARIABLE, EnginePlan
+from pdmuxd.daemon.supervisor.plan import HOST, KEY_VARIABLE, Command, EnginePlan
 from pdmuxd.daemon.supervisor.silence import TICK_S, Silence
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
@@ -115,7 +116,7 @@ class EngineRun:
             log.warning("engine not written down", path=str(self._plan.record_path), reason=error.strerror)
 
     async def _start(self, port: int, link: str, key: str) -> Process:
-        command = self._plan.command(port, link, os.getpid())
+        command = self._command()(port, link, os.getpid())
         environment = child.engine_environment({KEY_VARIABLE: key})
         try:
             descriptor = self._log.open()
@@ -128,6 +129,14 @@ class EngineRun:
             raise EngineError(f"the engine cannot be started: {command[0]}: {error.strerror}") from error
         finally:
             os.close(descriptor)
+
+    def _command(self) -> Command:
+        """With the policy that is wanted now: on a real GPU its splits are made at the start only."""
+        wanted, make = self._sync.starting(), self._plan.command_for
+        if make is None:
+            return self._plan.command
+        pairs = wanted.partitions
+        return make(wanted.policy, None if pairs is None else write_pairs(pairs))
 
     async def _until_exit(self, process: Process) -> None:
         code = await process.wait()

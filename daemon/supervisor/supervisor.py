@@ -176,6 +176,7 @@ class Supervisor:
             last_error=self._sync.refusal or self._last_error,
             is_held=self._is_held,
             profile_difference=self._sync.profile_difference,
+            policy_difference=self._sync.policy_difference,
         )
 
     async def _keep_running(self) -> None:
