@@ -39,6 +39,10 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("GET", "/keys/{key_id}"): Access.OWN_READ,
     ("DELETE", "/keys/{key_id}"): Access.OWN_ADMIN,
     ("POST", "/keys/{key_id}/rotate"): Access.OWN_ADMIN,
+    ("GET", "/tenants/{name}/limits"): Access.OWN_READ,
+    ("PATCH", "/tenants/{name}/limits"): Access.ADMIN,
+    ("GET", "/keys/{key_id}/limits"): Access.OWN_READ,
+    ("PATCH", "/keys/{key_id}/limits"): Access.ADMIN,
     ("GET", "/tenants/{name}/slo"): Access.OWN_READ,
     ("PUT", "/tenants/{name}/slo"): Access.ADMIN,
     ("GET", "/tenants/{name}/slo/history"): Access.OWN_READ,
@@ -85,6 +89,8 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("POST", "/engine/drain"): Access.ADMIN,
     ("POST", "/engine/resume"): Access.ADMIN,
     ("POST", "/engine/restart"): Access.ADMIN,
+    ("POST", "/daemon/reload"): Access.ADMIN,
+    ("POST", "/daemon/upgrade"): Access.ADMIN,
 }
 """By method and path below PREFIX. What only reads asks for no more than READ."""
 

@@ -28,8 +28,16 @@ class SettingsLink(Protocol):
 class SettingsSync:
     """Holds the newest settings; `run` sends them to one engine until it acknowledges them."""
 
-    def __init__(self, wanted: EngineSettings, *, ack_timeout_s: float = ACK_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        wanted: EngineSettings,
+        *,
+        plan_policy: str | None = None,
+        ack_timeout_s: float = ACK_TIMEOUT_S,
+    ) -> None:
+        """`plan_policy`: what an engine is assumed to work by that was not started here."""
         self._wanted = wanted
+        self._plan_policy = plan_policy or wanted.policy
         self._ack_timeout_s = ack_timeout_s
         self._hello: Hello | None = None
         self._taken: EngineSettings | None = None
@@ -89,6 +97,10 @@ class SettingsSync:
     def meet(self, hello: Hello) -> None:
         """The engine introduced itself: predictors of another engine are not for it."""
         self._hello = hello
+        if self._taken is None:
+            self._taken = msgspec.structs.replace(
+                self._wanted, policy=self._plan_policy, partitions=None, shadow=None
+            )
         if self.profile_difference is not None:
             log.warning("the active profile does not fit this engine", reason=self.profile_difference)
 
@@ -99,6 +111,10 @@ class SettingsSync:
                 self._held = None  # something else to try
             self._wanted = settings
             self._on_change()
+
+    def use_policy(self, policy: str) -> None:
+        """The next engine has `policy`; the one that runs, if any, keeps its own."""
+        self._wanted = msgspec.structs.replace(self._wanted, policy=policy)
 
     def on_ack(self, ack: Ack) -> None:
         """The engine answered."""
