@@ -28,6 +28,7 @@ from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.metrics import Metrics
+from pdmuxd.daemon.metrics.collectors import collectors
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
 from pdmuxd.daemon.reader_token import ReaderToken
@@ -36,7 +37,6 @@ from pdmuxd.daemon.settings import Settings
 from pdmuxd.daemon.supervisor.choice import EngineChoice
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
-from pdmuxd.daemon.telemetry_metrics import TelemetryCollector
 from pdmuxd.daemon.uses import Uses
 
 
@@ -59,7 +59,8 @@ def build(
     settings: Settings, engine: EngineChoice, control_plane: ControlPlane, *, admin_token: str
 ) -> Parts:
     """All parts, connected by the bus."""
-    bus, metrics, uses = EventBus(), Metrics(), Uses(control_plane)
+    bus, uses = EventBus(), Uses(control_plane)
+    metrics = Metrics(max_tenants=settings.admin.metrics_max_tenants)
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
@@ -139,9 +140,8 @@ def build_telemetry(
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
     )
-    metrics.collect_engine(supervisor.status)
-    metrics.collect_in_flight(admission.by_tenant)
-    metrics.registry.register(TelemetryCollector(telemetry))
+    for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
+        metrics.registry.register(collector)
     return telemetry
 
 

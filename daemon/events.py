@@ -28,7 +28,15 @@ from pdmuxd.daemon.supervisor.address import EngineAddress
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.engine.core.errors import StoreError
 from pdmuxd.engine.link.measuring import Measured
-from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
+from pdmuxd.engine.link.messages import (
+    Ack,
+    EngineStats,
+    Hello,
+    IterationRecord,
+    RequestRecord,
+    TenantQueues,
+    ToDaemon,
+)
 
 _REFRESH_PERIOD_S = 2.0
 """How often to look whether another process has changed the database."""
@@ -68,7 +76,7 @@ class EngineEvents:
         """A request ended in the engine."""
         self._bus.publish(record)
 
-    def on_message(self, message: Hello | Ack | Measured | IterationRecord | EngineStats) -> None:
+    def on_message(self, message: ToDaemon) -> None:
         """Telemetry, an acknowledgement, an introduction."""
         self._bus.publish(message)
 
@@ -92,6 +100,9 @@ def connect_gateway(bus: EventBus, gateway: Gateway) -> None:
 
 def connect_metrics(bus: EventBus, metrics: Metrics) -> None:
     """The metrics count requests by tenant; a tenant must be known before the gateway serves it."""
+    bus.subscribe(Hello, metrics.engine_hello)
+    bus.subscribe(EngineStats, metrics.engine_stats)
+    bus.subscribe(IterationRecord, metrics.decision)
     bus.subscribe(RequestRecord, metrics.request_record)
     bus.subscribe(DirectoryChanged, lambda event: metrics.use_tenants(event.snapshot.tenants))
 
@@ -106,6 +117,7 @@ def connect_telemetry(bus: EventBus, telemetry: Telemetry) -> None:
     bus.subscribe(Measured, telemetry.on_message)
     bus.subscribe(IterationRecord, telemetry.on_message)
     bus.subscribe(EngineStats, telemetry.on_message)
+    bus.subscribe(TenantQueues, telemetry.on_message)
     bus.subscribe(DirectoryChanged, lambda event: telemetry.on_directory(event.snapshot))
 
 

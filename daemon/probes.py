@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import FastAPI, Response
 
@@ -11,6 +13,8 @@ from pdmuxd.daemon.metrics import CONTENT_TYPE, Metrics
 
 def add_probes(app: FastAPI, metrics: Metrics, not_ready_because: Callable[[], str | None]) -> None:
     """Add `/healthz`, `/readyz` and `/metrics`; asynchronous, so that busy worker threads delay none."""
+    # 10,000 lines take 80 ms: in the event loop they would be a gap in every stream of tokens.
+    renderer = ThreadPoolExecutor(1, thread_name_prefix="metrics")
 
     @app.get("/healthz", tags=["probes"])
     async def is_alive() -> dict[str, str]:
@@ -29,4 +33,5 @@ def add_probes(app: FastAPI, metrics: Metrics, not_ready_because: Callable[[], s
     @app.get("/metrics", tags=["probes"], response_class=Response)
     async def show_metrics() -> Response:
         """Show all metrics in Prometheus's text format."""
-        return Response(metrics.render(), media_type=CONTENT_TYPE)
+        text = await asyncio.get_running_loop().run_in_executor(renderer, metrics.render)
+        return Response(text, media_type=CONTENT_TYPE)

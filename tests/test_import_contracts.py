@@ -62,9 +62,13 @@ WRONG = [
     ("tui/show/table.py", "import textual", "pdmuxd.tui.show.table must not import textual"),
     ("tui/state/view.py", "import textual.app", "pdmuxd.tui.state.view must not import textual"),
     ("tui/client/sse.py", "import rich.text", "pdmuxd.tui.client.sse must not import rich"),
-    ("daemon/metrics.py", "import pdmuxd.tui.app", "pdmuxd.daemon.metrics must not import pdmuxd.tui.app"),
-    ("daemon/metrics.py", "import torch.cuda", "pdmuxd.daemon.metrics must not import torch"),
-    ("daemon/metrics.py", "import sglang", "pdmuxd.daemon.metrics must not import sglang"),
+    (
+        "daemon/metrics/counted.py",
+        "import pdmuxd.tui.app",
+        "pdmuxd.daemon.metrics.counted must not import pdmuxd.tui.app",
+    ),
+    ("daemon/metrics/counted.py", "import torch.cuda", "pdmuxd.daemon.metrics.counted must not import torch"),
+    ("daemon/metrics/counted.py", "import sglang", "pdmuxd.daemon.metrics.counted must not import sglang"),
     (
         "migrations/__init__.py",
         "import pdmuxd.daemon.metrics",

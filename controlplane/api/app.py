@@ -17,7 +17,8 @@ from pdmuxd.controlplane.api.actions import action_routes
 from pdmuxd.controlplane.api.admin_tokens import admin_token_routes
 from pdmuxd.controlplane.api.attainment import attainment_routes
 from pdmuxd.controlplane.api.audit import audit_routes
-from pdmuxd.controlplane.api.auth import DOCS_PATH, OPENAPI_PATH, WHY_PARAMETER, AdminAuth, Authenticator
+from pdmuxd.controlplane.api.auth import OPENAPI_PATH, WHY_PARAMETER, AdminAuth, Authenticator
+from pdmuxd.controlplane.api.browser import add_browser_pages
 from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
@@ -66,7 +67,7 @@ def build_admin_app(
         version=version("pdmuxd"),
         description=DESCRIPTION,
         openapi_url=OPENAPI_PATH,
-        docs_url=DOCS_PATH,
+        docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
@@ -80,6 +81,7 @@ def build_admin_app(
     app.add_middleware(AdminAuth, authenticator=authenticator)
     telemetry = telemetry or Telemetry(clock=time.time)
     add_problem_handlers(app)
+    add_browser_pages(app)
     if extra_routes is not None:
         extra_routes(app)
     # The middleware asks for the token; this only tells OpenAPI so.

@@ -9,11 +9,12 @@ from pydantic import BaseModel, Field
 
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.events.messages import AlarmEvent
+from pdmuxd.controlplane.events.messages import AlarmEvent, Verdict
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.attainment import WINDOWS_S, Attainment, ViolationCounts
 from pdmuxd.controlplane.telemetry.serializers import rounded
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
 from pdmuxd.engine.core.errors import NotFoundError
 
 
@@ -24,7 +25,7 @@ class WindowOut(BaseModel):
     requests: int = Field(description="With a first token, or with a gap.")
     judged: int = Field(description="For TTFT these requests, for TBT the gaps between their tokens.")
     missed: int = Field(description="Of what was judged.")
-    attainment_ratio: float | None = Field(description="Null without requests.")
+    attainment_ratio: float | None = Field(description="Null without traffic.")
     burn: float | None = Field(
         description="How many times too fast the error budget is used; null without requests."
     )
@@ -43,6 +44,14 @@ class TenantAttainmentOut(BaseModel):
     requests: int = Field(description="Ended in the engine since the daemon started.")
     refused: int = Field(description="Answered with 429 since the daemon started.")
     in_flight: int
+    waiting: int = Field(description="In flight without a first token, at the gateway and in the engine.")
+    late_now: int = Field(
+        description="Of these, past their TTFT target. They count as missed in every window of `ttft`."
+    )
+    oldest_wait_ms: float = Field(description="How long the oldest of `waiting` has waited; 0 without any.")
+    verdict: Verdict = Field(
+        description="Over the last five minutes, late ones of now included: whether both targets are met."
+    )
 
 
 class AttainmentOut(BaseModel):
@@ -72,9 +81,13 @@ def attainment_routes(telemetry: Telemetry) -> APIRouter:
             raise NotFoundError(f"there is no tenant {tenant[:64]!r}")
         names = sorted(known) if tenant is None else [tenant]
         in_flight = telemetry.in_flight()
+        waiting = telemetry.open_counts(telemetry.clock())
         return AttainmentOut(
             windows_ms=[to_ms(window_s) for window_s in WINDOWS_S],
-            tenants=[_tenant(telemetry, name, in_flight.get(name, 0)) for name in names],
+            tenants=[
+                _tenant(telemetry, name, in_flight.get(name, 0), waiting.get(name, NOTHING_OPEN))
+                for name in names
+            ],
         )
 
     @router.get("/alarms", responses=documented())
@@ -85,24 +98,28 @@ def attainment_routes(telemetry: Telemetry) -> APIRouter:
     return router
 
 
-def _tenant(telemetry: Telemetry, name: str, in_flight: int) -> TenantAttainmentOut:
+def _tenant(telemetry: Telemetry, name: str, in_flight: int, waiting: OpenCounts) -> TenantAttainmentOut:
     now_s = telemetry.clock()
     attainment = telemetry.tenants.get(name) or Attainment()
     target_ratio = telemetry.directory.tenants[name].slo.attainment_ratio
     ttft, tbt = [], []
     for window_s in WINDOWS_S:
-        ttft_violations, tbt_violations = attainment.violations(now_s, window_s)
+        ttft_violations, tbt_violations = attainment.violations(now_s, window_s, waiting)
         ttft.append(_window(ttft_violations, window_s, target_ratio))
         tbt.append(_window(tbt_violations, window_s, target_ratio))
     return TenantAttainmentOut(
         tenant=name,
         target_ratio=target_ratio,
-        budget_left_ratio=attainment.budget_left_ratio(now_s, target_ratio),
+        budget_left_ratio=attainment.budget_left_ratio(now_s, target_ratio, waiting),
         ttft=ttft,
         tbt=tbt,
         requests=attainment.requests,
         refused=attainment.refused,
         in_flight=in_flight,
+        waiting=waiting.waiting,
+        late_now=waiting.late,
+        oldest_wait_ms=to_ms(round(waiting.oldest_wait_s, 3)),
+        verdict=attainment.verdict(now_s, target_ratio, waiting),
     )
 
 

@@ -18,9 +18,11 @@ from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.engine.core.errors import UnknownKeyError
 
 OPENAPI_PATH = "/api/v1/openapi.json"
+HOME_PATH = "/"
 DOCS_PATH = "/docs"
+DOCS_ASSETS = ("/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css")
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
-BROWSER_PATHS = frozenset({OPENAPI_PATH, DOCS_PATH})
+BROWSER_PATHS = frozenset({HOME_PATH, OPENAPI_PATH, DOCS_PATH, *DOCS_ASSETS})
 """Read-only pages for which a browser may ask its user: any name, the token as the password.
 
 Nowhere else, because a browser sends such a password along with what other sites make it send.

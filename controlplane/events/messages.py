@@ -17,6 +17,8 @@ from pdmuxd.controlplane.status import EngineState
 API_VERSION = 1
 
 EventType = Literal["stats", "tenants", "decision", "request", "engine", "settings", "alarm"]
+Verdict = Literal["met", "missed", "no_traffic"]
+"""Whether a tenant's targets are kept, over the last five minutes and with what is late now."""
 FRAMES: frozenset[EventType] = frozenset({"stats", "tenants", "decision"})
 """What a client that lags may miss: each is replaced by the next one."""
 
@@ -111,6 +113,11 @@ class StatsEvent(EngineLoad):
     tbt_worst_ms: Spread
     """Of the longest gap of each request that ended."""
     strictest_tbt: TbtTarget | None
+    waiting_total: int = 0
+    """Requests in flight without a first token; those that are not in the engine yet included."""
+    late_now: int = 0
+    """Of these, past their TTFT target."""
+    oldest_wait_ms: float = 0.0
 
 
 class TenantLoad(EventMessage):
@@ -119,7 +126,13 @@ class TenantLoad(EventMessage):
     tenant: str = Field(examples=["chat"])
     in_flight: int
     waiting: int
-    """In flight without a byte of an answer yet; an answer that is not streamed has one only at its end."""
+    """In flight without a first token, at the gateway and in the engine."""
+    late_now: int = 0
+    """Of these, past their TTFT target: missed already, and counted so in attainment, burn and budget."""
+    oldest_wait_ms: float = 0.0
+    verdict: Verdict = "no_traffic"
+    target_ratio: float = 0.0
+    """The attainment that was promised."""
     requests_per_s: float
     goodput_per_s: float
     output_tokens_per_s: float
@@ -274,6 +287,7 @@ AlarmKind = Literal[
     "link_lost",
     "ttft_burn",
     "tbt_burn",
+    "late_now",
     "telemetry_dropped",
     "predictor_drift",
     "database_lost",

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pdmuxd.controlplane.events.messages import Spread
+from pdmuxd.controlplane.events.messages import Spread, Verdict
 from pdmuxd.controlplane.telemetry.counts import CountWindow
 from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
 from pdmuxd.engine.link.messages import RequestRecord
 
 WINDOW_S = 60.0
@@ -135,17 +136,30 @@ class Attainment:
             refused_per_s=round(sums[_REFUSED] / WINDOW_S, 4),
         )
 
-    def violations(self, now_s: float, window_s: float) -> tuple[ViolationCounts, ViolationCounts]:
-        """(TTFT, TBT) over one of WINDOWS_S."""
+    def violations(
+        self, now_s: float, window_s: float, waiting: OpenCounts = NOTHING_OPEN
+    ) -> tuple[ViolationCounts, ViolationCounts]:
+        """(TTFT, TBT) over one of WINDOWS_S, the TTFT of requests that are open included."""
         counts = self._minute.sums(now_s) if window_s <= WINDOW_S else self._hour.sums(now_s, window_s)
+        judged = counts[_TTFT] + waiting.judged
         return (
-            ViolationCounts(requests=counts[_TTFT], judged=counts[_TTFT], missed=counts[_TTFT_MISSED]),
+            ViolationCounts(requests=judged, judged=judged, missed=counts[_TTFT_MISSED] + waiting.missed),
             ViolationCounts(requests=counts[_TBT], judged=counts[_GAPS], missed=counts[_GAPS_MISSED]),
         )
 
-    def budget_left_ratio(self, now_s: float, target_ratio: float) -> float:
+    def verdict(self, now_s: float, target_ratio: float, waiting: OpenCounts = NOTHING_OPEN) -> Verdict:
+        """Whether the targets are kept: over the last five minutes, with what is late now."""
+        ratios = [each.attainment_ratio for each in self.violations(now_s, FIVE_MINUTES_S, waiting)]
+        known = [ratio for ratio in ratios if ratio is not None]
+        if not known:
+            return "no_traffic"
+        return "met" if min(known) >= target_ratio else "missed"
+
+    def budget_left_ratio(
+        self, now_s: float, target_ratio: float, waiting: OpenCounts = NOTHING_OPEN
+    ) -> float:
         """What is left of the last hour's error budget, of the target that has less; may be negative."""
-        burns = (each.burn(target_ratio) or 0.0 for each in self.violations(now_s, HOUR_S))
+        burns = (each.burn(target_ratio) or 0.0 for each in self.violations(now_s, HOUR_S, waiting))
         return round(1.0 - max(burns), 6)
 
     def _count(self, column: int, count: int, now_s: float) -> None:

@@ -9,10 +9,14 @@ from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.telemetry.alarms import Condition
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
 from pdmuxd.controlplane.telemetry.drift import Drift
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
 
 LINK_SILENT_S = 2.0
 ENOUGH_REQUESTS = 20
 """In the shorter window: with fewer, one miss looks like a fire."""
+
+ENOUGH_LATE = 3
+"""Requests waiting past their target: fewer may be one client's own bad luck."""
 
 BURN_PAIRS = ((FIVE_MINUTES_S, MINUTE_S, 6.0), (HOUR_S, FIVE_MINUTES_S, 2.0))
 """(long, short, burn): an alarm when both burn as fast. The long window says that it matters, the short one
@@ -32,15 +36,18 @@ def engine_conditions(
 
 
 def burn_conditions(
-    attainments: Mapping[str, Attainment], directory: DirectorySnapshot, now_s: float
+    attainments: Mapping[str, Attainment],
+    waiting: Mapping[str, OpenCounts],
+    directory: DirectorySnapshot,
+    now_s: float,
 ) -> Iterator[Condition]:
     """A tenant's error budget is used up too fast. Tenants that no longer exist are left out."""
     for name, attainment in attainments.items():
-        tenant = directory.tenants.get(name)
-        if tenant is None or now_s - attainment.last_s > HOUR_S:
+        tenant, still = directory.tenants.get(name), waiting.get(name, NOTHING_OPEN)
+        if tenant is None or (now_s - attainment.last_s > HOUR_S and not still.late):
             continue
         target_ratio = tenant.slo.attainment_ratio
-        missed = {window_s: attainment.violations(now_s, window_s) for window_s in _WINDOWS}
+        missed = {window_s: attainment.violations(now_s, window_s, still) for window_s in _WINDOWS}
         for index, (kind, label) in enumerate((("ttft_burn", "TTFT"), ("tbt_burn", "TBT"))):
             for long_s, short_s, limit in BURN_PAIRS:
                 long, short = missed[long_s][index], missed[short_s][index]
@@ -54,6 +61,17 @@ def burn_conditions(
                         kind="ttft_burn" if kind == "ttft_burn" else "tbt_burn", text=text, tenant=name
                     )
                     break
+
+
+def late_conditions(waiting: Mapping[str, OpenCounts]) -> Iterator[Condition]:
+    """Requests wait past their target, which latencies of requests that ended do not show yet."""
+    for name, still in waiting.items():
+        if still.late >= ENOUGH_LATE:
+            text = (
+                f"{name}: {still.late} of {still.waiting} waiting requests are past their TTFT target, "
+                f"the oldest has waited {still.oldest_wait_s:.1f} s"
+            )
+            yield Condition(kind="late_now", text=text, tenant=name)
 
 
 def database_conditions(lost_because: str | None) -> Iterator[Condition]:

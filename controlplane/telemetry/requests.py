@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.telemetry.decisions import Decisions, SeenDecision
@@ -37,8 +37,6 @@ class RequestHistory:
     def __init__(self, decisions: Decisions, *, kept: int = KEPT) -> None:
         self._decisions = decisions
         self.kept = kept
-        self._silent: dict[str, str] = {}
-        """Tenants of the requests in flight that have had no byte of an answer, by request."""
         self._open: dict[str, RequestLifecycle] = {}
         self._ended: OrderedDict[str, RequestLifecycle] = OrderedDict()
 
@@ -46,19 +44,9 @@ class RequestHistory:
         """The gateway has let a request in."""
         lifecycle = RequestLifecycle(request_id=request_id, tenant=tenant, path=path, arrived_s=now_s)
         self._open[request_id] = lifecycle
-        self._silent[request_id] = tenant
-
-    def on_first_byte(self, request_id: str) -> None:
-        """The engine's answer began to arrive."""
-        self._silent.pop(request_id, None)
-
-    def waiting(self) -> Counter[str]:
-        """Per tenant, requests in flight that have had no byte of an answer."""
-        return Counter(self._silent.values())
 
     def on_answered(self, request_id: str, *, status: int, now_s: float) -> None:
         """The gateway has answered it, or given it up."""
-        self._silent.pop(request_id, None)
         lifecycle = self._open.pop(request_id, None) or self._ended.get(request_id)
         if lifecycle is not None:
             self._keep(replace(lifecycle, status=status, ended_s=lifecycle.ended_s or now_s))

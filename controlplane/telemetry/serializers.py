@@ -25,6 +25,7 @@ from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.status import EngineState, EngineStatus
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, WINDOW_S, Attainment
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
 
 MAX_TENANTS = 100
 """In one event: it is sent every second to every client."""
@@ -37,9 +38,10 @@ def stats(
     everyone: Attainment,
     directory: DirectorySnapshot,
     in_flight: Mapping[str, int],
+    waiting: OpenCounts,
     now_s: float,
 ) -> StatsEvent:
-    """The event `stats`; `in_flight` counts requests by tenant."""
+    """The event `stats`; `in_flight` counts requests by tenant, `waiting` is of all tenants together."""
     rates = everyone.rates(now_s)
     return StatsEvent(
         **{name: getattr(load, name) for name in type(load).model_fields},
@@ -53,6 +55,9 @@ def stats(
         tbt_gap_ms=everyone.tbt_gaps(now_s),
         tbt_worst_ms=everyone.tbt_worst(now_s),
         strictest_tbt=strictest(directory, in_flight),
+        waiting_total=waiting.waiting,
+        late_now=waiting.late,
+        oldest_wait_ms=to_ms(round(waiting.oldest_wait_s, 3)),
     )
 
 
@@ -69,19 +74,19 @@ def tenants(
     *,
     directory: DirectorySnapshot,
     in_flight: Mapping[str, int],
-    waiting: Mapping[str, int],
+    waiting: Mapping[str, OpenCounts],
     now_s: float,
 ) -> TenantsEvent:
-    """The event `tenants`: those with anything in flight or in the last hour, busiest first.
+    """The event `tenants`: those with anything in flight or in the last hour; most late first, then busiest.
 
     `in_flight` and `waiting` count requests by tenant.
     """
     active = [
-        (in_flight.get(name, 0), attainment.last_s, name)
+        (waiting.get(name, NOTHING_OPEN).late, in_flight.get(name, 0), attainment.last_s, name)
         for name, attainment in attainments.items()
-        if in_flight.get(name) or now_s - attainment.last_s < HOUR_S
+        if in_flight.get(name) or name in waiting or now_s - attainment.last_s < HOUR_S
     ]
-    busiest = [name for _, _, name in sorted(active, reverse=True)[:MAX_TENANTS]]
+    busiest = [name for *_, name in sorted(active, reverse=True)[:MAX_TENANTS]]
     return TenantsEvent(
         at=instant(now_s),
         window_ms=to_ms(WINDOW_S),
@@ -91,7 +96,7 @@ def tenants(
                 directory.tenants[name],
                 attainments[name],
                 in_flight=in_flight.get(name, 0),
-                waiting=waiting.get(name, 0),
+                waiting=waiting.get(name, NOTHING_OPEN),
                 now_s=now_s,
             )
             for name in busiest
@@ -100,16 +105,20 @@ def tenants(
 
 
 def _tenant(
-    tenant: TenantRecord, attainment: Attainment, *, in_flight: int, waiting: int, now_s: float
+    tenant: TenantRecord, attainment: Attainment, *, in_flight: int, waiting: OpenCounts, now_s: float
 ) -> TenantLoad:
     target_ratio = tenant.slo.attainment_ratio
     rates = attainment.rates(now_s)
-    ttft_hour, tbt_hour = attainment.violations(now_s, HOUR_S)
-    ttft, tbt = attainment.violations(now_s, FIVE_MINUTES_S)
+    ttft_hour, tbt_hour = attainment.violations(now_s, HOUR_S, waiting)
+    ttft, tbt = attainment.violations(now_s, FIVE_MINUTES_S, waiting)
     return TenantLoad(
         tenant=tenant.name,
         in_flight=in_flight,
-        waiting=waiting,
+        waiting=waiting.waiting,
+        late_now=waiting.late,
+        oldest_wait_ms=to_ms(round(waiting.oldest_wait_s, 3)),
+        verdict=attainment.verdict(now_s, target_ratio, waiting),
+        target_ratio=target_ratio,
         requests_per_s=rates.requests_per_s,
         goodput_per_s=rates.goodput_per_s,
         output_tokens_per_s=rates.output_tokens_per_s,
@@ -121,7 +130,7 @@ def _tenant(
         tbt_attainment_ratio=rounded(tbt_hour.attainment_ratio),
         ttft_burn=rounded(ttft.burn(target_ratio)),
         tbt_burn=rounded(tbt.burn(target_ratio)),
-        budget_left_ratio=attainment.budget_left_ratio(now_s, target_ratio),
+        budget_left_ratio=attainment.budget_left_ratio(now_s, target_ratio, waiting),
     )
 
 

@@ -29,13 +29,23 @@ from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
-from pdmuxd.engine.link.measuring import Measured
-from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
+from pdmuxd.controlplane.telemetry.waiting import OpenCounts, OpenRequests, summed
+from pdmuxd.engine.link.messages import (
+    Ack,
+    EngineStats,
+    Hello,
+    IterationRecord,
+    RequestRecord,
+    TenantQueues,
+    ToDaemon,
+)
 
 TICK_S = 0.1
 TICKS_PER_SECOND = 10
 RESUMED_WITHIN_S = 60.0
 """After this long without a client events are told once a second: nobody will miss the frames between."""
+_COUNTED_EVERY_S = 0.45
+"""Open requests are looked at one by one, so not with each of the stats."""
 _EMPTY = DirectorySnapshot(version=0, tenants={}, keys={})
 
 
@@ -64,6 +74,7 @@ class Telemetry:
         self.directory = _EMPTY
         self.decisions = Decisions()
         self.requests = RequestHistory(self.decisions)
+        self.open = OpenRequests()
         self.partitions = PartitionUse()
         self.guard = GuardView()
         self.drift = DriftWatch()
@@ -77,10 +88,11 @@ class Telemetry:
         self._dropped = 0
         self._ticks = 0
         self._followed_s = self.started_s
+        self._counted = 0.0, OpenCounts()
 
     # What the engine reports
 
-    def on_message(self, message: Hello | Ack | Measured | IterationRecord | EngineStats) -> None:
+    def on_message(self, message: ToDaemon) -> None:
         """The engine said something that is not the end of a request."""
         now_s = self.clock()
         self.counters.heard_s = now_s
@@ -89,6 +101,8 @@ class Telemetry:
                 self._on_iteration(message, now_s)
             case EngineStats():
                 self.counters.add(message, now_s)
+            case TenantQueues():
+                self.open.report(message, now_s)
             case Hello():
                 self._on_hello(message)
             case Ack(error=None):
@@ -100,6 +114,8 @@ class Telemetry:
         """A request ended in the engine."""
         now_s = self.clock()
         self.counters.heard_s = now_s
+        if (ended := self.open.end(record.request_id)) is not None:
+            self.open.learn(ended, record.new_tokens)
         self.everyone.on_request(record, now_s)
         if record.tenant in self.directory.tenants:
             self._tenant(record.tenant).on_request(record, now_s)
@@ -123,14 +139,25 @@ class Telemetry:
         """The gateway let a request in."""
         if tenant in self.directory.tenants:
             self._tenant(tenant)
-        self.requests.on_begin(request_id, tenant=tenant, path=path, now_s=self.clock())
+        now_s = self.clock()
+        self.open.begin(request_id, tenant=tenant, now_s=now_s)
+        self.requests.on_begin(request_id, tenant=tenant, path=path, now_s=now_s)
+
+    def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
+        """The gateway has the body of a request."""
+        self.open.read(request_id, is_streamed=is_streamed, body_bytes=body_bytes, read_s=read_s)
+
+    def on_sent(self, request_id: str) -> None:
+        """The gateway passes a request to the engine."""
+        self.open.sent(request_id)
 
     def on_first_byte(self, request_id: str) -> None:
         """The engine's answer to a request began to arrive."""
-        self.requests.on_first_byte(request_id)
+        self.open.first_byte(request_id, self.clock())
 
     def on_answered(self, request_id: str, *, status: int) -> None:
         """The gateway is done with a request that it had let in."""
+        self.open.end(request_id)
         self.requests.on_answered(request_id, status=status, now_s=self.clock())
 
     def on_refused(self, tenant: str) -> None:
@@ -145,6 +172,7 @@ class Telemetry:
         before, self.directory = self.directory, snapshot
         for gone in set(self.tenants) - set(snapshot.tenants):
             del self.tenants[gone]
+        self.open.keep(snapshot.tenants)
         self.publish("settings", serializers.wanted(before, snapshot, self.clock()))
 
     # Time passes
@@ -172,9 +200,11 @@ class Telemetry:
         dropped = status.stats.dropped_records if status.stats is not None else 0
         grown, self._dropped = dropped - self._dropped, dropped
         silent_s = None if heard_s is None else now_s - heard_s
+        waiting = self.open_counts(now_s)
         found = [
             *conditions.engine_conditions(status, silent_s=silent_s, has_served=self._has_served),
-            *conditions.burn_conditions(self.tenants, self.directory, now_s),
+            *conditions.burn_conditions(self.tenants, waiting, self.directory, now_s),
+            *conditions.late_conditions(waiting),
             *conditions.dropped_conditions(grown),
             *conditions.database_conditions(self.database_lost_because()),
             *conditions.drift_conditions(self.drift.all(now_s), self._at_bound),
@@ -205,15 +235,22 @@ class Telemetry:
             stats_ms=to_ms(TICK_S),
         )
 
+    def open_counts(self, now_s: float) -> Mapping[str, OpenCounts]:
+        """By tenant, what is open, what of it waits, and what is late now."""
+        return self.open.counts(self.directory.tenants, now_s)
+
     def stats_event(self, now_s: float) -> StatsEvent:
         """The load and the latencies of this moment."""
         status = self.status()
+        if now_s - self._counted[0] > _COUNTED_EVERY_S:
+            self._counted = now_s, summed(self.open_counts(now_s).values())
         return serializers.stats(
             self.counters.load(status, self.decisions.latest, now_s),
             state=status.state,
             everyone=self.everyone,
             directory=self.directory,
             in_flight=self.in_flight(),
+            waiting=self._counted[1],
             now_s=now_s,
         )
 
@@ -223,13 +260,14 @@ class Telemetry:
             self.tenants,
             directory=self.directory,
             in_flight=self.in_flight(),
-            waiting=self.requests.waiting(),
+            waiting=self.open_counts(now_s),
             now_s=now_s,
         )
 
     def _on_hello(self, hello: Hello) -> None:
         layers = hello.model_shape.layers if hello.model_shape is not None else 0
         self.counters.forget()
+        self.open.report(None, self.clock())
         self.partitions.forget()
         self.guard.forget()
         self.drift.forget()

@@ -9,10 +9,13 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+PIPE_COLUMNS = 4000
+"""As wide as anything that is printed; whatever reads it folds as it likes."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, the same as the REST interface answers.")]
 
 
@@ -24,25 +27,43 @@ def print_json(document: object) -> None:
 def print_table(rows: Sequence[Mapping[str, object]], *, empty: str) -> None:
     """Print rows under the headings of the first, or the sentence `empty` when there are none.
 
-    Cells are text, not markup, and are folded, never cut off.
+    Cells are text, not markup, and are neither cut off nor wrapped: headings give way first, between words;
+    where a terminal is still too narrow, each row is a record of a field a line. A pipe is as wide as needed.
     """
     if not rows:
         typer.echo(empty)
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in rows[0]:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    Console().print(table)
+    texts = [[_cell(value) for value in row.values()] for row in rows]
+    for number, heading in enumerate(rows[0]):
+        widest = max(cell_len(line) for row in texts for line in row[number].plain.split("\n"))
+        table.add_column(heading, min_width=max(widest, *map(cell_len, heading.split()), 1))
+    for row in texts:
+        table.add_row(*row)
+    console = _console()
+    if Console(width=PIPE_COLUMNS).measure(table).minimum <= console.width:
+        console.print(table)
+        return
+    for number, record in enumerate(rows):
+        if number:
+            console.print()
+        print_fields(record)
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """Print one thing, a field a line."""
+    """Print one thing, a field a line. A long text goes on below itself, between words."""
     grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in fields.items():
         grid.add_row(Text(name, style="bold"), _cell(value))
-    Console().print(grid)
+    _console().print(grid)
+
+
+def _console() -> Console:
+    """A terminal as it is; a pipe or a file as wide as the widest line."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_COLUMNS, highlight=False)
 
 
 def print_secret(secret: str) -> None:

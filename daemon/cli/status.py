@@ -112,6 +112,7 @@ def _columns(tenant: Mapping[str, Any]) -> dict[str, object]:
     return {
         "tenant": tenant["tenant"],
         "in flight": tenant["in_flight"],
+        "waiting": _waiting(tenant),
         "refused": tenant["refused"],
         "asked": percent(tenant["target_ratio"]),
         "TTFT met": _met(tenant["ttft"]),
@@ -119,10 +120,16 @@ def _columns(tenant: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
+def _waiting(tenant: Mapping[str, Any]) -> str:
+    if not tenant["late_now"]:
+        return str(tenant["waiting"])
+    return f"{tenant['waiting']}, {tenant['late_now']} late (oldest {tenant['oldest_wait_ms'] / 1000:.1f} s)"
+
+
 def _met(windows: Sequence[Mapping[str, Any]]) -> str:
     window = next(window for window in windows if window["window_ms"] == WINDOW_MS)
     if not window["judged"]:
-        return "nothing in 5 min"
+        return "no traffic in 5 min"
     met = window["judged"] - window["missed"]
     return f"{met} of {window['judged']} ({percent(round(met / window['judged'], 4))})"
 

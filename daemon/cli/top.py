@@ -40,6 +40,8 @@ TokenFile = Annotated[
     ),
 ]
 Token = Annotated[str | None, typer.Option("--token", envvar="PDMUXD_ADMIN_TOKEN", hidden=True)]
+InBrowser = Annotated[bool, typer.Option("--in-browser", hidden=True)]
+"""`pdmuxd web` has started it: there is a browser in place of a terminal."""
 Light = Annotated[bool, typer.Option("--light", help="Begin with colours for a light background.")]
 
 
@@ -54,13 +56,14 @@ def top(
     token_file: TokenFile = None,
     token: Token = None,
     light: Light = False,
+    in_browser: InBrowser = False,
 ) -> None:
     """Watch the SM split, tenants and decisions live, and tune them."""
     # What is imported stays: to look for garbage among it is a tenth of the time to the first screen.
     gc.disable()
-    origin = _origin(ctx, url)
+    origin = origin_given(ctx, url)
     read_token = _token_reader(ctx, token_file, token)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not in_browser and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise typer.BadParameter(
             "top needs a terminal; for scripts there are `pdmuxd slo` and the REST interface"
         )
@@ -72,7 +75,8 @@ def top(
     raise typer.Exit(run_console(target, is_light=light))
 
 
-def _origin(ctx: typer.Context, url: str | None) -> str:
+def origin_given(ctx: typer.Context, url: str | None) -> str:
+    """The daemon's admin address as asked for, else the running daemon's. Raises: typer.BadParameter."""
     if url is None:
         from pdmuxd.daemon.cli.admin_address import origin_of, settings_of
         from pdmuxd.daemon.lock import holder_of

@@ -22,6 +22,11 @@ class Admission:
         self._idle.set()
 
     @property
+    def max_in_flight(self) -> int:
+        """Places in all."""
+        return self._max_in_flight
+
+    @property
     def in_flight(self) -> int:
         """Places that are held."""
         return self._total

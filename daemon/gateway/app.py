@@ -134,6 +134,7 @@ class Gateway:
             await self._serve(call, scope)
         except RequestError as error:
             call.status = error.status
+            self._metrics.request_refused(call.tenant, error.code)
             await send_answer(send, answer_for(error), extra=((b"x-request-id", call.rid.encode()),))
         except Exception:
             # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
@@ -166,17 +167,23 @@ class Gateway:
         self._enter(call, tenant)
         places = 1
         try:
+            reading_s = time.monotonic()
             body = await read_body(
                 scope, call.receive, max_bytes=self._max_body_bytes, timeout_s=self._body_timeout_s
             )
             if body is None:
                 call.end = End.CLIENT_GONE
                 return
+            read_s = time.monotonic() - reading_s
             request = await self._rewrite(route.kind, body, rid=call.rid, tenant=tenant)
+            self._observer.on_read(
+                call.rid, is_streamed=request.is_streamed, body_bytes=len(body), read_s=read_s
+            )
             self._grow(tenant, request.outputs)
             places = request.outputs
             upstream = self._slot.serving()  # again: reading may have taken long
             check_model(request.model, upstream.models)
+            self._observer.on_sent(call.rid)
             await self._exchange(call, route, upstream, request.payload)
         except RequestError as error:
             call.status = error.status

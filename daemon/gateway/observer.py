@@ -11,6 +11,12 @@ class CallObserver(Protocol):
     def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
         """A request was let in."""
 
+    def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
+        """Its body is there, and took `read_s` to arrive."""
+
+    def on_sent(self, request_id: str) -> None:
+        """It goes to the engine."""
+
     def on_first_byte(self, request_id: str) -> None:
         """The engine's answer began to arrive."""
 
@@ -25,6 +31,12 @@ class NobodyWatches:
     """For a gateway by itself."""
 
     def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
+        """Nothing."""
+
+    def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
+        """Nothing."""
+
+    def on_sent(self, request_id: str) -> None:
         """Nothing."""
 
     def on_first_byte(self, request_id: str) -> None:

@@ -54,6 +54,7 @@ _IDS = _decoder(_TokenIds)
 _BATCH_OF_IDS = _decoder(Annotated[list[_TokenIds], Meta(min_length=1)])
 _CHOICES = _decoder(Annotated[int, Meta(ge=1)] | None)
 _STOPS = _decoder(str | list[str] | None)
+_FALSE = Raw(b"false")
 _DEFAULT_BOUNDS = RequestBounds()
 
 _REQUIRED: Mapping[Kind, Mapping[str, msgspec.json.Decoder[Any]]] = {
@@ -89,6 +90,7 @@ class EngineRequest:
     """The model that the client named; None where the path does not ask for one."""
     outputs: int
     """Answers that it makes: prompts times choices. So many places it takes under the limits."""
+    is_streamed: bool = False
 
 
 def rewrite(
@@ -119,6 +121,7 @@ def rewrite(
     for name in fields.keys() & _OPTIONAL.keys():
         _check(name, fields[name], _OPTIONAL[name])
     outputs = _count_outputs(kind, fields, prompts, bounds)
+    is_streamed = bytes(fields.get("stream", _FALSE)) == b"true"
 
     for name in RESERVED_FIELDS:
         fields.pop(name, None)
@@ -131,7 +134,9 @@ def rewrite(
     else:
         fields["custom_params"] = _with_tenant(fields.get("custom_params"), tenant)
     model = _MODEL.decode(fields["model"]) if kind is not Kind.GENERATE else None
-    return EngineRequest(payload=msgspec.json.encode(fields), model=model, outputs=outputs)
+    return EngineRequest(
+        payload=msgspec.json.encode(fields), model=model, outputs=outputs, is_streamed=is_streamed
+    )
 
 
 def _count_outputs(kind: Kind, fields: _Body, prompts: int, bounds: RequestBounds) -> int:

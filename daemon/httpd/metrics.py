@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from pdmuxd.daemon.httpd.connections import Connections
 from pdmuxd.daemon.httpd.peers import AuthFailures
+from pdmuxd.daemon.metrics.definitions import counter_family, gauge_family
 
 
 class HttpCollector(Collector):
@@ -19,17 +20,9 @@ class HttpCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """prometheus_client's call."""
-        label = ("listener",)
-        count = GaugeMetricFamily("pdmuxd_http_connections", "Connections that are open.", labels=label)
-        limit = GaugeMetricFamily(
-            "pdmuxd_http_connections_limit", "Connections that may be open at once.", labels=label
-        )
-        closed = CounterMetricFamily(
-            "pdmuxd_http_closed", "Connections refused or cut, by cause.", labels=("listener", "cause")
-        )
-        failures = CounterMetricFamily(
-            "pdmuxd_http_auth_failures", "Requests with a wrong key or token, or none.", labels=label
-        )
+        count, limit = gauge_family("pdmuxd_http_connections"), gauge_family("pdmuxd_http_connections_limit")
+        closed = counter_family("pdmuxd_http_closed_total")
+        failures = counter_family("pdmuxd_http_auth_failures_total")
         for connections, auth_failures in self._listeners:
             count.add_metric((connections.listener,), connections.count)
             limit.add_metric((connections.listener,), connections.limits.max_connections)

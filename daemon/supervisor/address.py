@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pdmuxd.controlplane.status import EngineState
-from pdmuxd.engine.link.measuring import Measured
-from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
+from pdmuxd.engine.link.messages import RequestRecord, ToDaemon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,5 +39,5 @@ class EngineListener(Protocol):
     def on_request(self, record: RequestRecord) -> None:
         """A request ended in the engine."""
 
-    def on_message(self, message: Hello | Ack | Measured | IterationRecord | EngineStats) -> None:
+    def on_message(self, message: ToDaemon) -> None:
         """The engine said something else; the supervisor has acted on it already."""

@@ -122,6 +122,12 @@ class EmulatedBook:
             if self.holds(member) and member.awaits_first:
                 self._first_token(member, now_s)
 
+    def awaiting_first_token(self) -> Iterator[tuple[str, float, float]]:
+        """Tenant, arrival and TTFT target of each request that has no token yet."""
+        for request in self.requests.values():
+            if request.first_token_s is None:
+                yield request.tenant, request.arrival_s, request.ttft_target_s
+
     # --- what callers and the port do
 
     def arrive(self, request: EmulatedRequest) -> None:

@@ -8,7 +8,7 @@ the device, it is left until the device's clock is there.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,6 +241,10 @@ class EmulatedEngine:
             busy_prefill_sm_s=counters.busy_prefill_sm_s,
             busy_decode_sm_s=counters.busy_decode_sm_s,
         )
+
+    def awaiting_first_token(self) -> Iterator[tuple[str, float, float]]:
+        """Tenant, arrival and TTFT target of each request that has no token yet."""
+        return self._book.awaiting_first_token()
 
     def check_integrity(self) -> None:
         """Recount the KV pool; idle, nothing may be held (invariant 8). Raises: EngineInvariantError."""

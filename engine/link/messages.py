@@ -1,7 +1,7 @@
 """Messages on the engine link, as msgspec structs.
 
 Engine to daemon: Hello once per connection, then Ack, Measured, RequestRecord, IterationRecord,
-EngineStats. Daemon to engine: EngineSettings, Measure. Telemetry may be dropped when the
+EngineStats, TenantQueues. Daemon to engine: EngineSettings, Measure. Telemetry may be dropped when the
 socket is full; the engine counts what it drops and says so in `EngineStats.dropped_records`
 (invariant 10).
 """
@@ -12,16 +12,23 @@ import msgspec
 
 from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.slo import (
+    DEFAULT_LATE_ACTION,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_WEIGHT,
+    LateAction,
+    PriorityClass,
+)
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 4
+LINK_PROTOCOL = 5
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 
 
 class TenantSlo(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenant's targets as the engine needs them. Seconds, ratio in 0..1."""
+    """One tenant's targets, and its part of the device, as the engine needs them. Seconds, ratio in 0..1."""
 
     tenant: str
     ttft_fixed_s: float
@@ -29,6 +36,12 @@ class TenantSlo(msgspec.Struct, frozen=True, kw_only=True):
     tbt_s: float
     attainment_ratio: float
     slo_version: int
+    priority_class: PriorityClass = DEFAULT_PRIORITY_CLASS
+    weight: float = DEFAULT_WEIGHT
+    """Its part of what the tenants of its class share, in relation to their weights."""
+    max_wait_ms: int | None = None
+    """The longest wait in the queue; None: as long as the engine lets any request wait."""
+    late_action: LateAction = DEFAULT_LATE_ACTION
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):
@@ -197,5 +210,21 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     gpu_power_w: float | None = None
 
 
-ToDaemon = Hello | Ack | Measured | RequestRecord | IterationRecord | EngineStats
+class TenantQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant's requests that have no first token yet, in prefill or before it."""
+
+    tenant: str
+    waiting: int
+    late: int
+    """Of these, past their TTFT target."""
+    oldest_wait_s: float
+
+
+class TenantQueues(msgspec.Struct, frozen=True, kw_only=True, tag="queues"):
+    """Goes with each heartbeat: every tenant with requests that have no first token yet."""
+
+    queues: tuple[TenantQueue, ...]
+
+
+ToDaemon = Hello | Ack | Measured | RequestRecord | IterationRecord | EngineStats | TenantQueues
 ToEngine = EngineSettings | Measure

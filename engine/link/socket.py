@@ -28,11 +28,12 @@ from pdmuxd.engine.link.messages import (
     Hello,
     IterationRecord,
     RequestRecord,
+    TenantQueues,
     ToDaemon,
     ToEngine,
 )
 
-Telemetry = RequestRecord | IterationRecord | EngineStats
+Telemetry = RequestRecord | IterationRecord | EngineStats | TenantQueues
 """What may be dropped."""
 _BATCH = 32
 """Messages that are handed over together, at most."""

@@ -1,10 +1,12 @@
-"""What was predicted of steps and prefills and what they took, as the daemon and the policy are told."""
+"""What the daemon and the policy are told: of steps and prefills, and of the requests that wait."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pdmuxd.engine.core.roofline import NO_PREFILL
 from pdmuxd.engine.core.types import Feedback, Mode, Reason
-from pdmuxd.engine.link.messages import IterationRecord
+from pdmuxd.engine.link.messages import IterationRecord, TenantQueue, TenantQueues
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 
@@ -87,4 +89,19 @@ def feedback(step: Step, timing: StepTiming) -> Feedback | None:
         decode=step.decode,
         predicted_s=predicted_s,
         measured_s=timing.gap_s if fused else timing.busy_s,
+    )
+
+
+def tenant_queues(waiting: Iterable[tuple[str, float, float]], now_s: float) -> TenantQueues:
+    """How long each tenant's requests without a first token have waited: (tenant, arrival, TTFT target)."""
+    found: dict[str, tuple[int, int, float]] = {}
+    for tenant, arrival_s, target_s in waiting:
+        count, late, oldest_s = found.get(tenant, (0, 0, 0.0))
+        waited_s = now_s - arrival_s
+        found[tenant] = count + 1, late + (waited_s > target_s), max(oldest_s, waited_s)
+    return TenantQueues(
+        queues=tuple(
+            TenantQueue(tenant=tenant, waiting=count, late=late, oldest_wait_s=oldest_s)
+            for tenant, (count, late, oldest_s) in found.items()
+        )
     )

@@ -3,7 +3,7 @@ at, the emulated engine's cost constant time per step whatever the batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,6 +34,9 @@ class RequestBook(Protocol):
 
     def __len__(self) -> int:
         """Requests that have not ended."""
+
+    def awaiting_first_token(self) -> Iterator[tuple[str, float, float]]:
+        """Tenant, arrival and TTFT target of each request that has no token yet."""
 
     def watch(self, waiting: Any, now_s: float) -> None:
         """Compare the waiting queue with the last one seen."""

@@ -19,7 +19,7 @@ from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
-from pdmuxd.engine.loop.records import prefill_record, step_record
+from pdmuxd.engine.loop.records import prefill_record, step_record, tenant_queues
 from pdmuxd.engine.sglang.gauges import GpuGauges
 
 STATS_EVERY_S = 0.1
@@ -76,6 +76,7 @@ class Reporter:
         now_s = loop.now_s()
         if now_s - self._reported.at_s >= STATS_EVERY_S:
             self._link.post(self._stats(self._link, loop, now_s))
+            self._link.post(tenant_queues(loop.ledger.awaiting_first_token(), now_s))
         if now_s - self._listened_s >= (LISTEN_BUSY_S if loop.is_busy else LISTEN_IDLE_S):
             self._listened_s = now_s
             self._listen(self._link, loop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, is_
 
 from pdmuxd.engine.core.types import WaitingRequest
@@ -42,6 +42,12 @@ class Ledger:
     def get(self, request_id: str) -> TrackedRequest | None:
         """A request that has not ended."""
         return self._tracked.get(request_id)
+
+    def awaiting_first_token(self) -> Iterator[tuple[str, float, float]]:
+        """Tenant, arrival and TTFT target of each request that has no token yet."""
+        for tracked in self._tracked.values():
+            if tracked.first_token_s is None:
+                yield tracked.tenant, tracked.arrival_s, tracked.ttft_target_s
 
     def watch(self, waiting: Sequence[Request], now_s: float) -> None:
         """Compare the engine's waiting queue with the last one seen: arrivals, retractions, aborts."""

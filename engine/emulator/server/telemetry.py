@@ -16,6 +16,7 @@ from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineStats, Hello, RequestRecord
 from pdmuxd.engine.link.socket import EngineEnd
+from pdmuxd.engine.loop.records import tenant_queues
 
 STATS_EVERY_S = 0.1
 RECORDS_EVERY_S = 0.05
@@ -97,6 +98,7 @@ class Reporter:
                 profile_id=self._engine.profile_id,
             )
         )
+        self._link.send(tenant_queues(self._engine.awaiting_first_token(), now.elapsed_s))
 
 
 def hello(engine: EmulatedEngine, *, model: str, version: str) -> Hello:

@@ -69,7 +69,7 @@ async def test_a_change_is_refused_when_it_has_no_token(
 async def test_a_browser_may_read_the_documentation_when_its_user_gives_the_token(call: AdminCalls) -> None:
     basic = {"Authorization": "Basic " + base64.b64encode(f"me:{ADMIN_TOKEN}".encode()).decode()}
     wrong = {"Authorization": "Basic " + base64.b64encode(b"me:wrong").decode()}
-    for path in ("/docs", "/api/v1/openapi.json"):
+    for path in ("/", "/docs", "/docs/swagger-ui.css", "/api/v1/openapi.json"):
         refused = await call("GET", path, token=None)
         assert refused.headers["WWW-Authenticate"].startswith("Basic ")
         assert (await call("GET", path, token=None, headers=wrong)).status_code == 401

@@ -47,7 +47,7 @@ def test_a_request_waits_until_its_answer_begins(known: Telemetry) -> None:
         known.on_begin(request_id, tenant="chat", path="/generate")
     known.on_first_byte("a")
     known.on_answered("b", status=499)
-    assert known.requests.waiting() == {"chat": 1}
+    assert known.open_counts(known.clock())["chat"].waiting == 1
     assert [lifecycle.request_id for lifecycle in known.requests.in_flight()] == ["a", "c"]
 
 

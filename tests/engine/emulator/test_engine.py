@@ -337,3 +337,14 @@ def test_a_held_prompt_is_served_when_its_wait_is_over() -> None:
     run_until_idle(emulated)
     assert alone.first_token_s is not None
     assert DEADLINE_FREE_WAIT_S < alone.first_token_s - 0.5 < DEADLINE_FREE_WAIT_S + 0.01
+
+
+def test_who_has_no_first_token_is_told_until_it_has_one() -> None:
+    emulated = engine()
+    emulated.submit(request("short", 100, 50), 0.0)
+    emulated.submit(request("long", 16_000, 50), 0.0)
+    assert len(list(emulated.awaiting_first_token())) == 2
+    emulated.advance(0.1)
+    assert len(list(emulated.awaiting_first_token())) == 1
+    run_until_idle(emulated)
+    assert list(emulated.awaiting_first_token()) == []

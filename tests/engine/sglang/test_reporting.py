@@ -6,7 +6,7 @@ from msgspec import structs
 
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link.measuring import Measure, Measured
-from pdmuxd.engine.link.messages import EngineStats, IterationRecord
+from pdmuxd.engine.link.messages import EngineStats, IterationRecord, TenantQueues
 from pdmuxd.engine.sglang.reporting import LISTEN_BUSY_S, LISTEN_IDLE_S
 
 POINT = Measure(
@@ -166,3 +166,19 @@ def test_a_prefill_that_ran_beside_decode_is_no_measurement_of_a_prefill_alone()
     assert alone.measured_prefill_s is not None
     assert colocated_step.measured_prefill_s is None
     assert colocated_step.measured_step_s is not None
+
+
+def test_who_has_no_first_token_is_told_with_each_heartbeat():
+    rig = Rig()
+    rig.arrive("a", tenant="chat")
+    rig.arrive("b", tenant="chat")
+    rig.arrive("c", tenant="batch")
+    rig.decoding("d", outputs=4)
+    rig.turn(after_s=100.0)
+    queues = {queue.tenant: queue for queue in rig.link.of(TenantQueues)[-1].queues}
+    assert {name: (queue.waiting, queue.late) for name, queue in queues.items()} == {
+        "chat": (2, 2),
+        "batch": (1, 1),
+    }
+    assert queues["chat"].oldest_wait_s >= 100.0
+    assert len(rig.link.of(TenantQueues)) == len(rig.link.of(EngineStats))

@@ -1,0 +1,203 @@
+"""Open requests: which wait for their first token, for how long, and which are past their TTFT target now.
+
+Latencies are known of requests that ended; under overload few end. So what is still open is judged as well.
+The gateway sees the first token of an answer that is streamed, and of others only the end: of those the
+engine says how many have none yet. The target grows with the prompt, whose tokens only the engine counts:
+until the request ends they are taken from its bytes, by what its tenant's earlier requests had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.engine.link.messages import TenantQueue, TenantQueues
+
+REPORT_HOLDS_S = 2.0
+"""A report of the engine that is older says nothing of now: then no request is taken to have begun."""
+_TOKENS_PER_BYTE = 0.25
+"""Of a tenant whose requests are not known yet: English text."""
+_FORGET = 0.98
+"""What the requests before weigh beside the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCounts:
+    """One tenant's open requests."""
+
+    waiting: int = 0
+    """Without a first token."""
+    late: int = 0
+    """Of these, past their TTFT target."""
+    oldest_wait_s: float = 0.0
+    begun: int = 0
+    """With a first token, and not ended; those that are streamed."""
+    begun_late: int = 0
+    """Of these, whose first token was late."""
+
+    @property
+    def judged(self) -> int:
+        """Whose TTFT verdict is known, though the request has not ended."""
+        return self.late + self.begun
+
+    @property
+    def missed(self) -> int:
+        """Of what is judged."""
+        return self.late + self.begun_late
+
+
+NOTHING_OPEN = OpenCounts()
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenRequest:
+    """One request between its arrival at the gateway and its end."""
+
+    tenant: str
+    arrived_s: float
+    body_bytes: int | None = None
+    """None while the body is being read: it cannot be late then."""
+    is_streamed: bool = True
+    is_sent: bool = False
+    """To the engine; before that no token can have come."""
+    first_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Tally:
+    waiting: int = 0
+    late: int = 0
+    oldest_s: float = 0.0
+    begun: int = 0
+    begun_late: int = 0
+    # Of answers that are not streamed, and have not ended.
+    whole: int = 0
+    whole_late: int = 0
+    whole_oldest_s: float = 0.0
+
+
+class OpenRequests:
+    """All, by id: as many as admission allows. Written in one thread; `counts` may be called in any."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, OpenRequest] = {}
+        self._prompts: dict[str, tuple[float, float]] = {}
+        """Per tenant, new tokens and bytes of what ended; both fade."""
+        self._queues: dict[str, TenantQueue] = {}
+        self._reported_s: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, request_id: str, *, tenant: str, now_s: float) -> None:
+        """The gateway let a request in."""
+        self._open[request_id] = OpenRequest(tenant=tenant, arrived_s=now_s)
+
+    def read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
+        """Its body is there and took `read_s` to arrive, for which nobody here can be blamed."""
+        request = self._open.get(request_id)
+        if request is not None:
+            request.is_streamed, request.body_bytes = is_streamed, body_bytes
+            request.arrived_s += read_s
+
+    def sent(self, request_id: str) -> None:
+        """It goes to the engine."""
+        request = self._open.get(request_id)
+        if request is not None:
+            request.is_sent = True
+
+    def first_byte(self, request_id: str, now_s: float) -> None:
+        """Its answer began to arrive."""
+        request = self._open.get(request_id)
+        if request is not None and request.first_s is None:
+            request.first_s = now_s
+
+    def end(self, request_id: str) -> OpenRequest | None:
+        """It is answered, or has ended in the engine; None if it was before."""
+        return self._open.pop(request_id, None)
+
+    def learn(self, request: OpenRequest, new_tokens: int) -> None:
+        """How many new tokens a request turned out to have."""
+        if request.body_bytes:
+            tokens, size = self._prompts.get(request.tenant, (0.0, 0.0))
+            self._prompts[request.tenant] = (
+                _FORGET * tokens + new_tokens,
+                _FORGET * size + request.body_bytes,
+            )
+
+    def report(self, queues: TenantQueues | None, now_s: float) -> None:
+        """The engine's word on requests without a first token; None: another engine starts."""
+        self._queues = {} if queues is None else {queue.tenant: queue for queue in queues.queues}
+        self._reported_s = None if queues is None else now_s
+
+    def keep(self, tenants: Iterable[str]) -> None:
+        """Forget what was learned of other tenants."""
+        known = set(tenants)
+        for gone in self._prompts.keys() - known:
+            del self._prompts[gone]
+
+    def target_s(self, request: OpenRequest, tenant: TenantRecord) -> float:
+        """The TTFT target, as far as it is known before the engine says."""
+        if request.body_bytes is None:
+            return math.inf
+        tokens, size = self._prompts.get(request.tenant, (0.0, 0.0))
+        per_byte = tokens / size if size else _TOKENS_PER_BYTE
+        return tenant.slo.ttft_target_s(round(per_byte * request.body_bytes))
+
+    def counts(self, tenants: Mapping[str, TenantRecord], now_s: float) -> dict[str, OpenCounts]:
+        """By tenant, of those in `tenants` that have anything open."""
+        tallies: dict[str, _Tally] = {}
+        # A copy: metrics are read in another thread.
+        for request in tuple(self._open.values()):
+            tenant = tenants.get(request.tenant)
+            if tenant is None:
+                continue
+            tally = tallies.get(request.tenant)
+            if tally is None:
+                tally = tallies[request.tenant] = _Tally()
+            until_s = now_s if request.first_s is None else request.first_s
+            waited_s = until_s - request.arrived_s
+            late = waited_s > self.target_s(request, tenant)
+            if request.is_sent and not request.is_streamed:
+                tally.whole += 1
+                tally.whole_late += late
+                tally.whole_oldest_s = max(tally.whole_oldest_s, waited_s)
+            elif request.first_s is not None:
+                tally.begun += 1
+                tally.begun_late += late
+            else:
+                tally.waiting += 1
+                tally.late += late
+                tally.oldest_s = max(tally.oldest_s, waited_s)
+        return {name: self._settled(name, tally, now_s) for name, tally in tallies.items()}
+
+    def _settled(self, name: str, tally: _Tally, now_s: float) -> OpenCounts:
+        """Add the answers that are not streamed: at most those of which the engine says so."""
+        whole, late, oldest_s = tally.whole, tally.whole_late, tally.whole_oldest_s
+        if self._reported_s is None:
+            late = 0  # no engine has said whether they have begun
+        elif now_s - self._reported_s <= REPORT_HOLDS_S:
+            queue = self._queues.get(name)
+            whole = min(whole, max(0, queue.waiting - tally.waiting)) if queue else 0
+            late = min(late, max(0, queue.late - tally.late)) if queue else 0
+            oldest_s = min(oldest_s, queue.oldest_wait_s) if queue and whole else 0.0
+        return OpenCounts(
+            waiting=tally.waiting + whole,
+            late=tally.late + late,
+            oldest_wait_s=max(tally.oldest_s, oldest_s if whole else 0.0),
+            begun=tally.begun,
+            begun_late=tally.begun_late,
+        )
+
+
+def summed(counts: Iterable[OpenCounts]) -> OpenCounts:
+    """Of all tenants together."""
+    waiting = late = begun = begun_late = 0
+    oldest_s = 0.0
+    for each in counts:
+        waiting, late = waiting + each.waiting, late + each.late
+        begun, begun_late = begun + each.begun, begun_late + each.begun_late
+        oldest_s = max(oldest_s, each.oldest_wait_s)
+    return OpenCounts(waiting=waiting, late=late, oldest_wait_s=oldest_s, begun=begun, begun_late=begun_late)

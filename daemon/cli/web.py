@@ -1,0 +1,55 @@
+"""`pdmuxd web`: the console in a browser."""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated
+
+import typer
+
+from pdmuxd.daemon.cli.top import Url, origin_given
+
+EPILOG = """\b
+Examples:
+  pdmuxd web
+  ssh -L 8082:127.0.0.1:8082 node   # then http://127.0.0.1:8082 in a browser here"""
+
+LOOPBACK = "127.0.0.1"
+PORT = 8082
+
+Port = Annotated[
+    int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="Where on loopback; 0 takes any.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the `web` command."""
+    app.command("web", epilog=EPILOG)(serve)
+
+
+def serve(ctx: typer.Context, url: Url = None, port: Port = PORT) -> None:
+    """Serve the console to browsers on this machine, behind a login with the admin or reader token.
+
+    It listens on 127.0.0.1 only; from elsewhere, forward the port with ssh. It needs no internet.
+    """
+    origin = origin_given(ctx, url)
+    # Imported late: a browser's console is one command of many.
+    from aiohttp import web
+
+    from pdmuxd.daemon.web.server import WebConsole
+
+    try:
+        listener = socket.create_server((LOOPBACK, port))
+    except OSError as error:
+        raise typer.BadParameter(
+            f"--port: cannot listen on {LOOPBACK}:{port}: {error.strerror}; choose another"
+        ) from None
+    bound = int(listener.getsockname()[1])
+    typer.echo(f"the console of {origin} is at http://{LOOPBACK}:{bound}/ (Ctrl+C ends it)")
+    web.run_app(
+        WebConsole(origin, port=bound).app(),
+        sock=listener,
+        print=None,
+        access_log=None,
+        shutdown_timeout=5.0,
+    )

@@ -1,0 +1,206 @@
+"""What is read at each scrape: the engine, the places held, targets, predictions, alarms, events.
+
+Scrapes are answered in a thread of their own: what is iterated here is copied in one step first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import get_args
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.events.messages import AlarmKind, EventType
+from pdmuxd.controlplane.status import EngineState, EngineStatus
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.daemon.metrics.definitions import DEFINITIONS, counter_family, gauge_family
+from pdmuxd.daemon.metrics.tenants import REST, TenantLabels
+from pdmuxd.engine.link.messages import EngineStats
+
+_STATS_GAUGES = (
+    *("running", "waiting", "prefilling", "kv_used_tokens", "kv_capacity_tokens", "cached_tokens"),
+    *("partition_id", "prefill_sms", "decode_sms"),
+)
+_STATS_COUNTERS = ("steps", "switches", "preemptions", "retractions", "dropped_records")
+_OF_TENANT = (
+    *("pdmuxd_slo_ttft_fixed_seconds", "pdmuxd_slo_ttft_per_1k_new_tokens_seconds", "pdmuxd_slo_tbt_seconds"),
+    *("pdmuxd_slo_attainment_ratio", "pdmuxd_slo_version", "pdmuxd_tenant_in_flight_limit"),
+)
+
+
+def _of_tenant(tenant: TenantRecord) -> tuple[float, ...]:
+    slo = tenant.slo
+    return (
+        *(slo.ttft_fixed_s, slo.ttft_per_1k_new_tokens_s, slo.tbt_s),
+        *(slo.attainment_ratio, tenant.slo_version, tenant.max_in_flight),
+    )
+
+
+def collectors(telemetry: Telemetry, tenants: TenantLabels, *, node_limit: int) -> tuple[Collector, ...]:
+    """All of this file; `node_limit` is how many places the gateway has."""
+    return (
+        EngineCollector(telemetry.status),
+        LoadCollector(telemetry, tenants, node_limit=node_limit),
+        TargetsCollector(telemetry, tenants),
+        PredictionCollector(telemetry),
+        AlarmCollector(telemetry, tenants),
+    )
+
+
+class EngineCollector(Collector):
+    """The engine's state, and its last heartbeat while it serves."""
+
+    def __init__(self, status: Callable[[], EngineStatus]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        status = self._status()
+        states = gauge_family("pdmuxd_engine_state")
+        for state in get_args(EngineState):
+            states.add_metric((state,), float(state == status.state))
+        yield states
+        yield _one("pdmuxd_engine_up", float(status.state == "serving"))
+        yield _one("pdmuxd_engine_restarts_total", status.restarts)
+        versions = gauge_family("pdmuxd_settings_version")
+        versions.add_metric(("wanted",), status.wanted_version)
+        versions.add_metric(("acked",), status.acked_version)
+        yield versions
+        if status.stats is not None and status.state in ("serving", "draining"):
+            yield from _stats_families(status.stats)
+
+
+def _stats_families(stats: EngineStats) -> Iterator[Metric]:
+    yield _one("pdmuxd_engine_uptime_seconds", stats.uptime_s)
+    for name in _STATS_GAUGES:
+        yield _one(f"pdmuxd_engine_{name}", getattr(stats, name))
+    for name in _STATS_COUNTERS:
+        yield _one(f"pdmuxd_engine_{name}_total", getattr(stats, name))
+    busy = gauge_family("pdmuxd_engine_sm_busy_ratio")
+    busy.add_metric(("prefill",), stats.sm_busy_prefill_ratio)
+    busy.add_metric(("decode",), stats.sm_busy_decode_ratio)
+    yield busy
+    if stats.gpu_clock_mhz is not None:
+        yield _one("pdmuxd_engine_gpu_clock_hertz", stats.gpu_clock_mhz * 1e6)
+    if stats.gpu_power_w is not None:
+        yield _one("pdmuxd_engine_gpu_power_watts", stats.gpu_power_w)
+
+
+class LoadCollector(Collector):
+    """Places that are held and how many there are, by tenant and in all; requests without an answer yet."""
+
+    def __init__(self, telemetry: Telemetry, tenants: TenantLabels, *, node_limit: int) -> None:
+        self._telemetry = telemetry
+        self._tenants = tenants
+        self._node_limit = node_limit
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        telemetry = self._telemetry
+        yield self._sums("pdmuxd_requests_in_flight", telemetry.in_flight())
+        open_now = telemetry.open_counts(telemetry.clock())
+        waiting = {tenant: counts.waiting for tenant, counts in open_now.items()}
+        late = {tenant: counts.late for tenant, counts in open_now.items()}
+        yield self._sums("pdmuxd_gateway_waiting_requests", waiting)
+        yield self._sums("pdmuxd_gateway_late_requests", late)
+        oldest = gauge_family("pdmuxd_gateway_oldest_wait_seconds")
+        longest: dict[str, float] = {}
+        for tenant, counts in open_now.items():
+            label = self._tenants.of(tenant)
+            longest[label] = max(counts.oldest_wait_s, longest.get(label, 0.0))
+        for label in sorted({*longest, *self._tenants.own}):
+            oldest.add_metric((label,), longest.get(label, 0.0))
+        yield oldest
+        yield _one("pdmuxd_node_in_flight_limit", self._node_limit)
+
+    def _sums(self, name: str, by_tenant: Mapping[str, int]) -> Metric:
+        """Of tenants with a label of their own also the zeros, so that a graph has no holes."""
+        totals = dict.fromkeys(sorted(self._tenants.own), 0)
+        for tenant, count in by_tenant.items():
+            label = self._tenants.of(tenant)
+            totals[label] = totals.get(label, 0) + count
+        family = gauge_family(name)
+        for label, total in totals.items():
+            family.add_metric((label,), total)
+        return family
+
+
+class TargetsCollector(Collector):
+    """The targets and limits of each tenant that has a label of its own."""
+
+    def __init__(self, telemetry: Telemetry, tenants: TenantLabels) -> None:
+        self._telemetry = telemetry
+        self._tenants = tenants
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        known = self._telemetry.directory.tenants
+        families = {name: gauge_family(name) for name in _OF_TENANT}
+        for name in sorted(self._tenants.own & set(known)):
+            for family, value in zip(families.values(), _of_tenant(known[name]), strict=True):
+                family.add_metric((name,), value)
+        yield from families.values()
+
+
+class PredictionCollector(Collector):
+    """How far predictions are off, and what the contention guard holds."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        ratios = gauge_family("pdmuxd_prediction_ratio")
+        samples = gauge_family("pdmuxd_prediction_samples")
+        for drift in self._telemetry.drift.all(self._telemetry.clock()):
+            of = (drift.work, str(drift.sms))
+            ratios.add_metric((*of, "0.5"), drift.p50_ratio)
+            ratios.add_metric((*of, "0.9"), drift.p90_ratio)
+            samples.add_metric(of, drift.samples)
+        yield from (ratios, samples)
+        cells = [cell for _, cell in self._telemetry.guard.snapshot()]
+        yield _one("pdmuxd_guard_cells", len(cells))
+        yield _one("pdmuxd_guard_raised_cells", sum(cell.raised for cell in cells))
+        yield _one("pdmuxd_guard_max_ratio", max((cell.ratio for cell in cells), default=1.0))
+
+
+class AlarmCollector(Collector):
+    """Alarms and the event stream. A burn alarm has a series per tenant only while it is raised."""
+
+    def __init__(self, telemetry: Telemetry, tenants: TenantLabels) -> None:
+        self._telemetry = telemetry
+        self._tenants = tenants
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        yield self._active()
+        raised = counter_family("pdmuxd_alarms_raised_total")
+        for kind in get_args(AlarmKind):
+            raised.add_metric((kind,), self._telemetry.alarms.raised_total[kind])
+        yield raised
+        events = counter_family("pdmuxd_events_total")
+        for type_ in get_args(EventType):
+            events.add_metric((type_,), self._telemetry.published[type_])
+        yield events
+        yield _one("pdmuxd_event_clients", self._telemetry.events.clients)
+        yield _one("pdmuxd_event_losses_total", self._telemetry.events.lost_events)
+
+    def _active(self) -> Metric:
+        family = gauge_family("pdmuxd_alarm")
+        active = {
+            (alarm.kind, "" if alarm.tenant is None else self._tenants.of(alarm.tenant) or REST)
+            for alarm in self._telemetry.alarms.active()
+        }
+        for kind in get_args(AlarmKind):
+            tenants = sorted(tenant for found, tenant in active if found == kind)
+            for tenant in tenants or [""]:
+                family.add_metric((kind, tenant), float((kind, tenant) in active))
+        return family
+
+
+def _one(name: str, value: float) -> Metric:
+    family = counter_family(name) if DEFINITIONS[name].kind == "counter" else gauge_family(name)
+    family.add_metric((), value)
+    return family

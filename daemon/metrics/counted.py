@@ -1,0 +1,155 @@
+"""What is counted as things happen, on a registry of its own; `collectors.py` adds what is read when scraped.
+
+A tenant appears as a label only while it exists; everything without a known tenant has an empty label. Engine
+totals are the engine's own and start again at 0 with each engine, as Prometheus expects of a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import version
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from pdmuxd.controlplane.telemetry.attainment import is_good
+from pdmuxd.daemon.metrics.definitions import counter, histogram
+from pdmuxd.daemon.metrics.gaps import GapHistograms
+from pdmuxd.daemon.metrics.tenants import TenantLabels
+from pdmuxd.engine.core.types import Mode, Reason
+from pdmuxd.engine.link.messages import EngineStats, Hello, IterationRecord, RequestRecord
+
+OTHER_PATH = "other"
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+MAX_TENANTS = 100
+
+_MET_TOLERANCE_S = 1e-9
+_REASONS = frozenset(Reason)
+_MODES = frozenset(Mode)
+
+
+class Metrics:
+    """All metrics that are counted as things happen. `max_tenants` have labels of their own."""
+
+    def __init__(self, *, max_tenants: int = MAX_TENANTS) -> None:
+        # A second series for each, which nothing here reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry = CollectorRegistry()
+        self.tenants = TenantLabels(max_tenants)
+        Info("pdmuxd_build", "The version that runs.", registry=registry).info({"version": version("pdmuxd")})
+        ProcessCollector(namespace="pdmuxd", registry=registry)
+
+        self._requests = counter("pdmuxd_requests_total", registry)
+        self._refusals = counter("pdmuxd_refusals_total", registry)
+        self._ttfb = histogram("pdmuxd_gateway_ttfb_seconds", registry)
+        self._early = counter("pdmuxd_gateway_aborts_total", registry)
+        self._abort_errors = counter("pdmuxd_gateway_abort_errors_total", registry)
+
+        self._outcomes = counter("pdmuxd_engine_requests_total", registry)
+        self._good = counter("pdmuxd_good_requests_total", registry)
+        self._ttft = histogram("pdmuxd_ttft_seconds", registry)
+        self._queue = histogram("pdmuxd_queue_seconds", registry)
+        self._tbt_max = histogram("pdmuxd_tbt_max_seconds", registry)
+        self._ttft_met = counter("pdmuxd_ttft_met_total", registry)
+        self._ttft_all = counter("pdmuxd_ttft_requests_total", registry)
+        self._tbt_met = counter("pdmuxd_tbt_met_total", registry)
+        self._tbt_all = counter("pdmuxd_tbt_requests_total", registry)
+        self._gaps_met = counter("pdmuxd_tbt_gaps_met_total", registry)
+        self._gaps = counter("pdmuxd_tbt_gaps_total", registry)
+        self._prompt = counter("pdmuxd_prompt_tokens_total", registry)
+        self._reused = counter("pdmuxd_reused_tokens_total", registry)
+        self._output = counter("pdmuxd_output_tokens_total", registry)
+        self._gap_histograms = GapHistograms()
+        registry.register(self._gap_histograms)
+
+        self._decisions = counter("pdmuxd_decisions_total", registry)
+        self._sm_seconds = counter("pdmuxd_engine_sm_seconds_total", registry)
+        self._sms = 0
+        self._uptime_s = 0.0
+
+    def use_tenants(self, names: Iterable[str]) -> None:
+        """Only `names` may be labels; the series of tenants that are gone are dropped."""
+        for gone in self.tenants.use(names):
+            self._gap_histograms.forget(gone)
+            for metric in self._of_tenants():
+                metric.remove_by_labels({"tenant": gone})
+
+    def request_ended(self, tenant: str, path: str, status: int) -> None:
+        """The gateway answered; `status` is 499 if the client left first."""
+        self._requests.labels(self.tenants.of(tenant), path, str(status)).inc()
+
+    def request_refused(self, tenant: str, cause: str) -> None:
+        """The gateway refused a request; `cause` is the code of its error."""
+        self._refusals.labels(self.tenants.of(tenant), cause).inc()
+
+    def first_byte(self, ttfb_s: float) -> None:
+        """The engine's answer began to arrive."""
+        self._ttfb.observe(ttfb_s)
+
+    def ended_early(self, cause: str) -> None:
+        """A request did not get its complete answer."""
+        self._early.labels(cause).inc()
+
+    def abort_failed(self) -> None:
+        """The engine did not confirm an abort."""
+        self._abort_errors.inc()
+
+    def engine_hello(self, hello: Hello) -> None:
+        """Another engine begins to count from 0."""
+        self._sms, self._uptime_s = hello.total_sms, 0.0
+
+    def engine_stats(self, stats: EngineStats) -> None:
+        """The engine's heartbeat: its busy ratios hold since the last one."""
+        passed_s = max(0.0, stats.uptime_s - self._uptime_s)
+        self._uptime_s = stats.uptime_s
+        for phase, ratio in (
+            ("prefill", stats.sm_busy_prefill_ratio),
+            ("decode", stats.sm_busy_decode_ratio),
+        ):
+            self._sm_seconds.labels(phase).inc(max(0.0, ratio) * passed_s * self._sms)
+
+    def decision(self, record: IterationRecord) -> None:
+        """The engine has carried out a decision."""
+        mode = record.mode if record.mode in _MODES else "other"
+        self._decisions.labels(mode, record.reason if record.reason in _REASONS else "other").inc()
+
+    def request_record(self, record: RequestRecord) -> None:
+        """The engine reported the life of a request."""
+        tenant = self.tenants.of(record.tenant)
+        self._outcomes.labels(tenant, record.outcome).inc()
+        self._good.labels(tenant).inc(is_good(record))
+        self._prompt.labels(tenant).inc(record.new_tokens + record.reused_tokens)
+        self._reused.labels(tenant).inc(record.reused_tokens)
+        self._output.labels(tenant).inc(record.output_tokens)
+        if record.queue_s is not None:
+            self._queue.observe(record.queue_s)
+        if record.ttft_s is not None:
+            self._ttft.labels(tenant).observe(record.ttft_s)
+            self._ttft_all.labels(tenant).inc()
+            self._ttft_met.labels(tenant).inc(record.ttft_s <= record.ttft_target_s + _MET_TOLERANCE_S)
+        if record.tbt_max_s is not None:
+            self._tbt_max.labels(tenant).observe(record.tbt_max_s)
+            self._tbt_all.labels(tenant).inc()
+            self._tbt_met.labels(tenant).inc(record.tbt_gaps_met >= record.tbt_gaps)
+            self._gaps.labels(tenant).inc(record.tbt_gaps)
+            self._gaps_met.labels(tenant).inc(record.tbt_gaps_met)
+            self._gap_histograms.add(tenant, record.tbt_counts)
+
+    def render(self) -> bytes:
+        """The text that Prometheus scrapes; its type is CONTENT_TYPE."""
+        return generate_latest(self.registry)
+
+    def _of_tenants(self) -> tuple[Counter | Histogram, ...]:
+        return (
+            *(self._requests, self._refusals, self._outcomes, self._good, self._ttft, self._tbt_max),
+            *(self._ttft_met, self._ttft_all, self._tbt_met, self._tbt_all, self._gaps_met, self._gaps),
+            *(self._prompt, self._reused, self._output),
+        )

@@ -1,0 +1,139 @@
+"""What Prometheus sees of the engine, of targets, predictions and alarms, at the moment of a scrape."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from scrapes import samples, value
+from telemetry_feeds import HandClock, heartbeat, step, telemetry
+
+from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.daemon.httpd.metrics import HttpCollector
+from pdmuxd.daemon.metrics import Metrics
+from pdmuxd.daemon.metrics.collectors import EngineCollector, collectors
+from pdmuxd.daemon.metrics.definitions import DEFINITIONS
+
+STATS = heartbeat(steps=7)
+
+
+@pytest.fixture
+def clock():
+    return HandClock()
+
+
+@pytest.fixture
+def fed(clock):
+    """Telemetry of `chat`, and metrics that show it."""
+    return telemetry(clock)
+
+
+@pytest.fixture
+def metrics(fed):
+    made = Metrics()
+    made.use_tenants(fed.directory.tenants)
+    for collector in collectors(fed, made.tenants, node_limit=1024):
+        made.registry.register(collector)
+    return made
+
+
+def of_engine(status):
+    metrics = Metrics()
+    metrics.registry.register(EngineCollector(status))
+    return metrics
+
+
+def test_every_family_is_defined_and_every_definition_is_exported(fed):
+    stats = msgspec.structs.replace(STATS, gpu_clock_mhz=1395, gpu_power_w=698.5)
+    fed.status = lambda: EngineStatus(state="serving", since_s=0.0, stats=stats)
+    metrics = Metrics()
+    for collector in (*collectors(fed, metrics.tenants, node_limit=1024), HttpCollector(())):
+        metrics.registry.register(collector)
+    exported = {
+        family.name + ("_total" if family.type == "counter" else ""): (family.type, family.documentation)
+        for family in metrics.registry.collect()
+        if not family.name.startswith(("pdmuxd_build", "pdmuxd_process_"))
+    }
+    assert exported == {name: (it.kind, it.text) for name, it in DEFINITIONS.items()}
+
+
+def test_names_are_in_base_units():
+    assert not [name for name in DEFINITIONS if not name.startswith("pdmuxd_")]
+    assert not [name for name in DEFINITIONS if name.endswith(("_ms", "_s", "_mhz", "_percent"))]
+    assert all(name.endswith("_total") == (it.kind == "counter") for name, it in DEFINITIONS.items())
+
+
+def test_the_engine_is_shown_as_it_is_when_scraped():
+    status = EngineStatus(state="down", since_s=0.0, restarts=2, wanted_version=9, acked_version=8)
+    metrics = of_engine(lambda: status)
+    assert value(metrics, "pdmuxd_engine_up") == 0
+    assert value(metrics, "pdmuxd_engine_state", state="down") == 1
+    assert value(metrics, "pdmuxd_engine_state", state="serving") == 0
+    assert value(metrics, "pdmuxd_engine_restarts_total") == 2
+    assert value(metrics, "pdmuxd_settings_version", kind="wanted") == 9
+    assert value(metrics, "pdmuxd_settings_version", kind="acked") == 8
+    assert ("pdmuxd_engine_steps_total", ()) not in samples(metrics)
+
+    status = EngineStatus(state="serving", since_s=0.0, stats=STATS)
+    assert value(metrics, "pdmuxd_engine_up") == 1
+    assert value(metrics, "pdmuxd_engine_steps_total") == 7
+
+
+def test_the_clock_of_the_gpu_is_shown_when_the_driver_says_it():
+    silent = msgspec.structs.replace(STATS, gpu_clock_mhz=None, gpu_power_w=None)
+    status = EngineStatus(state="serving", since_s=0.0, stats=silent)
+    metrics = of_engine(lambda: status)
+    assert not [name for name, _ in samples(metrics) if "gpu" in name]
+
+    throttled = msgspec.structs.replace(STATS, gpu_clock_mhz=1395, gpu_power_w=698.5)
+    status = EngineStatus(state="serving", since_s=0.0, stats=throttled)
+    assert value(metrics, "pdmuxd_engine_gpu_clock_hertz") == 1_395_000_000
+    assert value(metrics, "pdmuxd_engine_gpu_power_watts") == 698.5
+
+
+def test_unknown_tenants_share_one_series_of_requests_in_flight(fed, metrics):
+    fed.in_flight = lambda: {"chat": 2, "x": 1, "y": 3}
+    assert value(metrics, "pdmuxd_requests_in_flight", tenant="chat") == 2
+    assert value(metrics, "pdmuxd_requests_in_flight", tenant="") == 4
+    assert value(metrics, "pdmuxd_node_in_flight_limit") == 1024
+
+
+def test_targets_are_gauges(metrics):
+    of_chat = {
+        "slo_ttft_fixed_seconds": 0.5,
+        "slo_ttft_per_1k_new_tokens_seconds": 0.8,
+        "slo_tbt_seconds": 0.04,
+        "slo_attainment_ratio": 0.99,
+        "slo_version": 1,
+        "tenant_in_flight_limit": 8,
+    }
+    assert {name: value(metrics, f"pdmuxd_{name}", tenant="chat") for name in of_chat} == of_chat
+
+
+def test_the_oldest_wait_grows_until_the_first_byte(fed, metrics, clock):
+    fed.on_begin("r1", tenant="chat", path="/generate")
+    clock.turn(3.0)
+    fed.on_begin("r2", tenant="chat", path="/generate")
+    clock.turn(2.0)
+    assert value(metrics, "pdmuxd_gateway_waiting_requests", tenant="chat") == 2
+    assert value(metrics, "pdmuxd_gateway_oldest_wait_seconds", tenant="chat") == pytest.approx(5.0)
+    for request_id in ("r1", "r2"):
+        fed.on_read(request_id, is_streamed=True, body_bytes=100, read_s=0.0)
+    assert value(metrics, "pdmuxd_gateway_late_requests", tenant="chat") == 2
+    fed.on_first_byte("r1")
+    assert value(metrics, "pdmuxd_gateway_oldest_wait_seconds", tenant="chat") == pytest.approx(2.0)
+    fed.on_answered("r2", status=200)
+    assert value(metrics, "pdmuxd_gateway_oldest_wait_seconds", tenant="chat") == 0
+    assert value(metrics, "pdmuxd_gateway_waiting_requests", tenant="chat") == 0
+
+
+def test_predictions_and_the_guard_are_shown_as_they_were_measured(fed, metrics):
+    alone = step(prefill_new_tokens=0, guard_ratio=None, predicted_decode_s=0.02, measured_step_s=0.024)
+    for record in (alone, step(guard_ratio=1.2), step(guard_ratio=1.4)):
+        fed.on_message(record)
+    assert value(
+        metrics, "pdmuxd_prediction_ratio", work="decode", sms="36", quantile="0.5"
+    ) == pytest.approx(1.2)
+    assert value(metrics, "pdmuxd_prediction_samples", work="decode", sms="36") == 1
+    assert value(metrics, "pdmuxd_guard_cells") == 1
+    assert value(metrics, "pdmuxd_guard_raised_cells") == 1
+    assert value(metrics, "pdmuxd_guard_max_ratio") == pytest.approx(1.4)

@@ -1,0 +1,144 @@
+"""A headless Chromium that tests type into, over its own debugging protocol; no driver is needed."""
+
+# ruff: noqa: ASYNC110, ASYNC220, ASYNC240 - one test at a time waits for it, and nothing else runs meanwhile
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE_S = 30.0
+KEYS = {
+    "Enter": {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
+    "Escape": {"key": "Escape", "code": "Escape", "windowsVirtualKeyCode": 27},
+    "Backspace": {"key": "Backspace", "code": "Backspace", "windowsVirtualKeyCode": 8},
+    "Down": {"key": "ArrowDown", "code": "ArrowDown", "windowsVirtualKeyCode": 40},
+}
+
+
+def path() -> str:
+    """Chromium; without it the test is skipped and says so."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip("Chromium is not installed: nothing is tried in a browser (apt-get install chromium)")
+    return found
+
+
+class Page:
+    """One tab."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._calls = 0
+        self.requested: list[str] = []
+        """Every address that the page asked for."""
+        self.errors: list[str] = []
+        self._drawn: list[str] = []
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        self._calls += 1
+        await self._socket.send_json({"id": self._calls, "method": method, "params": params})
+        while True:
+            answer = await asyncio.wait_for(self._socket.receive_json(), PATIENCE_S)
+            if answer.get("id") == self._calls:
+                assert "error" not in answer, answer
+                return answer["result"]
+            self._notice(answer)
+
+    @property
+    def text(self) -> str:
+        """What the console has drawn since `forget`, without what tells the terminal how."""
+        drawn = b"".join(base64.b64decode(frame) for frame in self._drawn).decode(errors="replace")
+        return re.sub(r"\x1b\[[0-9;?$]*[A-Za-z]|\x1b[()][AB0]", " ", drawn)
+
+    def forget(self) -> None:
+        """Begin anew to collect what is drawn."""
+        self._drawn.clear()
+
+    async def until_drawn(self, text: str) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while text not in self.text:
+                await self.run("0")
+                await asyncio.sleep(0.05)
+
+    def _notice(self, event: dict[str, Any]) -> None:
+        match event:
+            case {
+                "method": "Network.webSocketFrameReceived",
+                "params": {"response": {"opcode": 2, "payloadData": data}},
+            }:
+                self._drawn.append(data)
+            case {"method": "Network.requestWillBeSent", "params": {"request": {"url": url}}}:
+                self.requested.append(url)
+            case {"method": "Log.entryAdded", "params": {"entry": {"level": "error", "text": text}}}:
+                self.errors.append(text)
+
+    async def open(self, url: str) -> None:
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            await self.call(f"{domain}.enable")
+        await self.call("Page.navigate", url=url)
+
+    async def run(self, script: str) -> Any:
+        answer = await self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        return answer["result"].get("value")
+
+    async def until(self, script: str) -> Any:
+        """Until the script finds something; what it found."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not (found := await self.run(script)):
+                await asyncio.sleep(0.05)
+        return found
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            what = KEYS.get(key) or {"key": key, "text": key}
+            await self.call("Input.dispatchKeyEvent", type="keyDown", **what)
+            await self.call("Input.dispatchKeyEvent", type="keyUp", **what)
+
+    async def picture(self, file: Path) -> None:
+        answer = await self.call("Page.captureScreenshot", format="png")
+        file.write_bytes(base64.b64decode(answer["data"]))
+
+
+@contextlib.asynccontextmanager
+async def chromium(folder: Path, *, size: tuple[int, int] = (1000, 620)) -> AsyncIterator[Page]:
+    """A browser of its own, without a screen, that knows no proxy."""
+    command = [
+        *(path(), "--headless=new", "--no-first-run", "--no-proxy-server", "--disable-gpu"),
+        *("--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0"),
+        *(f"--user-data-dir={folder}", f"--window-size={size[0]},{size[1]}", "--force-device-scale-factor=1"),
+        # Its own sandbox does not start for root, as which containers often run.
+        *(["--no-sandbox"] if os.geteuid() == 0 else []),
+        "about:blank",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            async with aiohttp.ClientSession() as http, asyncio.timeout(10 * PATIENCE_S):
+                port = await _port(folder / "DevToolsActivePort")
+                async with http.get(f"http://127.0.0.1:{port}/json") as answer:
+                    tabs = await answer.json()
+                tab = next(tab for tab in tabs if tab["type"] == "page")
+                async with http.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                    yield Page(socket)
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_S)
+
+
+async def _port(file: Path) -> int:
+    async with asyncio.timeout(PATIENCE_S):
+        while not file.is_file() or not file.read_text():
+            await asyncio.sleep(0.05)
+    return int(file.read_text().splitlines()[0])
