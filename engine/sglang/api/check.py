@@ -58,7 +58,8 @@ def _members(name: str, found: object, expected: type, seen: set[tuple[int, obje
         except RuntimeError as error:  # a property whose value was not made yet
             yield f"{name}.{member} cannot be read: {error}"
         else:
-            yield from _value(f"{name}.{member}", value, kind, seen)
+            if value is not None or getattr(type(found), member, ...) is not None:  # else not set yet
+                yield from _value(f"{name}.{member}", value, kind, seen)
 
 
 def _class(name: str, found: object, expected: type) -> Iterator[str]:

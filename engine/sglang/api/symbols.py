@@ -32,6 +32,8 @@ _TOKENIZER = "sglang.srt.managers.tokenizer_manager"
 ApiT = TypeVar("ApiT")
 _LONGEST = 120
 """Letters of an import's error."""
+_NAMED = 3
+"""Differences that an error names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +195,8 @@ def _paths(kind: type) -> dict[str, str]:
 
 def _refuse(problems: Sequence[str]) -> None:
     if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
         raise EngineError(
-            f"SGLang {metadata.version('sglang')} is not as pdmuxd needs it: {problems[0]}{more}; "
-            f"supported are {RANGE}"
+            f"SGLang {metadata.version('sglang')} is not as pdmuxd needs it (supported are {RANGE}): "
+            f"{'; '.join(problems[:_NAMED])}{more}"
         )

@@ -106,6 +106,12 @@ def test_a_value_may_be_missing_only_where_the_type_says_so(real):
     assert of_object(real) == ["Engine.queue is of the type NoneType, not list"]
 
 
+def test_what_is_not_set_yet_is_not_compared(real, monkeypatch):
+    monkeypatch.setattr(RealEngine, "queue", None, raising=False)
+    real.queue = None
+    assert of_object(real) == []
+
+
 @pytest.mark.parametrize(
     ("run", "says"),
     [
