@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from profiling import greeting_of, measured_profile
 
+from pdmuxd.engine.core.latency import DecodeCoefficients
 from pdmuxd.engine.profiling.assessment import (
     MAX_P90,
     differences,
@@ -15,6 +18,10 @@ from pdmuxd.engine.profiling.assessment import (
 )
 
 PROFILE, HELLO = measured_profile(), greeting_of()
+
+
+def doubled(decode: DecodeCoefficients) -> DecodeCoefficients:
+    return replace(decode, per_request_s=2 * decode.per_request_s, fixed_s=2 * decode.fixed_s)
 
 
 def test_a_profile_of_this_engine_is_used_without_doubt() -> None:
@@ -72,19 +79,11 @@ def test_what_differs_is_told_with_its_unit_and_what_one_lacks_as_nothing() -> N
 def test_a_slower_fit_shows_as_milliseconds_of_a_named_batch() -> None:
     first = PROFILE.solo_run[0]
     assert first.decode is not None
-    slower = msgspec.structs.replace(
-        first, decode=msgspec.structs.replace(first.decode) if False else _doubled(first.decode)
-    )
+    slower = msgspec.structs.replace(first, decode=doubled(first.decode))
     (one,) = differences(PROFILE, msgspec.structs.replace(PROFILE, solo_run=(slower, *PROFILE.solo_run[1:])))
     assert one.quantity == f"decode step of 32 x 1024 tokens on {first.sms} SMs"
     assert one.unit == "ms"
     assert one.after == pytest.approx(2.0 * (one.before or 0.0))
-
-
-def _doubled(decode):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    return replace(decode, per_request_s=2 * decode.per_request_s, fixed_s=2 * decode.fixed_s)
 
 
 def test_shapes_far_from_what_was_measured_are_the_least_certain() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdmuxd.engine.core.types import PrefillShape
@@ -39,6 +39,7 @@ def point(mode: str, prefill: list[tuple[int, int]] | None = None, decode: list[
 
 @pytest.mark.parametrize("knots", [(), (128,), PREFILL_KNOTS])
 @pytest.mark.parametrize("tile_tokens", [1, 128])
+@settings(max_examples=15)
 @given(data=st.data(), prompts=requests)
 def test_a_prefill_takes_what_its_columns_say(
     knots: tuple[int, ...], tile_tokens: int, data: st.DataObject, prompts: list[tuple[int, int]]
@@ -50,6 +51,7 @@ def test_a_prefill_takes_what_its_columns_say(
     assert predictor.predict_s(PrefillShape.of(prompts)) == pytest.approx(float(rows[0] @ found), rel=1e-6)
 
 
+@settings(max_examples=15)
 @given(prompts=requests)
 def test_no_prefill_takes_less_than_the_floor(prompts: list[tuple[int, int]]) -> None:
     predictor = PREFILL.coefficients(np.array([0.0, 0.0, 0.0, 0.001, 1e-5]), 0.05, Design(has_floor=True))
@@ -59,6 +61,7 @@ def test_no_prefill_takes_less_than_the_floor(prompts: list[tuple[int, int]]) ->
 
 @pytest.mark.parametrize("captured", [(), GRAPHS])
 @pytest.mark.parametrize("own", [False, True])
+@settings(max_examples=15)
 @given(data=st.data(), batch=contexts)
 def test_a_decode_step_takes_what_its_columns_say(
     captured: tuple[int, ...], own: bool, data: st.DataObject, batch: list[int]
@@ -72,6 +75,7 @@ def test_a_decode_step_takes_what_its_columns_say(
 
 
 @pytest.mark.parametrize("captured", [(), (16, 512, 2048, 60_000)])
+@settings(max_examples=15)
 @given(data=st.data(), prompt=st.tuples(st.integers(1, 5000), st.integers(0, 20_000)), batch=contexts)
 def test_a_fused_batch_takes_what_its_columns_say(
     captured: tuple[int, ...], data: st.DataObject, prompt: tuple[int, int], batch: list[int]

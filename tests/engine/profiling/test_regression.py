@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdmuxd.engine.profiling.regression import (
@@ -21,6 +21,7 @@ LINE = np.column_stack([np.ones_like(SIZES), SIZES])
 """Rows of a law with a fixed part and a slope."""
 
 
+@settings(max_examples=20)
 @given(fixed=st.floats(0.001, 10.0), slope=st.floats(0.001, 10.0))
 def test_a_law_is_found_when_samples_are_exact(fixed: float, slope: float) -> None:
     found = fit(LINE, fixed + slope * SIZES)
@@ -75,7 +76,6 @@ def test_what_a_belief_takes_below_the_floor_is_left_out() -> None:
 
 
 def test_a_floor_is_found_when_small_samples_lie_on_it() -> None:
-    seconds = np.maximum(10.0, 1.0 + 0.5 * SIZES)
     sizes = np.concatenate([SIZES, SIZES * 1.5])
     rows = np.column_stack([np.ones_like(sizes), sizes])
     seconds = np.maximum(10.0, 1.0 + 0.5 * sizes)
