@@ -33,6 +33,7 @@ from pdmuxd.controlplane.api.what_if import what_if_routes
 from pdmuxd.controlplane.api.whoami import whoami_routes
 from pdmuxd.controlplane.callers import FILE_TOKEN, Caller
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.slo_preview import Previews
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Predictors
@@ -92,7 +93,7 @@ def build_admin_app(
         key_routes(control_plane),
         admin_token_routes(control_plane),
         audit_routes(control_plane),
-        slo_routes(control_plane, engine_status),
+        slo_routes(control_plane, engine_status, Previews(telemetry, predictors)),
         engine_routes(control_plane, engine_status),
         profile_routes(control_plane, engine_status),
         event_routes(telemetry),

@@ -28,6 +28,7 @@ from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
+from pdmuxd.controlplane.telemetry.recent import RecentLoad
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
 from pdmuxd.controlplane.telemetry.waiting import OpenCounts, OpenRequests, summed
 from pdmuxd.engine.link.messages import (
@@ -74,6 +75,7 @@ class Telemetry:
         self.directory = _EMPTY
         self.decisions = Decisions()
         self.requests = RequestHistory(self.decisions)
+        self.recent = RecentLoad()
         self.open = OpenRequests()
         self.partitions = PartitionUse()
         self.guard = GuardView()
@@ -119,7 +121,9 @@ class Telemetry:
         self.everyone.on_request(record, now_s)
         if record.tenant in self.directory.tenants:
             self._tenant(record.tenant).on_request(record, now_s)
-        self.publish("request", serializers.request(self.requests.on_record(record, now_s)))
+        lifecycle = self.requests.on_record(record, now_s)
+        self.recent.on_request(record, arrived_s=lifecycle.arrived_s, now_s=now_s)
+        self.publish("request", serializers.request(lifecycle))
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
         """The engine is now in `state`."""
@@ -285,6 +289,7 @@ class Telemetry:
         self.partitions.add(record)
         self.guard.add(record, at_s)
         self.drift.add(record, at_s)
+        self.recent.on_iteration(record, at_s)
 
     def _tenant(self, name: str) -> Attainment:
         if name not in self.tenants:
