@@ -19,6 +19,7 @@ from pdmuxd.controlplane.api.attainment import attainment_routes
 from pdmuxd.controlplane.api.audit import audit_routes
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH, WHY_PARAMETER, AdminAuth, Authenticator
 from pdmuxd.controlplane.api.browser import add_browser_pages
+from pdmuxd.controlplane.api.daemon import daemon_routes
 from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
@@ -32,6 +33,7 @@ from pdmuxd.controlplane.api.tenants import tenant_routes
 from pdmuxd.controlplane.api.what_if import what_if_routes
 from pdmuxd.controlplane.api.whoami import whoami_routes
 from pdmuxd.controlplane.callers import FILE_TOKEN, Caller
+from pdmuxd.controlplane.lifecycle import DaemonActions, NoDaemon
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.slo_preview import Previews
 from pdmuxd.controlplane.status import EngineStatus
@@ -52,6 +54,7 @@ def build_admin_app(
     telemetry: Telemetry | None = None,
     predictors: Predictors = lambda: None,
     actions: EngineActions | None = None,
+    daemon_actions: DaemonActions | None = None,
     engine_log: Path | None = None,
     extra_routes: Callable[[FastAPI], None] | None = None,
 ) -> FastAPI:
@@ -102,6 +105,7 @@ def build_admin_app(
         partition_routes(telemetry),
         what_if_routes(telemetry, predictors),
         action_routes(actions or NoEngine(), control_plane),
+        daemon_routes(daemon_actions or NoDaemon(), control_plane),
         log_routes(engine_log),
         whoami_routes(),
     ):

@@ -55,6 +55,9 @@ class Settings(BaseSettings):
     drain_timeout_s: Annotated[Number, Field(ge=0, le=3600)] = Field(
         30.0, description="Seconds that requests in flight may take to end when the daemon stops."
     )
+    upgrade_drain_timeout_s: Annotated[Number, Field(ge=0, le=86_400)] = Field(
+        600.0, description="Seconds that requests in flight may take to end after `pdmuxd upgrade`."
+    )
     data: DataSection = DataSection()
     admin: AdminSection = AdminSection()
     http: HttpSection = HttpSection()
