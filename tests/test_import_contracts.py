@@ -38,6 +38,11 @@ WRONG = [
     ),
     ("engine/sglang/requests.py", "import fastapi", "pdmuxd.engine.sglang.requests must not import fastapi"),
     (
+        "engine/sglang/internals/state.py",
+        "import sglang.srt",
+        "pdmuxd.engine.sglang.internals.state must not import sglang",
+    ),
+    (
         "engine/loop/loop.py",
         "import sglang.srt",
         "pdmuxd.engine.loop.loop must not import sglang",

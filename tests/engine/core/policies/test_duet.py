@@ -72,3 +72,23 @@ def test_decode_goes_on_when_a_prefill_runs_layer_by_layer() -> None:
     covered = (0.010 * 132 / split.decode_sms) / (0.500 * 132 / split.prefill_sms) * 32
     assert decision.prefill_layers == max(1, math.ceil(covered)) - 1
     assert policy.plans(obs, None) == ()
+
+
+def test_a_fused_batch_that_takes_just_the_target_meets_it() -> None:
+    decision = decide(observe(decode_bs=10, tbt_target_s=0.030, queue=(waiting(1, 20),)))
+    assert (decision.mode, decision.decode_steps) == (Mode.FUSED, 1)
+    assert decision.numbers.tbt_target_s == 0.030
+    assert decision.numbers.tbt_slack_s == 0.0
+
+
+def test_the_numbers_of_a_split_have_what_fusing_would_have_taken() -> None:
+    numbers = decide(observe(decode_bs=10, queue=(waiting(1, 100),))).numbers
+    assert numbers.predicted_fused_s == pytest.approx(0.110)
+    assert numbers.tbt_target_s == 0.05
+
+
+def test_no_decode_step_is_launched_when_nothing_decodes() -> None:
+    fused = decide(observe(queue=(waiting(1, 100),)))
+    assert (fused.mode, fused.decode_steps, fused.numbers.tbt_slack_s) == (Mode.FUSED, 0, None)
+    layers = decide(observe(partition_id=3, prefill=running_prefill(500, launched=4, done=3)))
+    assert (layers.mode, layers.decode_steps, layers.prefill_layers) == (Mode.SPLIT, 0, 28)
