@@ -63,7 +63,7 @@ def test_the_target_stands_beside_the_decision_though_it_follows_no_prediction(s
 
 
 def test_static_launches_one_step_and_the_layers_that_cover_it_with_their_predictions() -> None:
-    # 10 requests on 36 SMs take 36.7 ms, 45.8 ms with the guard; a layer of 1,000 tokens on 96 SMs takes 43 ms.
+    # 10 requests on 36 SMs: 36.7 ms, 45.8 ms with the guard. A layer of 1,000 tokens on 96 SMs: 43 ms.
     decision = decide("static:96,36", observe(decode_bs=10, queue=(waiting(1, 1000),)))
     assert (decision.partition_id, decision.decode_steps, decision.prefill_layers) == (1, 1, 2)
     assert decision.numbers.predicted_decode_s == pytest.approx(0.010 * 132 / 36)
