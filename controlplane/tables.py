@@ -5,6 +5,8 @@ from __future__ import annotations
 from pdmuxd.controlplane.admin_tokens import AdminTokenRow
 from pdmuxd.controlplane.api_keys import ApiKeyRow
 from pdmuxd.controlplane.audit import AuditRow
+from pdmuxd.controlplane.limit_rows import KeyLimitRow, TenantLimitRow
+from pdmuxd.controlplane.limits import TokenUseRow
 from pdmuxd.controlplane.profiles.rows import (
     ActivationRow,
     LearnedCellRow,
@@ -21,7 +23,10 @@ TABLES: tuple[type[Row], ...] = (
     SettingsVersionRow,
     TenantRow,
     SloRevisionRow,
+    TenantLimitRow,
     ApiKeyRow,
+    KeyLimitRow,
+    TokenUseRow,
     AdminTokenRow,
     AuditRow,
     ProfileRow,

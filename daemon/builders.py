@@ -27,6 +27,7 @@ from pdmuxd.daemon.events import (
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
@@ -41,6 +42,7 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.uses import Uses
+from pdmuxd.engine.link.messages import RequestRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,7 @@ class Parts:
     telemetry: Telemetry
     refinement: Refinement
     uses: Uses
+    limiter: Limiter
     lifecycle: Lifecycle
 
 
@@ -76,6 +79,7 @@ def build(
     admission = Admission(settings.data.max_in_flight)
     telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
     listeners = Listeners.of(settings)
+    limiter = Limiter()
     metrics.registry.register(listeners.collector())
     gateway = build_gateway(
         settings,
@@ -85,6 +89,7 @@ def build(
         metrics=metrics,
         telemetry=telemetry,
         uses=uses,
+        limiter=limiter,
     )
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
@@ -113,6 +118,7 @@ def build(
         actions=actions,
         lifecycle=lifecycle,
         uses=uses,
+        limiter=limiter,
         admin_token=admin_token,
         engine_log=plan.log_path,
     )
@@ -122,6 +128,7 @@ def build(
     # In this order: a tenant is counted before it is served, and served before it is told of.
     connect_metrics(bus, metrics)
     connect_gateway(bus, gateway)
+    bus.subscribe(RequestRecord, limiter.on_request)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
     connect_engine(bus, supervisor, policy=settings.engine.policy)
@@ -135,6 +142,7 @@ def build(
         telemetry=telemetry,
         refinement=refinement,
         uses=uses,
+        limiter=limiter,
         lifecycle=lifecycle,
     )
 
@@ -199,6 +207,7 @@ def build_gateway(
     metrics: Metrics,
     telemetry: Telemetry,
     uses: Uses,
+    limiter: Limiter,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -213,6 +222,7 @@ def build_gateway(
         metrics=metrics,
         observer=telemetry,
         key_used=uses.key,
+        limiter=limiter,
     )
 
 
@@ -226,6 +236,7 @@ def build_admin(
     actions: OperatorActions,
     lifecycle: Lifecycle,
     uses: Uses,
+    limiter: Limiter,
     admin_token: str,
     engine_log: Path,
 ) -> Callable[..., Any]:
@@ -236,6 +247,7 @@ def build_admin(
         admin_token_sha256=digest(admin_token),
         reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
         used=uses.caller,
+        limit_use=limiter,
         telemetry=telemetry,
         predictors=LivePredictors(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
