@@ -41,6 +41,7 @@ class Tenant(TenantRecord):
             slo_version=self.slo_version,
             max_in_flight=self.max_in_flight,
             cache_group=self.cache_group,
+            since_ms=self.since_ms,
         )
 
 
@@ -68,6 +69,7 @@ class TenantRow(Row, table=True):
             slo_version=revision.version,
             max_in_flight=self.max_in_flight,
             cache_group=self.cache_group,
+            since_ms=int(self.created_at.timestamp() * 1000),
             created_at=self.created_at,
             revision=revision,
             version=max(self.settings_version, revision.settings_version),
