@@ -13,7 +13,7 @@ from pdmuxd.controlplane.changes import Changing, Transactions, check_expected
 from pdmuxd.controlplane.credentials import ADMIN_TOKEN_PREFIX, LAST_CHARACTERS, digest, new_secret
 from pdmuxd.controlplane.directory import AdminTokenRecord
 from pdmuxd.controlplane.rows import Row, UtcDateTime
-from pdmuxd.controlplane.tenants import NAME, NAME_ALLOWED, NAME_MAX
+from pdmuxd.controlplane.tenant_fields import NAME, NAME_ALLOWED, NAME_MAX
 from pdmuxd.controlplane.times import check_expiry
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
 

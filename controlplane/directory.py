@@ -10,7 +10,14 @@ from typing import Literal
 from pdmuxd.controlplane.callers import Role
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.engine.core.errors import KeyScopeError, TenantDisabledError, UnknownKeyError
-from pdmuxd.engine.core.slo import Slo
+from pdmuxd.engine.core.slo import (
+    DEFAULT_LATE_ACTION,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_WEIGHT,
+    LateAction,
+    PriorityClass,
+    Slo,
+)
 from pdmuxd.engine.link.messages import EngineSettings, TenantSlo
 from pdmuxd.engine.link.predictors import Predictors
 
@@ -30,6 +37,12 @@ class TenantRecord:
     """When it was created, in milliseconds since 1970: tells it from one of the same name before."""
     cache_group: str | None = None
     """Tenants of one group find each other's prompts in the prefix cache; None: nobody's but its own."""
+    priority_class: PriorityClass = DEFAULT_PRIORITY_CLASS
+    weight: float = DEFAULT_WEIGHT
+    """Its part of what the active tenants share, in relation to their weights."""
+    max_wait_ms: int | None = None
+    """The longest wait in the queue; None: as long as the engine lets any request wait."""
+    late_action: LateAction = DEFAULT_LATE_ACTION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +137,10 @@ class DirectorySnapshot:
                     tbt_s=tenant.slo.tbt_s,
                     attainment_ratio=tenant.slo.attainment_ratio,
                     slo_version=tenant.slo_version,
+                    priority_class=tenant.priority_class,
+                    weight=tenant.weight,
+                    max_wait_ms=tenant.max_wait_ms,
+                    late_action=tenant.late_action,
                 )
                 for _, tenant in sorted(self.tenants.items())
             ),

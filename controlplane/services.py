@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
-from typing import Literal
+from typing import Unpack
 
 from sqlalchemy import Engine
 
@@ -17,13 +17,8 @@ from pdmuxd.controlplane.keys import Keys
 from pdmuxd.controlplane.profiles.service import Profiles
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.store import Store, Subscriber, utc_now
-from pdmuxd.controlplane.tenants import (
-    DEFAULT_MAX_IN_FLIGHT,
-    Tenant,
-    TenantRepository,
-    check_cache_group,
-    check_max_in_flight,
-)
+from pdmuxd.controlplane.tenant_fields import TenantChanges
+from pdmuxd.controlplane.tenants import Tenant, TenantRepository
 from pdmuxd.engine.core.slo import DEFAULT_SLO, Slo
 
 HISTORY_LIMIT = 100
@@ -57,23 +52,10 @@ class ControlPlane:
 
     # Tenants
 
-    def create_tenant(
-        self,
-        name: str,
-        slo: Slo = DEFAULT_SLO,
-        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
-        *,
-        cache_group: str | None = None,
-    ) -> Tenant:
+    def create_tenant(self, name: str, slo: Slo = DEFAULT_SLO, **fields: Unpack[TenantChanges]) -> Tenant:
         """Add an enabled tenant, with no key yet. Raises: InvalidValueError, ConflictError if it exists."""
         with self.store.change() as change:
-            change.tenants.add(
-                name,
-                max_in_flight=max_in_flight,
-                cache_group=cache_group,
-                now=change.now,
-                settings_version=change.version,
-            )
+            change.tenants.add(name, fields, now=change.now, settings_version=change.version)
             slos = change.tenants.slos(name)
             slos.add(slo, version=1, settings_version=change.version, now=change.now)
             tenant = change.tenants.get(name)
@@ -95,10 +77,8 @@ class ControlPlane:
         self,
         name: str,
         *,
-        enabled: bool | None = None,
-        max_in_flight: int | None = None,
-        cache_group: str | Literal[False] | None = False,
         expected_version: int | None = None,
+        **changes: Unpack[TenantChanges],
     ) -> Tenant:
         """Change what is given, all or nothing; a `cache_group` of None takes the tenant out of its group.
 
@@ -108,14 +88,7 @@ class ControlPlane:
             before = change.tenants.get(name)
             check_expected(expected_version, before.version, f"tenant {name}")
             row = change.tenants.row(name)
-            if enabled is not None:
-                row.enabled = enabled
-            if max_in_flight is not None:
-                check_max_in_flight(max_in_flight)
-                row.max_in_flight = max_in_flight
-            if cache_group is not False:
-                check_cache_group(cache_group)
-                row.cache_group = cache_group
+            row.apply(changes)
             change.is_needless = change.tenants.get(name) == before
             row.settings_version = change.version
             after = change.tenants.get(name)

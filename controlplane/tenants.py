@@ -1,10 +1,10 @@
-"""Tenants: their rows, their repository, and what a tenant may be called."""
+"""Tenants: their rows and their repository."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import cast
 
 from sqlalchemy import CheckConstraint, func
 from sqlmodel import Field, Session, col, select
@@ -12,14 +12,25 @@ from sqlmodel import Field, Session, col, select
 from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.rows import Row, UtcDateTime
 from pdmuxd.controlplane.slos import SloRepository, SloRevision, SloRevisionRow
-from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
+from pdmuxd.controlplane.tenant_fields import (
+    DEFAULT_MAX_IN_FLIGHT,
+    NAME,
+    NAME_MAX,
+    NULLABLE,
+    TenantChanges,
+    check,
+)
+from pdmuxd.engine.core.errors import ConflictError, NotFoundError
+from pdmuxd.engine.core.slo import (
+    DEFAULT_LATE_ACTION,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_WEIGHT,
+    LateAction,
+    PriorityClass,
+)
 
-NAME_MAX = 63
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-NAME_ALLOWED = "1 to 63 characters of a-z, 0-9 and -, the first not a -"
-MAX_IN_FLIGHT_RANGE = (1, 65536)
-DEFAULT_MAX_IN_FLIGHT = 256
-"""A quarter of the gateway's own default limit, so that no tenant takes all of it."""
+_CLASS_MAX = 20
+"""Of the names of classes and actions, with room for longer ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +45,7 @@ class Tenant(TenantRecord):
 
     def record(self) -> TenantRecord:
         """What the data plane sees of it."""
-        return TenantRecord(
-            name=self.name,
-            enabled=self.enabled,
-            slo=self.slo,
-            slo_version=self.slo_version,
-            max_in_flight=self.max_in_flight,
-            cache_group=self.cache_group,
-            since_ms=self.since_ms,
-        )
+        return TenantRecord(**{field.name: getattr(self, field.name) for field in fields(TenantRecord)})
 
 
 class TenantRow(Row, table=True):
@@ -56,6 +59,12 @@ class TenantRow(Row, table=True):
     enabled: bool
     max_in_flight: int
     cache_group: str | None = Field(default=None, max_length=NAME_MAX)
+    priority_class: str = Field(
+        max_length=_CLASS_MAX, sa_column_kwargs={"server_default": DEFAULT_PRIORITY_CLASS}
+    )
+    weight: float = Field(sa_column_kwargs={"server_default": str(DEFAULT_WEIGHT)})
+    max_wait_ms: int | None = Field(default=None)
+    late_action: str = Field(max_length=_CLASS_MAX, sa_column_kwargs={"server_default": DEFAULT_LATE_ACTION})
     created_at: datetime = Field(sa_type=UtcDateTime)
     settings_version: int = Field(sa_column_kwargs={"server_default": "0"})
     """Of its last change, edits of its targets not counted."""
@@ -69,11 +78,22 @@ class TenantRow(Row, table=True):
             slo_version=revision.version,
             max_in_flight=self.max_in_flight,
             cache_group=self.cache_group,
-            since_ms=int(self.created_at.timestamp() * 1000),
+            priority_class=cast(PriorityClass, self.priority_class),
+            weight=self.weight,
+            max_wait_ms=self.max_wait_ms,
+            late_action=cast(LateAction, self.late_action),
             created_at=self.created_at,
             revision=revision,
             version=max(self.settings_version, revision.settings_version),
         )
+
+    def apply(self, changes: TenantChanges) -> None:
+        """Change what is given. Raises: InvalidValueError naming the field; then some may be changed."""
+        for field, value in changes.items():
+            if value is None and field not in NULLABLE:
+                continue
+            check(field, value)
+            setattr(self, field, value)
 
 
 class TenantRepository:
@@ -131,33 +151,25 @@ class TenantRepository:
         """The key that other tables use. Raises: NotFoundError."""
         return _id(self.row(name))
 
-    def add(
-        self,
-        name: str,
-        *,
-        max_in_flight: int,
-        cache_group: str | None,
-        now: datetime,
-        settings_version: int,
-    ) -> None:
-        """Add an enabled tenant, as yet without targets.
+    def add(self, name: str, given: TenantChanges, *, now: datetime, settings_version: int) -> None:
+        """Add an enabled tenant, as yet without targets; what is not `given` gets its default.
 
         Raises: InvalidValueError, ConflictError if there is one of that name.
         """
-        if not NAME.fullmatch(name):
-            raise InvalidValueError("name", f"name is {name[:80]!r}; allowed are {NAME_ALLOWED}")
-        check_max_in_flight(max_in_flight)
-        check_cache_group(cache_group)
+        check("name", name)
         if self._find(name) is not None:
             raise ConflictError(f"there is already a tenant {name!r}")
         row = TenantRow(
             name=name,
             enabled=True,
-            max_in_flight=max_in_flight,
-            cache_group=cache_group,
+            max_in_flight=DEFAULT_MAX_IN_FLIGHT,
+            priority_class=DEFAULT_PRIORITY_CLASS,
+            weight=DEFAULT_WEIGHT,
+            late_action=DEFAULT_LATE_ACTION,
             created_at=now,
             settings_version=settings_version,
         )
+        row.apply(given)
         self._session.add(row)
         self._session.flush()
 
@@ -177,18 +189,3 @@ def _id(row: TenantRow) -> int:
     if row.id is None:
         raise NotFoundError(f"tenant {row.name!r} is not stored yet")
     return row.id
-
-
-def check_cache_group(group: str | None) -> None:
-    """Raise InvalidValueError if a group cannot be called so."""
-    if group is not None and not NAME.fullmatch(group):
-        raise InvalidValueError(
-            "cache_group", f"cache_group is {group[:80]!r}; allowed are null, or {NAME_ALLOWED}"
-        )
-
-
-def check_max_in_flight(value: int) -> None:
-    """Raise InvalidValueError if no tenant may have that many requests in flight."""
-    low, high = MAX_IN_FLIGHT_RANGE
-    if not low <= value <= high:
-        raise InvalidValueError("max_in_flight", f"max_in_flight is {value}; allowed are {low} to {high}")

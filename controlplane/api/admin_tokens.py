@@ -16,7 +16,7 @@ from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.tenants import NAME, NAME_ALLOWED
+from pdmuxd.controlplane.tenant_fields import NAME, NAME_ALLOWED
 from pdmuxd.controlplane.times import LIFETIME_ALLOWED, LIFETIME_RANGE_S, end_after
 
 _EXAMPLE: JsonDict = {

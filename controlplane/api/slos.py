@@ -18,6 +18,7 @@ from pdmuxd.controlplane.milliseconds import from_ms, to_ms
 from pdmuxd.controlplane.services import HISTORY_LIMIT, ControlPlane
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.tenant_fields import in_words
 from pdmuxd.engine.core import slo as limits
 from pdmuxd.engine.core.slo import Slo
 
@@ -39,11 +40,6 @@ SLO_OUT_EXAMPLE: JsonDict = {
     "in_force": True,
     "created_at": "2026-01-31T12:00:00Z",
 }
-
-
-def in_words(bounds: tuple[float, float]) -> str:
-    """The allowed range for people."""
-    return f"{bounds[0]:.15g} to {bounds[1]:.15g}"
 
 
 def _bounds_ms(range_s: tuple[float, float]) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Self, cast
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,11 +14,28 @@ from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.pages import PAGE_MAX, link_next
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.api.slos import SLO_EXAMPLE, SLO_OUT_EXAMPLE, SloIn, SloOut, has_reached, in_words
+from pdmuxd.controlplane.api.slos import SLO_EXAMPLE, SLO_OUT_EXAMPLE, SloIn, SloOut, has_reached
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineStatus
-from pdmuxd.controlplane.tenants import DEFAULT_MAX_IN_FLIGHT, MAX_IN_FLIGHT_RANGE, NAME, NAME_ALLOWED, Tenant
-from pdmuxd.engine.core.slo import DEFAULT_SLO
+from pdmuxd.controlplane.tenant_fields import (
+    ALLOWED,
+    DEFAULT_MAX_IN_FLIGHT,
+    MAX_IN_FLIGHT_RANGE,
+    MAX_WAIT_RANGE_MS,
+    NAME,
+    NAME_ALLOWED,
+    WEIGHT_RANGE,
+    TenantChanges,
+)
+from pdmuxd.controlplane.tenants import Tenant
+from pdmuxd.engine.core.slo import (
+    DEFAULT_LATE_ACTION,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_SLO,
+    DEFAULT_WEIGHT,
+    LateAction,
+    PriorityClass,
+)
 
 _MAX_IN_FLIGHT = "Requests of this tenant that may be open at once; more are answered with 429."
 _LOW, _HIGH = MAX_IN_FLIGHT_RANGE
@@ -29,7 +46,21 @@ _CACHE_GROUP = (
     "Tenants of one group share the prefix cache: each can tell from its latency and `cached_tokens` what "
     "the others have sent. Null: the tenant shares with nobody."
 )
-_CACHE_GROUP_ALLOWED = f"null, or {NAME_ALLOWED}"
+_PRIORITY_CLASS = (
+    "Requests of a class go before those of the next: interactive, standard, batch. Batch fills what the "
+    "others leave."
+)
+_WEIGHT = (
+    "The tenant's part of what is shared, in relation to the weights of the others that are active: prefill "
+    "tokens within its class, and places in flight on the node."
+)
+_MAX_WAIT = "The longest that a request may wait in the queue. Null: as long as the engine lets any wait."
+_LATE_ACTION = (
+    "What becomes of a request whose TTFT target cannot be met any more: it is served late, or refused at "
+    "once with `Retry-After`."
+)
+_LOW_WEIGHT, _HIGH_WEIGHT = WEIGHT_RANGE
+_LOW_WAIT, _HIGH_WAIT = MAX_WAIT_RANGE_MS
 
 
 class TenantIn(Body):
@@ -38,11 +69,7 @@ class TenantIn(Body):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"name": "chat", "slo": SLO_EXAMPLE, "max_in_flight": 64}]}
     )
-    allowed: ClassVar[Mapping[str, str]] = {
-        "name": NAME_ALLOWED,
-        "max_in_flight": in_words(MAX_IN_FLIGHT_RANGE),
-        "cache_group": _CACHE_GROUP_ALLOWED,
-    }
+    allowed: ClassVar[Mapping[str, str]] = ALLOWED
 
     name: str = Field(strict=True, pattern=f"^{NAME.pattern}$", description=NAME_ALLOWED)
     slo: SloIn | None = None
@@ -50,21 +77,34 @@ class TenantIn(Body):
         DEFAULT_MAX_IN_FLIGHT, strict=True, ge=_LOW, le=_HIGH, description=_MAX_IN_FLIGHT
     )
     cache_group: str | None = Field(None, strict=True, pattern=f"^{NAME.pattern}$", description=_CACHE_GROUP)
+    priority_class: PriorityClass = Field(DEFAULT_PRIORITY_CLASS, description=_PRIORITY_CLASS)
+    weight: float = Field(
+        DEFAULT_WEIGHT,
+        strict=True,
+        ge=_LOW_WEIGHT,
+        le=_HIGH_WEIGHT,
+        allow_inf_nan=False,
+        description=_WEIGHT,
+    )
+    max_wait_ms: int | None = Field(None, strict=True, ge=_LOW_WAIT, le=_HIGH_WAIT, description=_MAX_WAIT)
+    late_action: LateAction = Field(DEFAULT_LATE_ACTION, description=_LATE_ACTION)
 
 
 class TenantPatch(Body):
     """What is to change; what is left out stays."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"enabled": False}]})
-    allowed: ClassVar[Mapping[str, str]] = {
-        "enabled": "true and false",
-        "max_in_flight": in_words(MAX_IN_FLIGHT_RANGE),
-        "cache_group": _CACHE_GROUP_ALLOWED,
-    }
+    allowed: ClassVar[Mapping[str, str]] = ALLOWED
 
     enabled: bool | None = Field(None, strict=True, description=_ENABLED)
     max_in_flight: int | None = Field(None, strict=True, ge=_LOW, le=_HIGH, description=_MAX_IN_FLIGHT)
     cache_group: str | None = Field(None, strict=True, pattern=f"^{NAME.pattern}$", description=_CACHE_GROUP)
+    priority_class: PriorityClass | None = Field(None, description=_PRIORITY_CLASS)
+    weight: float | None = Field(
+        None, strict=True, ge=_LOW_WEIGHT, le=_HIGH_WEIGHT, allow_inf_nan=False, description=_WEIGHT
+    )
+    max_wait_ms: int | None = Field(None, strict=True, ge=_LOW_WAIT, le=_HIGH_WAIT, description=_MAX_WAIT)
+    late_action: LateAction | None = Field(None, description=_LATE_ACTION)
 
 
 class TenantOut(BaseModel):
@@ -78,6 +118,10 @@ class TenantOut(BaseModel):
                     "enabled": True,
                     "max_in_flight": 64,
                     "cache_group": "assistants",
+                    "priority_class": "interactive",
+                    "weight": 2.0,
+                    "max_wait_ms": 20000,
+                    "late_action": "refuse",
                     "slo": SLO_OUT_EXAMPLE,
                     "created_at": "2026-01-31T12:00:00Z",
                     "version": 17,
@@ -90,6 +134,10 @@ class TenantOut(BaseModel):
     enabled: bool = Field(description=_ENABLED)
     max_in_flight: int = Field(description=_MAX_IN_FLIGHT)
     cache_group: str | None = Field(description=_CACHE_GROUP)
+    priority_class: PriorityClass = Field(description=_PRIORITY_CLASS)
+    weight: float = Field(description=_WEIGHT)
+    max_wait_ms: int | None = Field(description=_MAX_WAIT)
+    late_action: LateAction = Field(description=_LATE_ACTION)
     slo: SloOut
     created_at: datetime
     version: int = Field(
@@ -104,10 +152,21 @@ class TenantOut(BaseModel):
             enabled=tenant.enabled,
             max_in_flight=tenant.max_in_flight,
             cache_group=tenant.cache_group,
+            priority_class=tenant.priority_class,
+            weight=tenant.weight,
+            max_wait_ms=tenant.max_wait_ms,
+            late_action=tenant.late_action,
             slo=SloOut.of(tenant.revision, in_force=has_reached(tenant.revision, status)),
             created_at=tenant.created_at,
             version=tenant.version,
         )
+
+
+def _changes(body: TenantIn | TenantPatch) -> TenantChanges:
+    """What the client sent: null in a field is not the same as leaving it out."""
+    return cast(
+        TenantChanges, body.model_dump(exclude_unset=True, include=set(TenantChanges.__annotations__))
+    )
 
 
 def tenant_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineStatus]) -> APIRouter:
@@ -135,7 +194,7 @@ def tenant_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
     def create_tenant(body: TenantIn, response: Response) -> TenantOut:
         """Create a tenant. It has no API key yet: issue one."""
         slo = DEFAULT_SLO if body.slo is None else body.slo.to_core()
-        tenant = control_plane.create_tenant(body.name, slo, body.max_in_flight, cache_group=body.cache_group)
+        tenant = control_plane.create_tenant(body.name, slo, **_changes(body))
         response.headers["Location"] = f"/api/v1/tenants/{tenant.name}"
         return answer(tenant, response)
 
@@ -148,14 +207,9 @@ def tenant_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
     def update_tenant(
         name: str, body: TenantPatch, response: Response, if_match: IfMatch = None
     ) -> TenantOut:
-        """Change whether it is enabled, how many requests it may have open, with whom it shares the cache."""
-        tenant = control_plane.update_tenant(
-            name,
-            enabled=body.enabled,
-            max_in_flight=body.max_in_flight,
-            cache_group=body.cache_group if "cache_group" in body.model_fields_set else False,
-            expected_version=expected_version(if_match),
-        )
+        """Change whether it is enabled, its limit and share, with whom it shares the cache."""
+        expected = expected_version(if_match)
+        tenant = control_plane.update_tenant(name, expected_version=expected, **_changes(body))
         return answer(tenant, response)
 
     @router.delete("/{name}", status_code=204, responses=documented(404, 412))

@@ -12,10 +12,11 @@ from pydantic.config import JsonDict
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.api.slos import TBT_MS, in_words
+from pdmuxd.controlplane.api.slos import TBT_MS
 from pdmuxd.controlplane.assumed_load import Source, Wish
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.tenant_fields import in_words
 from pdmuxd.controlplane.what_if import Outlook, Predictors, what_if
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import Plan, PlanKind

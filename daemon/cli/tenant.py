@@ -1,23 +1,33 @@
-"""`pdmuxd tenant`: tenants and their API keys."""
+"""`pdmuxd tenant`: tenants, their limits and shares."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
 from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.daemon.cli import tenant_key
 from pdmuxd.daemon.cli.admin_client import admin_client
-from pdmuxd.daemon.cli.durations import Expires, duration_s, lifetime_of
-from pdmuxd.daemon.cli.output import AsJson, instant, print_fields, print_json, print_secret, print_table
-from pdmuxd.daemon.cli.slo import Attainment, Tbt, TtftFixed, TtftPer1k, changed, columns_of, fields_of
+from pdmuxd.daemon.cli.output import AsJson, print_fields, print_json, print_table
+from pdmuxd.daemon.cli.slo import Attainment, Tbt, TtftFixed, TtftPer1k, changed, fields_of
+from pdmuxd.daemon.cli.tenant_options import (
+    LateActionOption,
+    MaxInFlight,
+    MaxWait,
+    PriorityClassOption,
+    TenantName,
+    WeightOption,
+    given_fields,
+    path_of,
+    tenant_columns,
+    tenant_fields,
+)
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
 app = typer.Typer(help="Manage tenants and their API keys.")
-key_app = typer.Typer(help="Manage a tenant's API keys.")
-app.add_typer(key_app, name="key")
+app.add_typer(tenant_key.app, name="key")
 
 DEFAULT_TARGETS = {
     "ttft_fixed_ms": to_ms(DEFAULT_SLO.ttft_fixed_s),
@@ -25,13 +35,6 @@ DEFAULT_TARGETS = {
     "tbt_ms": to_ms(DEFAULT_SLO.tbt_s),
     "attainment_ratio": DEFAULT_SLO.attainment_ratio,
 }
-
-KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The key's id, as listed.")]
-TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
-MaxInFlight = Annotated[
-    int | None,
-    typer.Option("--max-in-flight", help="Requests that may be open at once.", show_default=False),
-]
 
 
 @app.command(epilog="Example: pdmuxd tenant create chat --tbt-ms 40")
@@ -47,15 +50,23 @@ def create(
         str | None,
         typer.Option("--cache-group", help="Share the prefix cache with the tenants of this group."),
     ] = None,
+    priority_class: PriorityClassOption = None,
+    weight: WeightOption = None,
+    max_wait_ms: MaxWait = None,
+    late_action: LateActionOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a tenant; targets that are not given get their defaults."""
+    """Create a tenant; what is not given gets its default."""
     slo = {**DEFAULT_TARGETS, **changed(ttft_fixed_ms, ttft_per_1k_ms, tbt_ms, attainment)}
-    body: dict[str, object] = {"name": tenant, "slo": slo}
-    if max_in_flight is not None:
-        body["max_in_flight"] = max_in_flight
-    if cache_group is not None:
-        body["cache_group"] = cache_group
+    given = given_fields(
+        max_in_flight=max_in_flight,
+        cache_group=cache_group,
+        priority_class=priority_class,
+        weight=weight,
+        max_wait_ms=max_wait_ms,
+        late_action=late_action,
+    )
+    body: dict[str, object] = {"name": tenant, "slo": slo, **given}
     with admin_client(ctx) as client:
         created = client.post("/tenants", body)
     _print_tenant(created, as_json=as_json)
@@ -71,22 +82,20 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print_json(tenants)
     else:
-        print_table(
-            [{**_columns(one), **columns_of(one["slo"])} for one in tenants], empty="there are no tenants"
-        )
+        print_table([tenant_columns(one) for one in tenants], empty="there are no tenants")
 
 
 @app.command(epilog="Example: pdmuxd tenant show chat")
 def show(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
     """Show one tenant with its targets and keys."""
     with admin_client(ctx) as client:
-        found = client.get(_path(tenant))
-        keys = client.pages(f"{_path(tenant)}/keys")
+        found = client.get(path_of(tenant))
+        keys = client.pages(f"{path_of(tenant)}/keys")
     if as_json:
         print_json({**found, "keys": keys})
         return
     _print_tenant(found, as_json=False)
-    print_table([_key_columns(key) for key in keys], empty="it has no API keys")
+    print_table([tenant_key.key_columns(key) for key in keys], empty="it has no API keys")
 
 
 @app.command(epilog="Example: pdmuxd tenant enable chat")
@@ -99,6 +108,30 @@ def enable(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> N
 def disable(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
     """Refuse a tenant's keys; what it has in flight finishes, and nothing of it is deleted."""
     _update(ctx, tenant, {"enabled": False}, as_json=as_json)
+
+
+@app.command("set", epilog="Example: pdmuxd tenant set chat --class interactive --weight 2")
+def set_(
+    ctx: typer.Context,
+    tenant: TenantName,
+    max_in_flight: MaxInFlight = None,
+    priority_class: PriorityClassOption = None,
+    weight: WeightOption = None,
+    max_wait_ms: MaxWait = None,
+    late_action: LateActionOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a tenant's share of the GPU; what is not given stays. Targets: pdmuxd slo set."""
+    change = given_fields(
+        max_in_flight=max_in_flight,
+        priority_class=priority_class,
+        weight=weight,
+        max_wait_ms=max_wait_ms,
+        late_action=late_action,
+    )
+    if not change:
+        raise typer.BadParameter("give at least one of the options; pdmuxd tenant set --help lists them")
+    _update(ctx, tenant, change, as_json=as_json)
 
 
 @app.command(epilog="Example: pdmuxd tenant limit chat 64")
@@ -135,88 +168,21 @@ def delete(
 ) -> None:
     """Delete a tenant with its keys and the history of its targets."""
     with admin_client(ctx) as client:
-        keys = client.pages(f"{_path(tenant)}/keys")
+        keys = client.pages(f"{path_of(tenant)}/keys")
         working = sum(key["revoked_at"] is None for key in keys)
         if not yes:
             question = f"Delete tenant {tenant}, its history and its keys ({working} in use)?"
             typer.confirm(question, abort=True, err=True)
-        client.delete(_path(tenant))
+        client.delete(path_of(tenant))
     if as_json:
         print_json({"deleted": tenant})
     else:
         typer.echo(f"deleted tenant {tenant}")
 
 
-@key_app.command(epilog="Example: pdmuxd tenant key issue chat --label laptop --expires 90d")
-def issue(
-    ctx: typer.Context,
-    tenant: TenantName,
-    label: Annotated[str, typer.Option(help="To tell keys apart.")] = "",
-    scopes: Annotated[
-        list[str] | None,
-        typer.Option("--scope", help="serve, read or admin; may be repeated. Left out: serve."),
-    ] = None,
-    expires: Expires = None,
-    as_json: AsJson = False,
-) -> None:
-    """Issue a key; its secret is shown this once."""
-    body: dict[str, object] = {"label": label, "lifetime_s": lifetime_of(expires)}
-    if scopes:
-        body["scopes"] = scopes
-    with admin_client(ctx) as client:
-        key = client.post(f"{_path(tenant)}/keys", body)
-    _print_issued(key, as_json=as_json)
-
-
-@key_app.command(epilog="Example: pdmuxd tenant key rotate key_2f6c9a0b1d3e4f58 --overlap 7d")
-def rotate(
-    ctx: typer.Context,
-    key_id: KeyId,
-    overlap: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long the old secret stays good: 0s, 12h, 7d.")
-    ] = "1d",
-    as_json: AsJson = False,
-) -> None:
-    """Issue a key in the place of another, which ends after the overlap."""
-    with admin_client(ctx) as client:
-        body = {"overlap_s": int(duration_s(overlap, "--overlap"))}
-        key = client.post(f"/keys/{quote(key_id, safe='')}/rotate", body)
-    _print_issued(key, as_json=as_json)
-
-
-@key_app.command("list", epilog="Example: pdmuxd tenant key list chat")
-def list_keys(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> None:
-    """List a tenant's keys, revoked ones too; secrets are not known."""
-    with admin_client(ctx) as client:
-        keys = client.pages(f"{_path(tenant)}/keys")
-    if as_json:
-        print_json(keys)
-    else:
-        print_table([_key_columns(key) for key in keys], empty=f"tenant {tenant} has no API keys")
-
-
-@key_app.command(epilog="Example: pdmuxd tenant key revoke key_2f6c9a0b1d3e4f58")
-def revoke(
-    ctx: typer.Context,
-    key_id: KeyId,
-    as_json: AsJson = False,
-) -> None:
-    """Revoke a key, at once and for good."""
-    with admin_client(ctx) as client:
-        key = client.delete(f"/keys/{quote(key_id, safe='')}")
-    if as_json:
-        print_json(key)
-    else:
-        print_fields(_key_columns(key))
-
-
-def _path(tenant: str) -> str:
-    return f"/tenants/{quote(tenant, safe='')}"
-
-
 def _update(ctx: typer.Context, tenant: str, change: Mapping[str, object], *, as_json: bool) -> None:
     with admin_client(ctx) as client:
-        updated = client.patch(_path(tenant), change)
+        updated = client.patch(path_of(tenant), change)
     _print_tenant(updated, as_json=as_json)
 
 
@@ -224,35 +190,4 @@ def _print_tenant(tenant: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(tenant)
     else:
-        more = {"shares cache": tenant["cache_group"] or "no", "created": instant(tenant["created_at"])}
-        print_fields({**_columns(tenant), **more, **fields_of(tenant["slo"])})
-
-
-def _columns(tenant: Mapping[str, Any]) -> dict[str, object]:
-    return {
-        "tenant": tenant["name"],
-        "enabled": tenant["enabled"],
-        "max in flight": tenant["max_in_flight"],
-    }
-
-
-def _print_issued(key: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(key)
-        return
-    fields = {"key": key["key_id"], "tenant": key["tenant"], "label": key["label"]}
-    ends = {"expires": instant(key["expires_at"])} if key["expires_at"] else {}
-    print_fields({**fields, "scopes": ", ".join(key["scopes"]), **ends})
-    print_secret(key["secret"])
-
-
-def _key_columns(key: Mapping[str, Any]) -> dict[str, object]:
-    """What fits a terminal; `--json` has the rest."""
-    return {
-        "key": key["key_id"],
-        "label": key["label"],
-        "scopes": " ".join(key["scopes"]),
-        "state": key["state"],
-        "ends in": key["last4"],
-        "last used": instant(key["last_used_at"]),
-    }
+        print_fields({**tenant_fields(tenant), **fields_of(tenant["slo"])})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from pdmuxd.engine.core.errors import SloError
 
@@ -11,6 +12,15 @@ TBT_RANGE_S = (0.001, 10.0)
 TTFT_FIXED_RANGE_S = (0.001, 600.0)
 TTFT_PER_1K_RANGE_S = (0.0, 600.0)
 ATTAINMENT_RANGE = (0.5, 0.9999)
+
+PriorityClass = Literal["interactive", "standard", "batch"]
+"""Whose requests go first: those of a class before those of the next; weights share within a class."""
+LateAction = Literal["serve", "refuse"]
+"""What becomes of a request whose TTFT target cannot be met any more."""
+DEFAULT_PRIORITY_CLASS: PriorityClass = "standard"
+"""The middle one, so that a tenant can be put before the others, and one behind them."""
+DEFAULT_LATE_ACTION: LateAction = "serve"
+DEFAULT_WEIGHT = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

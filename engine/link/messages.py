@@ -12,6 +12,13 @@ import msgspec
 
 from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.slo import (
+    DEFAULT_LATE_ACTION,
+    DEFAULT_PRIORITY_CLASS,
+    DEFAULT_WEIGHT,
+    LateAction,
+    PriorityClass,
+)
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
@@ -21,7 +28,7 @@ LINK_PROTOCOL = 5
 
 
 class TenantSlo(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenant's targets as the engine needs them. Seconds, ratio in 0..1."""
+    """One tenant's targets, and its part of the device, as the engine needs them. Seconds, ratio in 0..1."""
 
     tenant: str
     ttft_fixed_s: float
@@ -29,6 +36,12 @@ class TenantSlo(msgspec.Struct, frozen=True, kw_only=True):
     tbt_s: float
     attainment_ratio: float
     slo_version: int
+    priority_class: PriorityClass = DEFAULT_PRIORITY_CLASS
+    weight: float = DEFAULT_WEIGHT
+    """Its part of what the tenants of its class share, in relation to their weights."""
+    max_wait_ms: int | None = None
+    """The longest wait in the queue; None: as long as the engine lets any request wait."""
+    late_action: LateAction = DEFAULT_LATE_ACTION
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):

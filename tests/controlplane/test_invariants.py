@@ -93,9 +93,9 @@ class Operators(RuleBasedStateMachine):
     def create_tenant(self, name: str, slo: Slo, limit: int) -> None:
         if name in self.expected.tenants:
             with pytest.raises(ConflictError):
-                self.control_plane.create_tenant(name, slo, limit)
+                self.control_plane.create_tenant(name, slo, max_in_flight=limit)
             return
-        self.control_plane.create_tenant(name, slo, limit)
+        self.control_plane.create_tenant(name, slo, max_in_flight=limit)
         self.expected.tenants[name] = ExpectedTenant(limit, [slo])
         self.changed()
 

@@ -27,7 +27,7 @@ class TestTenants:
 
     def test_tenants_are_in_order_of_name_when_listed(self, control_plane: ControlPlane) -> None:
         for name in ("b", "a-2", "a", "0"):
-            control_plane.create_tenant(name, slo(), 7)
+            control_plane.create_tenant(name, slo(), max_in_flight=7)
         assert [tenant.name for tenant in control_plane.list_tenants()] == ["0", "a", "a-2", "b"]
 
     @pytest.mark.parametrize("name", ["", "A", "-a", "a_b", "a b", "a\n", "é", "a" * 64, "a/b", "\udc80"])
@@ -66,7 +66,7 @@ class TestTenants:
         assert control_plane.get_tenant("chat").enabled
 
     def test_only_what_is_given_changes_when_a_tenant_is_updated(self, control_plane: ControlPlane) -> None:
-        before = control_plane.create_tenant("chat", slo(), 5)
+        before = control_plane.create_tenant("chat", slo(), max_in_flight=5)
         after = control_plane.update_tenant("chat", max_in_flight=9)
         assert (after.max_in_flight, after.enabled, after.revision) == (9, True, before.revision)
         assert control_plane.get_tenant("chat") == after
@@ -258,3 +258,14 @@ class TestSnapshot:
         first = settings.tenants[0]
         targets = (first.ttft_fixed_s, first.ttft_per_1k_new_tokens_s, first.attainment_ratio)
         assert targets == (0.5, 0.8, 0.95)
+
+    def test_class_and_share_reach_the_engine_when_they_are_set(self, control_plane: ControlPlane) -> None:
+        control_plane.create_tenant("a")
+        control_plane.update_tenant(
+            "a", priority_class="batch", weight=0.5, max_wait_ms=700, late_action="refuse"
+        )
+
+        (told,) = control_plane.directory.engine_settings("auto").tenants
+
+        assert (told.priority_class, told.weight, told.max_wait_ms) == ("batch", 0.5, 700)
+        assert told.late_action == "refuse"

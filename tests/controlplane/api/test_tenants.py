@@ -20,6 +20,10 @@ async def test_a_tenant_is_answered_whole_when_created(call: AdminCalls) -> None
         "enabled": True,
         "max_in_flight": 5,
         "cache_group": None,
+        "priority_class": "standard",
+        "weight": 1.0,
+        "max_wait_ms": None,
+        "late_action": "serve",
         "slo": {
             **SLO_BODY,
             "version": 1,
@@ -65,6 +69,45 @@ async def test_a_tenant_leaves_its_cache_group_when_null_is_patched(call: AdminC
     assert (await call("PATCH", patch, json={"cache_group": None})).json()["cache_group"] is None
     refused = await call("PATCH", patch, json={"cache_group": "A/B"})
     assert (refused.status_code, refused.json()["field"]) == (422, "cache_group")
+
+
+async def test_a_tenant_has_its_class_and_share_when_they_are_given(call: AdminCalls) -> None:
+    share = {"priority_class": "batch", "weight": 2, "max_wait_ms": 9000, "late_action": "refuse"}
+    made = (await call("POST", TENANTS, json={"name": "chat", **share})).json()
+    assert {name: made[name] for name in share} == share
+    patch = f"{TENANTS}/chat"
+    stale = await call("PATCH", patch, json={"weight": 3}, headers={"If-Match": '"99"'})
+    assert stale.status_code == 412
+    assert (await call("PATCH", patch, json={"weight": 0.5})).json() == {**made, "weight": 0.5, "version": 2}
+    # What cannot be null stays; what can be, is.
+    nulls = await call("PATCH", patch, json=dict.fromkeys(share))
+    assert nulls.json() == {**made, "weight": 0.5, "max_wait_ms": None, "version": 3}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("priority_class", "urgent", "interactive, standard and batch"),
+        ("priority_class", 1, "interactive, standard and batch"),
+        ("weight", 0, "0.01 to 100"),
+        ("weight", -1, "0.01 to 100"),
+        ("weight", 1e308, "0.01 to 100"),
+        ("weight", "2", "0.01 to 100"),
+        ("weight", True, "0.01 to 100"),
+        ("max_wait_ms", 0, "null, or 1 to 3600000"),
+        ("max_wait_ms", 1.5, "null, or 1 to 3600000"),
+        ("late_action", "drop", "serve and refuse"),
+    ],
+)
+async def test_a_class_or_share_is_refused_when_it_is_not_allowed(
+    call: AdminCalls, control_plane: ControlPlane, field: str, value: object, allowed: str
+) -> None:
+    await call("POST", TENANTS, json={"name": "chat"})
+    for method, path, more in (("POST", TENANTS, {"name": "b"}), ("PATCH", f"{TENANTS}/chat", {})):
+        refused = await call(method, path, json={**more, field: value})
+        assert (refused.status_code, refused.json()["field"]) == (422, field)
+        assert refused.json()["detail"].endswith(f"; allowed are {allowed}")
+    assert control_plane.get_tenant("chat").version == 1
 
 
 async def test_a_tenant_is_gone_when_deleted(call: AdminCalls) -> None:

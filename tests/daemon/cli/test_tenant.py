@@ -60,10 +60,41 @@ def test_all_are_listed_when_there_are_several(pdmuxd, control_plane: ControlPla
 
     assert [one["name"] for one in pdmuxd("tenant", "list", "--json").json] == ["a", "b"]
     table = pdmuxd("tenant", "list").out
-    assert [line.split()[:3] for line in table.splitlines() if " yes " in line] == [
-        ["a", "yes", "256"],
-        ["b", "yes", "256"],
+    assert [line.split()[:5] for line in table.splitlines() if " yes " in line] == [
+        ["a", "yes", "256", "standard", "1"],
+        ["b", "yes", "256", "standard", "1"],
     ]
+
+
+def test_class_and_share_change_when_they_are_set(pdmuxd, control_plane: ControlPlane) -> None:
+    pdmuxd("tenant", "create", "chat", "--class", "interactive", "--max-wait-ms", "9000")
+    out = pdmuxd("tenant", "set", "chat", "--weight", "2.5", "--late-action", "refuse").out
+    for line in (("class", "interactive"), ("weight", "2.5"), ("longest", "wait", "9000", "ms")):
+        assert " ".join(line) in " ".join(out.split())
+    tenant = control_plane.get_tenant("chat")
+    assert (tenant.priority_class, tenant.weight, tenant.max_wait_ms) == ("interactive", 2.5, 9000)
+    assert pdmuxd("tenant", "set", "chat", "--max-wait-ms", "none", "--json").json["max_wait_ms"] is None
+    entry = control_plane.audit(tenant="chat", limit=1)[0]
+    assert entry.before is not None
+    assert entry.after is not None
+    assert (entry.before["max_wait_ms"], entry.after["max_wait_ms"]) == (9000, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "give at least one of the options"),
+        (["--class", "urgent"], 'priority_class is "urgent"; allowed are interactive, standard and batch'),
+        (["--weight", "0"], "weight is 0; allowed are 0.01 to 100"),
+        (["--max-wait-ms", "soon"], "--max-wait-ms is 'soon'; allowed are a whole number, or none"),
+    ],
+)
+def test_nothing_is_set_when_an_option_is_wrong(
+    pdmuxd, control_plane: ControlPlane, options: list[str], said: str
+) -> None:
+    before = control_plane.create_tenant("chat")
+    assert said in " ".join(pdmuxd("tenant", "set", "chat", *options, code=2).err.split())
+    assert control_plane.get_tenant("chat") == before
 
 
 def test_keys_are_shown_with_their_tenant_when_asked(pdmuxd, control_plane: ControlPlane) -> None:
