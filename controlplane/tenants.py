@@ -82,6 +82,7 @@ class TenantRow(Row, table=True):
             weight=self.weight,
             max_wait_ms=self.max_wait_ms,
             late_action=cast(LateAction, self.late_action),
+            since_ms=int(self.created_at.timestamp() * 1000),
             created_at=self.created_at,
             revision=revision,
             version=max(self.settings_version, revision.settings_version),

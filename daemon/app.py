@@ -23,6 +23,7 @@ from pdmuxd.daemon.background import first_to_end, in_background
 from pdmuxd.daemon.builders import build
 from pdmuxd.daemon.events import connect_service_manager, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
+from pdmuxd.daemon.history import start_keeping_history
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lock import exclusive
 from pdmuxd.daemon.logging import hide_secret
@@ -104,6 +105,8 @@ async def _start(
     gateway, supervisor, listeners = parts.gateway, parts.supervisor, parts.listeners
     connect_service_manager(parts.bus, notifier.status)
 
+    # Its last write comes after the engine's end, when nothing is counted any more.
+    start_keeping_history(stack, parts.history)
     stack.push_async_callback(gateway.close)
     stack.push_async_callback(parts.actions.close)
     await stack.enter_async_context(serving(parts.admin_app, admin, listeners.admin))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.history.alarms import AlarmStore
+from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.history.store import HistoryStore, Retention
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
@@ -26,6 +30,7 @@ from pdmuxd.daemon.events import (
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import collectors
@@ -53,6 +58,7 @@ class Parts:
     telemetry: Telemetry
     refinement: Refinement
     uses: Uses
+    history: HistoryKeeper
 
 
 def build(
@@ -65,6 +71,7 @@ def build(
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
     telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
+    history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
     metrics.registry.register(listeners.collector())
     gateway = build_gateway(
@@ -82,6 +89,7 @@ def build(
         control_plane,
         supervisor=supervisor,
         telemetry=telemetry,
+        history=history,
         metrics=metrics,
         actions=actions,
         uses=uses,
@@ -107,6 +115,12 @@ def build(
         telemetry=telemetry,
         refinement=refinement,
         uses=uses,
+        history=HistoryKeeper(
+            history,
+            AlarmStore(control_plane.store),
+            telemetry,
+            tenants=lambda: control_plane.directory.tenants,
+        ),
     )
 
 
@@ -136,6 +150,7 @@ def build_telemetry(
     """What is known of the engine and of the requests in flight, in events and as metrics."""
     telemetry = Telemetry(
         clock=steady_clock(),
+        wall_clock=time.time,
         status=supervisor.status,
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
@@ -143,6 +158,15 @@ def build_telemetry(
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
         metrics.registry.register(collector)
     return telemetry
+
+
+def build_history(settings: Settings, telemetry: Telemetry, control_plane: ControlPlane) -> History:
+    """What was served, in memory and in the database."""
+    kept = settings.history
+    retention = Retention(
+        minutes_days=kept.minutes_kept_days, hours_days=kept.hours_kept_days, days_days=kept.days_kept_days
+    )
+    return History(telemetry.recorder, HistoryStore(control_plane.store), retention)
 
 
 def build_gateway(
@@ -182,6 +206,7 @@ def build_admin(
     *,
     supervisor: Supervisor,
     telemetry: Telemetry,
+    history: History,
     metrics: Metrics,
     actions: OperatorActions,
     uses: Uses,
@@ -196,6 +221,7 @@ def build_admin(
         reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
         used=uses.caller,
         telemetry=telemetry,
+        history=history,
         predictors=LivePredictors(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
         ),

@@ -27,7 +27,7 @@ def begin_of(at_s: int, step_s: int) -> int:
 
 
 def stored_step_s(step_s: int) -> int:
-    """The longest stored period that `step_s` is a multiple of. Raises: InvalidValueError if there is none."""
+    """The longest stored period that divides `step_s`. Raises: InvalidValueError if there is none."""
     for stored_s in reversed(STEPS_S):
         if step_s % stored_s == 0:
             return stored_s

@@ -11,9 +11,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.history.columns import Column, Row, empty, merge
 
 SECONDS_KEPT = 1800
@@ -26,6 +27,7 @@ NODE = ""
 MINUTE_S = 60
 _LIMIT = 2**32 - 1
 
+_Key = TypeVar("_Key")
 MarkKind = Literal["engine", "policy", "slo", "tenant", "profile"]
 
 
@@ -65,9 +67,11 @@ class Batch:
     refusals: Counter[tuple[Series, int, str]] = field(default_factory=Counter)
     decisions: dict[tuple[int, str, str], DecisionCounts] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
+    alarms: list[AlarmEvent] = field(default_factory=list)
+    """Raised and cleared, in that order."""
 
     def __bool__(self) -> bool:
-        return bool(self.counts or self.refusals or self.decisions or self.marks)
+        return bool(self.counts or self.refusals or self.decisions or self.marks or self.alarms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,13 @@ class Recorder:
             del self._batch.marks[0]
             self.lost_rows += 1
 
+    def alarm(self, event: AlarmEvent) -> None:
+        """An alarm was raised or cleared."""
+        self._batch.alarms.append(event)
+        if len(self._batch.alarms) > MAX_MARKS:
+            del self._batch.alarms[0]
+            self.lost_rows += 1
+
     # Time passes
 
     def is_due(self) -> bool:
@@ -164,7 +175,7 @@ class Recorder:
         for name, gauge in gauges.items():
             _set_gauges(self.row(name), gauge)
         node = self._current.pop(NODE, None) or empty()
-        for name, row in self._current.items():
+        for row in self._current.values():
             merge(node, row)
         _set_gauges(node, _together(gauges.values()))
         self._current[NODE] = node
@@ -224,11 +235,11 @@ class Recorder:
             old.time_ms += counts.time_ms
             old.prefill_tokens += counts.prefill_tokens
         self._batch.marks += newer.marks
-        del self._batch.marks[:-MAX_MARKS]
-        for rows in (self._batch.counts, self._batch.refusals, self._batch.decisions):
-            while len(rows) > MAX_PENDING_ROWS:
-                del rows[next(iter(rows))]  # type: ignore[attr-defined]
-                self.lost_rows += 1
+        self._batch.alarms += newer.alarms
+        del self._batch.marks[:-MAX_MARKS], self._batch.alarms[:-MAX_MARKS]
+        self._bound(self._batch.counts)
+        self._bound(self._batch.refusals)
+        self._bound(self._batch.decisions)
 
     # Inside
 
@@ -246,6 +257,11 @@ class Recorder:
             self._batch.counts[key] = list(row)
         else:
             merge(kept, row)
+
+    def _bound(self, rows: dict[_Key, Any]) -> None:
+        while len(rows) > MAX_PENDING_ROWS:
+            del rows[next(iter(rows))]
+            self.lost_rows += 1
 
     def _share_sm_time(self) -> None:
         """Give each tenant its share: of prefill by tokens that were prefilled, of decode by tokens made."""

@@ -18,7 +18,7 @@ def _count() -> int:
 
 
 class HistorySeriesRow(Row, table=True):
-    """Whose counts they are. A tenant that is deleted keeps its rows; `tenant_since` tells it from the next."""
+    """Whose counts they are. A deleted tenant keeps its rows; `tenant_since` tells it from the next."""
 
     __tablename__ = "history_series"
     __table_args__ = (UniqueConstraint("tenant", "tenant_since", "model"),)

@@ -1,7 +1,7 @@
 """The history in the database: written every half minute, read by period, dropped when it is old.
 
-Each write adds to the minute, the hour and the day at once, so nothing has to be rolled up later and a day that
-is asked for costs one row. Safe to call from several threads. Every method may raise StoreError.
+Each write adds to the minute, the hour and the day at once, so nothing has to be rolled up later and a day
+that is asked for costs one row. Safe to call from several threads. Every method may raise StoreError.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
+import sqlmodel
 from sqlalchemy import ColumnElement, Table, case, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col
 
+from pdmuxd.controlplane.history.alarms import write_alarm
 from pdmuxd.controlplane.history.columns import MAXIMA, NAMES, SUMS, Column, Row, merge
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S, MINUTE_S, STEPS_S, Segment, begin_of
-from pdmuxd.controlplane.history.recorder import NODE, Batch, Mark, Series
+from pdmuxd.controlplane.history.recorder import NODE, Batch, Mark, MarkKind, Series
 from pdmuxd.controlplane.history.rows import (
+    AlarmRow,
     DecisionSummaryRow,
     HistoryRow,
     HistorySeriesRow,
@@ -93,7 +96,7 @@ class HistoryStore:
 
     def write(self, batch: Batch) -> None:
         """Add a batch in one transaction: all of it, or nothing."""
-        wanted = {series for series, *_ in (*batch.counts, *batch.refusals)}
+        wanted = {key[0] for key in batch.counts} | {key[0] for key in batch.refusals}
         with self._store.transaction() as session:
             ids = self._series_ids(session, wanted)
             self._upsert(session, HistoryRow, _SUM_NAMES, _MAXIMUM_NAMES, _count_rows(batch, ids))
@@ -101,6 +104,8 @@ class HistoryStore:
             decided = ("count", "time_ms", "prefill_tokens")
             self._upsert(session, DecisionSummaryRow, decided, (), _decision_rows(batch))
             session.add_all(_mark_row(mark) for mark in batch.marks)
+            for event in batch.alarms:
+                write_alarm(session, event)
             session.commit()
         self._ids.update(ids)
 
@@ -108,7 +113,7 @@ class HistoryStore:
         """Drop what is older than it is to be kept; returns the number of rows."""
         dropped = 0
         with self._store.transaction() as session:
-            known = list(session.exec(select(HistorySeriesRow.id)).scalars())  # type: ignore[call-overload]
+            known = [row.id or 0 for row in session.exec(sqlmodel.select(HistorySeriesRow))]
         for step_s in STEPS_S:
             before = int(now_s) - retention.of(step_s)
             for start in range(0, len(known), _AT_ONCE):
@@ -118,7 +123,9 @@ class HistoryStore:
             dropped += self._delete(DecisionSummaryRow, step_s, before, None)
         with self._store.transaction() as session:
             oldest = datetime.fromtimestamp(max(0.0, now_s - retention.of(HOUR_S)), UTC)
-            dropped += session.execute(delete(MarkRow).where(col(MarkRow.at) < oldest)).rowcount
+            dropped += session.connection().execute(delete(MarkRow).where(col(MarkRow.at) < oldest)).rowcount
+            over = delete(AlarmRow).where(col(AlarmRow.ended_at) < oldest)
+            dropped += session.connection().execute(over).rowcount
             session.commit()
         self._drop_empty_series()
         return dropped
@@ -128,10 +135,10 @@ class HistoryStore:
     def series_of(self, tenant: str, *, since_ms: int | None) -> list[tuple[int, Series]]:
         """Ids of a tenant's series, one for each model; without `since_ms` also of tenants that are gone."""
         with self._store.transaction() as session:
-            statement = select(HistorySeriesRow).where(col(HistorySeriesRow.tenant) == tenant)
+            statement = sqlmodel.select(HistorySeriesRow).where(col(HistorySeriesRow.tenant) == tenant)
             if since_ms is not None:
                 statement = statement.where(col(HistorySeriesRow.tenant_since) == since_ms)
-            return [(row.id or 0, _series(row)) for row in session.execute(statement).scalars()]
+            return [(row.id or 0, _series(row)) for row in session.exec(statement)]
 
     def read(self, series_ids: Sequence[int], segment: Segment) -> list[tuple[int, Row]]:
         """(begin, counts) of each period of a segment that has any, by time; the series together."""
@@ -144,7 +151,10 @@ class HistoryStore:
             .order_by(col(HistoryRow.at))
         )
         with self._store.transaction() as session:
-            return [(int(at), [int(value) for value in row]) for at, *row in session.execute(statement)]
+            return [
+                (int(at), [int(value) for value in row])
+                for at, *row in session.connection().execute(statement)
+            ]
 
     def refusals(self, series_ids: Sequence[int], segments: Sequence[Segment]) -> dict[str, int]:
         """How many were refused for each cause."""
@@ -156,7 +166,7 @@ class HistoryStore:
                     .where(*_within(RefusalRow, segment), col(RefusalRow.series_id).in_(series_ids))
                     .group_by(col(RefusalRow.cause))
                 )
-                for cause, count in session.execute(statement):
+                for cause, count in session.connection().execute(statement):
                     found[cause] = found.get(cause, 0) + int(count)
         return found
 
@@ -165,15 +175,17 @@ class HistoryStore:
         counts: dict[int, Row] = {}
         refusals: dict[int, dict[str, int]] = {}
         with self._store.transaction() as session:
-            wanted = select(HistorySeriesRow).where(
-                col(HistorySeriesRow.tenant) != NODE if tenant is None else col(HistorySeriesRow.tenant) == tenant
+            wanted = sqlmodel.select(HistorySeriesRow).where(
+                col(HistorySeriesRow.tenant) != NODE
+                if tenant is None
+                else col(HistorySeriesRow.tenant) == tenant
             )
             if since_ms is not None:
                 wanted = wanted.where(col(HistorySeriesRow.tenant_since) == since_ms)
-            known = {row.id or 0: _series(row) for row in session.execute(wanted).scalars()}
+            known = {row.id or 0: _series(row) for row in session.exec(wanted)}
             only = None if tenant is None else tuple(known)
             for segment in segments:
-                for series_id, *row in session.execute(
+                for series_id, *row in session.connection().execute(
                     _by_series(select(col(HistoryRow.series_id), *_aggregates()), HistoryRow, segment, only)
                 ):
                     values = [int(value) for value in row]
@@ -184,7 +196,7 @@ class HistoryStore:
                 by_cause = select(
                     col(RefusalRow.series_id), col(RefusalRow.cause), func.sum(RefusalRow.count)
                 ).group_by(col(RefusalRow.cause))
-                for series_id, cause, count in session.execute(
+                for series_id, cause, count in session.connection().execute(
                     _by_series(by_cause, RefusalRow, segment, only)
                 ):
                     of = refusals.setdefault(series_id, {})
@@ -208,10 +220,10 @@ class HistoryStore:
         with self._store.transaction() as session:
             known = {
                 row.id: _series(row)
-                for row in session.execute(select(HistorySeriesRow)).scalars()
+                for row in session.exec(sqlmodel.select(HistorySeriesRow))
                 if row.tenant != NODE
             }
-            for series_id, at_s, *values in session.execute(statement):
+            for series_id, at_s, *values in session.connection().execute(statement):
                 if series_id in known:
                     ttft, ttft_missed, requests, gaps, gaps_missed = map(int, values)
                     yield Judged(
@@ -226,11 +238,11 @@ class HistoryStore:
 
     def decisions(self, segment: Segment) -> list[tuple[int, DecisionSummary]]:
         """(begin, summary) of each kind of decision in each period of a segment."""
-        statement = select(DecisionSummaryRow).where(*_within(DecisionSummaryRow, segment))
+        statement = sqlmodel.select(DecisionSummaryRow).where(*_within(DecisionSummaryRow, segment))
         with self._store.transaction() as session:
-            rows = session.execute(
+            rows = session.exec(
                 statement.order_by(col(DecisionSummaryRow.at), col(DecisionSummaryRow.count).desc())
-            ).scalars()
+            )
             return [
                 (
                     row.at,
@@ -247,16 +259,16 @@ class HistoryStore:
 
     def marks(self, *, start_s: float, end_s: float, tenant: str | None, limit: int) -> list[Mark]:
         """What happened, oldest first; of `tenant` and of the node, or of all tenants."""
-        statement = select(MarkRow).where(
+        statement = sqlmodel.select(MarkRow).where(
             col(MarkRow.at) >= datetime.fromtimestamp(start_s, UTC),
             col(MarkRow.at) < datetime.fromtimestamp(end_s, UTC),
         )
         if tenant is not None:
             statement = statement.where(col(MarkRow.tenant).is_(None) | (col(MarkRow.tenant) == tenant))
         with self._store.transaction() as session:
-            rows = list(session.execute(statement.order_by(col(MarkRow.at).desc()).limit(limit)).scalars())
+            rows = list(session.exec(statement.order_by(col(MarkRow.at).desc()).limit(limit)))
         return [
-            Mark(at_s=row.at.timestamp(), kind=row.kind, text=row.text, tenant=row.tenant)
+            Mark(at_s=row.at.timestamp(), kind=cast(MarkKind, row.kind), text=row.text, tenant=row.tenant)
             for row in reversed(rows)
         ]
 
@@ -270,12 +282,13 @@ class HistoryStore:
                 {"tenant": each.tenant, "tenant_since": each.since_ms, "model": each.model} for each in some
             ]
             # The transaction begins with a write: one that began with a read may find that it comes too late.
-            session.execute(_insert(session)(_table(HistorySeriesRow)).on_conflict_do_nothing(), values)
+            insert = _insert(session)(_table(HistorySeriesRow)).on_conflict_do_nothing()
+            session.connection().execute(insert, values)
         found = {series: self._ids[series] for series in wanted if series in self._ids}
         for start in range(0, len(missing), _AT_ONCE):
             names = {each.tenant for each in missing[start : start + _AT_ONCE]}
-            statement = select(HistorySeriesRow).where(col(HistorySeriesRow.tenant).in_(names))
-            for row in session.execute(statement).scalars():
+            statement = sqlmodel.select(HistorySeriesRow).where(col(HistorySeriesRow.tenant).in_(names))
+            for row in session.exec(statement):
                 if (series := _series(row)) in wanted:
                     found[series] = row.id or 0
         return found
@@ -296,24 +309,24 @@ class HistoryStore:
             changed[name] = case((new[name] > table.c[name], new[name]), else_=table.c[name])
         statement = insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
         for start in range(0, len(values), _AT_ONCE):
-            session.execute(statement, values[start : start + _AT_ONCE])
+            session.connection().execute(statement, values[start : start + _AT_ONCE])
 
     def _delete(self, kind: type[Any], step_s: int, before: int, series_ids: Sequence[int] | None) -> int:
         statement = delete(kind).where(kind.step_s == step_s, kind.at < before)
         if series_ids is not None:
             statement = statement.where(kind.series_id.in_(series_ids))
         with self._store.transaction() as session:
-            count: int = session.execute(statement).rowcount
+            count = session.connection().execute(statement).rowcount
             session.commit()
         return count
 
     def _drop_empty_series(self) -> None:
-        used = select(HistoryRow.series_id).where(
+        used = select(col(HistoryRow.series_id)).where(
             col(HistoryRow.step_s) == DAY_S, col(HistoryRow.series_id) == col(HistorySeriesRow.id)
         )
         with self._store.transaction() as session:
             self._ids.clear()
-            session.execute(delete(HistorySeriesRow).where(~used.exists()))
+            session.connection().execute(delete(HistorySeriesRow).where(~used.exists()))
             session.commit()
 
 

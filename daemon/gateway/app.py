@@ -135,6 +135,8 @@ class Gateway:
         except RequestError as error:
             call.status = error.status
             self._metrics.request_refused(call.tenant, error.code)
+            if call.tenant and (error.status == 429 or error.status >= 500):
+                self._observer.on_refused(call.tenant, error.code)
             await send_answer(send, answer_for(error), extra=((b"x-request-id", call.rid.encode()),))
         except Exception:
             # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
@@ -222,20 +224,12 @@ class Gateway:
 
     def _enter(self, call: _Call, tenant: TenantRecord) -> None:
         """Take a place under the limits. Raises: RequestError 429."""
-        try:
-            self.admission.enter(tenant.name, tenant.max_in_flight)
-        except RequestError:
-            self._observer.on_refused(tenant.name)
-            raise
+        self.admission.enter(tenant.name, tenant.max_in_flight)
         self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
 
     def _grow(self, tenant: TenantRecord, outputs: int) -> None:
         """Take a place for each further answer. Raises: RequestError 422 or 429."""
-        try:
-            self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs)
-        except RequestError:
-            self._observer.on_refused(tenant.name)
-            raise
+        self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs)
 
     async def _rewrite(self, kind: Kind, body: bytes, *, rid: str, tenant: TenantRecord) -> EngineRequest:
         """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""

@@ -11,10 +11,12 @@ branch_labels = None
 depends_on = None
 
 _COUNTS = (
-    "arrivals ended good ttft_judged ttft_missed tbt_requests gaps gaps_missed engine_ttft_judged "
-    "engine_ttft_missed engine_gaps engine_gaps_missed prompt_tokens cached_tokens output_tokens refused "
-    "prefill_sm_ms decode_sm_ms total_sm_ms worst_wait_ms worst_ttft_ms worst_gap_ms waiting late in_flight"
-).split()
+    *("arrivals", "ended", "good", "ttft_judged", "ttft_missed"),
+    *("tbt_requests", "gaps", "gaps_missed", "engine_ttft_judged", "engine_ttft_missed"),
+    *("engine_gaps", "engine_gaps_missed", "prompt_tokens", "cached_tokens", "output_tokens"),
+    *("refused", "prefill_sm_ms", "decode_sm_ms", "total_sm_ms", "worst_wait_ms"),
+    *("worst_ttft_ms", "worst_gap_ms", "waiting", "late", "in_flight"),
+)
 
 
 def upgrade() -> None:
