@@ -38,7 +38,7 @@ Step = Annotated[int, Query(ge=1, le=31 * DAY_S, description=_STEP)]
 class HistoryColumns(BaseModel):
     """A value per instant of `at` in each. Those without another word are counts of that period."""
 
-    arrivals: list[int] = Field(description="Requests that were let in.")
+    arrivals: list[int] = Field(description="Requests that were let in.", examples=[[61, 58]])
     ended: list[int]
     good: list[int] = Field(description="Finished with their TTFT and 99% of their gaps in time.")
     ttft_judged: list[int] = Field(description="With a first token, or late without one; as delivered.")

@@ -62,7 +62,7 @@ class UsageOut(BaseModel):
 
 _COLUMNS = (*(name for name in UsageLineOut.model_fields if name != "refused_by_cause"), "refused_by_cause")
 _RESPONSES = {
-    **documented(404),
+    **documented(),
     200: {
         "description": "JSON, or CSV with a line per tenant and model",
         "content": {CSV: {"schema": {"type": "string"}}},

@@ -58,8 +58,6 @@ class History:
         self.recorder = recorder
         self.store = store
         self.retention = retention or Retention()
-        self.failures = 0
-        """Writes that the database did not take, each tried again with the next."""
         self.still = asyncio.Lock()
         """Held while counts are between memory and the database, where a reader would miss them."""
 
@@ -72,7 +70,6 @@ class History:
             try:
                 await asyncio.to_thread(self.store.write, batch)
             except StoreError:
-                self.failures += 1
                 self.recorder.give_back(batch)
                 raise
 

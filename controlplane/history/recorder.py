@@ -90,6 +90,8 @@ class Recorder:
     def __init__(self, wall_clock: Callable[[], float]) -> None:
         self.lost_rows = 0
         """Thrown away because the database did not take them for too long."""
+        self.failed_writes = 0
+        """Batches that the database did not take; each is tried again with the next."""
         self.model = ""
         self._wall_clock = wall_clock
         self._second = int(wall_clock())
@@ -225,6 +227,7 @@ class Recorder:
 
     def give_back(self, batch: Batch) -> None:
         """The database did not take it: keep it for the next time, the newest if it is too much."""
+        self.failed_writes += 1
         newer, self._batch = self._batch, batch
         for key, row in newer.counts.items():
             self._add(key, row)

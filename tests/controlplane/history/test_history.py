@@ -138,7 +138,7 @@ async def test_nothing_is_lost_when_the_database_does_not_take_it_for_a_while(
     monkeypatch.setattr(history.store, "write", write)
     await history.flush()
     assert sum((await arrivals(history, "chat", MINUTE)).values()) == 180
-    assert (history.failures, recorder.lost_rows) == (3, 0)
+    assert (recorder.failed_writes, recorder.lost_rows) == (3, 0)
 
 
 async def test_what_is_thrown_away_is_counted_when_the_database_is_gone_for_long(
