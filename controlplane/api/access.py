@@ -42,6 +42,7 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("GET", "/tenants/{name}/slo"): Access.OWN_READ,
     ("PUT", "/tenants/{name}/slo"): Access.ADMIN,
     ("GET", "/tenants/{name}/slo/history"): Access.OWN_READ,
+    ("POST", "/tenants/{name}/slo/preview"): Access.READ,
     ("GET", "/admin-tokens"): Access.READ,
     ("POST", "/admin-tokens"): Access.ADMIN,
     ("GET", "/admin-tokens/{name}"): Access.READ,

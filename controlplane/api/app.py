@@ -38,6 +38,7 @@ from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.store import HistoryStore
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.slo_preview import Previews
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Predictors
@@ -99,7 +100,7 @@ def build_admin_app(
         key_routes(control_plane),
         admin_token_routes(control_plane),
         audit_routes(control_plane),
-        slo_routes(control_plane, engine_status),
+        slo_routes(control_plane, engine_status, Previews(telemetry, predictors)),
         engine_routes(control_plane, engine_status),
         profile_routes(control_plane, engine_status),
         event_routes(telemetry),

@@ -103,7 +103,7 @@ class DecisionSummaryOut(BaseModel):
 class DecisionSummariesOut(BaseModel):
     """What was decided, by time and then the most frequent first."""
 
-    step_s: int
+    step_s: int = Field(examples=[60])
     summaries: list[DecisionSummaryOut]
 
 

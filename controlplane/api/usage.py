@@ -55,7 +55,7 @@ class UsageLineOut(BaseModel):
 class UsageOut(BaseModel):
     """All tenants that used anything, by name; those that were deleted since included."""
 
-    from_: datetime = Field(serialization_alias="from")
+    from_: datetime = Field(serialization_alias="from", examples=["2026-01-01T00:00:00Z"])
     to: datetime
     lines: list[UsageLineOut]
 

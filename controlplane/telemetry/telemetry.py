@@ -33,6 +33,7 @@ from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, judge
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
+from pdmuxd.controlplane.telemetry.recent import RecentLoad
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, OpenRequests, summed
 from pdmuxd.engine.link.messages import (
@@ -82,6 +83,7 @@ class Telemetry:
         self.directory = _EMPTY
         self.decisions = Decisions()
         self.requests = RequestHistory(self.decisions)
+        self.recent = RecentLoad()
         self.open = OpenRequests()
         self.partitions = PartitionUse()
         self.guard = GuardView()
@@ -127,7 +129,9 @@ class Telemetry:
         if (ended := self.open.end(record.request_id)) is not None:
             self.open.learn(ended, record.new_tokens)
         self._settle(judge(record), now_s)
-        self.publish("request", serializers.request(self.requests.on_record(record, now_s)))
+        lifecycle = self.requests.on_record(record, now_s)
+        self.recent.on_request(record, arrived_s=lifecycle.arrived_s, now_s=now_s)
+        self.publish("request", serializers.request(lifecycle))
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
         """The engine is now in `state`."""
@@ -314,6 +318,7 @@ class Telemetry:
         self._chronicle.on_iteration(record)
         self.guard.add(record, at_s)
         self.drift.add(record, at_s)
+        self.recent.on_iteration(record, at_s)
 
     def _settle(self, judged: JudgedRequest, now_s: float) -> None:
         """Count a request that ended."""

@@ -50,8 +50,12 @@ COMMANDS = {
     "replay": Entry("pdmuxd.daemon.cli.replay", "Replay a trace in virtual time and compare policies."),
     "generate": Entry("pdmuxd.daemon.cli.generate", "Write a load of documented shape as a trace."),
     "compare": Entry("pdmuxd.daemon.cli.compare", "Find the rate that each policy holds on a trace."),
+    "bench": Entry("pdmuxd.daemon.cli.bench", "Measure engines against each other on this machine."),
     "db": Entry("pdmuxd.daemon.cli.db", "Upgrade, check, back up and restore the database."),
     "config": Entry("pdmuxd.daemon.cli.config", "Show the effective settings, or an example of all."),
+    "monitoring": Entry(
+        "pdmuxd.daemon.cli.monitoring", "Write rules and a dashboard for Prometheus, Grafana."
+    ),
     "doctor": Entry("pdmuxd.daemon.cli.doctor", "Check this machine and installation."),
     "version": Entry("pdmuxd.daemon.cli.version", "Print the version."),
 }

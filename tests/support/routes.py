@@ -127,7 +127,7 @@ def what_if(tbt_ms: float) -> Json:
             "decode_context_tokens": 3600,
             "prefill_new_tokens": 4096,
             "prefill_reused_tokens": 0,
-            "from": "present",
+            "from": "recent",
         },
         "feasible": bool(meeting),
         "chosen_partition_id": chosen["partition_id"],

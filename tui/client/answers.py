@@ -179,7 +179,7 @@ class Assumed(_Answer, frozen=True, kw_only=True):
     decode_context_tokens: int = 0
     prefill_new_tokens: int = 0
     prefill_reused_tokens: int = 0
-    source: str = msgspec.field(name="from", default="present")
+    source: str = msgspec.field(name="from", default="recent")
 
 
 class WhatIfFused(_Answer, frozen=True, kw_only=True):
