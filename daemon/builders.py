@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,16 @@ from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
 from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
+from pdmuxd.daemon.lifecycle import Lifecycle
+from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import collectors
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
 from pdmuxd.daemon.reader_token import ReaderToken
 from pdmuxd.daemon.refinement import Refinement
-from pdmuxd.daemon.settings import Settings
-from pdmuxd.daemon.supervisor.choice import EngineChoice
+from pdmuxd.daemon.settings import LoadedSettings, Settings
+from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.uses import Uses
@@ -59,12 +62,19 @@ class Parts:
     refinement: Refinement
     uses: Uses
     history: HistoryKeeper
+    lifecycle: Lifecycle
 
 
 def build(
-    settings: Settings, engine: EngineChoice, control_plane: ControlPlane, *, admin_token: str
+    loaded: LoadedSettings,
+    engine: EngineChoice,
+    control_plane: ControlPlane,
+    *,
+    admin_token: str,
+    reread: Callable[[], LoadedSettings] | None = None,
 ) -> Parts:
-    """All parts, connected by the bus."""
+    """All parts, connected by the bus; `reread` reads the settings again."""
+    settings = loaded.settings
     bus, uses = EventBus(), Uses(control_plane)
     metrics = Metrics(max_tenants=settings.admin.metrics_max_tenants)
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
@@ -84,6 +94,23 @@ def build(
         uses=uses,
     )
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
+    lifecycle = Lifecycle(
+        loaded,
+        reread=reread,
+        apply=(
+            partial(_use_plan, supervisor),
+            lambda new: configure_logging(new.log.level, new.log.format),
+            listeners.use,
+            lambda new: gateway.use_limits(
+                max_body_bytes=new.data.max_body_bytes,
+                bounds=_bounds(new),
+                body_timeout_s=new.http.body_timeout_s,
+                first_byte_timeout_s=new.data.first_byte_timeout_s,
+            ),
+            lambda new: admission.use_max(new.data.max_in_flight),
+            lambda new: actions.use_drain_timeout(new.drain_timeout_s),
+        ),
+    )
     admin_app = build_admin(
         settings,
         control_plane,
@@ -92,6 +119,7 @@ def build(
         history=history,
         metrics=metrics,
         actions=actions,
+        lifecycle=lifecycle,
         uses=uses,
         admin_token=admin_token,
         engine_log=plan.log_path,
@@ -121,6 +149,23 @@ def build(
             telemetry,
             tenants=lambda: control_plane.directory.tenants,
         ),
+        lifecycle=lifecycle,
+    )
+
+
+def _use_plan(supervisor: Supervisor, settings: Settings) -> None:
+    """For the next engine. Raises: SettingsError if it could not be started; the plan stays."""
+    engine = choose_engine(settings.engine, settings.resolved_state_dir)
+    supervisor.use_plan(engine_plan(settings, engine), policy=settings.engine.policy)
+
+
+def _bounds(settings: Settings) -> RequestBounds:
+    data = settings.data
+    return RequestBounds(
+        max_outputs=data.max_outputs,
+        max_stops=data.max_stops,
+        max_prompt_tokens=data.max_prompt_tokens,
+        max_body_values=data.max_body_values,
     )
 
 
@@ -185,12 +230,7 @@ def build_gateway(
         directory=snapshot,
         max_body_bytes=data.max_body_bytes,
         admission=admission,
-        bounds=RequestBounds(
-            max_outputs=data.max_outputs,
-            max_stops=data.max_stops,
-            max_prompt_tokens=data.max_prompt_tokens,
-            max_body_values=data.max_body_values,
-        ),
+        bounds=_bounds(settings),
         body_timeout_s=settings.http.body_timeout_s,
         first_byte_timeout_s=data.first_byte_timeout_s,
         auth_failures=listeners.data_failures,
@@ -209,6 +249,7 @@ def build_admin(
     history: History,
     metrics: Metrics,
     actions: OperatorActions,
+    lifecycle: Lifecycle,
     uses: Uses,
     admin_token: str,
     engine_log: Path,
@@ -226,6 +267,7 @@ def build_admin(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
         ),
         actions=actions,
+        daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(
             app, metrics, lambda: control_plane.store.lost_because() or supervisor.not_ready_because()

@@ -85,6 +85,8 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("POST", "/engine/drain"): Access.ADMIN,
     ("POST", "/engine/resume"): Access.ADMIN,
     ("POST", "/engine/restart"): Access.ADMIN,
+    ("POST", "/daemon/reload"): Access.ADMIN,
+    ("POST", "/daemon/upgrade"): Access.ADMIN,
 }
 """By method and path below PREFIX. What only reads asks for no more than READ."""
 

@@ -19,6 +19,7 @@ from pdmuxd.controlplane.api.attainment import attainment_routes
 from pdmuxd.controlplane.api.audit import audit_routes
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH, WHY_PARAMETER, AdminAuth, Authenticator
 from pdmuxd.controlplane.api.browser import add_browser_pages
+from pdmuxd.controlplane.api.daemon import daemon_routes
 from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
@@ -37,6 +38,7 @@ from pdmuxd.controlplane.callers import FILE_TOKEN, Caller
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.store import HistoryStore
+from pdmuxd.controlplane.lifecycle import DaemonActions, NoDaemon
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.slo_preview import Previews
 from pdmuxd.controlplane.status import EngineStatus
@@ -58,6 +60,7 @@ def build_admin_app(
     history: History | None = None,
     predictors: Predictors = lambda: None,
     actions: EngineActions | None = None,
+    daemon_actions: DaemonActions | None = None,
     engine_log: Path | None = None,
     extra_routes: Callable[[FastAPI], None] | None = None,
 ) -> FastAPI:
@@ -111,6 +114,7 @@ def build_admin_app(
         partition_routes(telemetry),
         what_if_routes(telemetry, predictors),
         action_routes(actions or NoEngine(), control_plane),
+        daemon_routes(daemon_actions or NoDaemon(), control_plane),
         log_routes(engine_log),
         whoami_routes(),
     ):

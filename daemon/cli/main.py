@@ -39,6 +39,8 @@ COMMANDS = {
     "serve": Entry("pdmuxd.daemon.cli.serve", "Run the daemon."),
     "status": Entry("pdmuxd.daemon.cli.status", "Show the daemon, its engine, targets and alarms."),
     "engine": Entry("pdmuxd.daemon.cli.engine", "Start, drain, resume and restart the engine."),
+    "reload": Entry("pdmuxd.daemon.cli.reload", "Have the daemon read its settings again."),
+    "upgrade": Entry("pdmuxd.daemon.cli.upgrade", "Put a new daemon process in place, losing no request."),
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
     "admin-token": Entry("pdmuxd.daemon.cli.admin_token", "Issue, list and revoke tokens of operators."),

@@ -26,6 +26,10 @@ class Admission:
         """Places in all."""
         return self._max_in_flight
 
+    def use_max(self, max_in_flight: int) -> None:
+        """From now on so many may be in flight; those that are stay."""
+        self._max_in_flight = max_in_flight
+
     @property
     def in_flight(self) -> int:
         """Places that are held."""

@@ -88,6 +88,18 @@ class Gateway:
         """From now on tenants and keys are those of `snapshot`."""
         self._directory = snapshot
 
+    def use_limits(
+        self,
+        *,
+        max_body_bytes: int,
+        bounds: RequestBounds,
+        body_timeout_s: float,
+        first_byte_timeout_s: float,
+    ) -> None:
+        """From now on requests may be so large and take so long."""
+        self._max_body_bytes, self._bounds = max_body_bytes, bounds
+        self._body_timeout_s, self._first_byte_timeout_s = body_timeout_s, first_byte_timeout_s
+
     def use_engine(self, address: EngineAddress) -> None:
         """From now on requests go to the engine at `address`."""
         self._slot.fill(address)

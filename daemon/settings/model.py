@@ -63,11 +63,17 @@ class Settings(BaseSettings):
     database_url: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\+[a-z0-9_]+)?://")] | None = Field(
         None,
         repr=False,
-        description="An SQLAlchemy URL. Unset: the SQLite file pdmuxd.db in state_dir.",
-        json_schema_extra={"allowed": "a database URL such as sqlite:////var/lib/pdmuxd/pdmuxd.db"},
+        description="Of a PostgreSQL server that several nodes share, for example. "
+        "Unset: the SQLite file pdmuxd.db in state_dir.",
+        json_schema_extra={
+            "allowed": "a database URL such as sqlite:////var/lib/pdmuxd/pdmuxd.db or postgresql://USER@HOST/NAME"
+        },
     )
     drain_timeout_s: Annotated[Number, Field(ge=0, le=3600)] = Field(
         30.0, description="Seconds that requests in flight may take to end when the daemon stops."
+    )
+    upgrade_drain_timeout_s: Annotated[Number, Field(ge=0, le=86_400)] = Field(
+        600.0, description="Seconds that requests in flight may take to end after `pdmuxd upgrade`."
     )
     data: DataSection = DataSection()
     admin: AdminSection = AdminSection()

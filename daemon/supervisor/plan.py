@@ -31,6 +31,9 @@ class EnginePlan:
     heartbeat_timeout_s: float = 30.0
     """A serving engine that sends nothing for this long hangs and is replaced."""
 
+    adopt_timeout_s: float = 15.0
+    """In which an engine that is taken over from another daemon must answer."""
+
     unresponsive_s: float = 2.0
     """One that sends nothing for this long gets no new requests until it does."""
 

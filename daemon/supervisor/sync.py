@@ -83,6 +83,10 @@ class SettingsSync:
             self._wanted = settings
             self._on_change()
 
+    def use_policy(self, policy: str) -> None:
+        """The next engine has `policy`; the one that runs, if any, keeps its own."""
+        self._wanted = msgspec.structs.replace(self._wanted, policy=policy)
+
     def on_ack(self, ack: Ack) -> None:
         """The engine answered."""
         if ack.error is not None:

@@ -1,4 +1,4 @@
-"""What was served outlives the daemon: attainment, history, alarms and usage after a stop and after a kill."""
+"""What was served outlives the daemon: attainment, history and usage after a stop and after a kill."""
 
 import signal
 

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         table = make_table(device.rules, environment)
         sys.stderr.write(f"pdmuxd: {len(table.groups)} partition groups: {write_splits(table.groups)}\n")
         if arguments.parent_pid is not None:
-            parent.watch(arguments.parent_pid)
+            parent.watch(arguments.parent_pid, arguments.link)
         from pdmuxd.engine.sglang.launch.server import serve  # many seconds, which a refusal saves
 
         serve(arguments, table, key)

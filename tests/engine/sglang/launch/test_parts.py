@@ -108,7 +108,7 @@ def test_an_environment_is_refused_when_sglang_is_not_there_or_not_tested():
 def test_a_process_is_not_watched_when_it_is_not_the_parent():
     said = f"--parent-pid is {os.getpid()}, but the parent process is {os.getppid()}"
     with pytest.raises(EngineError, match=said):
-        parent.watch(os.getpid())
+        parent.watch(os.getpid(), None)
 
 
 class FakeDriver:
