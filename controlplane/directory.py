@@ -9,6 +9,7 @@ from typing import Literal
 
 from pdmuxd.controlplane.callers import Role
 from pdmuxd.controlplane.credentials import digest
+from pdmuxd.controlplane.limit_values import Limit
 from pdmuxd.engine.core.errors import KeyScopeError, TenantDisabledError, UnknownKeyError
 from pdmuxd.engine.core.slo import (
     DEFAULT_LATE_ACTION,
@@ -43,6 +44,9 @@ class TenantRecord:
     max_wait_ms: int | None = None
     """The longest wait in the queue; None: as long as the engine lets any request wait."""
     late_action: LateAction = DEFAULT_LATE_ACTION
+    count_cached_tokens: bool = False
+    """Whether limits of tokens count those that were found in the prefix cache."""
+    limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,8 @@ class KeyRecord:
     scopes: frozenset[Scope]
     expires_at_s: float | None
     """Unix time from which on it is refused; None if it does not expire."""
+    limits: tuple[Limit, ...] = ()
+    """Of this key, beside those of its tenant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

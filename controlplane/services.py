@@ -14,6 +14,7 @@ from pdmuxd.controlplane.audit import AuditEntry, AuditRepository
 from pdmuxd.controlplane.changes import check_expected
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.keys import Keys
+from pdmuxd.controlplane.limits import Limits
 from pdmuxd.controlplane.profiles.service import Profiles
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.store import Store, Subscriber, utc_now
@@ -43,6 +44,7 @@ class ControlPlane:
         """`recorded` is told of each change after it was committed, in the thread that made it."""
         self.store = Store(engine, clock=clock, recorded=recorded)
         self.keys = Keys(self.store)
+        self.limits = Limits(self.store)
         self.admin_tokens = AdminTokens(self.store)
 
     @cached_property

@@ -13,6 +13,8 @@ from pdmuxd.controlplane.history.rows import (
     MarkRow,
     RefusalRow,
 )
+from pdmuxd.controlplane.limit_rows import KeyLimitRow, TenantLimitRow
+from pdmuxd.controlplane.limits import TokenUseRow
 from pdmuxd.controlplane.profiles.rows import (
     ActivationRow,
     LearnedCellRow,
@@ -29,7 +31,10 @@ TABLES: tuple[type[Row], ...] = (
     SettingsVersionRow,
     TenantRow,
     SloRevisionRow,
+    TenantLimitRow,
     ApiKeyRow,
+    KeyLimitRow,
+    TokenUseRow,
     AdminTokenRow,
     AuditRow,
     ProfileRow,

@@ -31,6 +31,7 @@ from pdmuxd.daemon.events import (
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
@@ -46,6 +47,7 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.uses import Uses
+from pdmuxd.engine.link.messages import RequestRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class Parts:
     refinement: Refinement
     uses: Uses
     history: HistoryKeeper
+    limiter: Limiter
     lifecycle: Lifecycle
 
 
@@ -83,6 +86,7 @@ def build(
     telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
     history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
+    limiter = Limiter()
     metrics.registry.register(listeners.collector())
     gateway = build_gateway(
         settings,
@@ -92,6 +96,7 @@ def build(
         metrics=metrics,
         telemetry=telemetry,
         uses=uses,
+        limiter=limiter,
     )
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
@@ -121,6 +126,7 @@ def build(
         actions=actions,
         lifecycle=lifecycle,
         uses=uses,
+        limiter=limiter,
         admin_token=admin_token,
         engine_log=plan.log_path,
     )
@@ -130,6 +136,7 @@ def build(
     # In this order: a tenant is counted before it is served, and served before it is told of.
     connect_metrics(bus, metrics)
     connect_gateway(bus, gateway)
+    bus.subscribe(RequestRecord, limiter.on_request)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
     connect_engine(bus, supervisor, policy=settings.engine.policy)
@@ -149,6 +156,7 @@ def build(
             telemetry,
             tenants=lambda: control_plane.directory.tenants,
         ),
+        limiter=limiter,
         lifecycle=lifecycle,
     )
 
@@ -223,6 +231,7 @@ def build_gateway(
     metrics: Metrics,
     telemetry: Telemetry,
     uses: Uses,
+    limiter: Limiter,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -237,6 +246,7 @@ def build_gateway(
         metrics=metrics,
         observer=telemetry,
         key_used=uses.key,
+        limiter=limiter,
     )
 
 
@@ -251,6 +261,7 @@ def build_admin(
     actions: OperatorActions,
     lifecycle: Lifecycle,
     uses: Uses,
+    limiter: Limiter,
     admin_token: str,
     engine_log: Path,
 ) -> Callable[..., Any]:
@@ -261,6 +272,7 @@ def build_admin(
         admin_token_sha256=digest(admin_token),
         reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
         used=uses.caller,
+        limit_use=limiter,
         telemetry=telemetry,
         history=history,
         predictors=LivePredictors(

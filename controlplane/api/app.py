@@ -25,6 +25,7 @@ from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
 from pdmuxd.controlplane.api.history import history_routes
 from pdmuxd.controlplane.api.keys import key_routes
+from pdmuxd.controlplane.api.limits import LimitUse, NothingCounts, limit_routes
 from pdmuxd.controlplane.api.log import log_routes
 from pdmuxd.controlplane.api.partitions import partition_routes
 from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
@@ -62,6 +63,7 @@ def build_admin_app(
     actions: EngineActions | None = None,
     daemon_actions: DaemonActions | None = None,
     engine_log: Path | None = None,
+    limit_use: LimitUse | None = None,
     extra_routes: Callable[[FastAPI], None] | None = None,
 ) -> FastAPI:
     """Build the admin plane's ASGI application.
@@ -104,6 +106,7 @@ def build_admin_app(
         admin_token_routes(control_plane),
         audit_routes(control_plane),
         slo_routes(control_plane, engine_status, Previews(telemetry, predictors)),
+        limit_routes(control_plane, limit_use or NothingCounts()),
         engine_routes(control_plane, engine_status),
         profile_routes(control_plane, engine_status),
         event_routes(telemetry),

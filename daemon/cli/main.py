@@ -39,6 +39,7 @@ COMMANDS = {
     "serve": Entry("pdmuxd.daemon.cli.serve", "Run the daemon."),
     "status": Entry("pdmuxd.daemon.cli.status", "Show the daemon, its engine, targets and alarms."),
     "engine": Entry("pdmuxd.daemon.cli.engine", "Start, drain, resume and restart the engine."),
+    "limit": Entry("pdmuxd.daemon.cli.limit", "Limit what tenants and keys may use."),
     "reload": Entry("pdmuxd.daemon.cli.reload", "Have the daemon read its settings again."),
     "upgrade": Entry("pdmuxd.daemon.cli.upgrade", "Put a new daemon process in place, losing no request."),
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
