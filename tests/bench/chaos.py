@@ -4,8 +4,8 @@
 
 What must hold: each request ends with a whole answer or a clear error (or a broken connection,
 if the daemon was killed meanwhile); no acknowledged edit is lost; requests are served again within 5 s of an
-engine's death; the memory and descriptors of the daemon do not grow. Prints a table; exit code 1 if one does not
-hold. Run it under `unshare --mount` as root, or the disk is not filled.
+engine's death; the memory and descriptors of the daemon do not grow. Prints a table; exit code 1 if one does
+not hold. Run it under `unshare --mount` as root, or the disk is not filled.
 """
 
 from __future__ import annotations

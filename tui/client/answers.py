@@ -74,6 +74,7 @@ class Decisions(_Answer, frozen=True, kw_only=True):
     """Decisions, newest first."""
 
     decisions: tuple[Decision, ...] = ()
+    total_seen: int | None = None
 
 
 class Use(_Answer, frozen=True, kw_only=True):
