@@ -84,7 +84,7 @@ SAMPLES_PER_TERM = 2.0
 OWN_SAMPLES_PER_TERM = 1.5
 """Fewer are enough where sizes have times of their own: a decode step scatters by a thousandth."""
 TABLE_TERMS = 3
-"""Terms that samples must determine beside the times of a table; the cost of contexts comes from the prior."""
+"""Terms that samples must determine beside a table's times; the cost of contexts comes from the prior."""
 SPARE_SAMPLES = 1
 """More than one sample per size and shared term, so that they show what contexts cost."""
 LIKELY = 0.5

@@ -65,7 +65,7 @@ def check_tp_size(model: str, tp_size: int, *, gpus: int | None) -> None:
 
 
 def _divides(tp_size: int, heads: int, kv_heads: int) -> bool:
-    """Each GPU gets equally many heads, and equally many KV heads or a copy of one that others have as well."""
+    """Each GPU gets equally many heads, and equally many KV heads or a copy of one that others have, too."""
     if kv_heads <= 0 or heads % tp_size:
         return False
     return kv_heads % tp_size == 0 if kv_heads >= tp_size else tp_size % kv_heads == 0
