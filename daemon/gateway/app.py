@@ -24,6 +24,7 @@ from pdmuxd.daemon.gateway.asgi import (
 )
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
+from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
 from pdmuxd.daemon.gateway.identity import identify
@@ -60,6 +61,7 @@ class _Call:
     status: int = CLIENT_GONE_STATUS
     end: End = End.COMPLETE
     is_logged: bool = True
+    delivery: Delivery | None = None
 
 
 class Gateway:
@@ -224,6 +226,9 @@ class Gateway:
             if not await self._turn(call, identity, body_bytes=len(body), answers=places):
                 call.end = End.CLIENT_GONE
                 return
+            if request.is_streamed and places == 1:
+                arrived_s = call.started_s + read_s
+                call.delivery = Delivery(arrived_s=arrived_s, tbt_target_s=tenant.slo.tbt_s)
             waits = key_wait_s(identity) if request.is_streamed else []
             await self._send_to_engine(call, route, request, first_byte_within_s=waits)
         except RequestError as error:
@@ -235,7 +240,8 @@ class Gateway:
         finally:
             self._limiter.leave(call.rid, was_served=call.status < 400 or call.status == CLIENT_GONE_STATUS)
             self.admission.leave(tenant.name, places)
-            self._observer.on_answered(call.rid, status=call.status)
+            delivered = None if call.delivery is None else call.delivery.seen()
+            self._observer.on_answered(call.rid, status=call.status, delivered=delivered)
 
     async def _identify(self, call: _Call, scope: Scope) -> Identity:
         """Whose key the request has; whoever keeps sending wrong ones is kept waiting.
@@ -383,6 +389,7 @@ class Gateway:
             abortable=payload is not None,
             first_byte_timeout_s=min([self._first_byte_timeout_s, *first_byte_within_s]),
             may_be_sent_again=may_be_sent_again,
+            delivery=call.delivery,
         )
         self._exchanges.add(exchange)
         try:
