@@ -114,6 +114,10 @@ class OpenRequests:
         if request is not None and request.first_s is None:
             request.first_s = now_s
 
+    def find(self, request_id: str) -> OpenRequest | None:
+        """One that is open."""
+        return self._open.get(request_id)
+
     def end(self, request_id: str) -> OpenRequest | None:
         """It is answered, or has ended in the engine; None if it was before."""
         return self._open.pop(request_id, None)
@@ -145,6 +149,10 @@ class OpenRequests:
         tokens, size = self._prompts.get(request.tenant, (0.0, 0.0))
         per_byte = tokens / size if size else _TOKENS_PER_BYTE
         return tenant.slo.ttft_target_s(round(per_byte * request.body_bytes))
+
+    def without_a_token(self) -> list[OpenRequest]:
+        """Those that are streamed and have had nothing yet; of others only the engine knows."""
+        return [one for one in tuple(self._open.values()) if one.first_s is None and one.is_streamed]
 
     def counts(self, tenants: Mapping[str, TenantRecord], now_s: float) -> dict[str, OpenCounts]:
         """By tenant, of those in `tenants` that have anything open."""

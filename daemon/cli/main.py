@@ -39,8 +39,13 @@ COMMANDS = {
     "serve": Entry("pdmuxd.daemon.cli.serve", "Run the daemon."),
     "status": Entry("pdmuxd.daemon.cli.status", "Show the daemon, its engine, targets and alarms."),
     "engine": Entry("pdmuxd.daemon.cli.engine", "Start, drain, resume and restart the engine."),
+    "limit": Entry("pdmuxd.daemon.cli.limit", "Limit what tenants and keys may use."),
+    "reload": Entry("pdmuxd.daemon.cli.reload", "Have the daemon read its settings again."),
+    "upgrade": Entry("pdmuxd.daemon.cli.upgrade", "Put a new daemon process in place, losing no request."),
+    "install-service": Entry("pdmuxd.daemon.cli.install_service", "Install it as a service of systemd."),
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
+    "policy": Entry("pdmuxd.daemon.cli.policy", "Show and change the policy in force, and its shadow."),
     "admin-token": Entry("pdmuxd.daemon.cli.admin_token", "Issue, list and revoke tokens of operators."),
     "audit": Entry("pdmuxd.daemon.cli.audit", "Show who changed what, when and why."),
     "token": Entry("pdmuxd.daemon.cli.token", "Make and end the token that only reads."),
@@ -50,8 +55,12 @@ COMMANDS = {
     "replay": Entry("pdmuxd.daemon.cli.replay", "Replay a trace in virtual time and compare policies."),
     "generate": Entry("pdmuxd.daemon.cli.generate", "Write a load of documented shape as a trace."),
     "compare": Entry("pdmuxd.daemon.cli.compare", "Find the rate that each policy holds on a trace."),
+    "bench": Entry("pdmuxd.daemon.cli.bench", "Measure engines against each other on this machine."),
     "db": Entry("pdmuxd.daemon.cli.db", "Upgrade, check, back up and restore the database."),
     "config": Entry("pdmuxd.daemon.cli.config", "Show the effective settings, or an example of all."),
+    "monitoring": Entry(
+        "pdmuxd.daemon.cli.monitoring", "Write rules and a dashboard for Prometheus, Grafana."
+    ),
     "doctor": Entry("pdmuxd.daemon.cli.doctor", "Check this machine and installation."),
     "version": Entry("pdmuxd.daemon.cli.version", "Print the version."),
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pdmuxd.controlplane.telemetry.judged import Delivered
+
 
 class CallObserver(Protocol):
     """Is told in the event loop; must neither block nor raise."""
@@ -20,11 +22,14 @@ class CallObserver(Protocol):
     def on_first_byte(self, request_id: str) -> None:
         """The engine's answer began to arrive."""
 
-    def on_answered(self, request_id: str, *, status: int) -> None:
-        """A request that was let in is over; `status` is 499 if its client left first."""
+    def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None) -> None:
+        """A request that was let in is over; `status` is 499 if its client left first.
 
-    def on_refused(self, tenant: str) -> None:
-        """There was no place for a request."""
+        `delivered` is of a streamed answer with one choice.
+        """
+
+    def on_refused(self, tenant: str, cause: str) -> None:
+        """A request was not served for want of a place or of an engine; `cause` is the code of its error."""
 
 
 class NobodyWatches:
@@ -42,8 +47,8 @@ class NobodyWatches:
     def on_first_byte(self, request_id: str) -> None:
         """Nothing."""
 
-    def on_answered(self, request_id: str, *, status: int) -> None:
+    def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None) -> None:
         """Nothing."""
 
-    def on_refused(self, tenant: str) -> None:
+    def on_refused(self, tenant: str, cause: str) -> None:
         """Nothing."""

@@ -19,6 +19,7 @@ EXPIRY_LOOK_S = 0.25
 class _Choice:
     """A decision, and what the policy remembers if it is carried out."""
 
+    obs: Observation
     decision: Decision
     state: object
     behind: bool = False
@@ -58,6 +59,7 @@ class Planner:
             chosen = self._choose(now_s)
         decision = chosen.decision
         policy_runtime.commit(chosen.state)
+        policy_runtime.shadowed(chosen.obs, decision)
         if decision.deprioritize:
             self._ledger.deprioritize(decision.deprioritize)
         return StepPlan(
@@ -97,4 +99,4 @@ class Planner:
     def _ask(self, obs: Observation) -> _Choice:
         decision, state = self._policy_runtime.decide(obs)
         table = self._policy_runtime.policy.table
-        return _Choice(decision=feasible(decision, obs, table, self._layers), state=state)
+        return _Choice(obs=obs, decision=feasible(decision, obs, table, self._layers), state=state)

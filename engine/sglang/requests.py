@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter, is_
-from typing import Any
 
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.messages import RequestRecord
-from pdmuxd.engine.loop.requests import DEFAULT_TARGET, Target
+from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target
+from pdmuxd.engine.loop.waiting import WaitingLines
+from pdmuxd.engine.sglang.api.types import Request
 from pdmuxd.engine.sglang.token_gap_log import TokenGapLog
 from pdmuxd.engine.sglang.tracked_request import TENANT_KEY, TrackedRequest
 
@@ -19,17 +21,18 @@ class Ledger:
     """Implements RequestBook: requests by id, from arrival to end (invariant 5)."""
 
     def __init__(
-        self, reused_tokens: Callable[[Any], int], on_end: Callable[[RequestRecord], object]
+        self, reused_tokens: Callable[[Request], int], on_end: Callable[[RequestRecord], object]
     ) -> None:
         self._reused_tokens = reused_tokens
         self._on_end = on_end
         self._targets: Mapping[str, Target] = {}
         self._tracked: dict[str, TrackedRequest] = {}
-        self._waiting: tuple[Any, ...] = ()
+        self._waiting: tuple[Request, ...] = ()
+        self._lines = WaitingLines()
         self._gap_log = TokenGapLog()
         self._just_looked_up: set[str] = set()
         """By the last `watch`."""
-        self._strictest: tuple[list[Any], float | None] = [], None
+        self._strictest: tuple[list[Request], float | None] = [], None
         """Running requests, and the strictest of their targets."""
         self.prompt_tokens = 0
         self.reused_prompt_tokens = 0
@@ -49,7 +52,7 @@ class Ledger:
             if tracked.first_token_s is None:
                 yield tracked.tenant, tracked.arrival_s, tracked.ttft_target_s
 
-    def watch(self, waiting: Sequence[Any], now_s: float) -> None:
+    def watch(self, waiting: Sequence[Request], now_s: float) -> None:
         """Compare the engine's waiting queue with the last one seen: arrivals, retractions, aborts."""
         self._just_looked_up.clear()
         if len(waiting) == len(self._waiting) and all(map(is_, waiting, self._waiting)):
@@ -58,7 +61,7 @@ class Ledger:
         for request in self._waiting:
             tracked = self._tracked.get(request.rid)
             if tracked is not None and tracked.is_waiting and request.rid not in present:
-                self._end(tracked, "aborted")
+                self._leave_queue(tracked)
         for request in waiting:
             tracked = self._tracked.get(request.rid)
             if tracked is None:
@@ -68,34 +71,37 @@ class Ledger:
                 tracked.retractions += 1
                 self.retractions += 1
                 self._look_up(tracked)
+                if tracked.entry is not None:
+                    self._lines.add(tracked.entry, first=True)
         self._waiting = tuple(waiting)
 
-    def released(self, request: Any, now_s: float) -> None:
+    def released(self, request: Request, now_s: float) -> None:
         """The engine lets go of an aborted request; one that came and went between two looks ends here."""
         if request.rid not in self._tracked:
             self._arrive(request, now_s)
             self._end(self._tracked[request.rid], "aborted")
 
-    def window(self, waiting: Sequence[Any], size: int) -> tuple[WaitingRequest, ...]:
-        """The first entries in arrival order, the deprioritized behind; an eighth is kept for these."""
-        first: list[WaitingRequest] = []
-        last: list[WaitingRequest] = []
-        for request in waiting:
-            tracked = self._tracked[request.rid]
-            if tracked.entry is not None:
-                (last if tracked.is_deprioritized else first).append(tracked.entry)
-            if len(first) >= size and len(last) >= size // 8:
-                break
-        kept = min(len(last), size // 8)
-        shown = first[: size - kept]
-        return (*shown, *last[: size - len(shown)])
+    def window(self, waiting: Sequence[Request], size: int) -> tuple[WaitingRequest, ...]:  # noqa: ARG002
+        """The first entries of each tenant in arrival order, deprioritized ones last; an eighth of the places
+        is kept for these."""
+        return self._lines.window(size)
 
     def deprioritize(self, request_ids: Iterable[str]) -> None:
         """Show these behind all others from now on."""
         for request_id in request_ids:
+            self._lines.deprioritize(request_id)
+            self._keep_entry(request_id)
+
+    def expired(self, now_s: float) -> list[tuple[str, RefusalCause]]:
+        """Who waits and is to be refused by its tenant's rules."""
+        return self._lines.expired(now_s)
+
+    def refused(self, refusals: Iterable[tuple[str, RefusalCause]], now_s: float) -> None:  # noqa: ARG002
+        """These end when SGLang has let go of them, and their records name the cause."""
+        for request_id, cause in refusals:
             tracked = self._tracked.get(request_id)
-            if tracked is not None:
-                tracked.is_deprioritized = True
+            if tracked is not None and tracked.is_waiting:
+                tracked.refusal_cause = cause
 
     def admitted(self, request_ids: Iterable[str], now_s: float) -> tuple[WaitingRequest, ...]:
         """These hold KV from now on; their entries as admitted."""
@@ -105,6 +111,8 @@ class Ledger:
             if tracked is None:
                 continue
             tracked.is_waiting = False
+            if self._lines.get(request_id) is not None:
+                self._lines.remove(request_id)
             if tracked.prefill_start_s is None:
                 tracked.prefill_start_s = now_s
             if tracked.entry is not None:
@@ -113,11 +121,11 @@ class Ledger:
         return tuple(entries)
 
     def without_new(self, request_ids: Iterable[str]) -> tuple[str, ...]:
-        """Those that were not looked up in this turn, when they came."""
+        """The requests that were not looked up when they arrived in this turn."""
         return tuple(i for i in request_ids if i not in self._just_looked_up)
 
     def look_up(self, request_ids: Iterable[str]) -> bool:
-        """Look these up in the cache again; whether that changed how any of them looks."""
+        """Look these up in the prefix cache again; returns whether any entry changed."""
         known = [self._tracked[request_id] for request_id in request_ids if request_id in self._tracked]
         changed = [self._look_up(tracked) for tracked in known]
         return any(changed)
@@ -128,16 +136,18 @@ class Ledger:
         self._strictest = [], None
         for tracked in self._tracked.values():
             self._set_target(tracked)
-            tracked.is_deprioritized = False
-            if tracked.is_waiting and tracked.entry is not None:
-                tracked.entry = tracked.waiting_entry(tracked.entry.reused_tokens)
+        self._lines.restore()
+        for entry in self._lines.entries():
+            tracked = self._tracked[entry.request_id]
+            tracked.entry = replace(tracked.waiting_entry(entry.reused_tokens), is_deprioritized=False)
+            self._lines.update(tracked.entry)
 
-    def entry(self, request: Any) -> WaitingRequest | None:
+    def entry(self, request: Request) -> WaitingRequest | None:
         """How a request looks to a policy, or looked when it was admitted."""
         tracked = self._tracked.get(request.rid)
         return tracked.entry if tracked is not None else None
 
-    def tbt_target_s(self, decoding: Sequence[Any], joining: Sequence[Any] = ()) -> float | None:
+    def tbt_target_s(self, decoding: Sequence[Request], joining: Sequence[Request] = ()) -> float | None:
         """The strictest target of those that decode and are about to; None if there are none."""
         if decoding != self._strictest[0]:
             self._strictest = list(decoding), min(self._targets_s(decoding), default=None)
@@ -147,8 +157,9 @@ class Ledger:
         targets_s = self._targets_s(joining)
         return min(targets_s if strictest_s is None else [strictest_s, *targets_s], default=None)
 
-    def give_step(self, requests: Sequence[Any], now_s: float) -> None:
-        """A decode or fused step was read: as `give_tokens`, but cheap for who gets one each time."""
+    def give_step(self, requests: Sequence[Request], now_s: float) -> None:
+        """A decode or fused step was read: as `give_tokens`, but cheap for requests that get a token with
+        every step."""
         gap_log = self._gap_log
         others = gap_log.note(requests, now_s)
         self.output_tokens += len(gap_log)
@@ -157,8 +168,9 @@ class Ledger:
         for tracked in self.give_tokens(others, now_s):
             gap_log.join(tracked)
 
-    def give_tokens(self, requests: Iterable[Any], now_s: float) -> list[TrackedRequest]:
-        """Note the tokens that these have got, and end who is done; those of the rest that got any."""
+    def give_tokens(self, requests: Iterable[Request], now_s: float) -> list[TrackedRequest]:
+        """Note the tokens that these requests got and end those that are done; returns the others that got
+        any."""
         going_on: list[TrackedRequest] = []
         for request in requests:
             tracked = self._tracked.get(request.rid)
@@ -175,8 +187,8 @@ class Ledger:
                 going_on.append(tracked)
         return going_on
 
-    def _arrive(self, request: Any, now_s: float) -> None:
-        custom = getattr(request.sampling_params, "custom_params", None) or {}
+    def _arrive(self, request: Request, now_s: float) -> None:
+        custom = request.sampling_params.custom_params or {}
         tracked = TrackedRequest(
             request=request,
             tenant=str(custom.get(TENANT_KEY, "")),
@@ -186,6 +198,8 @@ class Ledger:
         )
         self._tracked[request.rid] = tracked
         self._look_up(tracked)
+        if tracked.entry is not None:
+            self._lines.add(tracked.entry)
         self._just_looked_up.add(request.rid)
 
     def _look_up(self, tracked: TrackedRequest) -> bool:
@@ -196,10 +210,12 @@ class Ledger:
             self._set_target(tracked)
         before = tracked.entry
         tracked.entry = tracked.waiting_entry(reused)
+        if self._lines.get(tracked.entry.request_id) is not None:
+            self._lines.update(tracked.entry)
         return before is None or before.reused_tokens != reused
 
     def _set_target(self, tracked: TrackedRequest) -> None:
-        target = self._targets.get(tracked.tenant, DEFAULT_TARGET)
+        target = tracked.target = self._targets.get(tracked.tenant, DEFAULT_TARGET)
         new_tokens = tracked.input_tokens - tracked.reused_tokens
         tracked.ttft_target_s = target.slo.ttft_target_s(new_tokens)
         tracked.tbt_target_s = target.slo.tbt_s
@@ -216,7 +232,7 @@ class Ledger:
         tracked.tokens = produced
         tracked.last_token_s = now_s
 
-    def _targets_s(self, requests: Sequence[Any]) -> list[float]:
+    def _targets_s(self, requests: Sequence[Request]) -> list[float]:
         known = map(self._tracked.get, map(_rid, requests))
         return [tracked.tbt_target_s for tracked in known if tracked is not None]
 
@@ -224,7 +240,17 @@ class Ledger:
         aborted = type(tracked.request.finished_reason).__name__ == "FINISH_ABORT"
         self._end(tracked, "aborted" if aborted else "finished")
 
+    def _leave_queue(self, tracked: TrackedRequest) -> None:
+        self._end(tracked, "aborted" if tracked.refusal_cause is None else "refused")
+
+    def _keep_entry(self, request_id: str) -> None:
+        tracked = self._tracked.get(request_id)
+        if tracked is not None:
+            tracked.entry = self._lines.get(request_id) or tracked.entry
+
     def _end(self, tracked: TrackedRequest, outcome: str) -> None:
+        if self._lines.get(tracked.request.rid) is not None:
+            self._lines.remove(tracked.request.rid)
         self._gap_log.leave(tracked.request.rid)
         del self._tracked[tracked.request.rid]
         self._on_end(tracked.record(outcome))

@@ -1,18 +1,16 @@
-"""One request on its way through the engine: its tenant's targets and the instants of its tokens.
-
-The engine's own request objects are read for identifiers and counts only (`rid`, `origin_input_ids`,
-`output_ids`, `finished()`, `finished_reason`, `sampling_params.custom_params`).
-"""
+"""One request on its way through the engine: its tenant's targets and the instants of its tokens."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import Any
 
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import RequestRecord
+from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target
+from pdmuxd.engine.sglang.api.types import Request
 
 TENANT_KEY = "pdmuxd_tenant"
 """In the request's custom parameters; the gateway sets it."""
@@ -23,7 +21,7 @@ _ROUNDING_S = 1e-9
 class TrackedRequest:
     """A request that has not ended."""
 
-    request: Any
+    request: Request
     tenant: str
     arrival_s: float
     input_tokens: int
@@ -33,7 +31,6 @@ class TrackedRequest:
     tbt_target_s: float = 0.0
     slo_version: int = 0
     is_waiting: bool = True
-    is_deprioritized: bool = False
     prefill_start_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float = 0.0
@@ -42,11 +39,21 @@ class TrackedRequest:
     retractions: int = 0
     entry: WaitingRequest | None = None
     """How it looks to a policy, or looked when it was admitted."""
+    target: Target = DEFAULT_TARGET
+    """Its tenant's, as they are now."""
+    refusal_cause: RefusalCause | None = None
+    """Why it was refused."""
 
     def waiting_entry(self, reused_tokens: int) -> WaitingRequest:
-        """How it looks to a policy with so many tokens in the prefix cache."""
-        request = self.request
+        """How it looks to a policy with so many tokens in the prefix cache. A request that has got tokens goes
+        on however late it is."""
+        request, target, has_begun = self.request, self.target, self.first_token_s is not None
         return WaitingRequest(
+            priority_class=target.priority_class,
+            weight=target.weight,
+            refuses_late=target.late_action == "refuse" and not has_begun,
+            expires_s=math.inf if has_begun else target.expires_s(self.arrival_s, self.ttft_target_s),
+            is_deprioritized=self.entry is not None and self.entry.is_deprioritized,
             request_id=request.rid,
             tenant=self.tenant,
             arrival_s=self.arrival_s,
@@ -77,6 +84,7 @@ class TrackedRequest:
             retractions=self.retractions,
             slo_version=self.slo_version,
             tbt_counts=counted(gaps_s),
+            cause=self.refusal_cause or "",
         )
 
 

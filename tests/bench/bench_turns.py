@@ -1,9 +1,9 @@
 """Time what a turn of the SGLang engine's loop costs the host, on a stand-in scheduler: `make bench-turns`.
 
 The loop, the policy, the ledger and the link are the real ones; the scheduler only keeps its queues, and its
-part of a turn is left out as on a GPU (`gpu/probe_turns.py`). The load is the same every time: 16
-requests wait for one of 64 to end; fused steps let in a few more. The target is CPU time of the thread: 100
-microseconds median, 300 p99.
+part of a turn is left out as on a GPU (`engine/sglang/bench/probe_turns.py`). The load is the same every
+time: 16 requests wait for one of 64 to end; fused steps let in a few more. The target is CPU time of the
+thread: 100 microseconds median, 300 p99.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "support"))
-sys.path.insert(1, str(Path(__file__).parent / "gpu"))
 
-import micro_table
 import zmq
 from engine_rig import Rig, make_engine_info, settings, tenant_slo
 from fake_scheduler import FakePort, FakeRequest
-from predicting import predictors
-from probe_turns import TurnTimes
 
+from pdmuxd.daemon.bench.plans import micro_table
+from pdmuxd.daemon.bench.servers.predicting import predictors
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, EngineLimits
 from pdmuxd.engine.emulator.shapes import LLAMA_8B
 from pdmuxd.engine.link.socket import EngineEnd
+from pdmuxd.engine.sglang.bench.probe_turns import TurnTimes
 
 PROFILE = Path(__file__).parents[2] / "docs" / "measurements" / "h200" / "llama-8b.profile.json.gz"
 TENANTS = 8

@@ -3,10 +3,10 @@
     python tests/bench/emulated_vs_measured.py --traces traces.json [--profile h200-llama-8b-measured]
     python tests/bench/emulated_vs_measured.py --traces traces.json --policies static:96,36 --tbt-ms 20,50
 
-`traces.json` is as `gpu/prepare_traces.py` makes it. Rows are those of docs/measurements/h200/runs.jsonl.gz
-that are of the profile's model. Left out are policies that look at targets: the engine has changed since they
-were measured. With `--policies` those are emulated instead, on the requests of each measured cell, and the
-share that is good at each target is printed.
+`traces.json` is as `pdmuxd bench prepare-traces` makes it. Rows are those of
+docs/measurements/h200/runs.jsonl.gz that are of the profile's model. Left out are policies that look at
+targets: the engine has changed since they were measured. With `--policies` those are emulated instead, on
+the requests of each measured cell, and the share that is good at each target is printed.
 """
 
 from __future__ import annotations
@@ -15,20 +15,16 @@ import argparse
 import gzip
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(1, str(Path(__file__).parent / "gpu"))
-
-import score
-from arms import split_names
-from client import Seen
-from options import numbers
-from workload import TTFT_FLOOR_S, TTFT_PER_1K_S, Cell, Request, build
-
+from pdmuxd.daemon.bench.load import score
+from pdmuxd.daemon.bench.load.client import Seen
+from pdmuxd.daemon.bench.load.workload import DEFAULT_TTFT, Cell, Request, build
+from pdmuxd.daemon.bench.options import numbers
+from pdmuxd.daemon.bench.servers.arms import split_names
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.engine import EmulatedEngine
@@ -62,10 +58,14 @@ def emulated(
     """One run, recorded as a measured one is."""
     limits = EngineLimits(max_decode_bs=MAX_DECODE_BS)
     engine = EmulatedEngine(profile=profile, policy=policy, limits=limits, block_tokens=BLOCK_TOKENS)
-    common = {"tbt_s": tbt_ms / 1e3, "attainment_ratio": 0.99}
     slos = {
-        "floor": Slo(ttft_fixed_s=TTFT_FLOOR_S, ttft_per_1k_new_tokens_s=0.0, **common),
-        "slope": Slo(ttft_fixed_s=0.001, ttft_per_1k_new_tokens_s=TTFT_PER_1K_S, **common),
+        name: Slo(
+            ttft_fixed_s=fixed_s,
+            ttft_per_1k_new_tokens_s=per_1k_s,
+            tbt_s=tbt_ms / 1e3,
+            attainment_ratio=0.99,
+        )
+        for name, fixed_s, per_1k_s in DEFAULT_TTFT.tenants
     }
     targets = {name: Target(slo=slo, version=1) for name, slo in slos.items()}
     engine.apply_settings(version=1, policy=policy, slos=targets)

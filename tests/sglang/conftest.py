@@ -16,8 +16,9 @@ import late_device
 import pytest
 import sglang_plugin
 from answer_forms import ask_forms
-from model_folder import write_model_folder, write_weights
 from sglang_processes import KEY, TEXTS, Answers, OurServer, Prompts, StockServer, ask_all, complete
+
+from pdmuxd.daemon.bench.servers.model_folder import write_model_folder, write_weights
 
 ROOT = Path(__file__).parents[2]
 START_S = 600

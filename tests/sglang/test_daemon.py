@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from answer_forms import alike, ask_forms, check_forms
 from daemon_process import Daemon, SharedDaemon, is_running, wait_until
-from model_folder import write_model_folder
 from prefix_cache import check_isolation
 from sglang_processes import TEXTS, complete, daemon_settings, environment
+
+from pdmuxd.daemon.bench.servers.model_folder import write_model_folder
 
 
 @pytest.fixture(scope="module")

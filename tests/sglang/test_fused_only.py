@@ -1,8 +1,9 @@
 """A model that SGLang cannot prefill layer by layer."""
 
 import pytest
-from model_folder import write_model_folder
 from sglang_processes import Link, OurServer, ask_all
+
+from pdmuxd.daemon.bench.servers.model_folder import write_model_folder
 
 OLMO = {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "torch_dtype": "float32"}
 

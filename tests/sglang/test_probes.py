@@ -1,19 +1,16 @@
-"""The probes of tests/bench/gpu inside a real SGLang, whose insides they reach into."""
+"""The probes of `pdmuxd bench micro` inside a real SGLang, whose insides they reach into."""
 
 import json
 import subprocess
-from pathlib import Path
 
 from sglang_processes import environment
-
-MICRO = Path(__file__).parents[1] / "bench" / "gpu" / "micro.py"
 
 
 def test_every_probe_finds_something_on_a_real_sglang(python, tmp_path):
     words = "--cpu --model tiny --cell decode:2 --policies muxwise --prefill-tokens 16,32 --drain-s 90"
     command = [
         str(python),
-        str(MICRO),
+        *("-P", "-m", "pdmuxd.daemon.bench", "micro"),
         *words.split(),
         "--results",
         "r.jsonl",

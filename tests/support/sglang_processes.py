@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from ports import free_port
 
+from pdmuxd.daemon.bench.servers.ports import free_port
 from pdmuxd.engine.link.measuring import Measure, Measured, MeasureMode
 from pdmuxd.engine.link.messages import (
     Ack,
@@ -35,7 +35,7 @@ from pdmuxd.engine.link.messages import (
 from pdmuxd.engine.link.socket import DaemonEnd
 from pdmuxd.engine.sglang.tracked_request import TENANT_KEY
 
-STUB = Path(__file__).parents[1] / "sglang" / "stub"
+STUB = Path(__file__).parents[2] / "engine" / "sglang" / "bench" / "cpu"
 """What SGLang's CPU path needs of vLLM."""
 CPU_FLAGS = (
     *("--device", "cpu", "--dtype", "float32", "--attention-backend", "torch_native"),

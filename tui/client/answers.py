@@ -74,6 +74,7 @@ class Decisions(_Answer, frozen=True, kw_only=True):
     """Decisions, newest first."""
 
     decisions: tuple[Decision, ...] = ()
+    total_seen: int | None = None
 
 
 class Use(_Answer, frozen=True, kw_only=True):
@@ -179,7 +180,7 @@ class Assumed(_Answer, frozen=True, kw_only=True):
     decode_context_tokens: int = 0
     prefill_new_tokens: int = 0
     prefill_reused_tokens: int = 0
-    source: str = msgspec.field(name="from", default="present")
+    source: str = msgspec.field(name="from", default="recent")
 
 
 class WhatIfFused(_Answer, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ class MissedRequests(RowTable[RequestLifecycle]):
 
     IS_SLOW = True
     COLUMNS = COLUMNS
+    NAME = "missed-requests"
 
     def __init__(self, name: str, *, opened: Callable[[RequestLifecycle], None]) -> None:
         super().__init__(opened=opened)
@@ -34,7 +35,9 @@ class MissedRequests(RowTable[RequestLifecycle]):
 
     def cells(self, item: RequestLifecycle, view: View) -> Sequence[Cell]:
         """A request."""
-        return cells(item, view.daemon_now, view.zone)
+        tenants = view.state.tenants.tenants if view.state.tenants is not None else ()
+        is_met = any(one.tenant == item.tenant and one.verdict == "met" for one in tenants)
+        return cells(item, view.daemon_now, view.zone, is_met=is_met)
 
     def key_of(self, item: RequestLifecycle) -> str:
         """Its id."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
-
-from sglang.srt.distributed.parallel_state import pdmux_prefill_tp_group
-from sglang.srt.runtime_context import get_parallel
 
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import Parallel, ProcessGroup
 
 GROUPS = (
     "tp_group",
@@ -20,28 +18,28 @@ GROUPS = (
     "moe_tp_group",
     "shared_experts_tp_group",
 )
-"""Names under which SGLang's layers look up whom they sum with."""
+"""Names by which SGLang's layers look up the ranks that they sum with."""
 
 
 class PrefillCollectives:
-    """A communicator of prefill's own, under every name that stands for decode's.
+    """A communicator for prefill alone, under every name that stands for decode's.
 
-    Sums of one communicator must come one after the other on each GPU; of two that meet, on the streams of
-    decode and of prefill, each takes the other's signals, and the GPUs wait for ever (two H200s, Llama-8B,
-    seconds after the first split, 2026-11-22). SGLang makes a second communicator for `--enable-pdmux`, but
-    its `pdmux_prefill_tp_group` gives that to those alone who ask for `tp_group`: attention's sums (0.5.23:
-    `attn_tp_group`) go over decode's all the same.
+    Sums over one communicator must come one after the other on each GPU. If two of them meet, one on decode's
+    stream and one on prefill's, each takes the other's signals and the GPUs wait for ever (two H200s,
+    Llama-8B, seconds after the first split, 2026-11-22). SGLang makes a second communicator for
+    `--enable-pdmux`. But its `pdmux_prefill_tp_group` replaces only the name `tp_group`, and attention asks
+    for another one (0.5.23: `attn_tp_group`), so its sums would still use decode's.
 
     Raises: EngineError if layers sum over ranks for which there is no second communicator.
     """
 
     def __init__(self) -> None:
-        parallel = get_parallel()
-        self._own: dict[str, Any] = {}
+        parallel = self._parallel = sglang().get_parallel()
+        self._own: dict[str, ProcessGroup] = {}
         if parallel.tp_size == 1:
             return
         decode = parallel.tp_group
-        with pdmux_prefill_tp_group():
+        with sglang().pdmux_prefill_tp_group():
             prefill = parallel.tp_group
         for name in GROUPS:
             group = _group(parallel, name)
@@ -53,17 +51,17 @@ class PrefillCollectives:
                     "prefill beside decode has no communicator of its own for it"
                 )
 
-    def in_force(self) -> AbstractContextManager[Any]:
+    def in_force(self) -> AbstractContextManager[object]:
         """Around what prefill launches."""
         if not self._own:
             return nullcontext()
-        override: AbstractContextManager[Any] = get_parallel().override(**self._own)
-        return override
+        return self._parallel.override(**self._own)
 
 
-def _group(parallel: Any, name: str) -> Any:
+def _group(parallel: Parallel, name: str) -> ProcessGroup | None:
     """None if SGLang made none."""
     try:
-        return getattr(parallel, name)
+        group: ProcessGroup | None = getattr(parallel, name)
     except RuntimeError:
         return None
+    return group

@@ -5,25 +5,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.types import PrefillGraph
+from pdmuxd.engine.sglang.api.types import Batch, BatchResult, Event, Request, Scheduler
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
+
+_ANY_LENGTH = 1 << 30
+"""A chunk that no prompt fills: there would be two chunked requests else."""
 
 
 @dataclass(slots=True, eq=False)
 class Launched:
     """Implements LaunchedStep."""
 
-    batch: Any
-    start: Any
-    end: Any
+    batch: Batch
+    start: Event
+    end: Event
 
     @property
-    def requests(self) -> Sequence[Any]:
+    def requests(self) -> Sequence[Request]:
         """SGLang's requests in the step."""
         return tuple(self.batch.reqs)
 
@@ -36,11 +39,11 @@ class Launched:
 class SchedulerDecode:
     """Implements DecodeStream."""
 
-    def __init__(self, scheduler: Any, streams: LaunchStreams, group: GroupInForce) -> None:
+    def __init__(self, scheduler: Scheduler, streams: LaunchStreams, group: GroupInForce) -> None:
         self._s = scheduler
         self._streams = streams
         self._group = group
-        self._unsampled: tuple[Launched, Any, Any] | None = None
+        self._unsampled: tuple[Launched, Batch, BatchResult] | None = None
         """A step launched without its sampling, with SGLang's batch and result."""
 
     def settle(self) -> None:
@@ -77,17 +80,29 @@ class SchedulerDecode:
         graph: PrefillGraph | None = None,  # noqa: ARG002 - SGLang captures none, so no policy asks
         *,
         decodes: bool = True,
+        chunk_waits: bool = False,
     ) -> Launched | None:
-        """One batch of the decoding requests and a budget of prompt tokens, as SGLang's mixed chunk."""
+        """One batch of the decoding requests and a budget of prompt tokens, as SGLang's mixed chunk.
+
+        SGLang knows one chunked request and takes it first, always. One that is to wait is out of its sight
+        while it forms the batch, unless it is about to be aborted, which is done there.
+        """
         s = self._s
-        s.chunked_prefill_size = budget_tokens
+        aside = s.chunked_req if chunk_waits and s._pending_chunked_abort_req is None else None
+        s.chunked_prefill_size = budget_tokens if aside is None else _ANY_LENGTH
         s.is_mixed_chunk = decodes
         waiting = len(s.waiting_queue)
-        plan = form_from(
-            s,
-            request_ids,
-            lambda: s.get_next_batch_to_run(running_batch=s.running_batch, last_batch=s.last_batch),
-        )
+        if aside is not None:
+            s.chunked_req = None
+        try:
+            plan = form_from(
+                s,
+                request_ids,
+                lambda: s.get_next_batch_to_run(running_batch=s.running_batch, last_batch=s.last_batch),
+            )
+        finally:
+            if aside is not None:
+                s.chunked_req = aside
         self._note_retractions(waiting)
         s.running_batch = plan.running_batch
         self._group.attention_owner = None
@@ -98,11 +113,11 @@ class SchedulerDecode:
         return launched
 
     def read(self, launched: Launched) -> None:
-        """Wait for the oldest step in flight, stream its tokens, end who is done; then sample the step behind
-        it, if that had to wait for these tokens.
+        """Wait for the oldest step in flight, stream its tokens and end the requests that are done. Then
+        sample the step behind it, if that had to wait for these tokens.
 
-        A request that ended may still have a row in the step launched after it, whose KV slot is free by
-        now: prefill on the other stream must not be given that slot before the step is over.
+        A request that ended may still be in the step launched after it, though its KV slots are free already:
+        prefill on the other stream must not be given these slots before that step is over.
         """
         s = self._s
         batch, result = s.result_queue.popleft()
@@ -123,7 +138,7 @@ class SchedulerDecode:
         if len(self._s.waiting_queue) > waiting and self._s.result_queue:
             self._group.hold_prefill()
 
-    def _launch(self, batch: Any) -> Launched:
+    def _launch(self, batch: Batch) -> Launched:
         s, stream = self._s, self._group.decode
         start = self._streams.mark(stream)
         result = s.run_batch(batch)
@@ -141,8 +156,9 @@ class SchedulerDecode:
         return launched
 
     def _sample(self) -> None:
-        """What a grammar allows next depends on the token before. Sampling such a batch is left until it
-        was read, and the step computes meanwhile, as in SGLang's own loop."""
+        """Sample the step in flight, if that was left for later. What a grammar allows next depends on the
+        token before, so such a batch is sampled when that token was read; the step computes meanwhile, as in
+        SGLang's own loop."""
         if self._unsampled is None:
             return
         launched, batch, result = self._unsampled

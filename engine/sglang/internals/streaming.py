@@ -1,4 +1,4 @@
-"""SGLang's way of sending tokens, with a moment's hold."""
+"""SGLang's output streamer, whose tokens can be held back for a moment."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pdmuxd.engine.sglang.api.types import OutputStreamer, Request
+
 
 class HoldingStreamer:
     """Stands in for SGLang's output streamer where results of batches are processed."""
 
-    def __init__(self, streamer: Any) -> None:
+    def __init__(self, streamer: OutputStreamer) -> None:
         self._streamer = streamer
         self._holds = False
-        self._held: list[tuple[list[Any], tuple[Any, ...], dict[str, Any]]] = []
+        self._held: list[tuple[list[Request], tuple[Any, ...], dict[str, Any]]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._streamer, name)
 
-    def stream_output(self, requests: Sequence[Any], *args: Any, **kwargs: Any) -> None:
-        """Send what these requests have got, or note that it is to be sent."""
+    def stream_output(self, requests: Sequence[Request], *args: Any, **kwargs: Any) -> None:
+        """Send the new tokens of these requests, or note that they are to be sent later."""
         if self._holds:
             self._held.append((list(requests), args, kwargs))
         else:

@@ -1,10 +1,11 @@
-"""First times, before anyone is served: kernels of matrix products, and prefills of all sizes on each stream.
+"""What is slow the first time is done before anyone is served: kernels of matrix products, and prefills of
+all sizes on each stream.
 
-A kernel is loaded when it is first launched, and memory is taken from the driver when a batch first needs
-it. Either waits until the device is idle, and so does every token that decodes meanwhile: on an H200 with
-Llama-8B 25 of the first 139 prefills stopped decode for a step. Which kernel a matrix product takes depends
-on its rows, in steps that nobody tells: so the products of every number of rows are asked which kernels they
-take, and one of each is run.
+A kernel is loaded when it is first launched, and memory is taken from the driver when a batch first needs it.
+Both wait until the device is idle, and every decode step waits with them: on an H200 with Llama-8B, 25 of the
+first 139 prefills stopped decode for a step. Which kernel a matrix product takes depends on its number of
+rows, by rules that are not documented. So every number of rows is asked which kernel it takes, and each
+kernel is run once.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from sglang.srt.layers.linear import LinearBase
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.policies.auto import BATCH_TOKENS
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import Batch, Event, Stream, Tensor
 from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
@@ -30,14 +32,12 @@ _log = logging.getLogger(__name__)
 Lengths = tuple[tuple[int, int], ...]
 """(new, reused) tokens per request."""
 
-SMALL_COPY = "sglang.kernels.ops.memory.small_copy.try_small_copy"
-"""Copies several small tensors with one kernel."""
 _LARGEST: Lengths = ((BATCH_TOKENS, 0),)
 _TOKENS = ((256, 2048), (1024, BATCH_TOKENS))
-"""Of prefills: from one number to the next, up to so many."""
+"""New tokens of the prefills: (step, largest) pairs, one after the other."""
 _REUSED = tuple((new, reused) for new in (16, 64, 256, 1024, 4096) for reused in (1024, 8192, 32768))
 _ROWS_STEP = 32
-"""Between numbers of rows that are asked about on a partition: kernels change with whole tiles there."""
+"""On a partition, only every so many rows are asked about: kernels change with whole tiles there."""
 _MOST_REQUESTS = 16
 """First tokens of so many requests in one prefill."""
 _MOST_ANSWERS = 256
@@ -46,21 +46,23 @@ _AHEAD = 8
 """Batches on the device whose tensors are kept."""
 _PINNED_BYTES, _PINNED_BLOCKS = tuple(2**power for power in range(9, 20)), 8
 
-Launch = Callable[[Any, int, Any], Any]
+Launch = Callable[[Batch, int, Stream], Event]
 """Launches so many layers of a batch on a stream; the event behind them."""
 
 
-def decline_small_copy(_dsts: Sequence[Any], _srcs: Sequence[Any]) -> bool:
-    """In place of SMALL_COPY, which is compiled anew, 0.12 s while serving, for each pattern of types, sizes
-    and addresses: it declines, and SGLang copies with a kernel per type."""
+def decline_small_copy(_dsts: Sequence[Tensor], _srcs: Sequence[Tensor]) -> bool:
+    """In place of SGLang's copy of several small tensors with one kernel. It is compiled anew, 0.12 s while
+    serving, for each pattern of types, sizes and addresses. This declines, and SGLang copies with a kernel
+    per type."""
     return False
 
 
 def load_products(model: Any, streams: LaunchStreams) -> None:
     """Run every kernel once that a matrix product of the model takes with some number of rows.
 
-    Once on all SMs, and again on one split: splits share what was loaded (measured), and whether they share
-    it with ordinary streams too is not known. Then on each split what its own choice of kernels adds.
+    Once on all SMs and again on one split: splits share what was loaded (measured), but it is not known
+    whether they share it with ordinary streams. Then, on each split, the kernels that it chooses and the
+    others do not.
     """
     if not torch.cuda.is_available():
         return
@@ -87,7 +89,7 @@ def load_products(model: Any, streams: LaunchStreams) -> None:
 
 
 class Warming:
-    """Of one scheduler, whose prefix cache is empty."""
+    """Warms up one scheduler, whose prefix cache is empty."""
 
     def __init__(self, batches: ProbeBatches, streams: LaunchStreams, *, layers: int, launch: Launch) -> None:
         self._batches = batches
@@ -100,15 +102,16 @@ class Warming:
         """Of the largest prefill; None until it was run, and on a CPU."""
 
     def take_pinned_memory(self) -> None:
-        """Host memory that copies to the device start from; it is kept for the next who wants so much."""
+        """Take pinned host memory for copies to the device; it is kept for later copies of the same sizes."""
         if self._on_gpu:
             lengths = [size for size in _PINNED_BYTES for _ in range(_PINNED_BLOCKS)]
             blocks = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in lengths]
             del blocks
 
-    def run(self, stream: Any) -> None:
-        """All sizes on one stream. The largest is first: what later ones take is part of its memory."""
-        kept: list[tuple[Any, Any]] = []
+    def run(self, stream: Stream) -> None:
+        """Prefills of all sizes on one stream. The largest comes first: later ones fit into the memory that
+        it took."""
+        kept: list[tuple[Batch, Event]] = []
         for lengths, layers in self._prefills():
             try:
                 batch = self._batches.split_prefill(lengths)
@@ -120,7 +123,7 @@ class Warming:
                 self._streams.wait(kept.pop(0)[1])
         self._streams.wait(self._streams.mark(stream))
 
-    def _launch_largest(self, batch: Any, layers: int, stream: Any) -> Any:
+    def _launch_largest(self, batch: Batch, layers: int, stream: Stream) -> Event:
         torch.cuda.reset_peak_memory_stats()
         before_bytes = torch.cuda.memory_allocated()
         end = self._launch(batch, layers, stream)
@@ -148,13 +151,13 @@ class Warming:
 class _Product:
     """Rows times one layer's weights."""
 
-    multiply: Callable[[Any], Any]
+    multiply: Callable[[Tensor], Tensor]
     width: int
-    dtype: Any
+    dtype: object
     most_rows: int
 
     def load(self, kernels: Kernels, step: int = 1) -> list[int]:
-        """Run one number of rows for each kernel, of every `step`th number; which they were."""
+        """Run one number of rows per kernel, asking about every `step`th; returns those that were run."""
         rows = self._rows()
         # The memory of the largest product is taken here: capturing could not.
         self.multiply(rows)
@@ -166,16 +169,17 @@ class _Product:
         for count in counts:
             self.multiply(rows[:count])
 
-    def _rows(self) -> Any:
+    def _rows(self) -> Tensor:
         return torch.zeros((self.most_rows, self.width), dtype=self.dtype, device="cuda")
 
 
 def _products(model: Any) -> Iterator[_Product]:
     """A layer of each shape of weights, and the head, which has a row per request."""
-    seen: set[tuple[Any, ...]] = set()
+    linear = sglang().Linear
+    seen: set[tuple[object, ...]] = set()
     for module in model.modules():
         weight = getattr(module, "weight", None)
-        if isinstance(module, LinearBase) and weight is not None and weight.is_floating_point():
+        if isinstance(module, linear) and weight is not None and weight.is_floating_point():
             width = getattr(module, "input_size_per_partition", module.input_size)
             key = (*weight.shape, weight.dtype, width)
             if key not in seen:

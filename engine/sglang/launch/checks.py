@@ -1,33 +1,29 @@
-"""What can be wrong before SGLang is imported, which takes many seconds: found here, said in one line."""
+"""What can be checked before SGLang is imported, which takes many seconds; each error is one line."""
 
 from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.sglang.api.versions import RANGE, check_supported
 
 ENTRY_POINT_GROUP = "sglang.srt.plugins"
 PLUGIN = "pdmuxd"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
-def check_environment(*, tested: Sequence[str]) -> str:
-    """SGLang is here, in a tested version, with the plugin; returns the version. Raises: SettingsError."""
+def check_environment() -> str:
+    """SGLang is here, in a supported version, with the plugin; returns the version. Raises: SettingsError."""
     try:
         version = metadata.version("sglang")
     except metadata.PackageNotFoundError:
         raise SettingsError(
-            f"SGLang is not installed in this Python; install pdmuxd[sglang] (SGLang {', '.join(tested)})"
+            f"SGLang is not installed in this Python; install pdmuxd[sglang] (SGLang {RANGE})"
         ) from None
-    if version not in tested:
-        raise SettingsError(
-            f"SGLang {version} is installed; the plugin was tested with {', '.join(tested)} and changes "
-            "SGLang's internals, so that no other is started"
-        )
+    check_supported(version)
     names = {point.name for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
     if PLUGIN not in names:
         raise SettingsError(
@@ -69,7 +65,7 @@ def check_tp_size(model: str, tp_size: int, *, gpus: int | None) -> None:
 
 
 def _divides(tp_size: int, heads: int, kv_heads: int) -> bool:
-    """Each GPU has as many heads, and as many KV heads or a copy of one that it shares with others."""
+    """Each GPU gets equally many heads, and equally many KV heads or a copy of one that others have, too."""
     if kv_heads <= 0 or heads % tp_size:
         return False
     return kv_heads % tp_size == 0 if kv_heads >= tp_size else tp_size % kv_heads == 0

@@ -86,6 +86,8 @@ def _disarmed(name: str, entry: Entry) -> Command:
 
     def disarm(command: Command) -> None:
         if isinstance(command, TyperGroup):
+            if command.invoke_without_command:
+                command.callback = lambda **_: None
             for child in command.commands.values():
                 disarm(cast(Command, child))
         else:

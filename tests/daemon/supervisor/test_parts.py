@@ -15,12 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdmuxd.daemon.background import first_to_end
-from pdmuxd.daemon.supervisor import child, orphan, procfs
+from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.backoff import HEALTHY_S, Backoff
 from pdmuxd.daemon.supervisor.child import describe_exit, engine_environment
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.plan import emulator_command
-from pdmuxd.daemon.supervisor.silence import TICK_S, Silence
+from pdmuxd.daemon.supervisor.silence import TICK_S, Silence, Standstill
+from pdmuxd.engine.link import procfs
+from pdmuxd.engine.link.messages import EngineStats
+
+_UP_AND_WAIT = "print('up'); signal.pause()"
 
 
 def test_delays_double_up_to_the_limit_when_engines_keep_failing():
@@ -221,22 +225,28 @@ async def test_the_others_are_cancelled_when_one_fails():
     ("program", "grace_s", "is_killed"),
     [
         (
-            "import os, signal; signal.signal(signal.SIGTERM, lambda *_: os._exit(0)); print('up'); input()",
+            "import os, signal; signal.signal(signal.SIGTERM, lambda *_: os._exit(0)); " + _UP_AND_WAIT,
             60.0,
             False,
         ),
-        ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); input()", 0.05, True),
-        ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); input()", 0.0, True),
+        (
+            "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); signal.pause()",
+            0.05,
+            True,
+        ),
+        (
+            "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); signal.pause()",
+            0.0,
+            True,
+        ),
     ],
 )
 async def test_a_process_is_killed_only_when_it_outlives_its_grace(program, grace_s, is_killed):
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-u", "-c", program),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert await process.stdout.readline() == b"up\n"
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as printed:
+        process = child.start([sys.executable, "-u", "-c", program], environment=os.environ, log=writing)
+        os.close(writing)
+        assert await asyncio.to_thread(printed.readline) == b"up\n"
     assert await child.end(process, grace_s=grace_s) is is_killed
     assert (process.returncode == -signal.SIGKILL) is is_killed
 
@@ -252,3 +262,27 @@ def test_sockets_are_removed_when_nobody_listens_on_them(tmp_path):
         assert orphan.remove_stale_sockets(tmp_path) == 1
         left = {path.name for path in tmp_path.iterdir()}
         assert left == {"engine-live.sock", "engine-note.txt", "engine-file.sock"}
+
+
+def _heartbeat(**fields):
+    zeros = dict.fromkeys(EngineStats.__struct_fields__, 0) | {"policy": "auto"}
+    return EngineStats(**zeros | fields)
+
+
+@pytest.mark.parametrize(
+    ("second", "stuck_s"),
+    [
+        ({"running": 1, "steps": 5}, 2.0),
+        ({"waiting": 1, "steps": 5}, 2.0),
+        ({"running": 1, "steps": 6}, 0.0),
+        ({"running": 1, "steps": 5, "output_tokens": 1}, 0.0),
+        ({"running": 0, "steps": 5}, 0.0),
+    ],
+)
+def test_an_engine_stands_still_when_it_has_requests_and_makes_nothing_of_them(second, stuck_s):
+    standstill = Standstill()
+    standstill.heard(_heartbeat(running=1, steps=5, uptime_s=10.0))
+    standstill.heard(_heartbeat(uptime_s=12.0, **second))
+    assert standstill.stuck_s == stuck_s
+    standstill.heard(_heartbeat(uptime_s=13.0, running=1, steps=9))
+    assert standstill.stuck_s == 0.0

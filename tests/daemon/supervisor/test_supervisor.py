@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pdmuxd.daemon.supervisor import procfs
 from pdmuxd.daemon.supervisor.supervisor import TRANSITIONS
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.link import procfs
 from pdmuxd.engine.link.messages import EngineSettings
 
 
@@ -118,6 +118,15 @@ async def test_an_engine_is_replaced_when_it_falls_silent(make_world):
     assert "fake engine starts" in evidence
     assert "== threads" in evidence
     assert "Hello(" in evidence
+
+
+async def test_an_engine_is_replaced_when_its_loop_turns_and_nothing_comes_of_it(make_world):
+    world = await make_world("stuck", standstill_timeout_s=0.3)
+    await world.listener.next("serving")
+    reason = await world.listener.next("down")
+    assert "made nothing of its requests" in reason
+    evidence = await asyncio.to_thread(Path(reason.rpartition(" ")[2]).read_text)
+    assert "EngineStats(" in evidence
 
 
 async def test_a_silent_engine_gets_no_requests_until_it_is_heard(make_world):

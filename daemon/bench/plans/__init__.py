@@ -1,0 +1,1 @@
+"""The project's own measurements, a command each: `pdmuxd bench NAME`."""

@@ -1,0 +1,83 @@
+"""What steps took, from the records that `pdmuxd bench run --records FOLDER` keeps:
+
+    pdmuxd bench steps FOLDER/*.jsonl.gz
+
+One table per file: steps by mode, reason and SMs, what they took and were predicted to take. With
+`--over-ms`, how many steps with decode took longer than that, and how many tokens waited for them: what is
+late at the client and not here was late on the way.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pdmuxd.daemon.bench.load.score import quantile
+from pdmuxd.daemon.bench.options import new_parser, numbers
+
+_HEAD = (
+    "| mode, reason, SMs of prefill and decode | steps | took p50, p99 ms | over predicted p10, p50, p90 "
+    "| decode from its own start over predicted p50, p90, p99 |"
+)
+
+
+def read_steps(path: Path) -> list[dict[str, Any]]:
+    """The steps in a file of records. Raises: ValueError for a file of something else."""
+    with gzip.open(path, "rt") as file:
+        records = [json.loads(line) for line in file]
+    return [record for record in records if record["type"] == "iteration" and record["measured_step_s"]]
+
+
+def lines(steps: Sequence[dict[str, Any]], limits_ms: Sequence[float]) -> list[str]:
+    """The table of one file."""
+    by_kind: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for step in steps:
+        kind = f"{step['mode']}, {step['reason']}, {step['prefill_sms']},{step['decode_sms']}"
+        by_kind[kind].append(step)
+    rows = [_HEAD, "|---|---:|---:|---:|---:|"]
+    rows += [_row(kind, of) for kind, of in sorted(by_kind.items(), key=lambda one: -len(one[1]))]
+    decoding = [step for step in steps if step["decode_bs"]]
+    for over_ms in limits_ms:
+        late = [step for step in decoding if step["measured_step_s"] * 1e3 > over_ms]
+        tokens = sum(step["decode_bs"] for step in late)
+        rows.append(f"{len(late)} of {len(decoding)} steps over {over_ms:g} ms, with {tokens} tokens")
+    return rows
+
+
+def _row(kind: str, steps: Sequence[dict[str, Any]]) -> str:
+    took_ms = [step["measured_step_s"] * 1e3 for step in steps]
+    predicted = ((step, step["predicted_fused_s"] or step["predicted_decode_s"]) for step in steps)
+    ratios = [step["measured_step_s"] / seconds for step, seconds in predicted if seconds]
+    own = [
+        step["measured_decode_s"] / step["predicted_decode_s"]
+        for step in steps
+        if step.get("measured_decode_s") and step["predicted_decode_s"]
+    ]
+    took = f"{quantile(took_ms, 0.5):.1f}, {quantile(took_ms, 0.99):.1f}"
+    over, alone = _quantiles(ratios, 0.1, 0.5, 0.9), _quantiles(own, 0.5, 0.9, 0.99)
+    return f"| {kind} | {len(steps)} | {took} | {over} | {alone} |"
+
+
+def _quantiles(ratios: Sequence[float], *wanted: float) -> str:
+    return ", ".join(f"{quantile(ratios, q):.2f}" for q in wanted) if ratios else "-"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print; exit code 2 for a file that holds no records."""
+    parser = new_parser("steps", __doc__)
+    parser.add_argument("records", type=Path, nargs="+")
+    parser.add_argument("--over-ms", type=numbers, default=[], help="targets, less the way to the client")
+    options = parser.parse_args(argv)
+    for path in options.records:
+        try:
+            steps = read_steps(path)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            print(f"{path}: no records of steps: {error}", file=sys.stderr)
+            return 2
+        print(f"{path.name}\n" + "\n".join(lines(steps, options.over_ms)))
+    return 0

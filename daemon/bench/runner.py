@@ -1,0 +1,263 @@
+"""Works a list of runs off: starts each server once, and writes each result as soon as it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Coroutine, Sequence
+from functools import cache
+from itertools import groupby, zip_longest
+from typing import Any, TypeVar
+
+from pdmuxd.daemon.bench.load.client import Seen, is_idle, send_all
+from pdmuxd.daemon.bench.load.score import record, summary
+from pdmuxd.daemon.bench.load.workload import Cell
+from pdmuxd.daemon.bench.load.workload import build as build_requests
+from pdmuxd.daemon.bench.options import RunOptions
+from pdmuxd.daemon.bench.plans.between_steps import profile_run
+from pdmuxd.daemon.bench.plans.table import line
+from pdmuxd.daemon.bench.results import Run, append_result, done_in
+from pdmuxd.daemon.bench.servers.link import Link
+from pdmuxd.daemon.bench.servers.models import shape_model
+from pdmuxd.daemon.bench.servers.one_server import ModelOf, Servers
+from pdmuxd.daemon.bench.servers.predicting import predictors
+from pdmuxd.daemon.bench.servers.server import ArmError, ServerError
+from pdmuxd.daemon.bench.servers.stall_trace import watch_client
+
+T = TypeVar("T")
+
+COLD_S = 36.0
+"""By which the first start on a machine takes longer, Python's caches being cold (one H200, Llama-8B, SGLang
+0.5.23, 2026-11-21)."""
+START_S = {"llama-8b": 72.0, "codellama-34b": 100.0, "tiny": 40.0}
+"""A later start with its warm-up, by model; Llama-8B as measured (61 to 66 s, 8 s), the others estimated."""
+EMULATOR_START_S = 10.0
+AHEAD_START_S = 40.0
+"""What is left of a start after its imports, with the warm-up; an estimate."""
+IMPORTS_S = 60.0
+"""How long before it is wanted a server is started ahead: its two processes import one after the other, for
+27 and 23 s (one H200's host, SGLang 0.5.23, 2026-11-21). One that is ready sooner waits."""
+MARGIN_S = 4.0
+"""Of a run, beside its arrivals and its drain: prompts are written, the cache is emptied."""
+STEPS_ALONE_S, STEPS_ALONE_WITHIN_S = 10.0, 30.0
+"""A few requests that decode alone have had all of their tokens: what is expected, and when they are cut."""
+
+
+def run_s(run: Run, options: RunOptions) -> float:
+    """What a run takes, without a start. One of requests that decode alone is over when they are."""
+    if run.cell.workload == "decode":
+        return STEPS_ALONE_S
+    return float(options.duration_s + options.drain_s + MARGIN_S)
+
+
+def answers(seen: Sequence[Seen]) -> None:
+    """Raises: ServerError if none of the requests had a token."""
+    if not any(one.tokens for one in seen):
+        raise ServerError(f"no request had a token, the first: {seen[0].error or seen[0].outcome}")
+
+
+class Runner:
+    """One session: results of one call are known to come from one machine at one time."""
+
+    def __init__(self, options: RunOptions, *, model_of: ModelOf | None = None) -> None:
+        self._options = options
+        self._model_of = cache(model_of or (lambda name: shape_model(name, options.work, options.config)))
+        self._begin_s = time.monotonic()
+        self._end_s = self._begin_s + options.budget_s
+        self._traces = json.loads(options.traces.read_text()) if options.traces.exists() else {}
+        self._session = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._gpu = gpu_name()
+        self._took_s: dict[str, float] = {}
+        """Of the last start with its warm-up, by model."""
+        self._broken: set[tuple[str, int, str]] = set()
+        self._served: set[tuple[str, int, str]] = set()
+        """Those that have done a run since they were started last."""
+        self._servers = Servers(options, self._model_of)
+        if options.stalls is not None:
+            watch_client(options.stalls)
+        self.left = 0
+        self.failed: list[str] = []
+
+    async def work(self, runs: Sequence[Run]) -> None:
+        """Do in this order what is not done."""
+        done = done_in(self._options.results)
+        wanted = [run for run in runs if run.is_anchor or not run.is_in(done)]
+        self._tell_predictors(wanted)
+        groups = [list(group) for _, group in groupby(wanted, key=lambda run: run.server)]
+        try:
+            for runs_of_server, following in zip_longest(groups, groups[1:]):
+                await self._group(runs_of_server, following)
+        finally:
+            await self._servers.forget()
+
+    def _tell_predictors(self, runs: Sequence[Run]) -> None:
+        for model in dict.fromkeys(run.model for run in runs if run.arm.policy is not None):
+            told = self._options.predictors.get(model, "the roofline, for lack of a profile: --predictors")
+            self._say(f"policies predict {model} with {told}")
+
+    async def _group(self, runs: list[Run], following: list[Run] | None) -> None:
+        """The runs of one server, if it can be started and there is time for one of them."""
+        if not runs:
+            return
+        server = runs[0].server
+        if server in self._broken or not self._has_time(self._start_s(runs[0]) + self._run_s(runs[0])):
+            self.left += len(runs)
+            return
+        was_ahead = self._servers.is_ahead
+        self._served.discard(server)
+        try:
+            await self._serve(runs, following)
+        except (ServerError, TimeoutError) as error:
+            if was_ahead or server in self._served:
+                self._say(f"  {server[2]} failed; once more: {error}")
+                if server not in self._served:
+                    self._servers.no_more_ahead()
+                self._served.discard(server)
+                done = done_in(self._options.results)
+                await self._group([run for run in runs if not run.is_in(done)], following)
+                return
+            self._broken.add(server)
+            self._fail(server[2], error)
+            self.left += len(runs)
+
+    def _run_s(self, *runs: Run) -> float:
+        return sum(run_s(run, self._options) for run in runs)
+
+    def _start_s(self, run: Run) -> float:
+        """As the last start of this model took, if there was one; less where it was begun ahead."""
+        if self._servers.is_ahead:
+            return AHEAD_START_S
+        if run.arm.server == "emulator":
+            return EMULATOR_START_S
+        if run.model in self._took_s:
+            return self._took_s[run.model]
+        return START_S[run.model] + (0.0 if self._took_s or self._options.cpu else COLD_S)
+
+    def _has_time(self, seconds: float) -> bool:
+        return time.monotonic() + seconds < self._end_s
+
+    async def _serve(self, runs: list[Run], following: list[Run] | None) -> None:
+        began_s = time.monotonic()
+        stack, server = await self._servers.take(runs[0])
+        async with stack:
+            self._say(f"{runs[0].model} {runs[0].arm.server}{' (started ahead)' if server.gate else ''}")
+            limit_s = max(10.0, self._end_s - time.monotonic() - self._run_s(runs[0]))
+            took_s = await server.serve(within_s=min(self._options.start_s, limit_s))
+            self._say(f"  serves after {took_s:.0f} s")
+            await self._warm_up(runs[0], server.base_url, server.link)
+            if server.gate is None:
+                self._took_s[runs[0].model] = time.monotonic() - began_s
+            for number, run in enumerate(runs):
+                if not self._has_time(self._run_s(run)):
+                    self.left += len(runs) - number
+                    return
+                if following is not None and self._is_worth_it(following[0], behind=runs[number:]):
+                    await self._servers.start_ahead(following[0])
+                try:
+                    await self._measure(run, server.base_url, server.link)
+                except ArmError as error:
+                    self._fail(run.arm.name, error)
+                    self.left += 1
+
+    def _is_worth_it(self, run: Run, *, behind: list[Run]) -> bool:
+        """To start its server beside the run that begins now, the first of those that it is behind."""
+        is_due = self._run_s(*behind[1:]) < IMPORTS_S and not self._servers.is_ahead
+        has_time = self._has_time(self._run_s(*behind, run) + AHEAD_START_S)
+        return is_due and has_time and run.server not in self._broken
+
+    def _fail(self, what: str, error: Exception) -> None:
+        self.failed.append(what)
+        self._say(f"  FAILED {what}: {error}")
+
+    def _say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self._begin_s:5.0f} s] {text}", flush=True)
+
+    async def _warm_up(self, run: Run, base_url: str, link: Link | None) -> None:
+        """Let kernels be chosen and graphs be replayed once, for short and long prompts alike."""
+        for cell in (Cell(workload="decode", rate=8.0), Cell(workload="prefill", rate=2048.0)):
+            requests = build_requests(cell, self._traces, seed=0, duration_s=2.0)
+            seen = await send_all(
+                base_url,
+                requests,
+                vocab=self._model_of(run.model).vocab,
+                tenants=link is not None,
+                drain_s=8.0,
+                name="warm",
+            )
+            answers(seen)
+
+    async def _measure(self, run: Run, base_url: str, link: Link | None) -> None:
+        options = self._options
+        requests = build_requests(
+            run.cell,
+            self._traces,
+            seed=run.seed,
+            duration_s=options.duration_s,
+            leave_ratio=options.leave_ratio,
+        )
+        if not requests:
+            raise ArmError(f"{run.cell}: no request arrives within {options.duration_s:g} s")
+        if link is not None:
+            await link.set(
+                policy=str(run.arm.policy),
+                tbt_ms=run.judged_ms[0],
+                predictors=predictors(options.predictors, run.model),
+            )
+            link.reset()
+        name = f"{run.arm.name}-{run.cell}-{run.seed}-{run.tbt_ms}"
+        profiling = asyncio.create_task(profile_run(base_url, options))
+        seen = await send_all(
+            base_url,
+            requests,
+            vocab=self._model_of(run.model).vocab,
+            tenants=link is not None,
+            drain_s=STEPS_ALONE_WITHIN_S if run.cell.workload == "decode" else options.drain_s,
+            name=name,
+        )
+        await profiling
+        answers(seen)
+        result: dict[str, Any] = {"key": run.key, "session": self._session, "gpu": self._gpu}
+        if run.build is not None:
+            result["build"] = run.build
+        result |= record(seen)
+        if link is not None:
+            result["engine"] = link.report()
+            link.keep_records(options.records, name)
+        if options.profile is None:
+            append_result(options.results, result)
+        self._served.add(run.server)
+        for tbt_ms in run.judged_ms:
+            self._say("  " + line(run.key, tbt_ms, summary(result, tbt_ms=tbt_ms)))
+        for error in result["errors"][:2]:
+            self._say(f"    error: {error}")
+        if not await is_idle(base_url):
+            raise ServerError("it still works on what was aborted after the run")
+
+
+def gpu_name() -> str:
+    """Name and driver of the first GPU; `none` where there is no nvidia-smi."""
+    if shutil.which("nvidia-smi") is None:
+        return "none"
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+    return said.partition("\n")[0].strip() or "none"
+
+
+def run_until_told(work: Coroutine[Any, Any, T]) -> T | None:
+    """Run it; a SIGTERM ends it with the servers that it started, and there is no result."""
+
+    async def told() -> T | None:
+        task = asyncio.ensure_future(work)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            print("told to stop", flush=True)
+            return None
+
+    return asyncio.run(told())

@@ -1,0 +1,170 @@
+"""The daemon's end of the link, for arms with a policy: sets policy and targets, counts what is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import msgspec
+
+from pdmuxd.daemon.bench.load.workload import DEFAULT_TTFT, TtftTarget
+from pdmuxd.daemon.bench.servers.server import ArmError
+from pdmuxd.engine.core.errors import LinkError
+from pdmuxd.engine.link.messages import Ack, EngineSettings, EngineStats, Hello, IterationRecord, TenantSlo
+from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.link.socket import DaemonEnd
+
+_ACK_S = 20.0
+_KEPT = 50_000
+
+
+class Link:
+    """One engine's reports between two calls of `reset`."""
+
+    def __init__(self, end: DaemonEnd) -> None:
+        self._end = end
+        self._version = 0
+        self._greeted = asyncio.Event()
+        self._acks: asyncio.Queue[Ack] = asyncio.Queue()
+        self.hello: Hello | None = None
+        self.stats: EngineStats | None = None
+        self._before: EngineStats | None = None
+        self._modes: Counter[str] = Counter()
+        self._ratios: dict[str, list[float]] = {}
+        """Measured over predicted by what was predicted: decode alone in `split`, the batch in `fused`."""
+        self._records: list[IterationRecord] = []
+        self._clocks_mhz: list[float] = []
+        self._power_w: list[float] = []
+
+    async def read(self) -> None:
+        """Take messages until cancelled."""
+        while True:
+            try:
+                message = await self._end.receive()
+            except LinkError as error:
+                print(f"warning: link: {error}", flush=True)
+                continue
+            match message:
+                case Hello():
+                    self.hello = message
+                    self._greeted.set()
+                case Ack():
+                    self._acks.put_nowait(message)
+                case EngineStats():
+                    self.stats = message
+                    self._keep_gauges(message)
+                case IterationRecord():
+                    self._modes[
+                        f"{message.mode}/{message.reason}/{message.prefill_sms},{message.decode_sms}"
+                    ] += 1
+                    self._keep_ratio(message)
+                    if len(self._records) < _KEPT:
+                        self._records.append(message)
+
+    def _keep_ratio(self, record: IterationRecord) -> None:
+        predicted_s = record.predicted_fused_s if record.mode == "fused" else record.predicted_decode_s
+        kept = self._ratios.setdefault(record.mode, [])
+        if predicted_s and len(kept) < _KEPT:
+            kept.append(record.measured_step_s / predicted_s)
+
+    def _keep_gauges(self, stats: EngineStats) -> None:
+        if stats.running and len(self._clocks_mhz) < _KEPT:
+            self._clocks_mhz += [] if stats.gpu_clock_mhz is None else [stats.gpu_clock_mhz]
+            self._power_w += [] if stats.gpu_power_w is None else [stats.gpu_power_w]
+
+    async def set(
+        self,
+        *,
+        policy: str,
+        tbt_ms: float,
+        predictors: Predictors | None = None,
+        ttft: TtftTarget = DEFAULT_TTFT,
+    ) -> None:
+        """Bring a policy, targets and predictors into force.
+
+        Raises: ArmError if the engine refuses or is silent.
+        """
+        try:
+            await asyncio.wait_for(self._set(policy, tbt_ms, predictors, ttft), _ACK_S)
+        except TimeoutError:
+            raise ArmError(f"the engine did not acknowledge {policy} within {_ACK_S:g} s") from None
+        except LinkError as error:
+            raise ArmError(str(error)) from error
+
+    async def _set(self, policy: str, tbt_ms: float, predictors: Predictors | None, ttft: TtftTarget) -> None:
+        await self._greeted.wait()
+        self._version += 1
+        tenants = tuple(
+            TenantSlo(
+                tenant=name,
+                ttft_fixed_s=fixed_s,
+                ttft_per_1k_new_tokens_s=per_1k_s,
+                tbt_s=tbt_ms / 1e3,
+                attainment_ratio=0.99,
+                slo_version=self._version,
+            )
+            for name, fixed_s, per_1k_s in ttft.tenants
+        )
+        await self._end.send(
+            EngineSettings(version=self._version, policy=policy, tenants=tenants, predictors=predictors)
+        )
+        while True:
+            ack = await self._acks.get()
+            if ack.version == self._version:
+                break
+        if ack.error is not None:
+            raise ArmError(f"the engine refused {policy}: {ack.error}")
+
+    def reset(self) -> None:
+        """Count from here on."""
+        self._before = self.stats
+        self._modes.clear()
+        self._ratios.clear()
+        self._records = []
+        self._clocks_mhz.clear()
+        self._power_w.clear()
+
+    def report(self) -> dict[str, Any]:
+        """What was counted since `reset`."""
+        report: dict[str, Any] = {"steps": dict(self._modes.most_common(40))}
+        kept = {f"{mode}_over_predicted": ratios for mode, ratios in self._ratios.items()}
+        kept |= {"gpu_clock_mhz": self._clocks_mhz, "gpu_power_w": self._power_w}
+        report |= {name: _cuts(values) for name, values in kept.items() if len(values) > 1}
+        if self.stats is not None:
+            for name in ("steps", "switches", "preemptions", "retractions", "dropped_records"):
+                before = getattr(self._before, name) if self._before is not None else 0
+                report[f"{name}_total"] = getattr(self.stats, name) - before
+        return report
+
+    def keep_records(self, folder: Path | None, name: str) -> None:
+        """The steps since `reset`, one JSON object each; nowhere if there is no folder."""
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = b"\n".join(msgspec.json.encode(record) for record in self._records)
+            (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines + b"\n"))
+
+
+def _cuts(values: Sequence[float]) -> dict[int, float]:
+    """By percentile."""
+    cuts = quantiles(values, n=100, method="inclusive")
+    return {q: round(cuts[q - 1], 3) for q in (1, 10, 50, 90, 99)}
+
+
+@contextlib.asynccontextmanager
+async def listening(address: str) -> AsyncIterator[Link]:
+    """A link that reads until the block ends."""
+    end = DaemonEnd(address)
+    link = Link(end)
+    task = asyncio.create_task(link.read())
+    try:
+        yield link
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        end.close()

@@ -1,0 +1,71 @@
+"""The models that are served: shapes with made-up weights, a user's own, or the emulator's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdmuxd.daemon.bench.servers.model_folder import SHAPES, write_model_folder
+from pdmuxd.engine.core.errors import InvalidValueError
+
+DUMMY = ("--load-format", "dummy")
+"""How long a step takes does not depend on the values of weights."""
+EMULATED_AS_MEASURED = ("llama-8b", "codellama-34b", "qwen3-8b", "qwen3-14b")
+"""Models whose emulator profile was measured."""
+LEAST_VOCABULARY = 512
+"""Prompts are of ordinary tokens, which start above 300."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """A model, for SGLang and for the emulated engine."""
+
+    name: str
+    folder: Path
+    """Unused by the emulated engine."""
+    vocab: int
+    flags: tuple[str, ...] = ()
+    """More of SGLang's, for this model."""
+    emulator_profile: str
+
+
+def shape_model(name: str, work: Path, config: Mapping[str, object]) -> ServedModel:
+    """A shape of `model_folder` with `config` over its own; its folder is written to `work`."""
+    emulated = "llama-8b" if name == "tiny" else name
+    profile = f"h200-{emulated}-measured" if emulated in EMULATED_AS_MEASURED else f"h200-{emulated}"
+    return ServedModel(
+        name=name,
+        folder=write_model_folder(name, work / name, **config),
+        vocab=int(SHAPES[name]["vocab_size"]),
+        flags=DUMMY,
+        emulator_profile=profile,
+    )
+
+
+def model_in(folder: Path) -> ServedModel:
+    """A user's model. Raises: InvalidValueError for a folder that is none."""
+    found = folder / "config.json"
+    try:
+        config = json.loads(found.read_text())
+    except OSError:
+        text = f"--model {folder}: allowed is the folder of a model, with a config.json; there is none"
+        raise InvalidValueError("--model", text) from None
+    except ValueError:
+        raise InvalidValueError("--model", f"--model {folder}: its config.json is no JSON") from None
+    text_config = config.get("text_config", {}) if isinstance(config, dict) else {}
+    vocab = config.get("vocab_size", text_config.get("vocab_size")) if isinstance(config, dict) else None
+    if not isinstance(vocab, int) or vocab < LEAST_VOCABULARY:
+        text = f"--model {folder}: its config.json has no vocab_size of {LEAST_VOCABULARY} or more"
+        raise InvalidValueError("--model", text)
+    weights = any(
+        found for kind in ("*.safetensors", "*.bin", "*.pt", "*.gguf") for found in folder.glob(kind)
+    )
+    return ServedModel(
+        name=folder.resolve().name,
+        folder=folder.resolve(),
+        vocab=vocab,
+        flags=() if weights else DUMMY,
+        emulator_profile="",
+    )

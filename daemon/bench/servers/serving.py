@@ -1,0 +1,115 @@
+"""`pdmuxd serve` as a process, its admin plane, and what it tells as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from pdmuxd.daemon.bench.servers.server import ServerError, die_with_parent, last_words
+
+_STOP_S = 40.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemon:
+    """A daemon that serves."""
+
+    data_url: str
+    key: str
+    admin: aiohttp.ClientSession
+
+    async def get(self, path: str) -> Any:
+        """The JSON at a path of the admin plane."""
+        async with self.admin.get(path) as response:
+            return await response.json()
+
+    async def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Write it. Raises: ServerError with what the daemon answered."""
+        async with self.admin.put(path, json=body) as response:
+            if response.status != 200:
+                raise ServerError(f"PUT {path}: {response.status} {(await response.text())[:200]}")
+            return await response.json()
+
+    async def events(self, *types: str) -> AsyncIterator[tuple[float, str, dict[str, Any]]]:
+        """What happens from now on: when it was told (monotonic seconds), its type, its data."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=None)
+        params = {"types": ",".join(types)}
+        async with self.admin.get("/api/v1/events", params=params, timeout=timeout) as response:
+            kind = ""
+            async for line in response.content:
+                name, _, value = line.decode().rstrip("\n").partition(": ")
+                if name == "event":
+                    kind = value
+                elif name == "data" and kind in types:
+                    yield time.monotonic(), kind, json.loads(value)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    settings: Sequence[str], *, environment: Mapping[str, str], folder: Path, start_s: float
+) -> AsyncIterator[Daemon]:
+    """Start a daemon in an empty folder; ends it and its engine. Raises: ServerError."""
+    given = ["state_dir=state", "data.port=0", "admin.port=0", *settings]
+    flags = [word for setting in given for word in ("--set", setting)]
+    command = [sys.executable, "-P", "-m", "pdmuxd.daemon.cli.main", *flags, "serve", "--first-run"]
+    log = folder / "daemon.log"
+    with log.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=folder, env=environment, stdout=PIPE, stderr=file, preexec_fn=die_with_parent
+        )
+    try:
+        said = await _said_until_ready(process, log, start_s)
+        token = (folder / "state" / "admin-token").read_text().strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        async with aiohttp.ClientSession(_found(r"admin plane +(\S+)", said), headers=headers) as admin:
+            yield Daemon(
+                data_url=_found(r"data plane +(\S+)", said),
+                key=_found(r"^ +(pdm_\S+)$", said),
+                admin=admin,
+            )
+    finally:
+        await _stop(process)
+
+
+async def _said_until_ready(process: Process, log: Path, start_s: float) -> str:
+    """What it prints; the curl line is the last."""
+    lines: list[str] = []
+    if process.stdout is None:
+        raise RuntimeError("a process without its pipe")
+    try:
+        async with asyncio.timeout(start_s):
+            async for line in process.stdout:
+                lines.append(line.decode())
+                if lines[-1].lstrip().startswith("curl "):
+                    return "".join(lines)
+    except TimeoutError:
+        lines.append(f"not ready within {start_s:g} s")
+    raise ServerError(" | ".join([*lines[-2:], last_words(log)]))
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text, re.MULTILINE)
+    if match is None:
+        raise ServerError(f"the daemon did not print {pattern!r}")
+    return match[1]
+
+
+async def _stop(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _STOP_S)
+            return
+        process.kill()
+    await process.wait()

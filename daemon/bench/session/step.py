@@ -1,0 +1,59 @@
+"""One step of a session: a measurement with its arguments, what it needs, and the time it may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Need(StrEnum):
+    """What a step fails without; `checks.py` looks for each in seconds."""
+
+    CLIENT = "the client's packages"
+    FITS = "the profiler's packages"
+    DAEMON = "the daemon's packages"
+    SGLANG = "SGLang with the plugin"
+    GPU = "a free GPU"
+    TRACES = "the traces"
+    PREDICTORS = "the profiles that are given"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What is run by itself; its results are kept as they come."""
+
+    name: str
+    plan: str
+    """Its name among those of `pdmuxd bench`."""
+    words: tuple[str, ...]
+    """Its arguments, without those that name files."""
+    expected_s: float
+    needs: tuple[Need, ...]
+    after: tuple[str, ...] = ()
+    """It waits until these are over, if the session does them, however they end: their profiles are used."""
+    fills_s: bool = False
+    """It takes what is left, keeps to a budget by itself, and goes on in the next session; `expected_s` is
+    the least that is worth its start."""
+    keeps: str = "results"
+    """`results`: appends to the file of all results and predicts with profiles; `profile`: writes one."""
+
+    slack_s: float = 45.0
+    """By which a first start on a machine, its disk cold, may exceed what is expected."""
+
+    @property
+    def limit_s(self) -> float:
+        """When it counts as hung."""
+        return 1.3 * self.expected_s + self.slack_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """Steps that one GPU, or all of them together, do one after the other."""
+
+    gpus: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"gpu {'+'.join(map(str, self.gpus))}"

@@ -1,0 +1,115 @@
+"""The Grafana dashboard, made from the table of panels (schema version 39: Grafana 11 and later)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pdmuxd.daemon.monitoring.panels import ROWS, Panel
+
+_WIDTH = 24
+_HEIGHT = 8
+_UNITS = {"tokens/s": "short", "ratio": "short"}
+"""Ours that Grafana does not have."""
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+def dashboard() -> dict[str, Any]:
+    """The document that Grafana imports, or finds by provisioning."""
+    return {
+        "uid": "pdmuxd",
+        "title": "pdmuxd",
+        "tags": ["pdmuxd", "llm"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "refresh": "10s",
+        "time": {"from": "now-30m", "to": "now"},
+        "timezone": "browser",
+        "templating": {"list": list(_variables())},
+        "annotations": {
+            "list": [
+                {
+                    "name": "Alerts",
+                    "datasource": _SOURCE,
+                    "enable": True,
+                    "iconColor": "red",
+                    "expr": 'ALERTS{alertname=~"Pdmuxd.*", alertstate="firing"}',
+                    "titleFormat": "{{alertname}}",
+                }
+            ]
+        },
+        "panels": list(_panels()),
+    }
+
+
+def _variables() -> Iterator[dict[str, Any]]:
+    yield {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source"}
+    yield _variable("job", "label_values(pdmuxd_engine_up, job)", many=False)
+    yield _variable("instance", 'label_values(pdmuxd_engine_up{job="$job"}, instance)')
+    tenants = 'label_values(pdmuxd_slo_attainment_ratio{job="$job", instance=~"$instance"}, tenant)'
+    yield _variable("tenant", tenants)
+
+
+def _variable(name: str, query: str, *, many: bool = True) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": "query",
+        "label": name.capitalize(),
+        "datasource": _SOURCE,
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "sort": 1,
+        "multi": many,
+        "includeAll": many,
+        **({"allValue": ".*", "current": {"text": "All", "value": "$__all"}} if many else {}),
+    }
+
+
+def _panels() -> Iterator[dict[str, Any]]:
+    y = number = 0
+    for title, panels in ROWS.items():
+        number += 1
+        yield {
+            "id": number,
+            "type": "row",
+            "title": title,
+            "collapsed": False,
+            "panels": [],
+            "gridPos": {"x": 0, "y": y, "w": _WIDTH, "h": 1},
+        }
+        y += 1
+        columns = 3 if len(panels) % 3 == 0 else 4
+        width = _WIDTH // columns
+        for index, panel in enumerate(panels):
+            number += 1
+            line, column = divmod(index, columns)
+            grid = {"x": column * width, "y": y + line * _HEIGHT, "w": width, "h": _HEIGHT}
+            yield _panel(panel, number, grid)
+        y += -(-len(panels) // columns) * _HEIGHT
+
+
+def _panel(panel: Panel, number: int, grid: dict[str, int]) -> dict[str, Any]:
+    drawn: dict[str, Any] = {"lineWidth": 1, "fillOpacity": 30 if panel.stacked else 5, "showPoints": "never"}
+    if panel.stacked:
+        drawn["stacking"] = {"mode": "normal", "group": "A"}
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": _SOURCE,
+        "gridPos": grid,
+        "fieldConfig": {
+            "defaults": {"unit": _UNITS.get(panel.unit, panel.unit), "min": 0, "custom": drawn},
+            "overrides": [],
+        },
+        "options": {
+            "legend": {"displayMode": "list", "placement": "bottom"},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+        "targets": [
+            {"refId": chr(ord("A") + index), "datasource": _SOURCE, "expr": query, "legendFormat": legend}
+            for index, (query, legend) in enumerate(panel.queries)
+        ],
+    }

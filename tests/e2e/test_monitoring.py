@@ -1,0 +1,51 @@
+"""The dashboard's panels, asked of a real Prometheus that scrapes a real daemon in overload."""
+
+import contextlib
+
+import httpx
+import pytest
+from daemon_process import wait_until
+from monitored_node import PROMETHEUS, Load, Prometheus, panels
+
+pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="needs Prometheus: apt-get install prometheus")
+
+SECONDS = 25
+
+
+def tenant(daemon, name, **fields):
+    daemon.admin("POST", "/api/v1/tenants", json={"name": name, **fields})
+    return daemon.admin("POST", f"/api/v1/tenants/{name}/keys", json={}).json()["secret"]
+
+
+@pytest.fixture
+def overloaded(start, folder):
+    """A daemon with two tenants of which one asks for more than the GPU holds, and its Prometheus."""
+    daemon = start()
+    slo = {"ttft_fixed_ms": 200, "ttft_per_1k_new_tokens_ms": 50, "tbt_ms": 8, "attainment_ratio": 0.99}
+    chat = tenant(daemon, "chat", slo=slo)
+    flood = tenant(daemon, "flood", max_in_flight=60)
+    with contextlib.closing(Prometheus(folder / "prometheus", [daemon.admin_url])) as prometheus:
+        prometheus.wait_until_up()
+        # So that series of what does not happen every day are there.
+        httpx.post(f"{daemon.data_url}/generate", json={"text": "x"})
+        Load(daemon.data_url, (chat, 6.0, 300, 60), (flood, 12.0, 8000, 40)).run(SECONDS)
+        yield daemon, prometheus
+
+
+def test_every_panel_shows_something_when_the_node_is_overloaded(overloaded):
+    _, prometheus = overloaded
+    empty = [
+        f"{panel.title}: {query}"
+        for panel in panels()
+        for query, _ in panel.queries
+        if not prometheus.query(query) and not panel.only_on_gpu
+    ]
+    assert not empty
+
+    wait_until(lambda: prometheus.query("tenant:pdmuxd_ttft_missed:ratio_rate5m"))
+    lost = {
+        each["metric"]["tenant"] for each in prometheus.query("tenant:pdmuxd_ttft_missed:ratio_rate5m > 0")
+    }
+    assert "chat" in lost
+    shares = prometheus.query("sum by (instance) (tenant:pdmuxd_sm_time:share_rate5m)")
+    assert float(shares[0]["value"][1]) == pytest.approx(1.0, abs=0.01)
