@@ -8,9 +8,9 @@ alike however much one of them sends. Three rules decide before slack, in this o
   that comes too late and rises with each that was passed over and served in time all the same. A request's
   lot is a number from 0 to 1 that its id gives, whatever its length; above the kept share it goes behind
   those within it. So the short and the long are given up alike, and who is kept is kept to the end.
-- **Share.** What each tenant was given lately is counted in prompt tokens by weight. One that is behind the most
-  served by more than a batch goes first, whatever the lot. Who asks for less than its share therefore never
-  waits for who asks for more.
+- **Share.** What each tenant was given lately is counted in prompt tokens by weight. One that is behind the
+  most served by more than a batch goes first, whatever the lot. Who asks for less than its share therefore
+  never waits for who asks for more.
 
 A request that is far smaller than those that come too late is never passed over: it would free no time.
 Nothing is counted while all are in time.

@@ -96,8 +96,8 @@ class RequestBook(Protocol):
         """Show these behind all others from now on."""
 
     def expired(self, now_s: float) -> list[tuple[str, RefusalCause]]:
-        """Who waits, has no token yet, and is to be refused by its own tenant's rules: after its longest wait,
-        or past its deadline."""
+        """Who waits, has no token yet, and is to be refused by its own tenant's rules: after its longest
+        wait, or past its deadline."""
 
     def refused(self, refusals: Iterable[tuple[str, RefusalCause]], now_s: float) -> None:
         """These were refused: the engine ends them with an error that names the cause."""

@@ -108,8 +108,8 @@ class WaitingLines:
         return found
 
     def window(self, size: int) -> tuple[WaitingRequest, ...]:
-        """At most `size`: each tenant's first ones in arrival order, as many of each as there is room for, and
-        the oldest deprioritized ones behind, for which an eighth is kept."""
+        """At most `size`: each tenant's first ones in arrival order, as many of each as there is room for,
+        and the oldest deprioritized ones behind, for which an eighth is kept."""
         if self._shown is not None and self._shown[0] == size:
             return self._shown[1]
         late = self._deprioritized

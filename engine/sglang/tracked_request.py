@@ -45,8 +45,8 @@ class TrackedRequest:
     """Why it was refused."""
 
     def waiting_entry(self, reused_tokens: int) -> WaitingRequest:
-        """How it looks to a policy with so many tokens in the prefix cache. A request that has got tokens goes
-        on however late it is."""
+        """How it looks to a policy with so many tokens in the prefix cache. A request that has got tokens
+        goes on however late it is."""
         request, target, has_begun = self.request, self.target, self.first_token_s is not None
         return WaitingRequest(
             priority_class=target.priority_class,

@@ -159,6 +159,12 @@ class FakePort:
             self.turns.append(agreed)
         return agreed
 
+    def refuse(self, refusals: Sequence[tuple[str, Any]]) -> None:
+        """The request leaves the queue, as SGLang's own do when it ends them there."""
+        gone = {name for name, _ in refusals}
+        self.log.append(("refused", *(request.rid for request in self.waiting if request.rid in gone)))
+        self.waiting = [request for request in self.waiting if request.rid not in gone]
+
     def use_group(self, index: int) -> None:
         old, new = self._streams.groups[self.stream_group], self._streams.groups[index]
         self._streams.order(new.decode, old.decode)
@@ -182,8 +188,21 @@ class FakePort:
         return self._launch(tuple(self.running))
 
     def launch_fused(
-        self, request_ids: Sequence[str], budget_tokens: int, graph: Any = None, *, decodes: bool = True
+        self,
+        request_ids: Sequence[str],
+        budget_tokens: int,
+        graph: Any = None,
+        *,
+        decodes: bool = True,
+        chunk_waits: bool = False,
     ) -> FakeStep | None:
+        if chunk_waits:
+            aside, self.chunked_request = self.chunked_request, None
+            try:
+                return self.launch_fused(request_ids, 1 << 30, graph, decodes=decodes)
+            finally:
+                assert self.chunked_request is None, "two requests in chunks"
+                self.chunked_request = aside
         decoding = tuple(request for request in self.running if not request.finished() and decodes)
         left = budget_tokens - len(decoding)
         by_id = {request.rid: request for request in self.waiting}

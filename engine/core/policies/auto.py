@@ -298,8 +298,8 @@ class AutoPolicy:
     def _urgent(
         self, obs: Observation, queue: OrderedQueue, sms: int, *, left_s: float
     ) -> tuple[WaitingRequest, ...]:
-        """Who could not wait for the `left_s` seconds of the running prefill and is in time now, as many as it
-        has time for."""
+        """Who could not wait for the `left_s` seconds of the running prefill and is in time now, as many as
+        it has time for."""
         running = obs.prefill
         if running is None:
             return ()
@@ -411,8 +411,8 @@ def _choose(split: Plan, fused: Plan | None) -> tuple[Plan, tuple[Alternative, .
 def _overtakers(queue: OrderedQueue, running: PrefillView) -> Iterator[tuple[WaitingRequest, bool]]:
     """Who may overtake a running prefill, in order, and whether whatever that does to its deadline.
 
-    The batch class has time for the others. In overload a tenant that has had less than its share is overtaken
-    by such tenants alone, and overtakes the others as it needs.
+    The batch class has time for the others. In overload a tenant that has had less than its share is
+    overtaken by such tenants alone, and overtakes the others as it needs.
     """
     is_batch_class = all(request.priority_class == "batch" for request in running.requests)
     overload = queue.state.overload

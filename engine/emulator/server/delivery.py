@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.types import Decision
-from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
+from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.emulator.server.planning import Plan
 from pdmuxd.engine.emulator.server.refusals import refuse
 from pdmuxd.engine.loop.requests import refusal_message
@@ -98,8 +98,8 @@ class Deliveries:
         """Let the response end, and keep the request for its record."""
         output = self.open.pop(request.request_id)
         output.ended = True
-        if request.phase is Phase.REFUSED:
-            cause = request.refusal_cause
+        cause = request.refusal_cause
+        if cause is not None:
             output.error = refuse(refusal_message(cause), status=503, code=cause)
         output.inbox.wake()
         self._ended.append(request)

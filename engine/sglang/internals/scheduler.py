@@ -68,8 +68,8 @@ class SchedulerPort:
         s.on_idle()
 
     def refuse(self, refusals: Sequence[tuple[str, RefusalCause]]) -> None:
-        """End waiting requests with an error that names the cause, as SGLang ends those that its own queue has
-        no room for."""
+        """End waiting requests with an error that names the cause, as SGLang ends those that its own queue
+        has no room for."""
         s = self._s
         # SGLang ends every request whose id begins with the one that is given.
         waiting = {request.rid for request in s.waiting_queue}

@@ -12,8 +12,9 @@ from pdmuxd.engine.core.queueing import (
     AGEING_BOUND_S,
     DECODE_HEADROOM_TOKENS,
     OrderedQueue,
+    QueueState,
+    admitted,
     form_prefill_batch,
-    next_credit,
     order_by_slack,
     shape_of,
 )
@@ -24,7 +25,11 @@ def order(
     queue: list[WaitingRequest], *, now_s: float = 0.0, aged_credit_tokens: float = 0.0
 ) -> OrderedQueue:
     return order_by_slack(
-        queue, now_s=now_s, latency=LinearLatency(), sms=132, aged_credit_tokens=aged_credit_tokens
+        queue,
+        now_s=now_s,
+        latency=LinearLatency(),
+        sms=132,
+        state=QueueState(aged_credit_tokens=aged_credit_tokens),
     )
 
 
@@ -62,11 +67,15 @@ def test_the_oldest_lost_comes_first_when_it_has_aged_and_is_paid_for() -> None:
 
 
 def test_credit_is_earned_and_spent_when_batches_are_admitted() -> None:
-    live, unreachable = waiting(1, 1000), waiting(2, 500)
-    earned = next_credit([live], (), 0.0)
-    assert earned == pytest.approx(AGED_SHARE * 1000)
-    assert next_credit([unreachable], ("r2",), 600.0) == 100.0
-    assert next_credit([unreachable], ("r2",), 0.0) == 0.0
+    live, unreachable = waiting(1, 1000, deadline_s=10.0), waiting(2, 500, deadline_s=0.1)
+
+    def credit(before_tokens: float, batch: list[WaitingRequest]) -> float:
+        queue = order([live, unreachable], aged_credit_tokens=before_tokens)
+        return admitted(queue, batch, 0.0).aged_credit_tokens
+
+    assert credit(0.0, [live]) == pytest.approx(AGED_SHARE * 1000)
+    assert credit(600.0, [unreachable]) == 100.0
+    assert credit(0.0, [unreachable]) == 0.0
 
 
 @given(
@@ -98,7 +107,7 @@ def test_nobody_starves_when_the_engine_is_always_overloaded() -> None:
         served = ordered.order[0]
         if served is unreachable:
             break
-        credit = next_credit([served], ordered.unreachable, credit)
+        credit = admitted(ordered, [served], now_s).aged_credit_tokens
         now_s += 0.5
     assert served is unreachable
     assert now_s <= AGEING_BOUND_S + 0.5 * unreachable.new_tokens / (AGED_SHARE * 500) + 1.0

@@ -53,6 +53,6 @@ def test_an_admission_is_charged_once_when_it_is_decided_about_twice():
         while rig.port.waiting:
             rig.device.finish_prefill()
             rig.turn()
-        return rig.loop.state.policy_state.aged_credit_tokens
+        return rig.loop.state.policy_state.queue.aged_credit_tokens
 
     assert admitting(cached_later=True) == admitting(cached_later=False) > 0.0

@@ -11,6 +11,7 @@ from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.policies.auto import AutoState
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.policies.registry import build_policy, known_policies
+from pdmuxd.engine.core.queueing import QueueState
 from pdmuxd.engine.core.types import Mode, PrefillSample
 
 BEFORE = linear_context()
@@ -29,7 +30,7 @@ def learned_by_auto() -> AutoState:
     for _ in range(20):
         state = policy.learn(took(Mode.FUSED, predicted_s=0.04, measured_s=0.1), state)
     assert isinstance(state, AutoState)
-    return replace(state, aged_credit_tokens=80.0)
+    return replace(state, queue=QueueState(aged_credit_tokens=80.0))
 
 
 def test_all_that_was_learned_stays_when_the_profile_is_refined() -> None:
@@ -45,7 +46,7 @@ def test_what_is_of_predictions_is_forgotten_when_another_profile_comes() -> Non
     policy = build_policy("auto", with_guard(1.4))
     adopted = policy.adopt(state, BEFORE, is_refined=False)
     assert state.breaker.is_open
-    assert adopted == replace(policy.initial_state(), aged_credit_tokens=80.0)
+    assert adopted == replace(policy.initial_state(), queue=QueueState(aged_credit_tokens=80.0))
 
 
 @pytest.mark.parametrize("inner", ["muxwise", "auto", "chunked:512"])
