@@ -36,6 +36,7 @@ from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.notify import Notifier
 from pdmuxd.daemon.refinement import start_refining
+from pdmuxd.daemon.retention import start_forgetting
 from pdmuxd.daemon.servers import Server, adopt, bind, serving, url_of
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.places import make_private
@@ -214,6 +215,7 @@ async def _start(
     in_background(duties, _tick(parts.telemetry), name="telemetry")
     start_refining(duties, parts.refinement)
     start_noting_uses(stack, parts.uses)
+    start_forgetting(stack, control_plane, settings.audit_retention_days)
     start_storing_use(stack, parts.limiter, control_plane)
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pdmuxd.daemon.settings import places
 from pdmuxd.daemon.settings.engine import EngineSection
 from pdmuxd.daemon.settings.planes import AdminSection, DataSection, HttpSection
-from pdmuxd.daemon.settings.values import Number, check_path, is_loopback, not_allowed
+from pdmuxd.daemon.settings.values import Number, WholeNumber, check_path, is_loopback, not_allowed
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     )
     upgrade_drain_timeout_s: Annotated[Number, Field(ge=0, le=86_400)] = Field(
         600.0, description="Seconds that requests in flight may take to end after `pdmuxd upgrade`."
+    )
+    audit_retention_days: Annotated[WholeNumber, Field(ge=0, le=36_500)] = Field(
+        400, description="How long entries of the audit are kept; 0: for good."
     )
     data: DataSection = DataSection()
     admin: AdminSection = AdminSection()
