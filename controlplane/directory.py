@@ -34,6 +34,8 @@ class TenantRecord:
     slo: Slo
     slo_version: int
     max_in_flight: int
+    since_ms: int = field(default=0, repr=False)
+    """When it was created, in milliseconds since 1970: tells it from one of the same name before."""
     cache_group: str | None = None
     """Tenants of one group find each other's prompts in the prefix cache; None: nobody's but its own."""
     priority_class: PriorityClass = DEFAULT_PRIORITY_CLASS

@@ -5,6 +5,14 @@ from __future__ import annotations
 from pdmuxd.controlplane.admin_tokens import AdminTokenRow
 from pdmuxd.controlplane.api_keys import ApiKeyRow
 from pdmuxd.controlplane.audit import AuditRow
+from pdmuxd.controlplane.history.rows import (
+    AlarmRow,
+    DecisionSummaryRow,
+    HistoryRow,
+    HistorySeriesRow,
+    MarkRow,
+    RefusalRow,
+)
 from pdmuxd.controlplane.limit_rows import KeyLimitRow, TenantLimitRow
 from pdmuxd.controlplane.limits import TokenUseRow
 from pdmuxd.controlplane.profiles.rows import (
@@ -34,5 +42,11 @@ TABLES: tuple[type[Row], ...] = (
     LearnedCellRow,
     LearnedCorrectionRow,
     ProfileChangeRow,
+    HistorySeriesRow,
+    HistoryRow,
+    RefusalRow,
+    DecisionSummaryRow,
+    MarkRow,
+    AlarmRow,
 )
 METADATA = Row.metadata

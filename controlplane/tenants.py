@@ -85,6 +85,7 @@ class TenantRow(Row, table=True):
             weight=self.weight,
             max_wait_ms=self.max_wait_ms,
             late_action=cast(LateAction, self.late_action),
+            since_ms=int(self.created_at.timestamp() * 1000),
             count_cached_tokens=self.count_cached_tokens,
             limits=limits,
             created_at=self.created_at,

@@ -31,6 +31,7 @@ from pdmuxd.daemon.handover.channel import Channel
 from pdmuxd.daemon.handover.inheritance import Inheritance, inherited
 from pdmuxd.daemon.handover.predecessor import Predecessor, become_waiter
 from pdmuxd.daemon.handover.successor import Successor
+from pdmuxd.daemon.history import start_keeping_history
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import hide_secret
@@ -184,6 +185,8 @@ async def _start(
     load_use(parts.limiter, control_plane)
     connect_service_manager(parts.bus, notifier.status)
 
+    # Its last write comes after the engine's end, when nothing is counted any more.
+    start_keeping_history(stack, parts.history)
     predecessor = Predecessor(
         supervisor,
         descriptors={"data": data.fileno(), "admin": admin.fileno(), "lock": lock_fd},

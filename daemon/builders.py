@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,9 @@ from typing import Any
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.history.alarms import AlarmStore
+from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.history.store import HistoryStore, Retention
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
@@ -28,6 +32,7 @@ from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
@@ -58,6 +63,7 @@ class Parts:
     telemetry: Telemetry
     refinement: Refinement
     uses: Uses
+    history: HistoryKeeper
     limiter: Limiter
     lifecycle: Lifecycle
 
@@ -78,6 +84,7 @@ def build(
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
     telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
+    history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
     limiter = Limiter()
     metrics.registry.register(listeners.collector())
@@ -114,6 +121,7 @@ def build(
         control_plane,
         supervisor=supervisor,
         telemetry=telemetry,
+        history=history,
         metrics=metrics,
         actions=actions,
         lifecycle=lifecycle,
@@ -142,6 +150,12 @@ def build(
         telemetry=telemetry,
         refinement=refinement,
         uses=uses,
+        history=HistoryKeeper(
+            history,
+            AlarmStore(control_plane.store),
+            telemetry,
+            tenants=lambda: control_plane.directory.tenants,
+        ),
         limiter=limiter,
         lifecycle=lifecycle,
     )
@@ -189,6 +203,7 @@ def build_telemetry(
     """What is known of the engine and of the requests in flight, in events and as metrics."""
     telemetry = Telemetry(
         clock=steady_clock(),
+        wall_clock=time.time,
         status=supervisor.status,
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
@@ -196,6 +211,15 @@ def build_telemetry(
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
         metrics.registry.register(collector)
     return telemetry
+
+
+def build_history(settings: Settings, telemetry: Telemetry, control_plane: ControlPlane) -> History:
+    """What was served, in memory and in the database."""
+    kept = settings.history
+    retention = Retention(
+        minutes_days=kept.minutes_kept_days, hours_days=kept.hours_kept_days, days_days=kept.days_kept_days
+    )
+    return History(telemetry.recorder, HistoryStore(control_plane.store), retention)
 
 
 def build_gateway(
@@ -232,6 +256,7 @@ def build_admin(
     *,
     supervisor: Supervisor,
     telemetry: Telemetry,
+    history: History,
     metrics: Metrics,
     actions: OperatorActions,
     lifecycle: Lifecycle,
@@ -249,6 +274,7 @@ def build_admin(
         used=uses.caller,
         limit_use=limiter,
         telemetry=telemetry,
+        history=history,
         predictors=LivePredictors(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
         ),

@@ -158,6 +158,8 @@ class Gateway:
         except RequestError as error:
             call.status = error.status
             self._metrics.request_refused(call.tenant, error.code)
+            if call.tenant and (error.status == 429 or error.status >= 500):
+                self._observer.on_refused(call.tenant, error.code)
             await send_answer(send, answer_for(error), extra=((b"x-request-id", call.rid.encode()),))
         except Exception:
             # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
@@ -250,20 +252,12 @@ class Gateway:
 
     def _enter(self, call: _Call, tenant: TenantRecord) -> None:
         """Take a place under the limits. Raises: RequestError 429."""
-        try:
-            self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
-        except RequestError:
-            self._observer.on_refused(tenant.name)
-            raise
+        self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
 
     def _grow(self, tenant: TenantRecord, outputs: int) -> None:
         """Take a place for each further answer. Raises: RequestError 422 or 429."""
-        try:
-            self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs, weight=tenant.weight)
-        except RequestError:
-            self._observer.on_refused(tenant.name)
-            raise
+        self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs, weight=tenant.weight)
 
     async def _turn(self, call: _Call, identity: Identity, *, body_bytes: int, answers: int) -> bool:
         """Pass the limits of the tenant and the key; False if the client left while it waited for its turn.
@@ -271,14 +265,10 @@ class Gateway:
         Raises: RequestError 429.
         """
         size = {"body_bytes": body_bytes, "answers": answers}
-        try:
-            if self._limiter.enter_now(call.rid, identity, **size):
-                return True
-            waiting = asyncio.create_task(self._limiter.enter(call.rid, identity, **size), name="turn")
-            return await self._wait_for(waiting, call.receive)
-        except RequestError:
-            self._observer.on_refused(identity.name)
-            raise
+        if self._limiter.enter_now(call.rid, identity, **size):
+            return True
+        waiting = asyncio.create_task(self._limiter.enter(call.rid, identity, **size), name="turn")
+        return await self._wait_for(waiting, call.receive)
 
     async def _wait_for(self, waiting: asyncio.Task[None], receive: Receive) -> bool:
         """Wait for a turn; False if the client left before. A drain or a lost engine ends it as well."""

@@ -186,6 +186,8 @@ class AlarmCollector(Collector):
         yield events
         yield _one("pdmuxd_event_clients", self._telemetry.events.clients)
         yield _one("pdmuxd_event_losses_total", self._telemetry.events.lost_events)
+        yield _one("pdmuxd_history_write_failures_total", self._telemetry.recorder.failed_writes)
+        yield _one("pdmuxd_history_lost_rows_total", self._telemetry.recorder.lost_rows)
 
     def _active(self) -> Metric:
         family = gauge_family("pdmuxd_alarm")

@@ -165,6 +165,8 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _counter("events", "Events published, whoever follows.", "type"),
         _gauge("event_clients", "Clients that follow the events."),
         _counter("event_losses", "Events that a client did not get, and was told so; for each client."),
+        _counter("history_write_failures", "Writes of the history that failed; each is tried again."),
+        _counter("history_lost_rows", "Rows of the history thrown away as too many waited to be written."),
     ),
     "Of both listeners": (
         _gauge("http_connections", "Connections that are open, of `data` and `admin`.", "listener"),

@@ -31,6 +31,20 @@ class LogSection(_Section):
     format: LogFormat = Field("console", description="For people or for log collectors.")
 
 
+class HistorySection(_Section):
+    """How long what was served is kept in the database."""
+
+    minutes_kept_days: Annotated[WholeNumber, Field(ge=1, le=60)] = Field(
+        2, description="Days for which counts are kept by the minute."
+    )
+    hours_kept_days: Annotated[WholeNumber, Field(ge=31, le=800)] = Field(
+        92, description="Days for which they are kept by the hour, with marks and alarms."
+    )
+    days_kept_days: Annotated[WholeNumber, Field(ge=31, le=8000)] = Field(
+        800, description="Days for which they are kept by the day."
+    )
+
+
 class Settings(BaseSettings):
     """All settings, checked. `load_settings` reads files and the environment; this knows nothing of them."""
 
@@ -68,6 +82,7 @@ class Settings(BaseSettings):
     admin: AdminSection = AdminSection()
     http: HttpSection = HttpSection()
     engine: EngineSection = EngineSection()
+    history: HistorySection = HistorySection()
     log: LogSection = LogSection()
 
     @classmethod
