@@ -36,6 +36,7 @@ from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.notify import Notifier
+from pdmuxd.daemon.prefill_speed import start_forecasting
 from pdmuxd.daemon.refinement import start_refining
 from pdmuxd.daemon.retention import start_forgetting
 from pdmuxd.daemon.servers import Server, adopt, bind, serving, url_of
@@ -220,6 +221,7 @@ async def _start(
     start_noting_uses(stack, parts.uses)
     start_forgetting(stack, control_plane, settings.audit_retention_days)
     start_storing_use(stack, parts.limiter, control_plane)
+    start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""How fast prompts are prefilled at present: the live predictors, and what the policy in force makes of them."""
+"""How fast prompts are prefilled at present: live predictors, and what the policy in force makes of them."""
 
 from __future__ import annotations
 

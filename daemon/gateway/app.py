@@ -18,6 +18,7 @@ from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
+from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.identity import identify
 from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
@@ -71,6 +72,7 @@ class Gateway:
         observer: CallObserver | None = None,
         key_used: Callable[[str], None] = lambda _: None,
         limiter: Limiter | None = None,
+        first_tokens: FirstTokens | None = None,
     ) -> None:
         self.admission = admission
         self._directory = directory
@@ -86,6 +88,8 @@ class Gateway:
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
         self._limiter = limiter or Limiter()
         self._limiter.use_tenants(directory.tenants)
+        self._first_tokens = first_tokens or FirstTokens()
+        self._first_tokens.use_tenants(directory.tenants.values())
         self._exchanges: set[Exchange] = set()
         self._in_turn: set[asyncio.Task[None]] = set()
         """Requests that wait for their turn under a limit."""
@@ -96,6 +100,7 @@ class Gateway:
         self._directory = snapshot
         self.admission.expect(len(snapshot.tenants))
         self._limiter.use_tenants(snapshot.tenants)
+        self._first_tokens.use_tenants(snapshot.tenants.values())
 
     def use_limits(
         self,
@@ -212,8 +217,17 @@ class Gateway:
             upstream = self._slot.serving()  # again: reading or waiting may have taken long
             check_model(request.model, upstream.models)
             self._observer.on_sent(call.rid)
+            new_tokens = self._limiter.expected.input_tokens(tenant.name, len(body), count_cached=False)
+            self._first_tokens.admit(call.rid, tenant, new_tokens)
             waits = key_wait_s(identity) if request.is_streamed else []
-            await self._exchange(call, route, upstream, request.payload, first_byte_within_s=waits)
+            await self._exchange(
+                call,
+                route,
+                upstream,
+                request.payload,
+                first_byte_within_s=waits,
+                holds_head=tenant.late_action == "refuse" or tenant.max_wait_ms is not None,
+            )
         except RequestError as error:
             call.status = error.status
             raise
@@ -221,6 +235,7 @@ class Gateway:
             call.status = 500
             raise
         finally:
+            self._first_tokens.ended(call.rid)
             self._limiter.leave(call.rid, was_served=call.status < 400 or call.status == CLIENT_GONE_STATUS)
             self.admission.leave(tenant.name, places)
             self._observer.on_answered(call.rid, status=call.status)
@@ -314,6 +329,7 @@ class Gateway:
         payload: bytes | None,
         *,
         first_byte_within_s: Iterable[float] = (),
+        holds_head: bool = False,
     ) -> None:
         exchange = Exchange(
             rid=call.rid,
@@ -322,6 +338,7 @@ class Gateway:
             on_first_byte=lambda: self._on_first_byte(call),
             abortable=payload is not None,
             first_byte_timeout_s=min([self._first_byte_timeout_s, *first_byte_within_s]),
+            holds_head=holds_head,
         )
         self._exchanges.add(exchange)
         try:
@@ -332,6 +349,7 @@ class Gateway:
 
     def _on_first_byte(self, call: _Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)
+        self._first_tokens.begun(call.rid)
         self._observer.on_first_byte(call.rid)
 
     def _account(self, call: _Call, scope: Scope) -> None:

@@ -1,11 +1,10 @@
 """When a request would have its first token: so that one that must be late can be refused at once.
 
-The queue ahead is known here: what was sent to the engine and has no first token yet, in seconds of prefill by
-the live predictors. Ahead of a request are the classes above its own, and of its own class the whole queue or,
-where that is less, its tenant's part of it stretched by the tenant's share: what the engine's fairness would
-let pass it (`engine/core/overload.py`). Requests that are late already are not ahead of one that can be in
-time: the engine sees them last. What remains of error is learned: how long first tokens really took, by what
-was forecast of them.
+The queue ahead is known here: what was sent to the engine and has no first token yet, in seconds of prefill
+by the live predictors. Ahead of a request are the classes above its own, and of its own class the whole queue
+or, where that is less, its tenant's part of it stretched by the tenant's share: what the engine's fairness
+would let pass it. Requests that are late already are not ahead of one that can be in time: the engine sees
+them last. What remains of error is learned: how long first tokens really took, by what was forecast of them.
 """
 
 from __future__ import annotations
@@ -56,6 +55,7 @@ class _Sent:
     seconds: float
     deadline_s: float
     forecast_s: float
+    """Before the learned pace."""
     is_late: bool = False
     has_begun: bool = False
 
@@ -126,7 +126,10 @@ class FirstTokens:
         self._count(line, line.counted + seconds)
         deadline_s = now_s + target_s
         self._sent[rid] = _Sent(
-            tenant=tenant.name, seconds=seconds, deadline_s=deadline_s, forecast_s=forecast.first_token_s
+            tenant=tenant.name,
+            seconds=seconds,
+            deadline_s=deadline_s,
+            forecast_s=forecast.first_token_s / self._pace.ratio,
         )
         heapq.heappush(self._deadlines, (deadline_s, rid))
 
@@ -163,12 +166,11 @@ class FirstTokens:
         sent = self._sent.get(record.request_id)
         if sent is not None:
             if record.ttft_s is not None:
-                pace = self._pace.ratio
-                self._pace.learn(sent.forecast_s / pace, record.ttft_s)
+                self._pace.learn(sent.forecast_s, record.ttft_s)
             self.begun(record.request_id)
 
     def on_queues(self, queues: TenantQueues) -> None:
-        """The engine says how many have no first token; those not streamed are known here only when they end."""
+        """How many have no first token by the engine; of those not streamed, it is known here at the end."""
         waiting = {queue.tenant: queue.waiting for queue in queues.queues}
         for name, line in self._lines.items():
             part = min(1.0, waiting.get(name, 0) / line.waiting) if line.waiting else 0.0
