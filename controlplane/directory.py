@@ -10,6 +10,7 @@ from typing import Literal
 from pdmuxd.controlplane.callers import Role
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.limit_values import Limit
+from pdmuxd.controlplane.scheduling import BEFORE_ANY, SchedulingRevision
 from pdmuxd.engine.core.errors import KeyScopeError, TenantDisabledError, UnknownKeyError
 from pdmuxd.engine.core.slo import (
     DEFAULT_LATE_ACTION,
@@ -98,6 +99,7 @@ class DirectorySnapshot:
     admin_tokens: Mapping[str, AdminTokenRecord] = field(default_factory=dict, repr=False)
     predictors: Predictors | None = field(default=None, repr=False)
     """Of the profile in force; None while it is the engine's own."""
+    scheduling: SchedulingRevision = BEFORE_ANY
 
     def authenticate(self, secret: str, *, scope: Scope = "serve", now_s: float | None = None) -> Identity:
         """Find the tenant of an API key that may be used for `scope`.
@@ -130,10 +132,16 @@ class DirectorySnapshot:
         return None if token is None or has_ended(token.expires_at_s, now_s) else token
 
     def engine_settings(self, policy: str) -> EngineSettings:
-        """What the engine needs of this snapshot; disabled tenants too, for what they have in flight."""
+        """What the engine needs of this snapshot; disabled tenants too, for what they have in flight.
+
+        `policy`: of the settings, for while none was set.
+        """
+        scheduling = self.scheduling.scheduling
         return EngineSettings(
             version=self.version,
-            policy=policy,
+            policy=scheduling.policy or policy,
+            partitions=scheduling.partitions,
+            shadow=scheduling.shadow,
             predictors=self.predictors,
             tenants=tuple(
                 TenantSlo(

@@ -16,6 +16,7 @@ from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.keys import Keys
 from pdmuxd.controlplane.limits import Limits
 from pdmuxd.controlplane.profiles.service import Profiles
+from pdmuxd.controlplane.scheduling import SchedulingService
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.store import Store, Subscriber, utc_now
 from pdmuxd.controlplane.tenant_fields import TenantChanges
@@ -53,6 +54,11 @@ class ControlPlane:
     def profiles(self) -> Profiles:
         """Profiles; those of their changes that concern the engine are published as all others."""
         return Profiles(self.store)
+
+    @cached_property
+    def scheduling(self) -> SchedulingService:
+        """The policy, its splits and its shadow."""
+        return SchedulingService(self.store)
 
     # Tenants
 

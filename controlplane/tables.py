@@ -23,6 +23,7 @@ from pdmuxd.controlplane.profiles.rows import (
     ProfileRow,
 )
 from pdmuxd.controlplane.rows import Row
+from pdmuxd.controlplane.scheduling import PolicyRevisionRow
 from pdmuxd.controlplane.settings_version import SettingsVersionRow
 from pdmuxd.controlplane.slos import SloRevisionRow
 from pdmuxd.controlplane.tenants import TenantRow
@@ -48,5 +49,6 @@ TABLES: tuple[type[Row], ...] = (
     DecisionSummaryRow,
     MarkRow,
     AlarmRow,
+    PolicyRevisionRow,
 )
 METADATA = Row.metadata

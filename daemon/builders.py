@@ -149,7 +149,7 @@ def build(
     bus.subscribe(TenantQueues, first_tokens.on_queues)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
-    connect_engine(bus, supervisor, policy=settings.engine.policy)
+    connect_engine(bus, supervisor)
     return Parts(
         bus=bus,
         supervisor=supervisor,
@@ -193,6 +193,7 @@ def engine_plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
     """How the engine process is started, and where it writes."""
     return EnginePlan(
         command=engine.command,
+        command_for=engine.command_for,
         state_dir=settings.resolved_state_dir,
         runtime_dir=settings.resolved_runtime_dir,
         start_timeout_s=engine.start_timeout_s,
@@ -205,8 +206,12 @@ def build_engine(
     settings: Settings, plan: EnginePlan, bus: EventBus, snapshot: DirectorySnapshot
 ) -> Supervisor:
     """The supervisor of the engine process, which is not started yet; the bus carries all that it says."""
-    policy = settings.engine.policy
-    return Supervisor(plan, settings=snapshot.engine_settings(policy), listener=EngineEvents(bus))
+    return Supervisor(
+        plan,
+        settings=snapshot.engine_settings(""),
+        listener=EngineEvents(bus),
+        policy=settings.engine.policy,
+    )
 
 
 def build_telemetry(

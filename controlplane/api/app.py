@@ -28,6 +28,7 @@ from pdmuxd.controlplane.api.keys import key_routes
 from pdmuxd.controlplane.api.limits import LimitUse, NothingCounts, limit_routes
 from pdmuxd.controlplane.api.log import log_routes
 from pdmuxd.controlplane.api.partitions import partition_routes
+from pdmuxd.controlplane.api.policy import policy_routes
 from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
 from pdmuxd.controlplane.api.profiles import profile_routes
 from pdmuxd.controlplane.api.slos import slo_routes
@@ -108,6 +109,7 @@ def build_admin_app(
         slo_routes(control_plane, engine_status, Previews(telemetry, predictors)),
         limit_routes(control_plane, limit_use or NothingCounts()),
         engine_routes(control_plane, engine_status),
+        policy_routes(control_plane, engine_status, predictors),
         profile_routes(control_plane, engine_status),
         event_routes(telemetry),
         decision_routes(telemetry),

@@ -139,6 +139,16 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "Absent on the emulated GPU.",
         ),
         _gauge("engine_gpu_power_watts", "What the first GPU draws. Absent on the emulated GPU."),
+        _counter(
+            "shadow_decisions",
+            "Decisions that a shadow policy was asked for; `differs`: `no`, or in what. Absent without one.",
+            "differs",
+        ),
+        _counter(
+            "shadow_late_decisions",
+            "Of these, that miss the TBT target by prediction: of the policy in force and of its shadow.",
+            "policy",
+        ),
         _counter("engine_steps", "Engine steps. This and the next four start at 0 with each engine."),
         _counter("engine_switches", "Changes of the partition group."),
         _counter("engine_preemptions", "Prefills set aside for a shorter one."),
