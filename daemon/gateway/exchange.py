@@ -10,6 +10,7 @@ import aiohttp
 
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
 from pdmuxd.daemon.gateway.asgi import Message, Receive, Send, send_answer
+from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Answer, Header, error_body, error_event
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
@@ -61,16 +62,20 @@ class Exchange:
         abortable: bool,
         first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
         holds_head: bool = False,
+        may_be_sent_again: bool = False,
+        delivery: Delivery | None = None,
     ) -> None:
         """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
         without beginning it is then answered as an error, and not in a stream that was opened for it.
         """
         self.rid = rid
+        self._may_be_sent_again = may_be_sent_again
         self.end = End.COMPLETE
         self.status = CLIENT_GONE_STATUS
         self._upstream = upstream
         self._send = send
         self._told_of_first_byte = on_first_byte
+        self._delivery = delivery
         self._first_byte_timeout_s = first_byte_timeout_s
         self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
@@ -102,8 +107,13 @@ class Exchange:
             self._task = None
             self._first_byte_timer.cancel()
             watcher.cancel()
-        if self.end is not End.COMPLETE:
+        if self.end is not End.COMPLETE and not self.is_to_be_sent_again:
             await self._finish_early()
+
+    @property
+    def is_to_be_sent_again(self) -> bool:
+        """Whether the engine was lost before the client was told anything, and another one may be asked."""
+        return self._may_be_sent_again and self.end is End.ENGINE_LOST and not self._started
 
     def interrupt(self, end: End) -> None:
         """End the exchange now because of `end`; the first cause wins."""
@@ -139,7 +149,7 @@ class Exchange:
         start = {"type": "http.response.start", "status": response.status, "headers": headers}
         if not self._holds_head:
             await self._begin(start)
-        first = True
+        first, delivery = True, self._delivery
         async for chunk in response.content.iter_any():
             if first:
                 if not self._started:
@@ -148,7 +158,12 @@ class Exchange:
                 self._on_first_byte()
                 first = False
             self._tail = chunk
+            if delivery is None:
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                continue
+            delivery.begins()
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            delivery.written()
         if not self._started:
             await self._begin(start)
         await self._send({"type": "http.response.body", "body": b""})
