@@ -6,22 +6,24 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+import msgspec
 import structlog
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, Identity, TenantRecord
+from pdmuxd.daemon.gateway import about
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, read_body, send_answer
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
-from pdmuxd.daemon.gateway.errors import Answer, answer_for
+from pdmuxd.daemon.gateway.errors import Answer, Header, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
-from pdmuxd.daemon.gateway.identity import identify
+from pdmuxd.daemon.gateway.identity import OWN_REQUEST_ID, REQUEST_ID, client_request_id, identify
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import EngineRequest, check_model, rewrite
-from pdmuxd.daemon.gateway.routes import Kind, Route, find_route
+from pdmuxd.daemon.gateway.routes import Kind, Route, find_route, model_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.upstream import Upstream
 from pdmuxd.daemon.httpd.peers import THROTTLED_DELAY_S, AuthFailures, peer_of
@@ -51,6 +53,15 @@ class _Call:
     status: int = CLIENT_GONE_STATUS
     end: End = End.COMPLETE
     is_logged: bool = True
+    client_id: str | None = None
+    """What the client calls the request; the engine knows it as `rid`, which nobody else can choose."""
+
+    @property
+    def id_headers(self) -> tuple[Header, ...]:
+        """The client's own id back, and ours beside it."""
+        if self.client_id is None:
+            return ((REQUEST_ID, self.rid.encode()),)
+        return ((REQUEST_ID, self.client_id.encode()), (OWN_REQUEST_ID, self.rid.encode()))
 
 
 class Gateway:
@@ -69,6 +80,8 @@ class Gateway:
         auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
         key_used: Callable[[str], None] = lambda _: None,
+        load: Callable[[], about.NodeLoad] = about.no_load,
+        tells_load: bool = False,
     ) -> None:
         self.admission = admission
         self._directory = directory
@@ -80,6 +93,8 @@ class Gateway:
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
         self._key_used = key_used
+        self._load = load
+        self._tells_load = tells_load
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
         self._exchanges: set[Exchange] = set()
         self._one_large_body = asyncio.Lock()
@@ -141,13 +156,13 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request (ASGI)."""
-        call = _Call(receive=receive, send=send)
+        call = _Call(receive=receive, send=send, client_id=client_request_id(scope))
         try:
             await self._serve(call, scope)
         except RequestError as error:
             call.status = error.status
             self._metrics.request_refused(call.tenant, error.code)
-            await send_answer(send, answer_for(error), extra=((b"x-request-id", call.rid.encode()),))
+            await send_answer(send, answer_for(error), extra=call.id_headers)
         except Exception:
             # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
             call.status, call.end = 500, End.DEFECT
@@ -163,12 +178,23 @@ class Gateway:
             call.status = 200
             await send_answer(call.send, Answer(status=200, body=b'{"status":"ok"}'))
             return
+        if route.kind is Kind.LOAD_METRICS:
+            await self._tell_scraper(call)
+            return
         identity = await self._identify(call, scope)
         tenant = identity.tenant
         call.tenant = tenant.name
         self._key_used(identity.key.key_id)
+        if route.kind is Kind.ABOUT:
+            known = msgspec.json.encode(about.answer(route.path, self._load()))
+            call.status = 200
+            await send_answer(call.send, Answer(status=200, body=known), extra=call.id_headers)
+            return
         upstream = self._slot.serving()
-        if route.kind is Kind.MODELS:
+        if route.kind in (Kind.MODELS, Kind.MODEL):
+            if route.kind is Kind.MODEL:
+                check_model(model_of(scope["path"]), upstream.models)
+                route = replace(route, path=scope["path"])
             # No answer of the model, but a connection to the engine all the same.
             self.admission.enter(tenant.name, tenant.max_in_flight)
             try:
@@ -206,6 +232,16 @@ class Gateway:
         finally:
             self.admission.leave(tenant.name, places)
             self._observer.on_answered(call.rid, status=call.status)
+
+    async def _tell_scraper(self, call: _Call) -> None:
+        """Raises: RequestError 404 unless `data.load_metrics` is set: who may connect would see the load."""
+        if not self._tells_load:
+            raise RequestError(
+                "the load is not told here (data.load_metrics)", status=404, code="unknown_path"
+            )
+        call.status = 200
+        text = about.metrics_text(self._load())
+        await send_answer(call.send, Answer(status=200, body=text, content_type=about.METRICS_TYPE))
 
     async def _identify(self, call: _Call, scope: Scope) -> Identity:
         """Whose key the request has; whoever keeps sending wrong ones is kept waiting.
@@ -270,6 +306,7 @@ class Gateway:
             rid=call.rid,
             upstream=upstream,
             send=call.send,
+            id_headers=call.id_headers,
             on_first_byte=lambda: self._on_first_byte(call),
             abortable=payload is not None,
             first_byte_timeout_s=self._first_byte_timeout_s,
@@ -294,6 +331,7 @@ class Gateway:
         log.info(
             "request",
             rid=call.rid,
+            **({} if call.client_id is None else {"client_id": call.client_id}),
             tenant=call.tenant,
             path=call.path if call.path != OTHER_PATH else scope["path"][:_LOGGED_PATH_LENGTH],
             status=call.status,
