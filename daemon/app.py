@@ -31,6 +31,7 @@ from pdmuxd.daemon.handover.channel import Channel
 from pdmuxd.daemon.handover.inheritance import Inheritance, inherited
 from pdmuxd.daemon.handover.predecessor import Predecessor, become_waiter
 from pdmuxd.daemon.handover.successor import Successor
+from pdmuxd.daemon.history import start_keeping_history
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import hide_secret
@@ -43,6 +44,7 @@ from pdmuxd.daemon.signals import StopRequests, on_hangup, stop_requests
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.orphan import remove_stale_sockets
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.token_use import load_use, start_storing_use
 from pdmuxd.daemon.uses import start_noting_uses
 from pdmuxd.engine.core.errors import EngineError, PdmuxdError, SettingsError
 
@@ -179,8 +181,11 @@ async def _start(
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
     parts = build(loaded, engine, control_plane, admin_token=admin_token, reread=reread)
     gateway, supervisor, listeners = parts.gateway, parts.supervisor, parts.listeners
+    load_use(parts.limiter, control_plane)
     connect_service_manager(parts.bus, notifier.status)
 
+    # Its last write comes after the engine's end, when nothing is counted any more.
+    start_keeping_history(stack, parts.history)
     predecessor = Predecessor(
         supervisor,
         descriptors={"data": data.fileno(), "admin": admin.fileno(), "lock": lock_fd},
@@ -212,6 +217,7 @@ async def _start(
     in_background(duties, _tick(parts.telemetry), name="telemetry")
     start_refining(duties, parts.refinement)
     start_noting_uses(stack, parts.uses)
+    start_storing_use(stack, parts.limiter, control_plane)
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()

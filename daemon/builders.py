@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,9 @@ from typing import Any
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.history.alarms import AlarmStore
+from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.history.store import HistoryStore, Retention
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
@@ -27,6 +31,8 @@ from pdmuxd.daemon.events import (
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
@@ -42,6 +48,7 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.uses import Uses
+from pdmuxd.engine.link.messages import RequestRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,8 @@ class Parts:
     telemetry: Telemetry
     refinement: Refinement
     uses: Uses
+    history: HistoryKeeper
+    limiter: Limiter
     lifecycle: Lifecycle
 
 
@@ -76,7 +85,9 @@ def build(
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
     telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
+    history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
+    limiter = Limiter()
     metrics.registry.register(listeners.collector())
     gateway = build_gateway(
         settings,
@@ -86,6 +97,7 @@ def build(
         metrics=metrics,
         telemetry=telemetry,
         uses=uses,
+        limiter=limiter,
     )
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
@@ -110,10 +122,12 @@ def build(
         control_plane,
         supervisor=supervisor,
         telemetry=telemetry,
+        history=history,
         metrics=metrics,
         actions=actions,
         lifecycle=lifecycle,
         uses=uses,
+        limiter=limiter,
         admin_token=admin_token,
         engine_log=plan.log_path,
     )
@@ -123,9 +137,10 @@ def build(
     # In this order: a tenant is counted before it is served, and served before it is told of.
     connect_metrics(bus, metrics)
     connect_gateway(bus, gateway)
+    bus.subscribe(RequestRecord, limiter.on_request)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
-    connect_engine(bus, supervisor, policy=settings.engine.policy)
+    connect_engine(bus, supervisor)
     return Parts(
         bus=bus,
         supervisor=supervisor,
@@ -136,6 +151,13 @@ def build(
         telemetry=telemetry,
         refinement=refinement,
         uses=uses,
+        history=HistoryKeeper(
+            history,
+            AlarmStore(control_plane.store),
+            telemetry,
+            tenants=lambda: control_plane.directory.tenants,
+        ),
+        limiter=limiter,
         lifecycle=lifecycle,
     )
 
@@ -160,6 +182,7 @@ def engine_plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
     """How the engine process is started, and where it writes."""
     return EnginePlan(
         command=engine.command,
+        command_for=engine.command_for,
         state_dir=settings.resolved_state_dir,
         runtime_dir=settings.resolved_runtime_dir,
         start_timeout_s=engine.start_timeout_s,
@@ -172,8 +195,12 @@ def build_engine(
     settings: Settings, plan: EnginePlan, bus: EventBus, snapshot: DirectorySnapshot
 ) -> Supervisor:
     """The supervisor of the engine process, which is not started yet; the bus carries all that it says."""
-    policy = settings.engine.policy
-    return Supervisor(plan, settings=snapshot.engine_settings(policy), listener=EngineEvents(bus))
+    return Supervisor(
+        plan,
+        settings=snapshot.engine_settings(""),
+        listener=EngineEvents(bus),
+        policy=settings.engine.policy,
+    )
 
 
 def build_telemetry(
@@ -182,6 +209,7 @@ def build_telemetry(
     """What is known of the engine and of the requests in flight, in events and as metrics."""
     telemetry = Telemetry(
         clock=steady_clock(),
+        wall_clock=time.time,
         status=supervisor.status,
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
@@ -189,6 +217,15 @@ def build_telemetry(
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
         metrics.registry.register(collector)
     return telemetry
+
+
+def build_history(settings: Settings, telemetry: Telemetry, control_plane: ControlPlane) -> History:
+    """What was served, in memory and in the database."""
+    kept = settings.history
+    retention = Retention(
+        minutes_days=kept.minutes_kept_days, hours_days=kept.hours_kept_days, days_days=kept.days_kept_days
+    )
+    return History(telemetry.recorder, HistoryStore(control_plane.store), retention)
 
 
 def build_gateway(
@@ -200,6 +237,7 @@ def build_gateway(
     metrics: Metrics,
     telemetry: Telemetry,
     uses: Uses,
+    limiter: Limiter,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -216,6 +254,7 @@ def build_gateway(
         key_used=uses.key,
         load=partial(node_load, telemetry),
         tells_load=data.load_metrics,
+        limiter=limiter,
     )
 
 
@@ -225,10 +264,12 @@ def build_admin(
     *,
     supervisor: Supervisor,
     telemetry: Telemetry,
+    history: History,
     metrics: Metrics,
     actions: OperatorActions,
     lifecycle: Lifecycle,
     uses: Uses,
+    limiter: Limiter,
     admin_token: str,
     engine_log: Path,
 ) -> Callable[..., Any]:
@@ -239,7 +280,9 @@ def build_admin(
         admin_token_sha256=digest(admin_token),
         reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
         used=uses.caller,
+        limit_use=limiter,
         telemetry=telemetry,
+        history=history,
         predictors=LivePredictors(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
         ),

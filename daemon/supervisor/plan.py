@@ -19,6 +19,9 @@ class EnginePlan:
     """Everything that the supervisor needs to run engines one after the other."""
 
     command: Command
+    """With the policy and the splits of the settings."""
+    command_for: Callable[[str, str | None], Command] | None = None
+    """With a policy, and splits (None: the settings') as `engine.sglang.partitions` has them."""
     state_dir: Path
     """Holds engine.json and engine.log."""
     runtime_dir: Path

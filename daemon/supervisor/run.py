@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from pdmuxd.controlplane.scheduling import write_pairs
 from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
@@ -20,7 +21,7 @@ from pdmuxd.daemon.supervisor.diagnosis import diagnose, stage
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.evidence import keep_evidence
 from pdmuxd.daemon.supervisor.handle import EngineHandle
-from pdmuxd.daemon.supervisor.plan import KEY_VARIABLE, EnginePlan
+from pdmuxd.daemon.supervisor.plan import KEY_VARIABLE, Command, EnginePlan
 from pdmuxd.daemon.supervisor.silence import TICK_S, Silence
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
@@ -167,7 +168,7 @@ class EngineRun:
             log.warning("engine not written down", path=str(self._plan.record_path), reason=error.strerror)
 
     def _start(self, handle: EngineHandle) -> child.EngineProcess:
-        command = self._plan.command(handle.port, handle.link, os.getpid())
+        command = self._command()(handle.port, handle.link, os.getpid())
         environment = child.engine_environment({KEY_VARIABLE: handle.api_key})
         try:
             descriptor = self._log.open()
@@ -180,6 +181,14 @@ class EngineRun:
             raise EngineError(f"the engine cannot be started: {command[0]}: {error.strerror}") from error
         finally:
             os.close(descriptor)
+
+    def _command(self) -> Command:
+        """With the policy that is wanted now: on a real GPU its splits are made at the start only."""
+        wanted, make = self._sync.starting(), self._plan.command_for
+        if make is None:
+            return self._plan.command
+        pairs = wanted.partitions
+        return make(wanted.policy, None if pairs is None else write_pairs(pairs))
 
     async def _until_exit(self, process: child.EngineProcess) -> None:
         code = await process.wait()

@@ -45,10 +45,22 @@ class _Given:
 class Supervisor:
     """Runs one engine at a time, in a task of its own, between `start` and `stop`."""
 
-    def __init__(self, plan: EnginePlan, *, settings: EngineSettings, listener: EngineListener) -> None:
+    def __init__(
+        self,
+        plan: EnginePlan,
+        *,
+        settings: EngineSettings,
+        listener: EngineListener,
+        policy: str | None = None,
+    ) -> None:
+        """`policy` is the plan's, for while `settings` name none."""
         self._plan = plan
         self._listener = listener
-        self._sync = SettingsSync(settings)
+        self._next_policy = self._plan_policy = policy or settings.policy
+        self._set_policy: str | None = settings.policy or None if policy is not None else None
+        """By an operator, while serving; None: the plan's."""
+        wanted = msgspec.structs.replace(settings, policy=settings.policy or self._plan_policy)
+        self._sync = SettingsSync(wanted, plan_policy=self._plan_policy)
         self._log = EngineLog(plan.log_path)
         self._backoff = Backoff(initial_s=plan.backoff_initial_s, max_s=plan.backoff_max_s)
         self._state: EngineState = "starting"
@@ -62,7 +74,6 @@ class Supervisor:
         self._fatal: str | None = None
         self._is_stopping = False
         self._is_held = False
-        self._next_policy = settings.policy
         self._at_once = asyncio.Event()
         self._given: _Given | None = None
         self._is_giving = False
@@ -87,11 +98,13 @@ class Supervisor:
         self._task = asyncio.create_task(self._keep_running(), name="supervisor")
 
     def want(self, settings: EngineSettings) -> None:
-        """Bring `settings` into force in the engine, and in every later one; the policy is the plan's."""
-        self._sync.want(msgspec.structs.replace(settings, policy=self._sync.wanted.policy))
+        """Bring `settings` into force in the engine, and in every later one; a policy of "" is the plan's."""
+        self._set_policy = settings.policy or None
+        policy = settings.policy or self._plan_policy
+        self._sync.want(msgspec.structs.replace(settings, policy=policy))
 
     def use_plan(self, plan: EnginePlan, *, policy: str) -> None:
-        """Start the next engine by `plan`, with `policy`."""
+        """Start the next engine by `plan`, with `policy` unless an operator has set one."""
         self._plan, self._next_policy = plan, policy
         self._backoff.initial_s, self._backoff.max_s = plan.backoff_initial_s, plan.backoff_max_s
 
@@ -258,6 +271,7 @@ class Supervisor:
             last_error=self._sync.refusal or self._last_error,
             is_held=self._is_held,
             profile_difference=self._sync.profile_difference,
+            policy_difference=self._sync.policy_difference,
         )
 
     async def _keep_running(self, given: EngineHandle | _Given | None = None) -> None:
@@ -305,7 +319,8 @@ class Supervisor:
         self._needs_change = False
         self._started_runs += 1
         if given is None:
-            self._sync.use_policy(self._next_policy)
+            self._plan_policy = self._next_policy
+            self._sync.use_policy(self._set_policy or self._plan_policy)
         self._run = EngineRun(
             self._plan,
             sync=self._sync,

@@ -29,6 +29,8 @@ PdmuxdError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class PdmuxdError(Exception):
     """Base of every error that pdmuxd raises on purpose; its text is fit for a user."""
@@ -82,6 +84,7 @@ class RequestError(PdmuxdError):
         param: str | None = None,
         retry_after_s: int | None = None,
         allow: str | None = None,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -91,6 +94,8 @@ class RequestError(PdmuxdError):
         self.retry_after_s = retry_after_s
         self.allow = allow
         """The methods that the path allows, for a 405."""
+        self.details = details or {}
+        """What a program is told beside the message."""
 
 
 class LinkError(PdmuxdError):
