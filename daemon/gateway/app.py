@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -18,9 +17,10 @@ from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, read_body, send_answer
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
-from pdmuxd.daemon.gateway.errors import Answer, Header, answer_for
+from pdmuxd.daemon.gateway.call import Call
+from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
-from pdmuxd.daemon.gateway.identity import OWN_REQUEST_ID, REQUEST_ID, client_request_id, identify
+from pdmuxd.daemon.gateway.identity import client_request_id, identify
 from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import EngineRequest, check_model, rewrite
@@ -39,30 +39,6 @@ _LAST_WORDS_S = 2.0
 """After the drain limit, how long the error messages to clients may take."""
 
 log = structlog.get_logger("pdmuxd.access")
-
-
-@dataclass(slots=True, kw_only=True)
-class _Call:
-    """One call, with what the access log and the metrics say of it."""
-
-    receive: Receive
-    send: Send
-    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
-    started_s: float = field(default_factory=time.monotonic)
-    tenant: str = ""
-    path: str = OTHER_PATH
-    status: int = CLIENT_GONE_STATUS
-    end: End = End.COMPLETE
-    is_logged: bool = True
-    client_id: str | None = None
-    """What the client calls the request; the engine knows it as `rid`, which nobody else can choose."""
-
-    @property
-    def id_headers(self) -> tuple[Header, ...]:
-        """The client's own id back, and ours beside it."""
-        if self.client_id is None:
-            return ((REQUEST_ID, self.rid.encode()),)
-        return ((REQUEST_ID, self.client_id.encode()), (OWN_REQUEST_ID, self.rid.encode()))
 
 
 class Gateway:
@@ -167,7 +143,7 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request (ASGI)."""
-        call = _Call(receive=receive, send=send, client_id=client_request_id(scope))
+        call = Call(receive=receive, send=send, client_id=client_request_id(scope))
         try:
             await self._serve(call, scope)
         except RequestError as error:
@@ -183,7 +159,7 @@ class Gateway:
         finally:
             self._account(call, scope)
 
-    async def _serve(self, call: _Call, scope: Scope) -> None:
+    async def _serve(self, call: Call, scope: Scope) -> None:
         route = find_route(scope["method"], scope["path"])
         call.path = route.path
         if route.kind is Kind.HEALTH:
@@ -251,7 +227,7 @@ class Gateway:
             self.admission.leave(tenant.name, places)
             self._observer.on_answered(call.rid, status=call.status)
 
-    async def _tell_scraper(self, call: _Call) -> None:
+    async def _tell_scraper(self, call: Call) -> None:
         """Raises: RequestError 404 unless `data.load_metrics` is set: who may connect would see the load."""
         if not self._tells_load:
             raise RequestError(
@@ -261,7 +237,7 @@ class Gateway:
         text = about.metrics_text(self._load())
         await send_answer(call.send, Answer(status=200, body=text, content_type=about.METRICS_TYPE))
 
-    async def _identify(self, call: _Call, scope: Scope) -> Identity:
+    async def _identify(self, call: Call, scope: Scope) -> Identity:
         """Whose key the request has; whoever keeps sending wrong ones is kept waiting.
 
         Raises: RequestError 401, 403, or 429 instead of 401.
@@ -286,7 +262,7 @@ class Gateway:
                 retry_after_s=_AUTH_RETRY_AFTER_S,
             ) from None
 
-    def _enter(self, call: _Call, tenant: TenantRecord) -> None:
+    def _enter(self, call: Call, tenant: TenantRecord) -> None:
         """Take a place under the limits. Raises: RequestError 429."""
         self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
@@ -295,7 +271,7 @@ class Gateway:
         """Take a place for each further answer. Raises: RequestError 422 or 429."""
         self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs, weight=tenant.weight)
 
-    async def _turn(self, call: _Call, identity: Identity, *, body_bytes: int, answers: int) -> bool:
+    async def _turn(self, call: Call, identity: Identity, *, body_bytes: int, answers: int) -> bool:
         """Pass the limits of the tenant and the key; False if the client left while it waited for its turn.
 
         Raises: RequestError 429.
@@ -344,7 +320,7 @@ class Gateway:
 
     async def _exchange(
         self,
-        call: _Call,
+        call: Call,
         route: Route,
         upstream: Upstream,
         payload: bytes | None,
@@ -367,11 +343,11 @@ class Gateway:
             self._exchanges.discard(exchange)
             call.status, call.end = exchange.status, exchange.end
 
-    def _on_first_byte(self, call: _Call) -> None:
+    def _on_first_byte(self, call: Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)
         self._observer.on_first_byte(call.rid)
 
-    def _account(self, call: _Call, scope: Scope) -> None:
+    def _account(self, call: Call, scope: Scope) -> None:
         self._metrics.request_ended(call.tenant, call.path, call.status)
         if call.end is not End.COMPLETE:
             self._metrics.ended_early(call.end)
