@@ -214,6 +214,7 @@ def build_telemetry(
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
     )
+    telemetry.on_settled = metrics.request_judged
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
         metrics.registry.register(collector)
     return telemetry

@@ -18,6 +18,7 @@ from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, rea
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.call import Call
+from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
 from pdmuxd.daemon.gateway.identity import client_request_id, identify
@@ -214,6 +215,9 @@ class Gateway:
             upstream = self._slot.serving()  # again: reading or waiting may have taken long
             check_model(request.model, upstream.models)
             self._observer.on_sent(call.rid)
+            if request.is_streamed and places == 1:
+                arrived_s = call.started_s + read_s
+                call.delivery = Delivery(arrived_s=arrived_s, tbt_target_s=tenant.slo.tbt_s)
             waits = key_wait_s(identity) if request.is_streamed else []
             await self._exchange(call, route, upstream, request.payload, first_byte_within_s=waits)
         except RequestError as error:
@@ -225,7 +229,8 @@ class Gateway:
         finally:
             self._limiter.leave(call.rid, was_served=call.status < 400 or call.status == CLIENT_GONE_STATUS)
             self.admission.leave(tenant.name, places)
-            self._observer.on_answered(call.rid, status=call.status)
+            delivered = None if call.delivery is None else call.delivery.seen()
+            self._observer.on_answered(call.rid, status=call.status, delivered=delivered)
 
     async def _tell_scraper(self, call: Call) -> None:
         """Raises: RequestError 404 unless `data.load_metrics` is set: who may connect would see the load."""
@@ -335,6 +340,7 @@ class Gateway:
             on_first_byte=lambda: self._on_first_byte(call),
             abortable=payload is not None,
             first_byte_timeout_s=min([self._first_byte_timeout_s, *first_byte_within_s]),
+            delivery=call.delivery,
         )
         self._exchanges.add(exchange)
         try:

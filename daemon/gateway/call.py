@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from pdmuxd.daemon.gateway.asgi import Receive, Send
+from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Header
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End
 from pdmuxd.daemon.gateway.identity import OWN_REQUEST_ID, REQUEST_ID
@@ -26,6 +27,7 @@ class Call:
     status: int = CLIENT_GONE_STATUS
     end: End = End.COMPLETE
     is_logged: bool = True
+    delivery: Delivery | None = None
     client_id: str | None = None
     """What the client calls the request; the engine knows it as `rid`, which nobody else can choose."""
 

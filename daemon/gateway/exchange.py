@@ -9,6 +9,7 @@ from enum import StrEnum
 import aiohttp
 
 from pdmuxd.daemon.gateway.asgi import Receive, Send, send_answer
+from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Answer, Header, error_body, error_event
 from pdmuxd.daemon.gateway.upstream import Upstream
 
@@ -59,6 +60,7 @@ class Exchange:
         on_first_byte: Callable[[], None],
         abortable: bool,
         first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
+        delivery: Delivery | None = None,
     ) -> None:
         self.rid = rid
         self.end = End.COMPLETE
@@ -67,6 +69,7 @@ class Exchange:
         self._send = send
         self._id_headers = id_headers
         self._told_of_first_byte = on_first_byte
+        self._delivery = delivery
         self._first_byte_timeout_s = first_byte_timeout_s
         self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
@@ -131,13 +134,18 @@ class Exchange:
         start = {"type": "http.response.start", "status": response.status, "headers": headers}
         self.status, self._started = response.status, True
         await self._send(start)
-        first = True
+        first, delivery = True, self._delivery
         async for chunk in response.content.iter_any():
             if first:
                 self._on_first_byte()
                 first = False
             self._tail = chunk
+            if delivery is None:
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                continue
+            delivery.begins()
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            delivery.written()
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _whole(self, response: aiohttp.ClientResponse, content_type: str) -> None:
