@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,15 @@ import structlog
 from pdmuxd.controlplane.directory import DirectorySnapshot, Identity, TenantRecord
 from pdmuxd.daemon.gateway import about
 from pdmuxd.daemon.gateway.admission import Admission
-from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, read_body, send_answer
+from pdmuxd.daemon.gateway.asgi import (
+    BODY_TIMEOUT_S,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    send_answer,
+    until_gone,
+)
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.call import Call
@@ -55,6 +63,7 @@ class Gateway:
         bounds: RequestBounds | None = None,
         body_timeout_s: float = BODY_TIMEOUT_S,
         first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
+        engine_wait_s: float = 0.0,
         auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
         key_used: Callable[[str], None] = lambda _: None,
@@ -69,6 +78,7 @@ class Gateway:
         self._bounds = bounds or RequestBounds()
         self._body_timeout_s = body_timeout_s
         self._first_byte_timeout_s = first_byte_timeout_s
+        self._engine_wait_s = engine_wait_s
         self._auth_failures = auth_failures or AuthFailures(_MAX_AUTH_FAILURES, time.monotonic)
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
@@ -96,8 +106,10 @@ class Gateway:
         bounds: RequestBounds,
         body_timeout_s: float,
         first_byte_timeout_s: float,
+        engine_wait_s: float,
     ) -> None:
         """From now on requests may be so large and take so long."""
+        self._engine_wait_s = engine_wait_s
         self._max_body_bytes, self._bounds = max_body_bytes, bounds
         self._body_timeout_s, self._first_byte_timeout_s = body_timeout_s, first_byte_timeout_s
 
@@ -130,6 +142,7 @@ class Gateway:
         Those are ended with an error that says so.
         """
         self.refuse_new()
+        self._slot.wait_no_more()
         if await self.idle_within(timeout_s):
             return 0
         ended = self._interrupt_all(End.SHUTDOWN)
@@ -180,8 +193,10 @@ class Gateway:
             call.status = 200
             await send_answer(call.send, Answer(status=200, body=known), extra=call.id_headers)
             return
-        upstream = self._slot.serving()
+        if not self._engine_wait_s:
+            self._slot.serving()
         if route.kind in (Kind.MODELS, Kind.MODEL):
+            upstream = self._slot.serving()
             if route.kind is Kind.MODEL:
                 check_model(model_of(scope["path"]), upstream.models)
                 route = replace(route, path=scope["path"])
@@ -212,14 +227,11 @@ class Gateway:
             if not await self._turn(call, identity, body_bytes=len(body), answers=places):
                 call.end = End.CLIENT_GONE
                 return
-            upstream = self._slot.serving()  # again: reading or waiting may have taken long
-            check_model(request.model, upstream.models)
-            self._observer.on_sent(call.rid)
             if request.is_streamed and places == 1:
                 arrived_s = call.started_s + read_s
                 call.delivery = Delivery(arrived_s=arrived_s, tbt_target_s=tenant.slo.tbt_s)
             waits = key_wait_s(identity) if request.is_streamed else []
-            await self._exchange(call, route, upstream, request.payload, first_byte_within_s=waits)
+            await self._send_to_engine(call, route, request, first_byte_within_s=waits)
         except RequestError as error:
             call.status = error.status
             raise
@@ -289,7 +301,7 @@ class Gateway:
 
     async def _wait_for(self, waiting: asyncio.Task[None], receive: Receive) -> bool:
         """Wait for a turn; False if the client left before. A drain or a lost engine ends it as well."""
-        leaving = asyncio.create_task(_disconnected(receive), name="leaving")
+        leaving = asyncio.create_task(until_gone(receive), name="leaving")
         self._in_turn.add(waiting)
         try:
             await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -323,6 +335,52 @@ class Gateway:
         async with self._one_large_body:
             return await asyncio.to_thread(work)
 
+    async def _send_to_engine(
+        self, call: Call, route: Route, request: EngineRequest, *, first_byte_within_s: Sequence[float]
+    ) -> None:
+        """To the engine that serves, or the next; once more if that is lost before the answer began.
+
+        Only once, since it may be this request that ends engines. Raises: RequestError 503 if none serves.
+        """
+        lost: Upstream | None = None
+        while True:
+            upstream = await self._engine_for(call, other_than=lost)
+            if upstream is None:
+                call.end = End.CLIENT_GONE
+                return
+            check_model(request.model, upstream.models)
+            self._observer.on_sent(call.rid)
+            may_again = lost is None and self._left_to_wait_s(call) > 0
+            is_lost = await self._exchange(
+                call,
+                route,
+                upstream,
+                request.payload,
+                first_byte_within_s=first_byte_within_s,
+                may_be_sent_again=may_again,
+            )
+            if not is_lost:
+                return
+            lost = upstream
+
+    async def _engine_for(self, call: Call, *, other_than: Upstream | None) -> Upstream | None:
+        """The engine that is asked; None if the client left before one served. Raises: RequestError 503."""
+        left_s = self._left_to_wait_s(call)
+        if left_s <= 0:
+            return self._slot.serving()
+        waiting = asyncio.create_task(self._slot.serving_within(left_s, other_than=other_than))
+        leaving = asyncio.create_task(until_gone(call.receive))
+        try:
+            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else None
+        finally:
+            for task in (waiting, leaving):
+                task.cancel()
+            await asyncio.wait((waiting, leaving))
+
+    def _left_to_wait_s(self, call: Call) -> float:
+        return call.started_s + self._engine_wait_s - time.monotonic()
+
     async def _exchange(
         self,
         call: Call,
@@ -331,7 +389,9 @@ class Gateway:
         payload: bytes | None,
         *,
         first_byte_within_s: Iterable[float] = (),
-    ) -> None:
+        may_be_sent_again: bool = False,
+    ) -> bool:
+        """Relay it; whether it is to be sent again, to another engine."""
         exchange = Exchange(
             rid=call.rid,
             upstream=upstream,
@@ -340,6 +400,7 @@ class Gateway:
             on_first_byte=lambda: self._on_first_byte(call),
             abortable=payload is not None,
             first_byte_timeout_s=min([self._first_byte_timeout_s, *first_byte_within_s]),
+            may_be_sent_again=may_be_sent_again,
             delivery=call.delivery,
         )
         self._exchanges.add(exchange)
@@ -348,6 +409,7 @@ class Gateway:
         finally:
             self._exchanges.discard(exchange)
             call.status, call.end = exchange.status, exchange.end
+        return exchange.is_to_be_sent_again
 
     def _on_first_byte(self, call: Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)
@@ -384,8 +446,3 @@ class Gateway:
         except TimeoutError:
             return False
         return True
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -60,9 +60,11 @@ class Exchange:
         on_first_byte: Callable[[], None],
         abortable: bool,
         first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
+        may_be_sent_again: bool = False,
         delivery: Delivery | None = None,
     ) -> None:
         self.rid = rid
+        self._may_be_sent_again = may_be_sent_again
         self.end = End.COMPLETE
         self.status = CLIENT_GONE_STATUS
         self._upstream = upstream
@@ -97,8 +99,13 @@ class Exchange:
             self._task = None
             self._first_byte_timer.cancel()
             watcher.cancel()
-        if self.end is not End.COMPLETE:
+        if self.end is not End.COMPLETE and not self.is_to_be_sent_again:
             await self._finish_early()
+
+    @property
+    def is_to_be_sent_again(self) -> bool:
+        """Whether the engine was lost before the client was told anything, and another one may be asked."""
+        return self._may_be_sent_again and self.end is End.ENGINE_LOST and not self._started
 
     def interrupt(self, end: End) -> None:
         """End the exchange now because of `end`; the first cause wins."""
