@@ -134,7 +134,8 @@ def build(
     refinement = Refinement(
         control_plane, status=supervisor.status, clock=telemetry.clock, at_bound=telemetry.on_at_bound
     )
-    # In this order: a tenant is counted before it is served, and served before it is told of.
+    # The order matters: a tenant's metrics exist before it is served, and it is served before anyone is told
+    # about it.
     connect_metrics(bus, metrics)
     connect_gateway(bus, gateway)
     bus.subscribe(RequestRecord, limiter.on_request)
