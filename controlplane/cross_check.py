@@ -61,7 +61,7 @@ def _audited(connection: Connection, name: str) -> Iterator[tuple[tuple[str, int
     for entry_id, tenant, settings_version, action, after in connection.execute(entries):
         try:
             state = msgspec.json.decode(after or "null")
-            yield (tenant, settings_version), state["slo"] if action == "tenant.create" else state
+            yield (tenant or "", settings_version), state["slo"] if action == "tenant.create" else state
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{name} is damaged: entry {entry_id} of the audit cannot be read: {error}"
