@@ -140,9 +140,9 @@ class Tried(NamedTuple):
 def best_of(
     tried: Sequence[Tried], seconds: Floats, confirmed: Bools, floor_s: float | None = None
 ) -> tuple[Tried, Floats]:
-    """The simplest of those that predict held-out samples as well as any, and its errors there.
+    """The simplest of those that predict held-out samples as well as any, and its error of each sample there.
 
-    A sample that alone says what its size takes is not held out: nothing else could tell.
+    A sample that alone says what its size takes is not held out, and is NaN: nothing else could tell.
 
     What a fit says of samples that it was fitted to flatters designs with many terms; but fitting all designs
     to all folds takes too long, so only those go on that it speaks well of, one for each number of terms.
@@ -160,7 +160,7 @@ def best_of(
         at_most = 1.0 if _tells_more(one.design, best.design) else WORTHWHILE
         if not of_best.size or _is_better(errors, of_best, at_most):
             best, of_best = one, errors
-    return best, of_best[~np.isnan(of_best)]
+    return best, of_best
 
 
 def _tells_more(design: Design, other: Design) -> bool:
@@ -173,7 +173,7 @@ def _is_better(errors: Floats, of_best: Floats, at_most: float) -> bool:
     judged = ~np.isnan(errors) & ~np.isnan(of_best)
     if judged.sum() < MIN_JUDGED:
         return False
-    p90, best_p90 = (np.percentile(each[judged], 90.0) for each in (errors, of_best))
+    p90, best_p90 = (np.percentile(np.abs(each[judged]), 90.0) for each in (errors, of_best))
     return bool(p90 < at_most * best_p90)
 
 
@@ -202,7 +202,7 @@ def _held_out(
     confirmed: Bools,
     floor_s: float | None,
 ) -> Floats:
-    """The relative error of each sample, predicted by a fit to the other folds; NaN if it was in all."""
+    """The relative error of each sample, predicted by a fit to the others; NaN if it was in all."""
     errors = np.full_like(seconds, np.nan)
     fold_of = _folds(rows, design)
     for fold in range(FOLDS):
@@ -212,7 +212,7 @@ def _held_out(
             sure = confirmed[~is_out]
             found = fit_design(kept, kept_s, design, prior, sure, floor_s) or fit(kept, kept_s, prior, sure)
             predicted = predict(rows[is_out], found, design)
-            errors[is_out] = np.abs(predicted / seconds[is_out] - 1.0)
+            errors[is_out] = predicted / seconds[is_out] - 1.0
     return errors
 
 
