@@ -13,7 +13,7 @@ PYTEST = $(PY) -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-sglang lock serve test test-slow test-all test-sglang check docs lint types contracts format mutants
+.PHONY: help install install-sglang lock serve test test-slow test-all test-postgresql test-sglang check docs lint types contracts format mutants
 .PHONY: bench-core bench-turns bench-gateway bench-console bench-telemetry evaluate clean
 
 help: ## Show the commands
@@ -47,6 +47,9 @@ test-slow: $(READY) ## The other tests without SGLang: whole daemons, whole meas
 	@$(PYTEST) -m 'not sglang and slow'
 
 test-all: test test-slow ## Both
+
+test-postgresql: $(READY) ## The control plane's tests on PostgreSQL instead of SQLite (needs Debian's package)
+	@PDMUXD_TEST_DATABASE=postgresql $(PYTEST) -m 'not slow' tests/controlplane --ignore tests/controlplane/test_database.py
 
 # Another environment that has SGLang and pdmuxd: make test-sglang PYTHON_SGLANG=/path/to/python
 test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)/.ready) ## Tests on a real SGLang, on the CPU

@@ -14,6 +14,8 @@ from sqlalchemy import select as select_columns
 from sqlmodel import Field, Session, col, select
 
 from pdmuxd.controlplane.directory import KeyRecord, Scope
+from pdmuxd.controlplane.limit_rows import all_key_limits, key_limits
+from pdmuxd.controlplane.limit_values import Limit
 from pdmuxd.controlplane.rows import Row, UtcDateTime
 from pdmuxd.controlplane.tenants import TenantRow
 from pdmuxd.engine.core.errors import InvalidValueError, NotFoundError
@@ -100,12 +102,6 @@ class ApiKeyRow(Row, table=True):
             version=self.settings_version,
         )
 
-    def record(self, tenant: str) -> KeyRecord | None:
-        """What the data plane sees of it: nothing once it was revoked."""
-        if self.revoked_at is not None:
-            return None
-        return _record(self.key_id, tenant, self.scopes, self.expires_at)
-
 
 class ApiKeyRepository:
     """Keys, within one transaction."""
@@ -147,10 +143,17 @@ class ApiKeyRepository:
         )
         if tenant is not None:
             statement = statement.where(col(TenantRow.name) == tenant)
+        limits = all_key_limits(self._session)
         return {
-            sha256: _record(key_id, name, scopes, expires_at)
+            sha256: _record(key_id, name, scopes, expires_at, limits.get(key_id, ()))
             for sha256, key_id, name, scopes, expires_at in self._session.execute(statement)
         }
+
+    def record(self, row: ApiKeyRow, tenant: str) -> KeyRecord | None:
+        """What the data plane sees of a key: nothing once it was revoked."""
+        if row.revoked_at is not None:
+            return None
+        return _record(row.key_id, tenant, row.scopes, row.expires_at, key_limits(self._session, row.key_id))
 
     def add(self, row: ApiKeyRow) -> None:
         """Add a key."""
@@ -217,9 +220,16 @@ def joined(scopes: Iterable[Scope]) -> str:
     return ",".join(scope for scope in SCOPES if scope in chosen)
 
 
-def _record(key_id: str, tenant: str, scopes: str, expires_at: datetime | None) -> KeyRecord:
-    expires_at_s = None if expires_at is None else expires_at.timestamp()
-    return KeyRecord(key_id=key_id, tenant=tenant, scopes=_as_set(scopes), expires_at_s=expires_at_s)
+def _record(
+    key_id: str, tenant: str, scopes: str, expires_at: datetime | None, limits: tuple[Limit, ...]
+) -> KeyRecord:
+    return KeyRecord(
+        key_id=key_id,
+        tenant=tenant,
+        scopes=_as_set(scopes),
+        expires_at_s=None if expires_at is None else expires_at.timestamp(),
+        limits=limits,
+    )
 
 
 @cache

@@ -1,14 +1,15 @@
-"""The load that a what-if is asked for: what was given, and for the rest what the engine does at present."""
+"""The load that a what-if is asked for: what was given, and for the rest that of the last minutes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+from pdmuxd.controlplane.telemetry.recent import P50, quantile
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.types import DecodeShape, EngineLimits, Observation, WaitingRequest
-from pdmuxd.engine.link.messages import Hello, IterationRecord
+from pdmuxd.engine.link.messages import Hello
 
 DEFAULT_DECODE_BS, DEFAULT_CONTEXT_TOKENS, DEFAULT_NEW_TOKENS = 8, 1024, 2048
 """Assumed before anything has run."""
@@ -16,12 +17,12 @@ DEFAULT_DECODE_BS, DEFAULT_CONTEXT_TOKENS, DEFAULT_NEW_TOKENS = 8, 1024, 2048
 _ASKED_AT_S = 1000.0
 """On the clock of the observation; any instant is as good."""
 
-Source = Literal["request", "present", "mixed", "default"]
+Source = Literal["request", "recent", "mixed", "default"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """A target, and the load that it is asked for; what is None is taken from the present."""
+    """A target, and the load that it is asked for; what is None is taken from the last minutes."""
 
     tbt_s: float
     decode_bs: int | None = None
@@ -75,38 +76,29 @@ class Assumed:
         )
 
 
-def assume(wish: Wish, telemetry: Telemetry) -> Assumed:
-    """Fill in what was not given from the newest decision that decoded, and the newest that prefilled."""
-    decoded, prefilled = _present(telemetry)
+def assume(wish: Wish, telemetry: Telemetry, share: float = P50) -> Assumed:
+    """Fill in what was not given with this quantile of the last minutes: of each figure by itself."""
+    samples = telemetry.recent.samples(telemetry.clock())
+    decoded = [one for one in samples if one.decode_bs]
+    prefilled = [one for one in samples if one.prefill_new_tokens]
     given = (wish.decode_bs, wish.decode_context_tokens, wish.prefill_new_tokens, wish.prefill_reused_tokens)
-    context = decoded.decode_reused_tokens // decoded.decode_bs if decoded is not None else None
-    source: Source = "present" if decoded is not None or prefilled is not None else "default"
+    source: Source = "recent" if samples else "default"
     if any(value is not None for value in given):
         source = "request" if None not in given[:3] else "mixed"
+    context = quantile((max(1, one.context_tokens) for one in decoded), share)
+    new_tokens = quantile((one.prefill_new_tokens for one in prefilled), share)
+    reused = quantile((one.prefill_reused_tokens for one in prefilled), share)
+    decode_bs = quantile((one.decode_bs for one in decoded), share)
     return Assumed(
-        decode_bs=_first(wish.decode_bs, decoded.decode_bs if decoded else None, DEFAULT_DECODE_BS),
+        decode_bs=_first(wish.decode_bs, decode_bs, DEFAULT_DECODE_BS),
         decode_context_tokens=_first(wish.decode_context_tokens, context, DEFAULT_CONTEXT_TOKENS),
-        prefill_new_tokens=_first(
-            wish.prefill_new_tokens, prefilled.prefill_new_tokens if prefilled else None, DEFAULT_NEW_TOKENS
-        ),
-        prefill_reused_tokens=_first(
-            wish.prefill_reused_tokens, prefilled.prefill_reused_tokens if prefilled else None, 0
-        ),
+        prefill_new_tokens=_first(wish.prefill_new_tokens, new_tokens, DEFAULT_NEW_TOKENS),
+        prefill_reused_tokens=_first(wish.prefill_reused_tokens, reused, 0),
         source=source,
     )
 
 
-_LOOKED_AT = 2000
-
-
-def _present(telemetry: Telemetry) -> tuple[IterationRecord | None, IterationRecord | None]:
-    newest = [seen.record for seen in telemetry.decisions.snapshot()[-_LOOKED_AT:]]
-    decoded = next((record for record in reversed(newest) if record.decode_bs), None)
-    prefilled = next((record for record in reversed(newest) if record.prefill_new_tokens), None)
-    return decoded, prefilled
-
-
-def _first(given: int | None, present: int | None, otherwise: int) -> int:
+def _first(given: int | None, recent: float | None, otherwise: int) -> int:
     if given is not None:
         return given
-    return present if present is not None else otherwise
+    return int(recent) if recent is not None else otherwise

@@ -24,6 +24,8 @@ class Changing(Protocol):
     """Set when an admin token changes, so that the directory is told."""
     profiles_changed: bool
     """Set when the profile in force, or what was learned of it, may change."""
+    scheduling_changed: bool
+    """Set when the policy, its splits or its shadow change."""
 
     @property
     def caller(self) -> Caller:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 
-from pdmuxd.controlplane import sqlite
+from pdmuxd.controlplane import postgresql, sqlite
 from pdmuxd.engine.core.errors import ConflictError, StoreError, StoreSetupError
 from pdmuxd.migrations import alembic_config, head_revision, known_revisions
 
@@ -62,6 +62,8 @@ def upgrade(url: str) -> str:
     engine = _connect(parsed, foreign_keys=False, begin="BEGIN IMMEDIATE")
     try:
         with store_errors(engine), engine.begin() as connection:
+            if postgresql.is_postgresql(parsed):
+                postgresql.hold_upgrades(connection)
             _require_known(_revision(connection), sqlite.name_of(parsed))
             command.upgrade(alembic_config(connection), "head")
             if path is not None:
@@ -164,20 +166,28 @@ def store_errors(engine: Engine) -> Iterator[None]:
 
 def _parse(url: str) -> URL:
     try:
-        return make_url(url)
-    except ArgumentError as error:
+        return postgresql.with_driver(make_url(url))
+    except (ArgumentError, ValueError) as error:
+        # Without its text, which may hold what was given, password and all.
         raise StoreSetupError(
-            "database_url is not a URL; allowed are such as sqlite:////path/pdmuxd.db"
+            "database_url is not a URL; allowed are such as sqlite:////path/pdmuxd.db and "
+            "postgresql://USER:PASSWORD@HOST/DATABASE"
         ) from error
 
 
 def _connect(url: URL, *, foreign_keys: bool = True, begin: sqlite.Begin = "BEGIN") -> Engine:
     is_sqlite = url.get_backend_name() == "sqlite"
-    options: dict[str, Any] = {"connect_args": {"timeout": sqlite.BUSY_TIMEOUT_S}} if is_sqlite else {}
+    options: dict[str, Any] = {}
+    if is_sqlite:
+        options = {"connect_args": {"timeout": sqlite.BUSY_TIMEOUT_S}}
+    elif postgresql.is_postgresql(url):
+        options = postgresql.options()
     try:
         engine = create_engine(url, hide_parameters=True, **options)
     except (NoSuchModuleError, ModuleNotFoundError, ArgumentError) as error:
-        raise StoreSetupError(f"database_url is {url.render_as_string()!r}: {error}") from error
+        shown = url.render_as_string()
+        why = postgresql.INSTALL if postgresql.is_postgresql(url) else str(error)
+        raise StoreSetupError(f"database_url is {shown!r}: {why}") from error
     if is_sqlite:
         sqlite.remember_file(engine)
         sqlite.configure(engine, foreign_keys=foreign_keys, begin=begin)

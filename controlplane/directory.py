@@ -9,6 +9,8 @@ from typing import Literal
 
 from pdmuxd.controlplane.callers import Role
 from pdmuxd.controlplane.credentials import digest
+from pdmuxd.controlplane.limit_values import Limit
+from pdmuxd.controlplane.scheduling import BEFORE_ANY, SchedulingRevision
 from pdmuxd.engine.core.errors import KeyScopeError, TenantDisabledError, UnknownKeyError
 from pdmuxd.engine.core.slo import (
     DEFAULT_LATE_ACTION,
@@ -33,6 +35,8 @@ class TenantRecord:
     slo: Slo
     slo_version: int
     max_in_flight: int
+    since_ms: int = field(default=0, repr=False)
+    """When it was created, in milliseconds since 1970: tells it from one of the same name before."""
     cache_group: str | None = None
     """Tenants of one group find each other's prompts in the prefix cache; None: nobody's but its own."""
     priority_class: PriorityClass = DEFAULT_PRIORITY_CLASS
@@ -41,6 +45,9 @@ class TenantRecord:
     max_wait_ms: int | None = None
     """The longest wait in the queue; None: as long as the engine lets any request wait."""
     late_action: LateAction = DEFAULT_LATE_ACTION
+    count_cached_tokens: bool = False
+    """Whether limits of tokens count those that were found in the prefix cache."""
+    limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +59,8 @@ class KeyRecord:
     scopes: frozenset[Scope]
     expires_at_s: float | None
     """Unix time from which on it is refused; None if it does not expire."""
+    limits: tuple[Limit, ...] = ()
+    """Of this key, beside those of its tenant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +99,7 @@ class DirectorySnapshot:
     admin_tokens: Mapping[str, AdminTokenRecord] = field(default_factory=dict, repr=False)
     predictors: Predictors | None = field(default=None, repr=False)
     """Of the profile in force; None while it is the engine's own."""
+    scheduling: SchedulingRevision = BEFORE_ANY
 
     def authenticate(self, secret: str, *, scope: Scope = "serve", now_s: float | None = None) -> Identity:
         """Find the tenant of an API key that may be used for `scope`.
@@ -122,10 +132,16 @@ class DirectorySnapshot:
         return None if token is None or has_ended(token.expires_at_s, now_s) else token
 
     def engine_settings(self, policy: str) -> EngineSettings:
-        """What the engine needs of this snapshot; disabled tenants too, for what they have in flight."""
+        """What the engine needs of this snapshot; disabled tenants too, for what they have in flight.
+
+        `policy`: of the settings, for while none was set.
+        """
+        scheduling = self.scheduling.scheduling
         return EngineSettings(
             version=self.version,
-            policy=policy,
+            policy=scheduling.policy or policy,
+            partitions=scheduling.partitions,
+            shadow=scheduling.shadow,
             predictors=self.predictors,
             tenants=tuple(
                 TenantSlo(

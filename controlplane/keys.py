@@ -18,6 +18,7 @@ from pdmuxd.controlplane.api_keys import (
 )
 from pdmuxd.controlplane.changes import check_expected
 from pdmuxd.controlplane.credentials import LAST_CHARACTERS, digest, new_key_id, new_secret
+from pdmuxd.controlplane.limit_rows import copy_key_limits
 from pdmuxd.controlplane.store import Change, Store
 from pdmuxd.controlplane.tenants import TenantRepository
 from pdmuxd.controlplane.times import check_expiry
@@ -75,7 +76,7 @@ class Keys:
     ) -> IssuedKey:
         """Make a key that takes the place of this one, which ends `overlap_s` later, or before by itself.
 
-        Label, scopes and lifetime are those of the old key. Raises: NotFoundError, InvalidValueError;
+        Label, scopes, lifetime and limits are those of the old key. Raises: NotFoundError, InvalidValueError;
         ConflictError for a key that has ended or was rotated before; StaleVersionError.
         """
         low, high = OVERLAP_RANGE_S
@@ -94,7 +95,7 @@ class Keys:
             end = change.now + timedelta(seconds=overlap_s)
             row.expires_at = end if before.expires_at is None else min(end, before.expires_at)
             row.settings_version = change.version
-            change.keys_changed[row.secret_sha256] = row.record(tenant)
+            change.keys_changed[row.secret_sha256] = change.keys.record(row, tenant)
             change.audit("key.rotate", subject=key_id, tenant=tenant, before=before, after=row.value(tenant))
             return _add(
                 change,
@@ -157,7 +158,9 @@ def _add(
         settings_version=change.version,
     )
     change.keys.add(row)
-    change.keys_changed[row.secret_sha256] = row.record(tenant)
+    if replaces is not None:
+        copy_key_limits(change.session, replaces, row.key_id)
+    change.keys_changed[row.secret_sha256] = change.keys.record(row, tenant)
     key = row.value(tenant)
     change.audit("key.issue", subject=key.key_id, tenant=tenant, after=key)
     return IssuedKey(**asdict(key), secret=secret)

@@ -14,7 +14,9 @@ from pdmuxd.controlplane.audit import AuditEntry, AuditRepository
 from pdmuxd.controlplane.changes import check_expected
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.keys import Keys
+from pdmuxd.controlplane.limits import Limits
 from pdmuxd.controlplane.profiles.service import Profiles
+from pdmuxd.controlplane.scheduling import SchedulingService
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.store import Store, Subscriber, utc_now
 from pdmuxd.controlplane.tenant_fields import TenantChanges
@@ -43,12 +45,18 @@ class ControlPlane:
         """`recorded` is told of each change after it was committed, in the thread that made it."""
         self.store = Store(engine, clock=clock, recorded=recorded)
         self.keys = Keys(self.store)
+        self.limits = Limits(self.store)
         self.admin_tokens = AdminTokens(self.store)
 
     @cached_property
     def profiles(self) -> Profiles:
         """Profiles; those of their changes that concern the engine are published as all others."""
         return Profiles(self.store)
+
+    @cached_property
+    def scheduling(self) -> SchedulingService:
+        """The policy, its splits and its shadow."""
+        return SchedulingService(self.store)
 
     # Tenants
 

@@ -32,6 +32,8 @@ class EngineStatus:
     """An operator drains it; it serves again when it is resumed."""
     profile_difference: str | None = None
     """Why the active profile is not in force in this engine; None if it is, or none is active."""
+    policy_difference: str | None = None
+    """Why the engine goes on with the policy and splits that it had; None if it has taken what is wanted."""
 
 
 NO_ENGINE = EngineStatus(state="down", since_s=0.0, last_error="no daemon is running")

@@ -20,6 +20,7 @@ from pdmuxd.controlplane.callers import Caller, now_acting
 from pdmuxd.controlplane.database import require_in_place, store_errors
 from pdmuxd.controlplane.directory import DirectorySnapshot, KeyRecord
 from pdmuxd.controlplane.profiles.active import ActivePredictors
+from pdmuxd.controlplane.scheduling import current_scheduling
 from pdmuxd.controlplane.settings_version import SettingsVersionRepository
 from pdmuxd.controlplane.sqlite import BUSY_TIMEOUT_S
 from pdmuxd.controlplane.tenants import TenantRepository
@@ -44,6 +45,7 @@ class Change:
     is_needless: bool = False
     tokens_changed: bool = False
     profiles_changed: bool = False
+    scheduling_changed: bool = False
     tenants_changed: set[str] = field(default_factory=set)
     keys_changed: dict[str, KeyRecord | None] = field(default_factory=dict)
     """By the SHA-256 of their secrets; None for those that no longer hold."""
@@ -222,6 +224,7 @@ class Store:
             if change.tokens_changed
             else before.admin_tokens,
             predictors=self._active.read(session) if change.profiles_changed else before.predictors,
+            scheduling=current_scheduling(session) if change.scheduling_changed else before.scheduling,
         )
 
     def _read_all(self, session: Session) -> DirectorySnapshot:
@@ -231,6 +234,7 @@ class Store:
             keys=MappingProxyType(ApiKeyRepository(session).records()),
             admin_tokens=MappingProxyType(admin_token_records(session)),
             predictors=self._active.read(session),
+            scheduling=current_scheduling(session),
         )
 
 

@@ -5,6 +5,16 @@ from __future__ import annotations
 from pdmuxd.controlplane.admin_tokens import AdminTokenRow
 from pdmuxd.controlplane.api_keys import ApiKeyRow
 from pdmuxd.controlplane.audit import AuditRow
+from pdmuxd.controlplane.history.rows import (
+    AlarmRow,
+    DecisionSummaryRow,
+    HistoryRow,
+    HistorySeriesRow,
+    MarkRow,
+    RefusalRow,
+)
+from pdmuxd.controlplane.limit_rows import KeyLimitRow, TenantLimitRow
+from pdmuxd.controlplane.limits import TokenUseRow
 from pdmuxd.controlplane.profiles.rows import (
     ActivationRow,
     LearnedCellRow,
@@ -13,6 +23,7 @@ from pdmuxd.controlplane.profiles.rows import (
     ProfileRow,
 )
 from pdmuxd.controlplane.rows import Row
+from pdmuxd.controlplane.scheduling import PolicyRevisionRow
 from pdmuxd.controlplane.settings_version import SettingsVersionRow
 from pdmuxd.controlplane.slos import SloRevisionRow
 from pdmuxd.controlplane.tenants import TenantRow
@@ -21,7 +32,10 @@ TABLES: tuple[type[Row], ...] = (
     SettingsVersionRow,
     TenantRow,
     SloRevisionRow,
+    TenantLimitRow,
     ApiKeyRow,
+    KeyLimitRow,
+    TokenUseRow,
     AdminTokenRow,
     AuditRow,
     ProfileRow,
@@ -29,5 +43,12 @@ TABLES: tuple[type[Row], ...] = (
     LearnedCellRow,
     LearnedCorrectionRow,
     ProfileChangeRow,
+    HistorySeriesRow,
+    HistoryRow,
+    RefusalRow,
+    DecisionSummaryRow,
+    MarkRow,
+    AlarmRow,
+    PolicyRevisionRow,
 )
 METADATA = Row.metadata

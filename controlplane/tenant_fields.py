@@ -34,6 +34,7 @@ class TenantChanges(TypedDict, total=False):
     weight: float | None
     max_wait_ms: int | None
     late_action: LateAction | None
+    count_cached_tokens: bool | None
 
 
 NULLABLE = frozenset({"cache_group", "max_wait_ms"})
@@ -60,6 +61,7 @@ ALLOWED: Mapping[str, str] = {
     "weight": in_words(WEIGHT_RANGE),
     "max_wait_ms": f"null, or {in_words(MAX_WAIT_RANGE_MS)}",
     "late_action": names_in_words(LateAction),
+    "count_cached_tokens": "true and false",
 }
 
 
@@ -83,4 +85,5 @@ _IS_ALLOWED: Mapping[str, Callable[[Any], bool]] = {
     "weight": _within(*WEIGHT_RANGE),
     "max_wait_ms": lambda value: value is None or _within(*MAX_WAIT_RANGE_MS)(value),
     "late_action": lambda value: value in get_args(LateAction),
+    "count_cached_tokens": lambda value: isinstance(value, bool),
 }

@@ -6,10 +6,12 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import cast
 
-from sqlalchemy import CheckConstraint, func
+from sqlalchemy import CheckConstraint, false, func
 from sqlmodel import Field, Session, col, select
 
 from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.limit_rows import tenant_limits
+from pdmuxd.controlplane.limit_values import Limit
 from pdmuxd.controlplane.rows import Row, UtcDateTime
 from pdmuxd.controlplane.slos import SloRepository, SloRevision, SloRevisionRow
 from pdmuxd.controlplane.tenant_fields import (
@@ -65,11 +67,12 @@ class TenantRow(Row, table=True):
     weight: float = Field(sa_column_kwargs={"server_default": str(DEFAULT_WEIGHT)})
     max_wait_ms: int | None = Field(default=None)
     late_action: str = Field(max_length=_CLASS_MAX, sa_column_kwargs={"server_default": DEFAULT_LATE_ACTION})
+    count_cached_tokens: bool = Field(sa_column_kwargs={"server_default": false()})
     created_at: datetime = Field(sa_type=UtcDateTime)
     settings_version: int = Field(sa_column_kwargs={"server_default": "0"})
     """Of its last change, edits of its targets not counted."""
 
-    def value(self, revision: SloRevision) -> Tenant:
+    def value(self, revision: SloRevision, limits: tuple[Limit, ...] = ()) -> Tenant:
         """Turn into the value that leaves the store."""
         return Tenant(
             name=self.name,
@@ -82,6 +85,9 @@ class TenantRow(Row, table=True):
             weight=self.weight,
             max_wait_ms=self.max_wait_ms,
             late_action=cast(LateAction, self.late_action),
+            since_ms=int(self.created_at.timestamp() * 1000),
+            count_cached_tokens=self.count_cached_tokens,
+            limits=limits,
             created_at=self.created_at,
             revision=revision,
             version=max(self.settings_version, revision.settings_version),
@@ -121,7 +127,9 @@ class TenantRepository:
             )
             .order_by(TenantRow.name)
         )
-        return [row.value(revision.value(row.name)) for row, revision in self._session.exec(statement)]
+        found = list(self._session.exec(statement))
+        limits = tenant_limits(self._session, None if limit is None else [_id(row) for row, _ in found])
+        return [row.value(revision.value(row.name), limits.get(_id(row), ())) for row, revision in found]
 
     def records(self) -> dict[str, TenantRecord]:
         """What the data plane sees of all of them, by name."""
@@ -130,11 +138,11 @@ class TenantRepository:
     def find(self, name: str) -> Tenant | None:
         """One tenant with its present targets; None if there is none of that name."""
         row = self._find(name)
-        return None if row is None else row.value(self._slos(row).current())
+        return None if row is None else self._value(row)
 
     def get(self, name: str) -> Tenant:
         """One tenant with its present targets. Raises: NotFoundError."""
-        return self.row(name).value(self.slos(name).current())
+        return self._value(self.row(name))
 
     def row(self, name: str) -> TenantRow:
         """The row itself, to change it. Raises: NotFoundError."""
@@ -166,6 +174,7 @@ class TenantRepository:
             priority_class=DEFAULT_PRIORITY_CLASS,
             weight=DEFAULT_WEIGHT,
             late_action=DEFAULT_LATE_ACTION,
+            count_cached_tokens=False,
             created_at=now,
             settings_version=settings_version,
         )
@@ -180,6 +189,10 @@ class TenantRepository:
 
     def _find(self, name: str) -> TenantRow | None:
         return self._session.exec(select(TenantRow).where(TenantRow.name == name)).one_or_none()
+
+    def _value(self, row: TenantRow) -> Tenant:
+        limits = tenant_limits(self._session, [_id(row)])
+        return row.value(self._slos(row).current(), limits.get(_id(row), ()))
 
     def _slos(self, row: TenantRow) -> SloRepository:
         return SloRepository(self._session, tenant_id=_id(row), tenant=row.name)

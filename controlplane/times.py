@@ -28,3 +28,7 @@ def check_expiry(expires_at: datetime | None, *, now: datetime) -> None:
         raise InvalidValueError(
             "expires_at", f"expires_at is {expires_at.isoformat()}; allowed is {EXPIRY_ALLOWED}"
         )
+
+
+EARLIEST_S, LATEST_S = 31_536_000.0, 7_258_118_400.0
+"""The years 1971 to 2200: instants that can be asked for, with room for arithmetic in any zone."""

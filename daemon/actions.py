@@ -23,6 +23,10 @@ class OperatorActions:
         self._drain_timeout_s = drain_timeout_s
         self._restart: asyncio.Task[None] | None = None
 
+    def use_drain_timeout(self, drain_timeout_s: float) -> None:
+        """Of restarts that are asked for from now on."""
+        self._drain_timeout_s = drain_timeout_s
+
     def start(self) -> Done:
         """Skip the back-off. Raises: ConflictError."""
         self._require_running()

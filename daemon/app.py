@@ -7,6 +7,8 @@ import contextlib
 import gc
 import os
 import socket
+import subprocess
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -16,58 +18,116 @@ import uvloop
 
 from pdmuxd.controlplane.audit import log_entry
 from pdmuxd.controlplane.database import open_database
+from pdmuxd.controlplane.events.buffer import EventBuffer
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, Telemetry
 from pdmuxd.daemon import first_run as first
+from pdmuxd.daemon import lock
 from pdmuxd.daemon.background import first_to_end, in_background
 from pdmuxd.daemon.builders import build
 from pdmuxd.daemon.events import connect_service_manager, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
+from pdmuxd.daemon.handover.channel import Channel
+from pdmuxd.daemon.handover.inheritance import Inheritance, inherited
+from pdmuxd.daemon.handover.predecessor import Predecessor, become_waiter
+from pdmuxd.daemon.handover.successor import Successor
+from pdmuxd.daemon.history import start_keeping_history
 from pdmuxd.daemon.httpd.listeners import Listeners
-from pdmuxd.daemon.lock import exclusive
+from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.notify import Notifier
 from pdmuxd.daemon.refinement import start_refining
-from pdmuxd.daemon.servers import bind, serving, url_of
+from pdmuxd.daemon.servers import Server, adopt, bind, serving, url_of
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.places import make_private
-from pdmuxd.daemon.signals import StopRequests, stop_requests
+from pdmuxd.daemon.signals import StopRequests, on_hangup, stop_requests
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.orphan import remove_stale_sockets
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.token_use import load_use, start_storing_use
 from pdmuxd.daemon.uses import start_noting_uses
-from pdmuxd.engine.core.errors import EngineError, SettingsError
+from pdmuxd.engine.core.errors import EngineError, PdmuxdError, SettingsError
 
 _STOP_MARGIN_S = 15.0
 """What stopping may take beyond the drain limit: last words, the engine's end, open connections."""
+_LOOK_S = 0.1
 _UNREAD_WHILE_DRAINING_S = 2.0
 """A client that does not read its answer must not hold up the end of the daemon."""
+
+Reread = Callable[[], LoadedSettings]
 
 log = structlog.get_logger("pdmuxd.daemon")
 
 
-def serve(loaded: LoadedSettings, *, first_run: bool = False) -> int:
-    """Run the daemon until it is told to stop; returns its exit code.
+def serve(
+    loaded: LoadedSettings, *, first_run: bool = False, reread: Callable[[], LoadedSettings] | None = None
+) -> int:
+    """Run the daemon until it is told to stop; returns its exit code. `reread` reads the settings again.
 
     0 after a drain, 1 if a second signal cut it short.
     Raises: PdmuxdError if it cannot start; nothing is left running then.
     """
-    engine = choose_engine(loaded.settings.engine, loaded.settings.resolved_state_dir)
-    return uvloop.run(_run(loaded, engine, first_run=first_run))
+    given = inherited()
+    ended = uvloop.run(_run(loaded, given, reread, first_run=first_run))
+    if ended.successor is not None and not _has_service_manager():
+        become_waiter(ended.successor)
+    return ended.code
 
 
-async def _run(loaded: LoadedSettings, engine: EngineChoice, *, first_run: bool) -> int:
+def _has_service_manager() -> bool:
+    """Whether somebody else looks after the new process."""
+    return "NOTIFY_SOCKET" in os.environ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    code: int
+    successor: subprocess.Popen[bytes] | None
+
+
+async def _run(
+    loaded: LoadedSettings, given: Inheritance, reread: Reread | None, *, first_run: bool
+) -> _Ended:
+    successor = None if given.channel is None else Successor(await Channel.of(given.channel))
+    try:
+        return await _live(loaded, given, successor, reread, first_run=first_run and successor is None)
+    except PdmuxdError as error:
+        if successor is not None:
+            await successor.refuse(str(error))
+        raise
+
+
+async def _live(
+    loaded: LoadedSettings,
+    given: Inheritance,
+    successor: Successor | None,
+    reread: Reread | None,
+    *,
+    first_run: bool,
+) -> _Ended:
     with stop_requests() as requests:
         async with AsyncExitStack() as stack:
-            daemon = await _start(stack, loaded, engine, requests, first_run=first_run)
+            engine = choose_engine(loaded.settings.engine, loaded.settings.resolved_state_dir)
+            daemon = await _start(
+                stack, loaded, engine, given, successor, requests, reread=reread, first_run=first_run
+            )
+            stack.enter_context(on_hangup(daemon.lifecycle.reload_by_signal, has_terminal=os.isatty(0)))
             in_background(stack, _announce(daemon, to_people=first_run), name="announce")
-            await first_to_end(requests.stop.wait(), daemon.supervisor.ended())
+            predecessor = daemon.predecessor
+            await first_to_end(requests.stop.wait(), daemon.supervisor.ended(), predecessor.given.wait())
+            if predecessor.given.is_set():
+                await _retire(daemon, requests)
+                return _Ended(code=0, successor=predecessor.successor)
             if daemon.supervisor.fatal is not None:
                 raise SettingsError(daemon.supervisor.fatal)
             if not requests.stop.is_set():
                 raise EngineError("the supervision of the engine ended by itself; the log says why")
-            await _drain(daemon, requests, loaded.settings.drain_timeout_s)
-        return 1 if requests.at_once.is_set() else 0
+            await predecessor.close()
+            drain_timeout_s = daemon.lifecycle.settings.drain_timeout_s
+            await _drain(daemon, requests, drain_timeout_s)
+            if successor is not None:
+                await successor.end_predecessor(drain_timeout_s + _STOP_MARGIN_S)
+        return _Ended(code=1 if requests.at_once.is_set() else 0, successor=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,57 +135,113 @@ class _Daemon:
     gateway: Gateway
     supervisor: Supervisor
     listeners: Listeners
+    servers: _Servers
+    duties: AsyncExitStack
+    """What is one daemon's at a time: it ends when another has taken the place."""
+    predecessor: Predecessor
     notifier: Notifier
+    lifecycle: Lifecycle
+    events: EventBuffer
     welcome: first.Welcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Servers:
+    data: Server
+    admin: Server
 
 
 async def _start(
     stack: AsyncExitStack,
     loaded: LoadedSettings,
     engine: EngineChoice,
+    given: Inheritance,
+    successor: Successor | None,
     requests: StopRequests,
     *,
+    reread: Reread | None,
     first_run: bool,
 ) -> _Daemon:
-    """Start everything; `stack` stops it in reverse. The engine is started last and not waited for."""
+    """Start everything; `stack` stops it in reverse. The engine is started last and not waited for.
+
+    A `successor` takes over a running engine instead, and accepts connections only when it has.
+    """
     settings = loaded.settings
+    offer = None if successor is None else await successor.accept_offer()
     # Addresses first: a port in use must stop the start before there is anything to clean up.
-    data = _listen(stack, settings.data.host, settings.data.port, section="data")
-    admin = _listen(stack, settings.admin.host, settings.admin.port, section="admin")
-    _claim_places(stack, loaded, data_url=url_of(data), admin_url=url_of(admin))
+    data = _listen(stack, given, settings.data.host, settings.data.port, section="data")
+    admin = _listen(stack, given, settings.admin.host, settings.admin.port, section="admin")
+    lock_fd = _claim_places(stack, loaded, given, data_url=url_of(data), admin_url=url_of(admin))
     log.info("engine chosen", engine=engine.described, **({"why": engine.why} if engine.why else {}))
-    control_plane = _open_store(stack, settings, first_run=first_run)
+    control_plane = _open_store(stack, settings, migrate=first_run or (offer is not None and offer.migrate))
     api_key = first.ensure_tenant(control_plane, loaded) if first_run else None
     admin_token = first.ensure_admin_token(settings.resolved_token_file)
     hide_secret(admin_token)
 
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
-    parts = build(settings, engine, control_plane, admin_token=admin_token)
+    parts = build(loaded, engine, control_plane, admin_token=admin_token, reread=reread)
     gateway, supervisor, listeners = parts.gateway, parts.supervisor, parts.listeners
+    load_use(parts.limiter, control_plane)
     connect_service_manager(parts.bus, notifier.status)
+
+    # Its last write comes after the engine's end, when nothing is counted any more.
+    start_keeping_history(stack, parts.history)
+    predecessor = Predecessor(
+        supervisor,
+        descriptors={"data": data.fileno(), "admin": admin.fileno(), "lock": lock_fd},
+        told_to_stop=requests.stop.set,
+        on_given=notifier.main_process,
+    )
+    parts.lifecycle.replace_by(predecessor.give_place)
 
     stack.push_async_callback(gateway.close)
     stack.push_async_callback(parts.actions.close)
-    await stack.enter_async_context(serving(parts.admin_app, admin, listeners.admin))
+    follow_directory(stack, control_plane, parts.bus)
+    if successor is not None:
+        await _take_engine(supervisor, successor)
+    admin_server = await stack.enter_async_context(serving(parts.admin_app, admin, listeners.admin))
     # Before the server stops, which would wait for streams that never end by themselves.
     stack.callback(parts.telemetry.events.close)
-    await stack.enter_async_context(serving(gateway, data, listeners.data))
-    follow_directory(stack, control_plane, parts.bus)
+    data_server = await stack.enter_async_context(serving(gateway, data, listeners.data))
+    stack.push_async_callback(predecessor.close)
     stack.push_async_callback(_stop_engine, supervisor, requests)
-    # systemd would otherwise stop a daemon whose engine takes minutes to load a model.
-    notifier.extend_timeout(engine.start_timeout_s + _STOP_MARGIN_S)
-    await supervisor.start()
-    in_background(stack, _feed_watchdog(notifier, supervisor), name="watchdog")
-    in_background(stack, _tick(parts.telemetry), name="telemetry")
-    start_refining(stack, parts.refinement)
+    if successor is not None:
+        await successor.take_place()
+        lock.sign(lock_fd, admin_url=url_of(admin), data_url=url_of(data))
+    else:
+        # systemd would otherwise stop a daemon whose engine takes minutes to load a model.
+        notifier.extend_timeout(engine.start_timeout_s + _STOP_MARGIN_S)
+        await supervisor.start()
+    duties = await stack.enter_async_context(AsyncExitStack())
+    in_background(duties, _feed_watchdog(notifier, supervisor), name="watchdog")
+    in_background(duties, _tick(parts.telemetry), name="telemetry")
+    start_refining(duties, parts.refinement)
     start_noting_uses(stack, parts.uses)
+    start_storing_use(stack, parts.limiter, control_plane)
     # What the start made stays: without it a full garbage collection holds up no stream's tokens.
     gc.collect()
     gc.freeze()
     welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
     return _Daemon(
-        gateway=gateway, supervisor=supervisor, listeners=listeners, notifier=notifier, welcome=welcome
+        gateway=gateway,
+        supervisor=supervisor,
+        listeners=listeners,
+        servers=_Servers(data=data_server, admin=admin_server),
+        duties=duties,
+        predecessor=predecessor,
+        notifier=notifier,
+        lifecycle=parts.lifecycle,
+        events=parts.telemetry.events,
+        welcome=welcome,
     )
+
+
+async def _take_engine(supervisor: Supervisor, successor: Successor) -> None:
+    """Take the engine over from the daemon before; if that fails it goes on there. Raises: EngineError."""
+    await supervisor.start(await successor.take_engine())
+    await first_to_end(supervisor.wait_serving(), supervisor.ended())
+    if supervisor.fatal is not None:
+        raise EngineError(supervisor.fatal)
 
 
 async def _announce(daemon: _Daemon, *, to_people: bool) -> None:
@@ -155,6 +271,31 @@ async def _drain(daemon: _Daemon, requests: StopRequests, timeout_s: float) -> N
         await daemon.gateway.drain(0.0)
 
 
+async def _retire(daemon: _Daemon, requests: StopRequests) -> None:
+    """Another daemon has taken the place: let what is in flight here finish."""
+    settings = daemon.lifecycle.settings
+    await daemon.duties.aclose()
+    daemon.events.close()
+    await daemon.servers.data.retire(close_idle=False)
+    await daemon.servers.admin.retire(close_idle=True)
+
+    async def until_empty() -> None:
+        while daemon.listeners.data.count or daemon.listeners.admin.count:  # noqa: ASYNC110 - once in its life
+            await asyncio.sleep(_LOOK_S)
+
+    async def until_late() -> None:
+        await asyncio.sleep(settings.upgrade_drain_timeout_s)
+
+    await first_to_end(until_empty(), until_late(), requests.stop.wait())
+    if requests.stop.is_set():
+        if not _has_service_manager():
+            daemon.predecessor.forward_stop()
+        daemon.listeners.data.hurry(_UNREAD_WHILE_DRAINING_S)
+    is_late = bool(daemon.gateway.admission.in_flight) and not requests.stop.is_set()
+    ended = await daemon.gateway.drain(0.0 if is_late else settings.drain_timeout_s)
+    log.info("the daemon before has ended what it had", ended_early=ended)
+
+
 async def _stop_engine(supervisor: Supervisor, requests: StopRequests) -> None:
     if not requests.at_once.is_set():
         await first_to_end(supervisor.stop(), requests.at_once.wait())
@@ -176,23 +317,35 @@ async def _feed_watchdog(notifier: Notifier, supervisor: Supervisor) -> None:
         await asyncio.sleep(notifier.watchdog_interval_s)
 
 
-def _listen(stack: AsyncExitStack, host: str, port: int, *, section: str) -> socket.socket:
+def _listen(
+    stack: AsyncExitStack, given: Inheritance, host: str, port: int, *, section: str
+) -> socket.socket:
+    listener = given.sockets.get(section)
+    if listener is not None:
+        stack.callback(listener.close)
+        return adopt(listener, host, port, section=section, giver=given.giver)
     return stack.enter_context(contextlib.closing(bind(host, port, section=section)))
 
 
-def _claim_places(stack: AsyncExitStack, loaded: LoadedSettings, *, data_url: str, admin_url: str) -> None:
+def _claim_places(
+    stack: AsyncExitStack, loaded: LoadedSettings, given: Inheritance, *, data_url: str, admin_url: str
+) -> int:
+    """Make the directories private and hold the lock; its descriptor."""
     for note in loaded.notes:
         log.warning(note)
     make_private(loaded.settings.resolved_state_dir)
     make_private(loaded.settings.resolved_runtime_dir)
     state_dir = loaded.settings.resolved_state_dir
-    stack.enter_context(exclusive(state_dir, admin_url=admin_url, data_url=data_url))
+    if given.lock is not None:
+        return stack.enter_context(lock.inherited(given.lock))
+    descriptor = stack.enter_context(lock.exclusive(state_dir, admin_url=admin_url, data_url=data_url))
     if removed := remove_stale_sockets(loaded.settings.resolved_runtime_dir):
         log.info("sockets of engines that are gone were removed", sockets=removed)
+    return descriptor
 
 
-def _open_store(stack: AsyncExitStack, settings: Settings, *, first_run: bool) -> ControlPlane:
-    if first_run:
+def _open_store(stack: AsyncExitStack, settings: Settings, *, migrate: bool) -> ControlPlane:
+    if migrate:
         first.migrate(settings.resolved_database_url)
     engine = open_database(settings.resolved_database_url)
     stack.callback(engine.dispose)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.history.alarms import AlarmStore
+from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.history.store import HistoryStore, Retention
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
@@ -26,18 +31,23 @@ from pdmuxd.daemon.events import (
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
+from pdmuxd.daemon.lifecycle import Lifecycle
+from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import collectors
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
 from pdmuxd.daemon.reader_token import ReaderToken
 from pdmuxd.daemon.refinement import Refinement
-from pdmuxd.daemon.settings import Settings
-from pdmuxd.daemon.supervisor.choice import EngineChoice
+from pdmuxd.daemon.settings import LoadedSettings, Settings
+from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.uses import Uses
+from pdmuxd.engine.link.messages import RequestRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,19 +63,30 @@ class Parts:
     telemetry: Telemetry
     refinement: Refinement
     uses: Uses
+    history: HistoryKeeper
+    limiter: Limiter
+    lifecycle: Lifecycle
 
 
 def build(
-    settings: Settings, engine: EngineChoice, control_plane: ControlPlane, *, admin_token: str
+    loaded: LoadedSettings,
+    engine: EngineChoice,
+    control_plane: ControlPlane,
+    *,
+    admin_token: str,
+    reread: Callable[[], LoadedSettings] | None = None,
 ) -> Parts:
-    """All parts, connected by the bus."""
+    """All parts, connected by the bus; `reread` reads the settings again."""
+    settings = loaded.settings
     bus, uses = EventBus(), Uses(control_plane)
     metrics = Metrics(max_tenants=settings.admin.metrics_max_tenants)
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
     telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
+    history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
+    limiter = Limiter()
     metrics.registry.register(listeners.collector())
     gateway = build_gateway(
         settings,
@@ -75,16 +96,37 @@ def build(
         metrics=metrics,
         telemetry=telemetry,
         uses=uses,
+        limiter=limiter,
     )
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
+    lifecycle = Lifecycle(
+        loaded,
+        reread=reread,
+        apply=(
+            partial(_use_plan, supervisor),
+            lambda new: configure_logging(new.log.level, new.log.format),
+            listeners.use,
+            lambda new: gateway.use_limits(
+                max_body_bytes=new.data.max_body_bytes,
+                bounds=_bounds(new),
+                body_timeout_s=new.http.body_timeout_s,
+                first_byte_timeout_s=new.data.first_byte_timeout_s,
+            ),
+            lambda new: admission.use_max(new.data.max_in_flight),
+            lambda new: actions.use_drain_timeout(new.drain_timeout_s),
+        ),
+    )
     admin_app = build_admin(
         settings,
         control_plane,
         supervisor=supervisor,
         telemetry=telemetry,
+        history=history,
         metrics=metrics,
         actions=actions,
+        lifecycle=lifecycle,
         uses=uses,
+        limiter=limiter,
         admin_token=admin_token,
         engine_log=plan.log_path,
     )
@@ -94,9 +136,10 @@ def build(
     # In this order: a tenant is counted before it is served, and served before it is told of.
     connect_metrics(bus, metrics)
     connect_gateway(bus, gateway)
+    bus.subscribe(RequestRecord, limiter.on_request)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
-    connect_engine(bus, supervisor, policy=settings.engine.policy)
+    connect_engine(bus, supervisor)
     return Parts(
         bus=bus,
         supervisor=supervisor,
@@ -107,6 +150,30 @@ def build(
         telemetry=telemetry,
         refinement=refinement,
         uses=uses,
+        history=HistoryKeeper(
+            history,
+            AlarmStore(control_plane.store),
+            telemetry,
+            tenants=lambda: control_plane.directory.tenants,
+        ),
+        limiter=limiter,
+        lifecycle=lifecycle,
+    )
+
+
+def _use_plan(supervisor: Supervisor, settings: Settings) -> None:
+    """For the next engine. Raises: SettingsError if it could not be started; the plan stays."""
+    engine = choose_engine(settings.engine, settings.resolved_state_dir)
+    supervisor.use_plan(engine_plan(settings, engine), policy=settings.engine.policy)
+
+
+def _bounds(settings: Settings) -> RequestBounds:
+    data = settings.data
+    return RequestBounds(
+        max_outputs=data.max_outputs,
+        max_stops=data.max_stops,
+        max_prompt_tokens=data.max_prompt_tokens,
+        max_body_values=data.max_body_values,
     )
 
 
@@ -114,6 +181,7 @@ def engine_plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
     """How the engine process is started, and where it writes."""
     return EnginePlan(
         command=engine.command,
+        command_for=engine.command_for,
         state_dir=settings.resolved_state_dir,
         runtime_dir=settings.resolved_runtime_dir,
         start_timeout_s=engine.start_timeout_s,
@@ -126,8 +194,12 @@ def build_engine(
     settings: Settings, plan: EnginePlan, bus: EventBus, snapshot: DirectorySnapshot
 ) -> Supervisor:
     """The supervisor of the engine process, which is not started yet; the bus carries all that it says."""
-    policy = settings.engine.policy
-    return Supervisor(plan, settings=snapshot.engine_settings(policy), listener=EngineEvents(bus))
+    return Supervisor(
+        plan,
+        settings=snapshot.engine_settings(""),
+        listener=EngineEvents(bus),
+        policy=settings.engine.policy,
+    )
 
 
 def build_telemetry(
@@ -136,6 +208,7 @@ def build_telemetry(
     """What is known of the engine and of the requests in flight, in events and as metrics."""
     telemetry = Telemetry(
         clock=steady_clock(),
+        wall_clock=time.time,
         status=supervisor.status,
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
@@ -143,6 +216,15 @@ def build_telemetry(
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
         metrics.registry.register(collector)
     return telemetry
+
+
+def build_history(settings: Settings, telemetry: Telemetry, control_plane: ControlPlane) -> History:
+    """What was served, in memory and in the database."""
+    kept = settings.history
+    retention = Retention(
+        minutes_days=kept.minutes_kept_days, hours_days=kept.hours_kept_days, days_days=kept.days_kept_days
+    )
+    return History(telemetry.recorder, HistoryStore(control_plane.store), retention)
 
 
 def build_gateway(
@@ -154,6 +236,7 @@ def build_gateway(
     metrics: Metrics,
     telemetry: Telemetry,
     uses: Uses,
+    limiter: Limiter,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -161,18 +244,14 @@ def build_gateway(
         directory=snapshot,
         max_body_bytes=data.max_body_bytes,
         admission=admission,
-        bounds=RequestBounds(
-            max_outputs=data.max_outputs,
-            max_stops=data.max_stops,
-            max_prompt_tokens=data.max_prompt_tokens,
-            max_body_values=data.max_body_values,
-        ),
+        bounds=_bounds(settings),
         body_timeout_s=settings.http.body_timeout_s,
         first_byte_timeout_s=data.first_byte_timeout_s,
         auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,
         key_used=uses.key,
+        limiter=limiter,
     )
 
 
@@ -182,9 +261,12 @@ def build_admin(
     *,
     supervisor: Supervisor,
     telemetry: Telemetry,
+    history: History,
     metrics: Metrics,
     actions: OperatorActions,
+    lifecycle: Lifecycle,
     uses: Uses,
+    limiter: Limiter,
     admin_token: str,
     engine_log: Path,
 ) -> Callable[..., Any]:
@@ -195,11 +277,14 @@ def build_admin(
         admin_token_sha256=digest(admin_token),
         reader_token_sha256=ReaderToken(settings.resolved_reader_token_file).sha256,
         used=uses.caller,
+        limit_use=limiter,
         telemetry=telemetry,
+        history=history,
         predictors=LivePredictors(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
         ),
         actions=actions,
+        daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(
             app, metrics, lambda: control_plane.store.lost_because() or supervisor.not_ready_because()

@@ -128,9 +128,9 @@ def connect_refinement(bus: EventBus, refinement: Refinement) -> None:
     bus.subscribe(DirectoryChanged, lambda event: refinement.use(event.snapshot))
 
 
-def connect_engine(bus: EventBus, supervisor: Supervisor, *, policy: str) -> None:
+def connect_engine(bus: EventBus, supervisor: Supervisor) -> None:
     """The engine gets the settings that follow from a changed directory."""
-    bus.subscribe(DirectoryChanged, lambda event: supervisor.want(event.snapshot.engine_settings(policy)))
+    bus.subscribe(DirectoryChanged, lambda event: supervisor.want(event.snapshot.engine_settings("")))
 
 
 def connect_service_manager(bus: EventBus, tell: Callable[[str], None]) -> None:

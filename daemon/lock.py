@@ -31,11 +31,10 @@ class Holder:
 
 
 @contextlib.contextmanager
-def exclusive(
-    state_dir: Path, *, admin_url: str | None = None, data_url: str | None = None
-) -> Iterator[None]:
+def exclusive(state_dir: Path, *, admin_url: str | None = None, data_url: str | None = None) -> Iterator[int]:
     """Hold `state_dir` for this process; the kernel lets go of it however the process ends.
 
+    Yields the descriptor: whoever inherits it holds the directory too.
     Raises: SettingsError if another daemon holds it.
     """
     descriptor = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -46,12 +45,27 @@ def exclusive(
                 f"state_dir: {state_dir} is in use by another pdmuxd (process {pid}); choose another "
                 "directory, or stop that one"
             )
-        os.truncate(descriptor, 0)
-        lines = (str(os.getpid()), admin_url or "", data_url or "")
-        os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
-        yield
+        sign(descriptor, admin_url=admin_url, data_url=data_url)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def inherited(descriptor: int) -> Iterator[int]:
+    """Hold what the daemon that started this one holds too; `sign` it when it is this one's alone."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def sign(descriptor: int, *, admin_url: str | None, data_url: str | None) -> None:
+    """Say that this process holds the directory, and where it listens."""
+    lines = (str(os.getpid()), admin_url or "", data_url or "")
+    text = "".join(f"{line}\n" for line in lines).encode()
+    os.pwrite(descriptor, text, 0)
+    os.truncate(descriptor, len(text))
 
 
 def holder_of(state_dir: Path) -> Holder | None:

@@ -49,6 +49,11 @@ class Notifier:
         """The daemon serves; `systemctl start` returns."""
         self._send("READY=1", *_status(status))
 
+    def main_process(self, pid: int) -> None:
+        """From now on the process `pid` is the service's main one, and this is one of the others."""
+        self._send(f"MAINPID={pid}")
+        self.close()
+
     def stopping(self, status: str = "") -> None:
         """The daemon drains and will end."""
         self._send("STOPPING=1", *_status(status))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.what_if import Predicting
 from pdmuxd.engine.core.guard import UNMEASURED_RATIO, ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
-from pdmuxd.engine.core.partitions import SmRules
+from pdmuxd.engine.core.partitions import Partition, SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.emulator.profile import Profile, load_profile
@@ -46,15 +47,25 @@ class LivePredictors:
         if hello.engine == EMULATOR:
             name = self._emulated.name if predictors is None else predictors.profile
             context = self._emulated.context(predictors)
-            return Predicting(name=name, policy=policy, context=context)
+            return Predicting(name=name, policy=policy, context=_among(context, status, wanted))
         if hello.roofline is None:
             return None
         name = "roofline" if predictors is None else predictors.profile
-        return Predicting(name=name, policy=policy, context=_context(hello, hello.roofline, predictors))
+        context = _context(hello, hello.roofline, predictors)
+        return Predicting(name=name, policy=policy, context=_among(context, status, wanted))
 
     @cached_property
     def _emulated(self) -> Profile:
         return load_profile(self._profile_name)
+
+
+def _among(context: PolicyContext, status: EngineStatus, wanted: EngineSettings) -> PolicyContext:
+    """With the splits that an operator has set, if the engine has taken them."""
+    if wanted.partitions is None or status.policy_difference is not None:
+        return context
+    return replace(
+        context, splits=tuple(Partition(prefill_sms=p, decode_sms=d) for p, d in wanted.partitions)
+    )
 
 
 def _context(hello: Hello, roofline: RooflineModel, predictors: Predictors | None) -> PolicyContext:
@@ -69,6 +80,7 @@ def _context(hello: Hello, roofline: RooflineModel, predictors: Predictors | Non
         layers=roofline.model.layers,
         latency=latency,
         guard=guard,
+        splits=tuple(Partition(prefill_sms=p, decode_sms=d) for p, d in hello.partitions if p and d),
         captures_prefill=False,
         delivery_s=hello.delivery_s,
     )

@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import structlog
 import uvicorn
 
 from pdmuxd.daemon.httpd.acceptor import Acceptor
@@ -24,8 +25,10 @@ _DATE_PERIOD_S = 1.0
 _STOP_TIMEOUT_S = 1
 """For answers still being written when the server stops; the gateway has drained before that."""
 
+log = structlog.get_logger("pdmuxd.http")
 
-class _Server(uvicorn.Server):
+
+class Server(uvicorn.Server):
     """Uvicorn with another way in, without signal handling, and with events for start and stop."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, connections: Connections) -> None:
@@ -37,6 +40,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the daemon."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
@@ -59,7 +63,16 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         await self.acceptor.stop_sweeping()
 
+    async def retire(self, *, close_idle: bool) -> None:
+        """Accept no more; connections go on, and each is closed with its next answer, or at once if idle."""
+        self.acceptor.close()
+        self.config.encoded_headers.append((b"connection", b"close"))
+        await self.on_tick(0)
+        if close_idle:
+            self._connections.close_idle()
+
     async def main_loop(self) -> None:
+        """Until the server is to stop."""
         while not self.stop.is_set():
             await self.on_tick(0)  # sets the Date header of the next second's answers
             with contextlib.suppress(TimeoutError):
@@ -92,6 +105,32 @@ def bind(host: str, port: int, *, section: str) -> socket.socket:
     return listener
 
 
+def adopt(listener: socket.socket, host: str, port: int, *, section: str, giver: str) -> socket.socket:
+    """Use a listening socket that was given to this process, whatever address it has.
+
+    Raises: SettingsError if it does not listen for TCP connections.
+    """
+    try:
+        is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        is_stream = listener.type == socket.SOCK_STREAM
+    except OSError:
+        is_listening = is_stream = False
+    if not is_listening or not is_stream or listener.family not in (socket.AF_INET, socket.AF_INET6):
+        raise SettingsError(
+            f"{section}.port: the socket that {giver} gives does not listen for TCP connections"
+        )
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+    listener.setblocking(False)
+    bound_host, bound_port = listener.getsockname()[:2]
+    if port not in (0, bound_port):
+        log.warning(
+            f"{section}.host and {section}.port are not used: {giver} gives the socket",
+            wanted=f"{host}:{port}",
+            given=f"{bound_host}:{bound_port}",
+        )
+    return listener
+
+
 def url_of(listener: socket.socket) -> str:
     """The address that a client on this machine would use."""
     host, port = listener.getsockname()[:2]
@@ -103,7 +142,7 @@ def url_of(listener: socket.socket) -> str:
 @contextlib.asynccontextmanager
 async def serving(
     app: Callable[..., Any], listener: socket.socket, connections: Connections | None = None
-) -> AsyncIterator[None]:
+) -> AsyncIterator[Server]:
     """Serve the ASGI application `app` on `listener` until the block ends, as `connections` allow."""
     config = uvicorn.Config(
         app,
@@ -117,13 +156,13 @@ async def serving(
         proxy_headers=False,
         timeout_graceful_shutdown=_STOP_TIMEOUT_S,
     )
-    server = _Server(config, listener, connections or Connections("data", HttpLimits()))
+    server = Server(config, listener, connections or Connections("data", HttpLimits()))
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http-server")
     started = asyncio.create_task(server.listening.wait())
     await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
     started.cancel()
     try:
-        yield
+        yield server
     finally:
         server.stop.set()
         await task

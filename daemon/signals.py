@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -23,6 +23,19 @@ class StopRequests:
     def on_signal(self) -> None:
         """One more request to stop."""
         (self.at_once if self.stop.is_set() else self.stop).set()
+
+
+@contextlib.contextmanager
+def on_hangup(reload: Callable[[], None], *, has_terminal: bool) -> Iterator[None]:
+    """Reload on SIGHUP until the block ends; not where a terminal sends it because it is closed."""
+    loop = asyncio.get_running_loop()
+    if not has_terminal:
+        loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        yield
+    finally:
+        if not has_terminal:
+            loop.remove_signal_handler(signal.SIGHUP)
 
 
 @contextlib.contextmanager

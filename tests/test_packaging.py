@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from pdmuxd.engine.sglang.api.versions import RANGE, REQUIREMENT, TESTED
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -87,3 +89,11 @@ def test_every_module_and_its_data_are_installed_when_a_wheel_is_built(wheel: li
 
 def test_the_command_is_installed_when_a_wheel_is_built(wheel: list[str]) -> None:
     assert any(name.endswith(".dist-info/entry_points.txt") for name in wheel)
+
+
+def test_the_extra_and_the_documentation_say_which_sglang_is_supported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["sglang"] == [REQUIREMENT]
+    assert f"SGLang {RANGE}" in (ROOT / "docs" / "sglang.md").read_text()
+    pinned = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if "sglang==" in line]
+    assert pinned == [f"sglang=={TESTED[-1]}"]

@@ -13,7 +13,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from pdmuxd.tui.client.connection import Connection
+from pdmuxd.tui.client.connection import Connection, Link
 from pdmuxd.tui.client.rest import RestClient
 from pdmuxd.tui.client.stream import EventStream
 from pdmuxd.tui.client.target import Target
@@ -21,6 +21,7 @@ from pdmuxd.tui.client.wire import Event
 from pdmuxd.tui.overview.screen import OverviewScreen
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.shell.styles import theme_of
+from pdmuxd.tui.shell.table import RowTable
 from pdmuxd.tui.shell.typed import Typed
 from pdmuxd.tui.show.palette import DARK, LIGHT, MONO, PALETTES
 from pdmuxd.tui.show.status import TABS
@@ -59,7 +60,11 @@ class ConsoleApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(tab.key, f"open('{tab.name}')", tab.label, show=False) for tab in TABS),
         Binding("question_mark", "help", "Help", key_display="?"),
-        Binding("t", "theme", "Theme"),
+        Binding("colon,ctrl+p", "jump", "Jump", key_display=":"),
+        Binding("exclamation_mark", "alarms", "Alarms", key_display="!"),
+        Binding("z", "zoom", "Zoom a panel", show=False),
+        Binding("escape", "unzoom", show=False),
+        Binding("t", "theme", "Theme", show=False),
         Binding("r", "retry", "Reconnect", show=False),
         Binding("q", "quit", "Quit"),
     ]
@@ -154,6 +159,60 @@ class ConsoleApp(App[None]):
         if isinstance(self.screen, ConsoleScreen):
             self.push_screen(Help(self.screen.NAME, self.screen.HELP_TEXT, self.screen.keys()))
 
+    def action_jump(self) -> None:
+        """To a screen, a tenant, or something to do."""
+        from pdmuxd.tui.shell.jump import Jump
+        from pdmuxd.tui.show.jump import places
+
+        if isinstance(self.screen, ConsoleScreen):
+            self.push_screen(Jump(places(self.state)), self._jumped)
+
+    async def _jumped(self, action: str | None) -> None:
+        if action is not None:
+            await self.run_action(action)
+
+    def action_alarms(self) -> None:
+        """All of them, with beginning and end."""
+        from pdmuxd.tui.shell.alarms import AlarmList
+
+        if isinstance(self.screen, ConsoleScreen):
+            self.push_screen(AlarmList(self.view, self.rest))
+
+    def action_zoom(self) -> None:
+        """The next panel takes the whole screen; after the last one all are back, as after Escape."""
+        if isinstance(self.screen, ConsoleScreen):
+            self.screen.zoom()
+
+    def action_unzoom(self) -> None:
+        """All panels again."""
+        self.screen.minimize()
+
+    def action_csv(self) -> None:
+        """Of the table of the screen in front."""
+        for table in self.screen.query(RowTable):
+            table.action_csv()
+            return
+        self.notify("this screen has no table", severity="warning")
+
+    def action_tenant(self, name: str) -> None:
+        """Open one tenant."""
+        from pdmuxd.tui.tenants.tenant import TenantScreen
+
+        self.push_screen(TenantScreen(name))
+
+    def action_edit(self, name: str) -> None:
+        """Open one tenant and edit its targets."""
+        from pdmuxd.tui.tenants.tenant import TenantScreen
+
+        screen = TenantScreen(name)
+        self.push_screen(screen)
+        self.call_later(screen.action_edit)
+
+    async def action_engine(self, name: str) -> None:
+        """Act on the engine, from its screen."""
+        await self.switch_mode("engine")
+        self.call_later(self.run_action, f"screen.engine('{name}')")
+
     def action_retry(self) -> None:
         """Connect now."""
         self.stream.retry()
@@ -162,7 +221,16 @@ class ConsoleApp(App[None]):
         self.state.apply(event, self.target.clock.monotonic_s())
 
     def _on_connection(self, connection: Connection) -> None:
+        was_live = self.state.connection.link is Link.LIVE
         self.state.connected(connection)
+        if connection.link is Link.LIVE and not was_live:
+            # What events do not carry is not to be missing for a whole period.
+            self.call_later(self._ask)
+
+    def _ask(self) -> None:
+        screen = self.screen_stack[-1] if self.screen_stack else None
+        if isinstance(screen, ConsoleScreen):
+            screen.poll()
 
     def _tick(self) -> None:
         """Paint if there is anything new; ages count by the second."""

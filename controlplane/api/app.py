@@ -19,20 +19,30 @@ from pdmuxd.controlplane.api.attainment import attainment_routes
 from pdmuxd.controlplane.api.audit import audit_routes
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH, WHY_PARAMETER, AdminAuth, Authenticator
 from pdmuxd.controlplane.api.browser import add_browser_pages
+from pdmuxd.controlplane.api.daemon import daemon_routes
 from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
+from pdmuxd.controlplane.api.history import history_routes
 from pdmuxd.controlplane.api.keys import key_routes
+from pdmuxd.controlplane.api.limits import LimitUse, NothingCounts, limit_routes
 from pdmuxd.controlplane.api.log import log_routes
 from pdmuxd.controlplane.api.partitions import partition_routes
+from pdmuxd.controlplane.api.policy import policy_routes
 from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
 from pdmuxd.controlplane.api.profiles import profile_routes
 from pdmuxd.controlplane.api.slos import slo_routes
 from pdmuxd.controlplane.api.tenants import tenant_routes
+from pdmuxd.controlplane.api.usage import usage_routes
 from pdmuxd.controlplane.api.what_if import what_if_routes
 from pdmuxd.controlplane.api.whoami import whoami_routes
 from pdmuxd.controlplane.callers import FILE_TOKEN, Caller
+from pdmuxd.controlplane.history.alarms import AlarmStore
+from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.history.store import HistoryStore
+from pdmuxd.controlplane.lifecycle import DaemonActions, NoDaemon
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.slo_preview import Previews
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Predictors
@@ -49,9 +59,12 @@ def build_admin_app(
     owner: Caller = FILE_TOKEN,
     used: Callable[[Caller], None] = lambda _: None,
     telemetry: Telemetry | None = None,
+    history: History | None = None,
     predictors: Predictors = lambda: None,
     actions: EngineActions | None = None,
+    daemon_actions: DaemonActions | None = None,
     engine_log: Path | None = None,
+    limit_use: LimitUse | None = None,
     extra_routes: Callable[[FastAPI], None] | None = None,
 ) -> FastAPI:
     """Build the admin plane's ASGI application.
@@ -80,6 +93,7 @@ def build_admin_app(
     )
     app.add_middleware(AdminAuth, authenticator=authenticator)
     telemetry = telemetry or Telemetry(clock=time.time)
+    history = history or History(telemetry.recorder, HistoryStore(control_plane.store))
     add_problem_handlers(app)
     add_browser_pages(app)
     if extra_routes is not None:
@@ -92,15 +106,20 @@ def build_admin_app(
         key_routes(control_plane),
         admin_token_routes(control_plane),
         audit_routes(control_plane),
-        slo_routes(control_plane, engine_status),
+        slo_routes(control_plane, engine_status, Previews(telemetry, predictors)),
+        limit_routes(control_plane, limit_use or NothingCounts()),
         engine_routes(control_plane, engine_status),
+        policy_routes(control_plane, engine_status, predictors),
         profile_routes(control_plane, engine_status),
         event_routes(telemetry),
         decision_routes(telemetry),
         attainment_routes(telemetry),
+        history_routes(history, AlarmStore(control_plane.store), control_plane),
+        usage_routes(history, control_plane),
         partition_routes(telemetry),
         what_if_routes(telemetry, predictors),
         action_routes(actions or NoEngine(), control_plane),
+        daemon_routes(daemon_actions or NoDaemon(), control_plane),
         log_routes(engine_log),
         whoami_routes(),
     ):

@@ -13,7 +13,7 @@ from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.services import AUDIT_LIMIT, ControlPlane
 
-_ID_MAX = 2**63 - 1
+_ID_MAX = 2**31 - 1
 
 
 class AuditEntryOut(BaseModel):

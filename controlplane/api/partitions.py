@@ -106,15 +106,19 @@ def partition_routes(telemetry: Telemetry) -> APIRouter:
         uses, fused, decode = telemetry.partitions.snapshot()
         elapsed_s = status.stats.uptime_s if status.stats is not None else 0.0
         known = status.hello.partitions if status.hello is not None else ()
+        # Splits that were put in force since the engine introduced itself come after those that it named.
+        sizes = (*known, *sorted((pair for pair in uses if pair not in known), key=lambda pair: pair[1]))
+        stats = status.stats
         groups = [
             GroupOut(
-                **_work(uses.get(index, GroupUse()), elapsed_s),
+                **_work(uses.get((prefill_sms, decode_sms), GroupUse()), elapsed_s),
                 partition_id=index,
                 prefill_sms=prefill_sms,
                 decode_sms=decode_sms,
-                in_force=status.stats is not None and status.stats.partition_id == index,
+                in_force=stats is not None
+                and (stats.prefill_sms, stats.decode_sms) == (prefill_sms, decode_sms),
             )
-            for index, (prefill_sms, decode_sms) in enumerate(known)
+            for index, (prefill_sms, decode_sms) in enumerate(sizes)
         ]
         busy_s = fused.time_s + decode.time_s + sum(use.time_s for use in uses.values())
         idle_s = max(0.0, elapsed_s - busy_s)

@@ -27,6 +27,7 @@ PROBLEMS: tuple[tuple[type[errors.PdmuxdError], HTTPStatus, str], ...] = (
     (errors.AuthError, HTTPStatus.UNAUTHORIZED, "unauthorized"),
     (errors.NotFoundError, HTTPStatus.NOT_FOUND, "not-found"),
     (errors.StaleVersionError, HTTPStatus.PRECONDITION_FAILED, "stale-version"),
+    (errors.InfeasibleTargetError, HTTPStatus.CONFLICT, "infeasible-target"),
     (errors.ConflictError, HTTPStatus.CONFLICT, "conflict"),
     (errors.InvalidValueError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-value"),
     (errors.SloError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-value"),

@@ -31,7 +31,7 @@ from pdmuxd.engine.profiling.assessment import differences
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
 
 CHANGES_MAX = 1000
-ID_MAX = 2**63 - 1
+ID_MAX = 2**31 - 1
 """What the database can count to."""
 ProfileId = Annotated[int, PathParameter(ge=1, le=ID_MAX)]
 CELL_ALLOWED = "five numbers joined by -, such as 36-2-0-5-3"

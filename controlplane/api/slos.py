@@ -12,10 +12,13 @@ from pydantic.config import JsonDict
 
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
+from pdmuxd.controlplane.api.outlooks import OutlookOut
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
+from pdmuxd.controlplane.changes import check_expected
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
 from pdmuxd.controlplane.services import HISTORY_LIMIT, ControlPlane
+from pdmuxd.controlplane.slo_preview import Previews
 from pdmuxd.controlplane.slos import SloRevision
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.tenant_fields import in_words
@@ -117,12 +120,22 @@ class SloOut(BaseModel):
         )
 
 
+class SloSetOut(SloOut):
+    """The new revision, with what was predicted of it."""
+
+    outlook: OutlookOut | None = Field(description="Null where no daemon runs that could predict.")
+
+
 def has_reached(revision: SloRevision, status: EngineStatus) -> bool:
     """Whether the engine runs and has confirmed settings that hold this revision or a later one."""
     return status.state != "down" and status.acked_version >= revision.settings_version
 
 
-def slo_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineStatus]) -> APIRouter:
+def slo_routes(
+    control_plane: ControlPlane,
+    engine_status: Callable[[], EngineStatus],
+    previews: Previews,
+) -> APIRouter:
     """The routes under `/tenants/{name}/slo`."""
     router = admin_router(prefix="/tenants/{name}/slo", tags=["SLOs"])
 
@@ -135,16 +148,33 @@ def slo_routes(control_plane: ControlPlane, engine_status: Callable[[], EngineSt
         """Show the targets that hold, and whether the engine already works with them."""
         return answer(control_plane.get_slo(name), response)
 
-    @router.put("", responses=documented(404, 412))
+    @router.put("", responses=documented(404, 409, 412))
     def set_slo(
         name: str,
         body: SloIn,
         response: Response,
+        force: Annotated[bool, Query(description="Set targets that are predicted to be infeasible.")] = False,
         if_match: IfMatch = None,
-    ) -> SloOut:
-        """Set all targets. They reach the engine within a second, without a restart."""
-        revision = control_plane.set_slo(name, body.to_core(), expected_version=expected_version(if_match))
-        return answer(revision, response)
+    ) -> SloSetOut:
+        """Set all targets. They reach the engine within a second, without a restart.
+
+        A stricter target that the policy in force is predicted to miss at the load of the last minutes is
+        refused with 409 and the lowest that is feasible, unless it is forced.
+        """
+        slo, expected = body.to_core(), expected_version(if_match)
+        before = control_plane.get_slo(name)
+        check_expected(expected, before.version, f"the SLO of {name}")
+        predicted = previews.of_edit(name, slo, before.slo)
+        if not force:
+            predicted.require_feasible()
+        revision = control_plane.set_slo(name, slo, expected_version=expected)
+        told = None if predicted.policy is None else OutlookOut.of(predicted)
+        return SloSetOut(**answer(revision, response).model_dump(), outlook=told)
+
+    @router.post("/preview", responses=documented(404))
+    def preview_slo(name: str, body: SloIn) -> OutlookOut:
+        """Say what these targets would give to all tenants at the load of the last minutes. No change."""
+        return OutlookOut.of(previews.of(name, body.to_core(), control_plane.get_slo(name).slo))
 
     @router.get("/history", responses=documented(404))
     def list_slo_history(

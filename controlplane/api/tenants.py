@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
+from pdmuxd.controlplane.api.limit_bodies import LimitOut, limits_out
 from pdmuxd.controlplane.api.pages import PAGE_MAX, link_next
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
@@ -59,6 +60,10 @@ _LATE_ACTION = (
     "What becomes of a request whose TTFT target cannot be met any more: it is served late, or refused at "
     "once with `Retry-After`."
 )
+_COUNT_CACHED = (
+    "Whether limits of tokens count those that were found in the prefix cache. By default not: they cost "
+    "next to no prefill."
+)
 _LOW_WEIGHT, _HIGH_WEIGHT = WEIGHT_RANGE
 _LOW_WAIT, _HIGH_WAIT = MAX_WAIT_RANGE_MS
 
@@ -88,6 +93,7 @@ class TenantIn(Body):
     )
     max_wait_ms: int | None = Field(None, strict=True, ge=_LOW_WAIT, le=_HIGH_WAIT, description=_MAX_WAIT)
     late_action: LateAction = Field(DEFAULT_LATE_ACTION, description=_LATE_ACTION)
+    count_cached_tokens: bool = Field(False, strict=True, description=_COUNT_CACHED)
 
 
 class TenantPatch(Body):
@@ -105,6 +111,7 @@ class TenantPatch(Body):
     )
     max_wait_ms: int | None = Field(None, strict=True, ge=_LOW_WAIT, le=_HIGH_WAIT, description=_MAX_WAIT)
     late_action: LateAction | None = Field(None, description=_LATE_ACTION)
+    count_cached_tokens: bool | None = Field(None, strict=True, description=_COUNT_CACHED)
 
 
 class TenantOut(BaseModel):
@@ -122,6 +129,8 @@ class TenantOut(BaseModel):
                     "weight": 2.0,
                     "max_wait_ms": 20000,
                     "late_action": "refuse",
+                    "count_cached_tokens": False,
+                    "limits": {"requests_per_min": {"value": 600, "action": "wait"}},
                     "slo": SLO_OUT_EXAMPLE,
                     "created_at": "2026-01-31T12:00:00Z",
                     "version": 17,
@@ -138,6 +147,8 @@ class TenantOut(BaseModel):
     weight: float = Field(description=_WEIGHT)
     max_wait_ms: int | None = Field(description=_MAX_WAIT)
     late_action: LateAction = Field(description=_LATE_ACTION)
+    count_cached_tokens: bool = Field(description=_COUNT_CACHED)
+    limits: dict[str, LimitOut] = Field(description="By name; `/limits` also tells what of them is used.")
     slo: SloOut
     created_at: datetime
     version: int = Field(
@@ -156,6 +167,8 @@ class TenantOut(BaseModel):
             weight=tenant.weight,
             max_wait_ms=tenant.max_wait_ms,
             late_action=tenant.late_action,
+            count_cached_tokens=tenant.count_cached_tokens,
+            limits=limits_out(tenant.limits),
             slo=SloOut.of(tenant.revision, in_force=has_reached(tenant.revision, status)),
             created_at=tenant.created_at,
             version=tenant.version,

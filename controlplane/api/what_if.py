@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,7 +17,7 @@ from pdmuxd.controlplane.assumed_load import Source, Wish
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenant_fields import in_words
-from pdmuxd.controlplane.what_if import Outlook, Predictors, what_if
+from pdmuxd.controlplane.what_if import Outlook, Predictors, tokens_per_s, what_if
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import Plan, PlanKind
 
@@ -28,7 +28,7 @@ _EXAMPLE: JsonDict = {
     "decode_context_tokens": 2000,
     "prefill_new_tokens": 4096,
 }
-_PRESENT = "Null or absent: as it is now."
+_RECENT = "Null or absent: that of the last five minutes."
 
 
 class WhatIfIn(Body):
@@ -44,15 +44,15 @@ class WhatIfIn(Body):
     }
 
     tbt_ms: float = Field(strict=True, ge=TBT_MS[0], le=TBT_MS[1], allow_inf_nan=False)
-    decode_bs: int | None = Field(None, strict=True, ge=_BATCH[0], le=_BATCH[1], description=_PRESENT)
+    decode_bs: int | None = Field(None, strict=True, ge=_BATCH[0], le=_BATCH[1], description=_RECENT)
     decode_context_tokens: int | None = Field(
-        None, strict=True, ge=_TOKENS[0], le=_TOKENS[1], description=f"Of each decoding request. {_PRESENT}"
+        None, strict=True, ge=_TOKENS[0], le=_TOKENS[1], description=f"Of each decoding request. {_RECENT}"
     )
     prefill_new_tokens: int | None = Field(
-        None, strict=True, ge=_TOKENS[0], le=_TOKENS[1], description=_PRESENT
+        None, strict=True, ge=_TOKENS[0], le=_TOKENS[1], description=_RECENT
     )
     prefill_reused_tokens: int | None = Field(
-        None, strict=True, ge=_REUSED[0], le=_REUSED[1], description=_PRESENT
+        None, strict=True, ge=_REUSED[0], le=_REUSED[1], description=_RECENT
     )
 
     def to_wish(self) -> Wish:
@@ -75,7 +75,7 @@ class AssumedOut(BaseModel):
     prefill_reused_tokens: int
     source: Source = Field(
         serialization_alias="from",
-        description="`default`: nothing has run yet. `mixed`: some given, the rest present or default.",
+        description="`recent`: the last five minutes. `default`: nothing has run. `mixed`: some was given.",
     )
 
 
@@ -106,6 +106,17 @@ class FusedOut(BaseModel):
     prefill_tokens_per_s: float | None
 
 
+class BusyOut(BaseModel):
+    """The same question for a busy moment of the last five minutes: the 90th percentile of each figure."""
+
+    assumed: AssumedOut
+    feasible: bool
+    mode: str = Field(examples=["split"])
+    text: str
+    prefill_tokens_per_s: float | None
+    lowest_feasible_tbt_ms: float | None
+
+
 class WhatIfOut(BaseModel):
     """What would become of the target."""
 
@@ -129,6 +140,7 @@ class WhatIfOut(BaseModel):
     )
     fused: FusedOut
     groups: list[SplitOut]
+    busy: BusyOut | None = Field(description="Null where nothing has run, or the whole load was given.")
 
 
 def what_if_routes(telemetry: Telemetry, predictors: Predictors) -> APIRouter:
@@ -145,30 +157,39 @@ def what_if_routes(telemetry: Telemetry, predictors: Predictors) -> APIRouter:
 
 def _answer(outlook: Outlook) -> WhatIfOut:
     answer, assumed, target_s = outlook.answer, outlook.assumed, outlook.wish.tbt_s
-    chosen, lowest_s = answer.chosen, outlook.lowest_feasible_tbt_s
+    chosen = answer.chosen
     splits = [
         _split(plan, outlook.groups[plan.partition_id], target_s, assumed.prefill_new_tokens)
         for plan in answer.splits
     ]
     index = chosen.partition_id if chosen is not None and chosen.kind is PlanKind.SPLIT else None
     taken = next((each for each in splits if each.partition_id == index), None)
-    fused = _fused(answer.fused)
     return WhatIfOut(
+        **_weighed(outlook),
         tbt_ms=to_ms(target_s),
-        assumed=AssumedOut(**{name: getattr(assumed, name) for name in AssumedOut.model_fields}),
-        feasible=answer.is_feasible,
         policy=outlook.policy,
-        mode=answer.decision.mode.value,
         chosen_partition_id=taken.partition_id if taken else None,
         reason=(answer.decision if chosen is None else chosen).reason.value,
-        text=outlook.text,
         predictors=outlook.predictors,
         prefill_ms=taken.prefill_ms if taken else None,
-        prefill_tokens_per_s=taken.prefill_tokens_per_s if taken else fused.prefill_tokens_per_s,
-        lowest_feasible_tbt_ms=None if lowest_s is None else to_ms(lowest_s),
-        fused=fused,
+        fused=_fused(answer.fused),
         groups=splits,
+        busy=None if outlook.busy is None else BusyOut(**_weighed(outlook.busy)),
     )
+
+
+def _weighed(outlook: Outlook) -> dict[str, Any]:
+    """What is told of each load."""
+    chosen, lowest_s = outlook.answer.chosen, outlook.lowest_feasible_tbt_s
+    assumed = outlook.assumed
+    return {
+        "assumed": AssumedOut(**{name: getattr(assumed, name) for name in AssumedOut.model_fields}),
+        "feasible": outlook.answer.is_feasible,
+        "mode": outlook.answer.decision.mode.value,
+        "text": outlook.text,
+        "prefill_tokens_per_s": None if chosen is None else tokens_per_s(chosen, assumed.prefill_new_tokens),
+        "lowest_feasible_tbt_ms": None if lowest_s is None else to_ms(lowest_s),
+    }
 
 
 def _split(plan: Plan, sizes: Partition, target_s: float, new_tokens: int) -> SplitOut:

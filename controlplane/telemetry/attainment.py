@@ -10,18 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.events.messages import Spread, Verdict
+from pdmuxd.controlplane.history.store import Judged
 from pdmuxd.controlplane.telemetry.counts import CountWindow
 from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram
+from pdmuxd.controlplane.telemetry.judged import JudgedRequest
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
-from pdmuxd.engine.link.messages import RequestRecord
 
 WINDOW_S = 60.0
-WINDOWS_S = (60.0, 300.0, 3600.0)
-MINUTE_S, FIVE_MINUTES_S, HOUR_S = WINDOWS_S
-_MET_TOLERANCE_S = 1e-9
-"""Sums of step times may exceed a target by rounding alone."""
+WINDOWS_S = (60.0, 300.0, 3600.0, 86_400.0, 2_592_000.0)
+MINUTE_S, FIVE_MINUTES_S, HOUR_S, DAY_S, MONTH_S = WINDOWS_S
 
-_ENDED, _GOOD, _TTFT, _TTFT_MISSED, _TBT, _GAPS, _GAPS_MISSED, _OUTPUT, _REFUSED = range(9)
+DAY_SLOT_S, MONTH_SLOT_S = 900.0, 21_600.0
+"""How precise the longer windows are."""
+_TTFT, _TTFT_MISSED, _TBT, _GAPS, _GAPS_MISSED, _ENDED, _GOOD, _OUTPUT, _REFUSED = range(9)
+_JUDGED = 5
+"""Columns of the longer windows, which are for attainment alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,26 +58,6 @@ class Rates:
     refused_per_s: float
 
 
-def ttft_missed(record: RequestRecord) -> bool | None:
-    """Whether the first token was late; None if there was none."""
-    return None if record.ttft_s is None else record.ttft_s > record.ttft_target_s + _MET_TOLERANCE_S
-
-
-def tbt_missed(record: RequestRecord) -> bool | None:
-    """Whether any gap was too long; None if there was no gap."""
-    return None if record.tbt_max_s is None else record.tbt_gaps_met < record.tbt_gaps
-
-
-def is_good(record: RequestRecord) -> bool:
-    """Whether it finished with its TTFT and the p99 of its gaps in time: what a replay calls good, too."""
-    tbt_p99_s = record.tbt_p99_s or 0.0
-    return (
-        record.outcome == "finished"
-        and ttft_missed(record) is False
-        and tbt_p99_s <= record.tbt_target_s + _MET_TOLERANCE_S
-    )
-
-
 class Attainment:
     """What is counted of one tenant's requests, or of everyone's. `now_s` must not go back."""
 
@@ -88,25 +71,36 @@ class Attainment:
         self._tbt_worst = SlidingHistogram()
         self._minute = CountWindow(9, slots=12, slot_s=5.0)
         self._hour = CountWindow(9, slots=120, slot_s=30.0)
+        self._day = CountWindow(_JUDGED, slots=96, slot_s=DAY_SLOT_S)
+        self._month = CountWindow(_JUDGED, slots=120, slot_s=MONTH_SLOT_S)
 
-    def on_request(self, record: RequestRecord, now_s: float) -> None:
+    def on_request(self, judged: JudgedRequest, now_s: float) -> None:
         """A request ended."""
         self.requests += 1
         self.last_s = now_s
         self._count(_ENDED, 1, now_s)
-        self._count(_OUTPUT, record.output_tokens, now_s)
-        if record.ttft_s is not None:
-            self._ttft.add(record.ttft_s, now_s)
-            self._count(_TTFT, 1, now_s)
-            self._count(_TTFT_MISSED, int(bool(ttft_missed(record))), now_s)
-        if record.tbt_max_s is not None:
-            self._tbt_gaps.add_counts(record.tbt_counts, now_s)
-            self._tbt_worst.add(record.tbt_max_s, now_s)
-            self._count(_TBT, 1, now_s)
-            self._count(_GAPS, record.tbt_gaps, now_s)
-            self._count(_GAPS_MISSED, record.tbt_gaps - record.tbt_gaps_met, now_s)
-        if is_good(record):
+        self._count(_OUTPUT, judged.record.output_tokens, now_s)
+        if judged.ttft_s is not None:
+            self._ttft.add(judged.ttft_s, now_s)
+        if judged.ttft_missed is not None:
+            self._count_judged(_TTFT, 1, now_s)
+            self._count_judged(_TTFT_MISSED, int(judged.ttft_missed), now_s)
+        if judged.gap_max_s is not None:
+            self._tbt_gaps.add_counts(judged.gap_counts, now_s)
+            self._tbt_worst.add(judged.gap_max_s, now_s)
+            self._count_judged(_TBT, 1, now_s)
+            self._count_judged(_GAPS, judged.gaps, now_s)
+            self._count_judged(_GAPS_MISSED, judged.gaps_missed, now_s)
+        if judged.good:
             self._count(_GOOD, 1, now_s)
+
+    def restore(self, past: Judged, now_s: float, window_s: float) -> None:
+        """Count what was judged before the daemon started, for one of WINDOWS_S."""
+        self.last_s = max(self.last_s, min(now_s, past.at_s))
+        window = self._window(window_s)
+        counts = (past.ttft, past.ttft_missed, past.tbt_requests, past.gaps, past.gaps_missed)
+        for column, count in enumerate(counts):
+            window.restore(column, count, at_s=past.at_s, now_s=now_s)
 
     def on_refused(self, now_s: float) -> None:
         """The gateway refused a request for want of a place."""
@@ -140,7 +134,7 @@ class Attainment:
         self, now_s: float, window_s: float, waiting: OpenCounts = NOTHING_OPEN
     ) -> tuple[ViolationCounts, ViolationCounts]:
         """(TTFT, TBT) over one of WINDOWS_S, the TTFT of requests that are open included."""
-        counts = self._minute.sums(now_s) if window_s <= WINDOW_S else self._hour.sums(now_s, window_s)
+        counts = self._window(window_s).sums(now_s, window_s)
         judged = counts[_TTFT] + waiting.judged
         return (
             ViolationCounts(requests=judged, judged=judged, missed=counts[_TTFT_MISSED] + waiting.missed),
@@ -162,6 +156,16 @@ class Attainment:
         burns = (each.burn(target_ratio) or 0.0 for each in self.violations(now_s, HOUR_S, waiting))
         return round(1.0 - max(burns), 6)
 
+    def _window(self, window_s: float) -> CountWindow:
+        if window_s <= WINDOW_S:
+            return self._minute
+        return self._hour if window_s <= HOUR_S else self._day if window_s <= DAY_S else self._month
+
     def _count(self, column: int, count: int, now_s: float) -> None:
         self._minute.add(column, count, now_s)
         self._hour.add(column, count, now_s)
+
+    def _count_judged(self, column: int, count: int, now_s: float) -> None:
+        self._count(column, count, now_s)
+        self._day.add(column, count, now_s)
+        self._month.add(column, count, now_s)

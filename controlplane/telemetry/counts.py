@@ -19,6 +19,13 @@ class CountWindow:
         self._roll(now_s)
         self._columns[column][self._now_slot % self._slots] += count
 
+    def restore(self, column: int, count: int, *, at_s: float, now_s: float) -> None:
+        """Count what happened at `at_s`, if that is within the window."""
+        self._roll(now_s)
+        slot = int(at_s / self._slot_s)
+        if self._now_slot - self._slots < slot <= self._now_slot:
+            self._columns[column][slot % self._slots] += count
+
     def sums(self, now_s: float, window_s: float | None = None) -> tuple[int, ...]:
         """The counters over the last `window_s` seconds (None: all that is kept), to a slot's precision."""
         self._roll(now_s)

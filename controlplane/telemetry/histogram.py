@@ -20,8 +20,10 @@ class SlidingHistogram:
 
     def __init__(self, *, slots: int = 6, slot_s: float = 10.0) -> None:
         self._slot_s = slot_s
-        self._slots = [array("L", bytes(8 * BUCKETS)) for _ in range(slots)]
-        self._total = array("L", bytes(8 * BUCKETS))
+        self._kept = slots
+        self._slots: list[array[int]] = []
+        """Made with the first duration: of many tenants none is ever counted."""
+        self._total: array[int] = array("L")
         self._now_slot = 0
 
     def add(self, seconds: float, now_s: float, weight: int = 1) -> None:
@@ -30,6 +32,9 @@ class SlidingHistogram:
 
     def add_counts(self, counts: Counts, now_s: float) -> None:
         """Count many durations at once; of a bucket that there is not, as the longest."""
+        if not self._slots:
+            self._slots = [array("L", bytes(8 * BUCKETS)) for _ in range(self._kept)]
+            self._total = array("L", bytes(8 * BUCKETS))
         self._roll(now_s)
         slot = self._slots[self._now_slot % len(self._slots)]
         for bucket, count in counts:
@@ -48,6 +53,9 @@ class SlidingHistogram:
 
     def _roll(self, now_s: float) -> None:
         slot = int(now_s / self._slot_s)
+        if not self._slots:
+            self._now_slot = max(slot, self._now_slot)
+            return
         gone = min(slot - self._now_slot, len(self._slots))
         for back in range(gone):
             old = self._slots[(slot - back) % len(self._slots)]

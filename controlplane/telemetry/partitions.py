@@ -24,7 +24,8 @@ class PartitionUse:
     def __init__(self) -> None:
         self.layers = 0
         """Of the model; 0 while that is not known, and then layer-wise prefill tokens are not counted."""
-        self._groups: dict[int, GroupUse] = {}
+        self._groups: dict[tuple[int, int], GroupUse] = {}
+        """By (prefill SMs, decode SMs): another policy numbers its groups otherwise."""
         self._fused = GroupUse()
         self._decode = GroupUse()
 
@@ -41,7 +42,7 @@ class PartitionUse:
         elif record.mode == Mode.DECODE:
             use, prefill = self._decode, 0.0
         else:
-            use = self._groups.setdefault(record.partition_id, GroupUse())
+            use = self._groups.setdefault((record.prefill_sms, record.decode_sms), GroupUse())
             # A layer-wise batch is computed a few layers at a time, beside several decode steps.
             share = record.prefill_layers / self.layers if self.layers else 0.0
             prefill = record.prefill_new_tokens * share
@@ -50,6 +51,6 @@ class PartitionUse:
         use.prefill_tokens += prefill
         use.decode_tokens += record.decode_bs * max(1, record.decode_steps)
 
-    def snapshot(self) -> tuple[dict[int, GroupUse], GroupUse, GroupUse]:
-        """(by group, fused, decode by itself in one batch)."""
+    def snapshot(self) -> tuple[dict[tuple[int, int], GroupUse], GroupUse, GroupUse]:
+        """(by the SMs of the group, fused, decode by itself in one batch)."""
         return dict(self._groups), self._fused, self._decode

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.telemetry.attainment import tbt_missed, ttft_missed
 from pdmuxd.controlplane.telemetry.decisions import SeenDecision
+from pdmuxd.controlplane.telemetry.judged import tbt_missed, ttft_missed
 from pdmuxd.engine.core.types import Reason
 from pdmuxd.engine.link.messages import RequestRecord
 

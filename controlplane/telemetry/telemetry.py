@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
-from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
 from pdmuxd.controlplane.events.buffer import EventBuffer
 from pdmuxd.controlplane.events.follow import HEARTBEAT_S
 from pdmuxd.controlplane.events.messages import (
@@ -18,18 +18,24 @@ from pdmuxd.controlplane.events.messages import (
     TenantsEvent,
     instant,
 )
+from pdmuxd.controlplane.history.columns import Column
+from pdmuxd.controlplane.history.recorder import Gauges, Recorder
+from pdmuxd.controlplane.history.store import Judged
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.status import NO_ENGINE, EngineState, EngineStatus
 from pdmuxd.controlplane.telemetry import conditions, serializers
 from pdmuxd.controlplane.telemetry.alarms import Alarms
 from pdmuxd.controlplane.telemetry.attainment import Attainment
+from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
+from pdmuxd.controlplane.telemetry.judged import JudgedRequest, judge
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
+from pdmuxd.controlplane.telemetry.recent import RecentLoad
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
-from pdmuxd.controlplane.telemetry.waiting import OpenCounts, OpenRequests, summed
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, OpenRequests, summed
 from pdmuxd.engine.link.messages import (
     Ack,
     EngineStats,
@@ -53,7 +59,8 @@ class Telemetry:
     """Fed in the daemon's event loop; what it holds may be read in any thread.
 
     `clock` is Unix time in seconds and must not go back. `status`, `in_flight` (requests at the gateway,
-    per tenant) and `database_lost_because` are asked whenever they are to be told.
+    per tenant) and `database_lost_because` are asked whenever they are to be told. `wall_clock` (`clock`
+    unless given) dates the history.
     """
 
     def __init__(
@@ -63,8 +70,10 @@ class Telemetry:
         status: Callable[[], EngineStatus] = lambda: NO_ENGINE,
         in_flight: Callable[[], Mapping[str, int]] = dict,
         database_lost_because: Callable[[], str | None] = lambda: None,
+        wall_clock: Callable[[], float] | None = None,
     ) -> None:
         self.clock = clock
+        self.recorder = Recorder(wall_clock or clock)
         self.started_s = clock()
         self.events = EventBuffer(str(int(self.started_s * 1000)))
         self.published: Counter[EventType] = Counter()
@@ -74,6 +83,7 @@ class Telemetry:
         self.directory = _EMPTY
         self.decisions = Decisions()
         self.requests = RequestHistory(self.decisions)
+        self.recent = RecentLoad()
         self.open = OpenRequests()
         self.partitions = PartitionUse()
         self.guard = GuardView()
@@ -89,6 +99,7 @@ class Telemetry:
         self._ticks = 0
         self._followed_s = self.started_s
         self._counted = 0.0, OpenCounts()
+        self._chronicle = Chronicle(self.recorder)
 
     # What the engine reports
 
@@ -101,6 +112,7 @@ class Telemetry:
                 self._on_iteration(message, now_s)
             case EngineStats():
                 self.counters.add(message, now_s)
+                self._chronicle.on_stats(message)
             case TenantQueues():
                 self.open.report(message, now_s)
             case Hello():
@@ -116,13 +128,14 @@ class Telemetry:
         self.counters.heard_s = now_s
         if (ended := self.open.end(record.request_id)) is not None:
             self.open.learn(ended, record.new_tokens)
-        self.everyone.on_request(record, now_s)
-        if record.tenant in self.directory.tenants:
-            self._tenant(record.tenant).on_request(record, now_s)
-        self.publish("request", serializers.request(self.requests.on_record(record, now_s)))
+        self._settle(judge(record), now_s)
+        lifecycle = self.requests.on_record(record, now_s)
+        self.recent.on_request(record, arrived_s=lifecycle.arrived_s, now_s=now_s)
+        self.publish("request", serializers.request(lifecycle))
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
         """The engine is now in `state`."""
+        self._chronicle.on_state(state, reason)
         if state == "serving":
             self._has_served = True
         elif state in ("starting", "down"):
@@ -139,6 +152,7 @@ class Telemetry:
         """The gateway let a request in."""
         if tenant in self.directory.tenants:
             self._tenant(tenant)
+            self.recorder.row(tenant)[Column.ARRIVALS] += 1
         now_s = self.clock()
         self.open.begin(request_id, tenant=tenant, now_s=now_s)
         self.requests.on_begin(request_id, tenant=tenant, path=path, now_s=now_s)
@@ -160,12 +174,13 @@ class Telemetry:
         self.open.end(request_id)
         self.requests.on_answered(request_id, status=status, now_s=self.clock())
 
-    def on_refused(self, tenant: str) -> None:
-        """The gateway had no place for a request."""
+    def on_refused(self, tenant: str, cause: str) -> None:
+        """The gateway had no place, or no engine, for a request; `cause` is one of few."""
         now_s = self.clock()
         self.everyone.on_refused(now_s)
         if tenant in self.directory.tenants:
             self._tenant(tenant).on_refused(now_s)
+            self.recorder.refused(tenant, cause)
 
     def on_directory(self, snapshot: DirectorySnapshot) -> None:
         """Tenants or targets have changed; the series of tenants that are gone are dropped."""
@@ -173,7 +188,20 @@ class Telemetry:
         for gone in set(self.tenants) - set(snapshot.tenants):
             del self.tenants[gone]
         self.open.keep(snapshot.tenants)
+        self.recorder.use(snapshot.tenants)
+        if before is not _EMPTY:
+            self._chronicle.on_directory(before, snapshot)
         self.publish("settings", serializers.wanted(before, snapshot, self.clock()))
+
+    def restore(
+        self, past: Sequence[Judged], tenants: Mapping[str, TenantRecord], *, window_s: float
+    ) -> None:
+        """Count what was judged before the daemon started; of tenants that are gone nothing."""
+        now_s = self.clock()
+        for each in past:
+            tenant = tenants.get(each.series.tenant)
+            if tenant is not None and tenant.since_ms == each.series.since_ms:
+                self._tenant(tenant.name).restore(each, now_s, window_s)
 
     # Time passes
 
@@ -181,6 +209,8 @@ class Telemetry:
         """Every tenth of a second: tell how things are; every second also of tenants and alarms."""
         now_s = self.clock()
         self._ticks += 1
+        if self.recorder.is_due():
+            self.recorder.turn(self._gauges(now_s))
         is_second = self._ticks % TICKS_PER_SECOND == 0
         if self.events.clients:
             self._followed_s = now_s
@@ -211,6 +241,7 @@ class Telemetry:
         ]
         for event in self.alarms.update(found, now_s):
             self.publish("alarm", event)
+            self.recorder.alarm(event)
 
     def publish(self, type_: EventType, message: EventMessage) -> None:
         """Tell every client."""
@@ -268,6 +299,7 @@ class Telemetry:
         layers = hello.model_shape.layers if hello.model_shape is not None else 0
         self.counters.forget()
         self.open.report(None, self.clock())
+        self._chronicle.on_hello(hello)
         self.partitions.forget()
         self.guard.forget()
         self.drift.forget()
@@ -283,8 +315,30 @@ class Telemetry:
         at_s = record.now_s + self._offset_s
         self.decisions.add(record, at_s)
         self.partitions.add(record)
+        self._chronicle.on_iteration(record)
         self.guard.add(record, at_s)
         self.drift.add(record, at_s)
+        self.recent.on_iteration(record, at_s)
+
+    def _settle(self, judged: JudgedRequest, now_s: float) -> None:
+        """Count a request that ended."""
+        self.everyone.on_request(judged, now_s)
+        tenant = judged.record.tenant
+        if tenant in self.directory.tenants:
+            self._tenant(tenant).on_request(judged, now_s)
+            self._chronicle.on_request(judged)
+
+    def _gauges(self, now_s: float) -> dict[str, Gauges]:
+        waiting, in_flight = self.open_counts(now_s), self.in_flight()
+        return {
+            name: Gauges(
+                waiting=waiting.get(name, NOTHING_OPEN).waiting,
+                late=waiting.get(name, NOTHING_OPEN).late,
+                oldest_wait_s=waiting.get(name, NOTHING_OPEN).oldest_wait_s,
+                in_flight=in_flight.get(name, 0),
+            )
+            for name in {*waiting, *in_flight}
+        }
 
     def _tenant(self, name: str) -> Attainment:
         if name not in self.tenants:

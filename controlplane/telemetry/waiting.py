@@ -146,6 +146,10 @@ class OpenRequests:
         per_byte = tokens / size if size else _TOKENS_PER_BYTE
         return tenant.slo.ttft_target_s(round(per_byte * request.body_bytes))
 
+    def without_a_token(self) -> list[OpenRequest]:
+        """Those that are streamed and have had nothing yet; of others only the engine knows."""
+        return [one for one in tuple(self._open.values()) if one.first_s is None and one.is_streamed]
+
     def counts(self, tenants: Mapping[str, TenantRecord], now_s: float) -> dict[str, OpenCounts]:
         """By tenant, of those in `tenants` that have anything open."""
         tallies: dict[str, _Tally] = {}

@@ -19,6 +19,7 @@ from pdmuxd.daemon.lock import holder_of
 from pdmuxd.engine.core.errors import (
     AuthError,
     ConflictError,
+    EngineError,
     InvalidValueError,
     NotFoundError,
     PdmuxdError,
@@ -55,9 +56,9 @@ class AdminClient:
         """Read. Raises: PdmuxdError as the problem says; so do the others."""
         return self._call("GET", path)
 
-    def post(self, path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401 - JSON
-        """Create."""
-        return self._call("POST", path, body)
+    def post(self, path: str, body: Mapping[str, object], *, timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
+        """Create, or act."""
+        return self._call("POST", path, body, timeout_s=timeout_s)
 
     def put(self, path: str, body: Mapping[str, object], *, if_match: int | None = None) -> Any:  # noqa: ANN401 - JSON
         """Replace, if the version is still `if_match`."""
@@ -87,8 +88,9 @@ class AdminClient:
         path: str,
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> Any:  # noqa: ANN401 - JSON
-        response = self._send(method, path, body, headers)
+        response = self._send(method, path, body, headers, timeout_s)
         return response.json() if response.content else None
 
     def _send(
@@ -97,9 +99,10 @@ class AdminClient:
         path: str,
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> httpx.Response:
         try:
-            response = self._http.request(method, API + path, json=body, headers=headers)
+            response = self._http.request(method, API + path, json=body, headers=headers, timeout=timeout_s)
         except httpx.HTTPError as error:
             raise PdmuxdError(f"no answer from {self.where}: {_text(error)}") from error
         if response.is_success:
@@ -150,6 +153,18 @@ def running_daemon(ctx: typer.Context) -> Iterator[AdminClient | None]:
         return
     with _http(origin, read_token(settings.resolved_token_file), why_of(ctx)) as http:
         yield AdminClient(http, where=origin, is_daemon=True)
+
+
+@contextmanager
+def daemon_of(ctx: typer.Context) -> Iterator[AdminClient]:
+    """Reach the daemon of the state directory. Raises: EngineError where none runs."""
+    with running_daemon(ctx) as client:
+        if client is None:
+            state_dir = settings_of(ctx).resolved_state_dir
+            raise EngineError(
+                f"no daemon runs on the state directory {state_dir}, so there is none to act on"
+            )
+        yield client
 
 
 def _http(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from pdmuxd.daemon.cli.admin_address import settings_of
-from pdmuxd.daemon.cli.admin_client import AdminClient, running_daemon
+from pdmuxd.daemon.cli.admin_client import AdminClient, daemon_of
 from pdmuxd.daemon.cli.output import AsJson, print_json
 from pdmuxd.daemon.cli.status import in_flight_text
 from pdmuxd.engine.core.errors import EngineError
@@ -27,7 +25,7 @@ Wait = Annotated[
 @app.command(epilog="Example: pdmuxd engine start --wait")
 def start(ctx: typer.Context, wait: Wait = False, as_json: AsJson = False) -> None:
     """Start an engine that is down now, without waiting for the end of its back-off."""
-    with _daemon(ctx) as client:
+    with daemon_of(ctx) as client:
         done = client.post("/engine/start", {})
         _tell(done, as_json=as_json)
         if wait:
@@ -38,7 +36,7 @@ def start(ctx: typer.Context, wait: Wait = False, as_json: AsJson = False) -> No
 @app.command(epilog="Example: pdmuxd engine drain --wait")
 def drain(ctx: typer.Context, wait: Wait = False, as_json: AsJson = False) -> None:
     """Refuse new requests and let those in flight finish. The engine stays, until `pdmuxd engine resume`."""
-    with _daemon(ctx) as client:
+    with daemon_of(ctx) as client:
         done = client.post("/engine/drain", {})
         _tell(done, as_json=as_json)
         if wait:
@@ -49,7 +47,7 @@ def drain(ctx: typer.Context, wait: Wait = False, as_json: AsJson = False) -> No
 @app.command(epilog="Example: pdmuxd engine resume")
 def resume(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Take new requests again after a drain."""
-    with _daemon(ctx) as client:
+    with daemon_of(ctx) as client:
         done = client.post("/engine/resume", {})
     _tell(done, as_json=as_json)
     _tell_json(done, as_json=as_json)
@@ -68,7 +66,7 @@ def restart(
     as_json: AsJson = False,
 ) -> None:
     """End the engine and start another. Requests in flight may finish first, within drain_timeout_s."""
-    with _daemon(ctx) as client:
+    with daemon_of(ctx) as client:
         before = client.get("/engine")
         done = client.post("/engine/restart", {"at_once": at_once})
         _tell(done, as_json=as_json)
@@ -76,18 +74,6 @@ def restart(
             ended = before["pid"] if before["state"] in ("serving", "draining") else None
             done["state"] = _watch_start(client, shown=not as_json, ended=ended)
     _tell_json(done, as_json=as_json)
-
-
-@contextmanager
-def _daemon(ctx: typer.Context) -> Iterator[AdminClient]:
-    """Raises: EngineError where no daemon runs."""
-    with running_daemon(ctx) as client:
-        if client is None:
-            state_dir = settings_of(ctx).resolved_state_dir
-            raise EngineError(
-                f"no daemon runs on the state directory {state_dir}, so there is no engine to act on"
-            )
-        yield client
 
 
 def _tell(done: Mapping[str, Any], *, as_json: bool) -> None:

@@ -69,21 +69,26 @@ def serve(
         "engine.profile": profile,
         "engine.policy": policy,
     }
-    return app.serve(_loaded(ctx, flags), first_run=first_run)
+    return app.serve(_loaded(ctx, flags), first_run=first_run, reread=lambda: _read(ctx, flags))
 
 
 def _loaded(ctx: typer.Context, flags: dict[str, str | None]) -> LoadedSettings:
     """The settings with this command's own flags above those of the root command."""
     from pdmuxd.daemon.logging import configure_logging
+
+    loaded = _read(ctx, flags)
+    configure_logging(loaded.settings.log.level, loaded.settings.log.format)
+    return loaded
+
+
+def _read(ctx: typer.Context, flags: dict[str, str | None]) -> LoadedSettings:
     from pdmuxd.daemon.settings import load_settings
     from pdmuxd.daemon.settings.layers import parse_assignments
 
     root = ctx.find_root().params
     overrides = parse_assignments(root.get("assignments") or ())
     overrides["log.level"] = root.get("log_level") or overrides.get("log.level")
-    loaded = load_settings(root.get("config"), {**overrides, **_given(flags)})
-    configure_logging(loaded.settings.log.level, loaded.settings.log.format)
-    return loaded
+    return load_settings(root.get("config"), {**overrides, **_given(flags)})
 
 
 def _given(flags: dict[str, str | None]) -> dict[str, object]:

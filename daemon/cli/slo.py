@@ -10,6 +10,7 @@ from urllib.parse import quote
 import typer
 
 from pdmuxd.daemon.cli.admin_client import AdminClient, admin_client
+from pdmuxd.daemon.cli.outlook import print_outlook
 from pdmuxd.daemon.cli.output import (
     AsJson,
     instant,
@@ -80,9 +81,21 @@ def set_(
     ttft_per_1k_ms: TtftPer1k = None,
     tbt_ms: Tbt = None,
     attainment: Attainment = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what they would give, and set nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Set targets that are predicted to be infeasible, too.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set targets; those that are not given stay. In force within a second, without a restart."""
+    """Set targets; those that are not given stay. In force within a second, without a restart.
+
+    Says what is predicted of them at the load of the last minutes, and refuses what is infeasible then.
+    """
+    if dry_run:
+        preview(ctx, tenant, ttft_fixed_ms, ttft_per_1k_ms, tbt_ms, attainment, as_json)
+        return
     changes = changed(ttft_fixed_ms, ttft_per_1k_ms, tbt_ms, attainment)
     if not changes:
         raise typer.BadParameter(
@@ -91,13 +104,39 @@ def set_(
     path = slo_path(tenant)
     with admin_client(ctx) as client:
         before = client.get(path)
-        after = client.put(path, {**targets_of(before), **changes}, if_match=before["version"])
+        wanted = {**targets_of(before), **changes}
+        set_path = f"{path}?force=true" if force else path
+        after = client.put(set_path, wanted, if_match=before["version"])
+        outlook = after.pop("outlook")
         after = _when_in_force(client, path, after)
         if as_json:
-            print_json(after)
+            print_json({**after, "outlook": outlook})
         else:
             print_fields({"tenant": tenant, **fields_of(after)})
+            if outlook is not None:
+                print_outlook(outlook)
             _say_who_sets_the_split(client)
+
+
+@app.command(epilog="Example: pdmuxd slo preview chat --tbt-ms 20")
+def preview(
+    ctx: typer.Context,
+    tenant: TenantName,
+    ttft_fixed_ms: TtftFixed = None,
+    ttft_per_1k_ms: TtftPer1k = None,
+    tbt_ms: Tbt = None,
+    attainment: Attainment = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what targets would give to all tenants at the load of the last minutes. Changes nothing."""
+    changes = changed(ttft_fixed_ms, ttft_per_1k_ms, tbt_ms, attainment)
+    with admin_client(ctx) as client:
+        path = slo_path(tenant)
+        outlook = client.post(f"{path}/preview", {**targets_of(client.get(path)), **changes})
+    if as_json:
+        print_json(outlook)
+    else:
+        print_outlook(outlook)
 
 
 @app.command(epilog="Example: pdmuxd slo history chat")

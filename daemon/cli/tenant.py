@@ -13,6 +13,7 @@ from pdmuxd.daemon.cli.admin_client import admin_client
 from pdmuxd.daemon.cli.output import AsJson, print_fields, print_json, print_table
 from pdmuxd.daemon.cli.slo import Attainment, Tbt, TtftFixed, TtftPer1k, changed, fields_of
 from pdmuxd.daemon.cli.tenant_options import (
+    CountCached,
     LateActionOption,
     MaxInFlight,
     MaxWait,
@@ -54,6 +55,7 @@ def create(
     weight: WeightOption = None,
     max_wait_ms: MaxWait = None,
     late_action: LateActionOption = None,
+    count_cached: CountCached = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a tenant; what is not given gets its default."""
@@ -65,6 +67,7 @@ def create(
         weight=weight,
         max_wait_ms=max_wait_ms,
         late_action=late_action,
+        count_cached_tokens=count_cached,
     )
     body: dict[str, object] = {"name": tenant, "slo": slo, **given}
     with admin_client(ctx) as client:
@@ -119,6 +122,7 @@ def set_(
     weight: WeightOption = None,
     max_wait_ms: MaxWait = None,
     late_action: LateActionOption = None,
+    count_cached: CountCached = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a tenant's share of the GPU; what is not given stays. Targets: pdmuxd slo set."""
@@ -128,6 +132,7 @@ def set_(
         weight=weight,
         max_wait_ms=max_wait_ms,
         late_action=late_action,
+        count_cached_tokens=count_cached,
     )
     if not change:
         raise typer.BadParameter("give at least one of the options; pdmuxd tenant set --help lists them")

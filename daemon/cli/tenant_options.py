@@ -46,6 +46,14 @@ MaxWait = Annotated[
     str | None,
     typer.Option("--max-wait-ms", metavar="MS", help="The longest wait in the queue; none: the engine's."),
 ]
+CountCached = Annotated[
+    bool | None,
+    typer.Option(
+        "--count-cached/--no-count-cached",
+        help="Whether limits of tokens count those from the prefix cache.",
+        show_default=False,
+    ),
+]
 LateActionOption = Annotated[
     str | None,
     typer.Option(
@@ -98,6 +106,7 @@ def tenant_columns(tenant: Mapping[str, Any]) -> dict[str, object]:
 def tenant_fields(tenant: Mapping[str, Any]) -> dict[str, object]:
     """All of a tenant but its targets, a field a line."""
     wait = tenant["max_wait_ms"]
+    limits = [f"{name} {limit['value']} ({limit['action']})" for name, limit in tenant["limits"].items()]
     return {
         "tenant": tenant["name"],
         "enabled": tenant["enabled"],
@@ -106,6 +115,8 @@ def tenant_fields(tenant: Mapping[str, Any]) -> dict[str, object]:
         "weight": f"{tenant['weight']:g}",
         "longest wait": "the engine's" if wait is None else milliseconds(wait),
         "late requests": {"serve": "are served", "refuse": "are refused"}[tenant["late_action"]],
+        "limits": ", ".join(limits) or "none but these",
+        "cached tokens": "count" if tenant["count_cached_tokens"] else "do not count",
         "shares cache": tenant["cache_group"] or "no",
         "created": instant(tenant["created_at"]),
     }

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pdmuxd.daemon.doctor.findings import Finding, info, ok, warn
+from pdmuxd.engine.sglang.api.versions import RANGE, REQUIREMENT, TESTED, is_supported
 
-TESTED_SGLANG = "0.5.23"
 GREEN_CONTEXT_CUDA = (12, 4)
 """CUDA's release notes: cuGreenCtxCreate came with 12.4."""
 GREEN_CONTEXT_CAPABILITY = (9, 0)
@@ -56,13 +56,17 @@ def check_sglang(version: str | None, cuda_python: str | None) -> Iterator[Findi
     if version is None:
         yield info("sglang", f"not installed in this environment: {EMULATED}")
         return
-    if version == TESTED_SGLANG:
-        yield ok("sglang", f"{version}, the version that pdmuxd is tested with")
-    else:
+    if version in TESTED:
+        yield ok("sglang", f"{version}, a version that pdmuxd is tested with")
+    elif is_supported(version):
         yield warn(
             "sglang",
-            f"{version}; pdmuxd is tested with {TESTED_SGLANG}",
-            f"install sglang=={TESTED_SGLANG} for an SGLang engine",
+            f"{version}: in the range that pdmuxd runs with ({RANGE}), but not tested",
+            f"to be sure, install sglang=={TESTED[-1]}",
+        )
+    else:
+        yield warn(
+            "sglang", f"{version}; pdmuxd runs with {RANGE}", f"install '{REQUIREMENT}' for an SGLang engine"
         )
     if cuda_python is None:
         yield info("cuda-python", "not installed: green contexts cannot report the SMs that they got")

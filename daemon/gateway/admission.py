@@ -1,4 +1,9 @@
-"""How many answers may be in flight, in all and per tenant: a request counts prompts times choices."""
+"""How many answers may be in flight, in all and per tenant: a request counts prompts times choices.
+
+The places of the node are shared by weight among the tenants that hold any. Within its share a tenant finds a
+place as long as one is free. Beyond it a tenant borrows what nobody uses, but leaves `HEADROOM` free: so one
+that comes, or comes back, finds places at once, and the rest of its share as soon as what was borrowed ends.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.core.slo import DEFAULT_WEIGHT
 
 RETRY_AFTER_S = 1
+HEADROOM = 1 / 4
+"""Of all places: what no tenant takes beyond its share, while there are others that could come."""
 
 
 class Admission:
@@ -17,6 +25,10 @@ class Admission:
     def __init__(self, max_in_flight: int) -> None:
         self._max_in_flight = max_in_flight
         self._by_tenant: Counter[str] = Counter()
+        self._weights: dict[str, float] = {}
+        """Of the tenants that hold places."""
+        self._weights_sum = 0.0
+        self._known_tenants = 0
         self._total = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -25,6 +37,10 @@ class Admission:
     def max_in_flight(self) -> int:
         """Places in all."""
         return self._max_in_flight
+
+    def use_max(self, max_in_flight: int) -> None:
+        """From now on so many may be in flight; those that are stay."""
+        self._max_in_flight = max_in_flight
 
     @property
     def in_flight(self) -> int:
@@ -35,15 +51,31 @@ class Admission:
         """Places per tenant, of those that hold any."""
         return dict(self._by_tenant)
 
-    def enter(self, tenant: str, tenant_max: int) -> None:
+    def expect(self, known_tenants: int) -> None:
+        """There are so many tenants: one that holds nothing may come at any time."""
+        self._known_tenants = known_tenants
+
+    def share(self, tenant: str, weight: float = DEFAULT_WEIGHT) -> int:
+        """The places that are the tenant's own now: by its weight, among those that hold any.
+
+        One more tenant counts among them while there is one that holds none, so that its share is free
+        when it comes.
+        """
+        others = self._weights_sum - self._weights.get(tenant, 0.0)
+        active = len(self._weights) + (tenant not in self._weights)
+        if self._known_tenants > active:
+            others += DEFAULT_WEIGHT
+        return max(1, int(self._max_in_flight * weight / (weight + others)))
+
+    def enter(self, tenant: str, tenant_max: int, *, weight: float = DEFAULT_WEIGHT) -> None:
         """Take the first place of a request, before its body is read.
 
         Raises: RequestError 429 saying whose limit was reached.
         """
-        self._take(tenant, 1, tenant_max)
+        self._take(tenant, 1, tenant_max, weight)
         self._idle.clear()
 
-    def grow(self, tenant: str, tenant_max: int, *, outputs: int) -> None:
+    def grow(self, tenant: str, tenant_max: int, *, outputs: int, weight: float = DEFAULT_WEIGHT) -> None:
         """Take the other places of a request, which turned out to make `outputs` answers.
 
         Raises: RequestError 422 if its tenant may never have so many, 429 if they are not free now; then
@@ -55,7 +87,8 @@ class Admission:
                 status=422,
                 code="too_many_outputs",
             )
-        self._take(tenant, outputs - 1, tenant_max)
+        if outputs > 1:
+            self._take(tenant, outputs - 1, tenant_max, weight)
 
     def leave(self, tenant: str, places: int = 1) -> None:
         """Give the places of a request back."""
@@ -63,16 +96,33 @@ class Admission:
         self._by_tenant[tenant] -= places
         if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
+            self._weights_sum -= self._weights.pop(tenant)
+            if not self._weights:
+                self._weights_sum = 0.0  # what rounding left
         if not self._total:
             self._idle.set()
 
-    def _take(self, tenant: str, places: int, tenant_max: int) -> None:
-        if self._by_tenant[tenant] + places > tenant_max:
-            raise _full(f"tenant {tenant} may have {tenant_max} answers in flight, its limit", "tenant_limit")
-        if self._total + places > self._max_in_flight:
-            raise _full(f"{self._total} answers are in flight, the limit of this node", "node_limit")
+    def _take(self, tenant: str, places: int, tenant_max: int, weight: float) -> None:
+        held = self._by_tenant.get(tenant, 0)
+        if held + places > tenant_max:
+            raise _full(
+                f"tenant {tenant} may have {tenant_max} answers in flight, its limit (max_in_flight); "
+                f"{held} are",
+                "tenant_limit",
+            )
+        left = self._max_in_flight - self._total - places
+        share = self.share(tenant, weight)
+        spare = int(self._max_in_flight * HEADROOM) if self._known_tenants > 1 else 0
+        if left < 0 or (held + places > share and left < spare):
+            raise _full(
+                f"{self._total} answers are in flight on this node, whose limit is {self._max_in_flight} "
+                f"(data.max_in_flight); tenant {tenant} has {held}, its share by weight is {share}",
+                "node_limit",
+            )
         self._total += places
-        self._by_tenant[tenant] += places
+        self._by_tenant[tenant] = held + places
+        self._weights_sum += weight - self._weights.get(tenant, 0.0)
+        self._weights[tenant] = weight
 
     async def wait_idle(self) -> None:
         """Wait until nobody holds a place."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,6 +19,7 @@ from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
 from pdmuxd.daemon.gateway.identity import identify
+from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import EngineRequest, check_model, rewrite
 from pdmuxd.daemon.gateway.routes import Kind, Route, find_route
@@ -69,9 +70,11 @@ class Gateway:
         auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
         key_used: Callable[[str], None] = lambda _: None,
+        limiter: Limiter | None = None,
     ) -> None:
         self.admission = admission
         self._directory = directory
+        admission.expect(len(directory.tenants))
         self._max_body_bytes = max_body_bytes
         self._bounds = bounds or RequestBounds()
         self._body_timeout_s = body_timeout_s
@@ -81,12 +84,30 @@ class Gateway:
         self._observer = observer or NobodyWatches()
         self._key_used = key_used
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
+        self._limiter = limiter or Limiter()
+        self._limiter.use_tenants(directory.tenants)
         self._exchanges: set[Exchange] = set()
+        self._in_turn: set[asyncio.Task[None]] = set()
+        """Requests that wait for their turn under a limit."""
         self._one_large_body = asyncio.Lock()
 
     def use_directory(self, snapshot: DirectorySnapshot) -> None:
         """From now on tenants and keys are those of `snapshot`."""
         self._directory = snapshot
+        self.admission.expect(len(snapshot.tenants))
+        self._limiter.use_tenants(snapshot.tenants)
+
+    def use_limits(
+        self,
+        *,
+        max_body_bytes: int,
+        bounds: RequestBounds,
+        body_timeout_s: float,
+        first_byte_timeout_s: float,
+    ) -> None:
+        """From now on requests may be so large and take so long."""
+        self._max_body_bytes, self._bounds = max_body_bytes, bounds
+        self._body_timeout_s, self._first_byte_timeout_s = body_timeout_s, first_byte_timeout_s
 
     def use_engine(self, address: EngineAddress) -> None:
         """From now on requests go to the engine at `address`."""
@@ -96,14 +117,16 @@ class Gateway:
         """End what is in flight with an error; new requests are refused because of `state`."""
         self._interrupt_all(End.ENGINE_LOST)
         self._slot.empty(state)
+        self._end_waits()
 
     def suspect_engine(self, is_unresponsive: bool) -> None:
         """Refuse new requests while the engine is silent; those in flight wait for it."""
         self._slot.suspect(is_unresponsive)
 
     def refuse_new(self) -> None:
-        """Answer new requests with 503 from now on."""
+        """Answer new requests with 503 from now on, and those that wait for their turn."""
         self._slot.refuse_new()
+        self._end_waits()
 
     def accept_new(self) -> None:
         """End `refuse_new`."""
@@ -135,6 +158,8 @@ class Gateway:
         except RequestError as error:
             call.status = error.status
             self._metrics.request_refused(call.tenant, error.code)
+            if call.tenant and (error.status == 429 or error.status >= 500):
+                self._observer.on_refused(call.tenant, error.code)
             await send_answer(send, answer_for(error), extra=((b"x-request-id", call.rid.encode()),))
         except Exception:
             # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
@@ -158,7 +183,7 @@ class Gateway:
         upstream = self._slot.serving()
         if route.kind is Kind.MODELS:
             # No answer of the model, but a connection to the engine all the same.
-            self.admission.enter(tenant.name, tenant.max_in_flight)
+            self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
             try:
                 await self._exchange(call, route, upstream, None)
             finally:
@@ -181,10 +206,14 @@ class Gateway:
             )
             self._grow(tenant, request.outputs)
             places = request.outputs
-            upstream = self._slot.serving()  # again: reading may have taken long
+            if not await self._turn(call, identity, body_bytes=len(body), answers=places):
+                call.end = End.CLIENT_GONE
+                return
+            upstream = self._slot.serving()  # again: reading or waiting may have taken long
             check_model(request.model, upstream.models)
             self._observer.on_sent(call.rid)
-            await self._exchange(call, route, upstream, request.payload)
+            waits = key_wait_s(identity) if request.is_streamed else []
+            await self._exchange(call, route, upstream, request.payload, first_byte_within_s=waits)
         except RequestError as error:
             call.status = error.status
             raise
@@ -192,6 +221,7 @@ class Gateway:
             call.status = 500
             raise
         finally:
+            self._limiter.leave(call.rid, was_served=call.status < 400 or call.status == CLIENT_GONE_STATUS)
             self.admission.leave(tenant.name, places)
             self._observer.on_answered(call.rid, status=call.status)
 
@@ -222,20 +252,43 @@ class Gateway:
 
     def _enter(self, call: _Call, tenant: TenantRecord) -> None:
         """Take a place under the limits. Raises: RequestError 429."""
-        try:
-            self.admission.enter(tenant.name, tenant.max_in_flight)
-        except RequestError:
-            self._observer.on_refused(tenant.name)
-            raise
+        self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
 
     def _grow(self, tenant: TenantRecord, outputs: int) -> None:
         """Take a place for each further answer. Raises: RequestError 422 or 429."""
+        self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs, weight=tenant.weight)
+
+    async def _turn(self, call: _Call, identity: Identity, *, body_bytes: int, answers: int) -> bool:
+        """Pass the limits of the tenant and the key; False if the client left while it waited for its turn.
+
+        Raises: RequestError 429.
+        """
+        size = {"body_bytes": body_bytes, "answers": answers}
+        if self._limiter.enter_now(call.rid, identity, **size):
+            return True
+        waiting = asyncio.create_task(self._limiter.enter(call.rid, identity, **size), name="turn")
+        return await self._wait_for(waiting, call.receive)
+
+    async def _wait_for(self, waiting: asyncio.Task[None], receive: Receive) -> bool:
+        """Wait for a turn; False if the client left before. A drain or a lost engine ends it as well."""
+        leaving = asyncio.create_task(_disconnected(receive), name="leaving")
+        self._in_turn.add(waiting)
         try:
-            self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs)
-        except RequestError:
-            self._observer.on_refused(tenant.name)
-            raise
+            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._in_turn.discard(waiting)
+            for task in (waiting, leaving):
+                task.cancel()
+            await asyncio.wait((waiting, leaving))
+        if waiting.cancelled():
+            return leaving.cancelled()  # ended from here: the engine's state says why
+        waiting.result()
+        return True
+
+    def _end_waits(self) -> None:
+        for task in tuple(self._in_turn):
+            task.cancel()
 
     async def _rewrite(self, kind: Kind, body: bytes, *, rid: str, tenant: TenantRecord) -> EngineRequest:
         """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""
@@ -253,14 +306,22 @@ class Gateway:
         async with self._one_large_body:
             return await asyncio.to_thread(work)
 
-    async def _exchange(self, call: _Call, route: Route, upstream: Upstream, payload: bytes | None) -> None:
+    async def _exchange(
+        self,
+        call: _Call,
+        route: Route,
+        upstream: Upstream,
+        payload: bytes | None,
+        *,
+        first_byte_within_s: Iterable[float] = (),
+    ) -> None:
         exchange = Exchange(
             rid=call.rid,
             upstream=upstream,
             send=call.send,
             on_first_byte=lambda: self._on_first_byte(call),
             abortable=payload is not None,
-            first_byte_timeout_s=self._first_byte_timeout_s,
+            first_byte_timeout_s=min([self._first_byte_timeout_s, *first_byte_within_s]),
         )
         self._exchanges.add(exchange)
         try:
@@ -303,3 +364,8 @@ class Gateway:
         except TimeoutError:
             return False
         return True
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

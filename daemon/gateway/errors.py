@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -28,10 +29,18 @@ class Answer:
     content_type: bytes = b"application/json"
 
 
-def error_body(message: str, *, status: int, code: str, param: str | None = None) -> bytes:
-    """OpenAI's error object as JSON; `type` follows from the status."""
+def error_body(
+    message: str,
+    *,
+    status: int,
+    code: str,
+    param: str | None = None,
+    details: Mapping[str, object] | None = None,
+) -> bytes:
+    """OpenAI's error object as JSON, with `details` in it; `type` follows from the status."""
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    error = {"message": message, "type": kind, "param": param, "code": code, **(details or {})}
+    return msgspec.json.encode({"error": error})
 
 
 def error_event(message: str, *, code: str) -> bytes:
@@ -48,5 +57,7 @@ def answer_for(error: RequestError) -> Answer:
         headers.append((b"www-authenticate", b"Bearer"))
     if error.allow:
         headers.append((b"allow", error.allow.encode()))
-    body = error_body(str(error), status=error.status, code=error.code, param=error.param)
+    body = error_body(
+        str(error), status=error.status, code=error.code, param=error.param, details=error.details
+    )
     return Answer(status=error.status, body=body, headers=tuple(headers))

@@ -31,7 +31,7 @@ class End(StrEnum):
 
 _MESSAGES = {
     End.ENGINE_LOST: "the engine was lost while it worked on this request; send it again",
-    End.TOO_LATE: "the engine did not begin to answer in time (data.first_byte_timeout_s)",
+    End.TOO_LATE: "the engine did not begin to answer in time (data.first_byte_timeout_s, or max_wait_ms)",
     End.SHUTDOWN: "the daemon is shutting down and its time to finish requests is over",
 }
 _CODES = {

@@ -23,8 +23,8 @@ class CallObserver(Protocol):
     def on_answered(self, request_id: str, *, status: int) -> None:
         """A request that was let in is over; `status` is 499 if its client left first."""
 
-    def on_refused(self, tenant: str) -> None:
-        """There was no place for a request."""
+    def on_refused(self, tenant: str, cause: str) -> None:
+        """A request was not served for want of a place or of an engine; `cause` is the code of its error."""
 
 
 class NobodyWatches:
@@ -45,5 +45,5 @@ class NobodyWatches:
     def on_answered(self, request_id: str, *, status: int) -> None:
         """Nothing."""
 
-    def on_refused(self, tenant: str) -> None:
+    def on_refused(self, tenant: str, cause: str) -> None:
         """Nothing."""

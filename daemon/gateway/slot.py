@@ -38,9 +38,11 @@ class EngineSlot:
         return self._upstream
 
     def fill(self, address: EngineAddress) -> None:
-        """New requests go to the engine at `address`."""
-        self._drop()
+        """New requests go to the engine at `address`; if they do already, those in flight go on."""
         self._unresponsive = False
+        if self._upstream is not None and self._upstream.address == address:
+            return
+        self._drop()
         self._upstream = Upstream(address, on_abort_error=self._on_abort_error)
 
     def empty(self, state: str) -> None:

@@ -24,6 +24,7 @@ class Upstream:
     """Sends requests to one engine until that engine is gone; a new engine gets a new object."""
 
     def __init__(self, address: EngineAddress, *, on_abort_error: Callable[[], None]) -> None:
+        self.address = address
         self.models = address.models
         self._on_abort_error = on_abort_error
         self._urls = {path: URL(address.base_url + path) for path in (*ROUTES, "/abort_request")}

@@ -113,6 +113,16 @@ class Connections:
             if not self._evict(self._waiting):
                 return
 
+    def use(self, limits: HttpLimits) -> None:
+        """New connections have these limits."""
+        self.limits, self.write_timeout_s = limits, limits.write_timeout_s
+
+    def close_idle(self) -> None:
+        """Close all connections that wait: another process takes new ones."""
+        for connection in tuple(self._waiting):
+            self.leave(connection.peer, connection)
+            connection.evict()
+
     def sweep(self) -> None:
         """Close what is over its time."""
         now_s = self.clock()

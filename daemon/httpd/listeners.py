@@ -49,6 +49,12 @@ class Listeners:
             admin_failures=AuthFailures(most, time.monotonic),
         )
 
+    def use(self, settings: Settings) -> None:
+        """The limits of `[http]` for connections that are yet to come; the numbers of connections stay."""
+        for connections in (self.data, self.admin):
+            limits = connections.limits
+            connections.use(_limits(settings, limits.max_connections, limits.max_connections_per_peer))
+
     def collector(self) -> HttpCollector:
         """For the metrics."""
         return HttpCollector(((self.data, self.data_failures), (self.admin, self.admin_failures)))

@@ -17,7 +17,7 @@ from pdmuxd.controlplane.status import EngineState, EngineStatus
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.metrics.definitions import DEFINITIONS, counter_family, gauge_family
 from pdmuxd.daemon.metrics.tenants import REST, TenantLabels
-from pdmuxd.engine.link.messages import EngineStats
+from pdmuxd.engine.link.messages import EngineStats, ShadowCounts
 
 _STATS_GAUGES = (
     *("running", "waiting", "prefilling", "kv_used_tokens", "kv_capacity_tokens", "cached_tokens"),
@@ -86,6 +86,20 @@ def _stats_families(stats: EngineStats) -> Iterator[Metric]:
         yield _one("pdmuxd_engine_gpu_clock_hertz", stats.gpu_clock_mhz * 1e6)
     if stats.gpu_power_w is not None:
         yield _one("pdmuxd_engine_gpu_power_watts", stats.gpu_power_w)
+    if stats.shadow is not None:
+        yield from _shadow_families(stats.shadow)
+
+
+def _shadow_families(counts: ShadowCounts) -> Iterator[Metric]:
+    decisions = counter_family("pdmuxd_shadow_decisions_total")
+    differing = {"mode": counts.other_mode, "split": counts.other_split, "requests": counts.other_requests}
+    for differs, count in {"no": counts.same, **differing}.items():
+        decisions.add_metric((differs,), count)
+    yield decisions
+    late = counter_family("pdmuxd_shadow_late_decisions_total")
+    late.add_metric(("in_force",), counts.late)
+    late.add_metric(("shadow",), counts.shadow_late)
+    yield late
 
 
 class LoadCollector(Collector):
@@ -186,6 +200,8 @@ class AlarmCollector(Collector):
         yield events
         yield _one("pdmuxd_event_clients", self._telemetry.events.clients)
         yield _one("pdmuxd_event_losses_total", self._telemetry.events.lost_events)
+        yield _one("pdmuxd_history_write_failures_total", self._telemetry.recorder.failed_writes)
+        yield _one("pdmuxd_history_lost_rows_total", self._telemetry.recorder.lost_rows)
 
     def _active(self) -> Metric:
         family = gauge_family("pdmuxd_alarm")

@@ -20,7 +20,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from pdmuxd.controlplane.telemetry.attainment import is_good
+from pdmuxd.controlplane.telemetry.judged import is_good
 from pdmuxd.daemon.metrics.definitions import counter, histogram
 from pdmuxd.daemon.metrics.gaps import GapHistograms
 from pdmuxd.daemon.metrics.tenants import TenantLabels

@@ -139,6 +139,16 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "Absent on the emulated GPU.",
         ),
         _gauge("engine_gpu_power_watts", "What the first GPU draws. Absent on the emulated GPU."),
+        _counter(
+            "shadow_decisions",
+            "Decisions that a shadow policy was asked for; `differs`: `no`, or in what. Absent without one.",
+            "differs",
+        ),
+        _counter(
+            "shadow_late_decisions",
+            "Of these, that miss the TBT target by prediction: of the policy in force and of its shadow.",
+            "policy",
+        ),
         _counter("engine_steps", "Engine steps. This and the next four start at 0 with each engine."),
         _counter("engine_switches", "Changes of the partition group."),
         _counter("engine_preemptions", "Prefills set aside for a shorter one."),
@@ -165,6 +175,8 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _counter("events", "Events published, whoever follows.", "type"),
         _gauge("event_clients", "Clients that follow the events."),
         _counter("event_losses", "Events that a client did not get, and was told so; for each client."),
+        _counter("history_write_failures", "Writes of the history that failed; each is tried again."),
+        _counter("history_lost_rows", "Rows of the history thrown away as too many waited to be written."),
     ),
     "Of both listeners": (
         _gauge("http_connections", "Connections that are open, of `data` and `admin`.", "listener"),

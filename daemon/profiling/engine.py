@@ -24,7 +24,7 @@ ANSWER_TIMEOUT_S = 120.0
 class MeasuringEngine:
     """Answers questions; from `measuring_engine`."""
 
-    def __init__(self, link: DaemonEnd, process: asyncio.subprocess.Process, log: EngineLog) -> None:
+    def __init__(self, link: DaemonEnd, process: child.EngineProcess, log: EngineLog) -> None:
         self._link = link
         self._process = process
         self._log = log
@@ -60,7 +60,7 @@ class MeasuringEngine:
             for task in (received, ended):
                 task.cancel()
             await asyncio.gather(received, ended, return_exceptions=True)
-        if self._process.returncode is not None:
+        if self._process.has_ended:
             how = child.describe_exit(self._process.returncode)
             raise EngineLostError(f"the engine {how}; its last words: {self._log.last_words()}")
         raise EngineError(f"the engine {failure} within {timeout_s:g} s: {self._log.last_words()}")
@@ -80,7 +80,7 @@ async def measuring_engine(plan: EnginePlan) -> AsyncIterator[MeasuringEngine]:
         environment = child.engine_environment({KEY_VARIABLE: secrets.token_urlsafe(32)})
         descriptor = log.open()
         try:
-            process = await child.start(command, environment=environment, log=descriptor)
+            process = child.start(command, environment=environment, log=descriptor)
         except OSError as error:
             raise EngineError(f"the engine cannot be started: {command[0]}: {error.strerror}") from error
         finally:

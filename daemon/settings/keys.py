@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from pdmuxd.daemon.settings.model import Settings
 
-UNITS = {"_s": "seconds", "_bytes": "bytes"}
+UNITS = {"_s": "seconds", "_bytes": "bytes", "_days": "days"}
 SECRET_KEYS = frozenset({"database_url"})
 """Keys whose value may hold a credential; it is masked wherever it is shown."""
 

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pdmuxd.daemon.settings import places
 from pdmuxd.daemon.settings.engine import EngineSection
 from pdmuxd.daemon.settings.planes import AdminSection, DataSection, HttpSection
-from pdmuxd.daemon.settings.values import Number, check_path, is_loopback, not_allowed
+from pdmuxd.daemon.settings.values import Number, WholeNumber, check_path, is_loopback, not_allowed
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
@@ -29,6 +29,20 @@ class LogSection(_Section):
 
     level: LogLevel = Field("info", description="The least severe messages that are written.")
     format: LogFormat = Field("console", description="For people or for log collectors.")
+
+
+class HistorySection(_Section):
+    """How long what was served is kept in the database."""
+
+    minutes_kept_days: Annotated[WholeNumber, Field(ge=1, le=60)] = Field(
+        2, description="Days for which counts are kept by the minute."
+    )
+    hours_kept_days: Annotated[WholeNumber, Field(ge=31, le=800)] = Field(
+        92, description="Days for which they are kept by the hour, with marks and alarms."
+    )
+    days_kept_days: Annotated[WholeNumber, Field(ge=31, le=8000)] = Field(
+        800, description="Days for which they are kept by the day."
+    )
 
 
 class Settings(BaseSettings):
@@ -49,16 +63,23 @@ class Settings(BaseSettings):
     database_url: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\+[a-z0-9_]+)?://")] | None = Field(
         None,
         repr=False,
-        description="An SQLAlchemy URL. Unset: the SQLite file pdmuxd.db in state_dir.",
-        json_schema_extra={"allowed": "a database URL such as sqlite:////var/lib/pdmuxd/pdmuxd.db"},
+        description="Of a PostgreSQL server that several nodes share, for example. "
+        "Unset: the SQLite file pdmuxd.db in state_dir.",
+        json_schema_extra={
+            "allowed": "a database URL such as sqlite:////var/lib/pdmuxd/pdmuxd.db or postgresql://USER@HOST/NAME"
+        },
     )
     drain_timeout_s: Annotated[Number, Field(ge=0, le=3600)] = Field(
         30.0, description="Seconds that requests in flight may take to end when the daemon stops."
+    )
+    upgrade_drain_timeout_s: Annotated[Number, Field(ge=0, le=86_400)] = Field(
+        600.0, description="Seconds that requests in flight may take to end after `pdmuxd upgrade`."
     )
     data: DataSection = DataSection()
     admin: AdminSection = AdminSection()
     http: HttpSection = HttpSection()
     engine: EngineSection = EngineSection()
+    history: HistorySection = HistorySection()
     log: LogSection = LogSection()
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +33,8 @@ class EngineChoice:
     """One engine, ready to be started."""
 
     command: Command
+    command_for: Callable[[str, str | None], Command]
+    """With another policy than the settings', and other splits unless None."""
     model: str
     """Its name in the API."""
     described: str
@@ -64,10 +67,14 @@ def choose_engine(settings: EngineSection, state_dir: Path | None = None) -> Eng
 
 def _emulator(settings: EngineSection, *, why: str | None) -> EngineChoice:
     profile = load_profile(settings.profile)
+
+    def command_for(policy: str, _partitions: str | None = None) -> Command:
+        # It makes any split while it serves.
+        return emulator_command(profile=settings.profile, policy=policy, served_model=settings.model_name)
+
     return EngineChoice(
-        command=emulator_command(
-            profile=settings.profile, policy=settings.policy, served_model=settings.model_name
-        ),
+        command=command_for(settings.policy),
+        command_for=command_for,
         model=settings.model_name or profile.model.name,
         described=f"emulated GPU, profile {profile.name}",
         start_timeout_s=settings.start_timeout_s or EMULATOR_START_S,
@@ -88,18 +95,24 @@ def _sglang(settings: EngineSection, state_dir: Path | None) -> EngineChoice:
         raise SettingsError(f"engine.sglang.tp_size: {error}") from error
     name = settings.model_name or model.rstrip("/").rpartition("/")[2]
     gpus = f"{section.tp_size} GPUs" if section.tp_size > 1 else "one GPU"
-    return EngineChoice(
-        command=sglang_command(
-            python=sglang_python(section),
+    python = sglang_python(section)
+
+    def command_for(policy: str, partitions: str | None = None) -> Command:
+        return sglang_command(
+            python=python,
             model=str(Path(model).expanduser()) if model.startswith("~") else model,
             served_model=name,
-            policy=settings.policy,
+            policy=policy,
             tp_size=section.tp_size,
-            partitions=section.partitions,
+            partitions=partitions or section.partitions,
             partition_kernels=section.partition_kernels,
             kernels_file=None if state_dir is None else state_dir / KERNELS_FILE,
             extra=split_extra(section.extra_args),
-        ),
+        )
+
+    return EngineChoice(
+        command=command_for(settings.policy),
+        command_for=command_for,
         model=name,
         described=f"SGLang on {gpus}, model {model}",
         start_timeout_s=settings.start_timeout_s or SGLANG_START_S,

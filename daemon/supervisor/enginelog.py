@@ -31,6 +31,15 @@ class EngineLog:
         self._start = os.fstat(descriptor).st_size
         return descriptor
 
+    @property
+    def start_bytes(self) -> int:
+        """Where in the file this engine began."""
+        return self._start
+
+    def go_on(self, start_bytes: int) -> None:
+        """The engine that began at `start_bytes` is another daemon's that is taken over."""
+        self._start = start_bytes
+
     def bound(self) -> bool:
         """Turn the file over if it is too large; blocks while copying. True if it was.
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from pdmuxd.daemon.supervisor import procfs
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.link import procfs
 
 _EXIT_TIMEOUT_S = 30.0
 _ARGUMENTS_PERIOD_S = 0.001

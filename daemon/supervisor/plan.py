@@ -19,6 +19,9 @@ class EnginePlan:
     """Everything that the supervisor needs to run engines one after the other."""
 
     command: Command
+    """With the policy and the splits of the settings."""
+    command_for: Callable[[str, str | None], Command] | None = None
+    """With a policy, and splits (None: the settings') as `engine.sglang.partitions` has them."""
     state_dir: Path
     """Holds engine.json and engine.log."""
     runtime_dir: Path
@@ -30,6 +33,9 @@ class EnginePlan:
     """Between asking an engine to end and killing it."""
     heartbeat_timeout_s: float = 30.0
     """A serving engine that sends nothing for this long hangs and is replaced."""
+
+    adopt_timeout_s: float = 15.0
+    """In which an engine that is taken over from another daemon must answer."""
 
     unresponsive_s: float = 2.0
     """One that sends nothing for this long gets no new requests until it does."""

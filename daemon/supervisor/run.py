@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import time
-from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import structlog
 
+from pdmuxd.controlplane.scheduling import write_pairs
 from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
 from pdmuxd.daemon.supervisor.diagnosis import diagnose, stage
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.evidence import keep_evidence
-from pdmuxd.daemon.supervisor.plan import HOST, KEY_VARIABLE, EnginePlan
+from pdmuxd.daemon.supervisor.handle import EngineHandle
+from pdmuxd.daemon.supervisor.plan import KEY_VARIABLE, Command, EnginePlan
 from pdmuxd.daemon.supervisor.silence import TICK_S, Silence
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
+from pdmuxd.engine.link import procfs
 from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, RequestRecord
 from pdmuxd.engine.link.socket import DaemonEnd
 
@@ -38,8 +40,16 @@ _KEPT_MESSAGES = 40
 log = structlog.get_logger("pdmuxd.supervisor")
 
 
+class _GivenAwayError(Exception):
+    """Leaves the tasks of a run whose engine goes on under another daemon."""
+
+
 class EngineRun:
-    """One engine. `run` ends only by raising, or by being cancelled; either way the process is gone then."""
+    """One engine, started here or taken over from another daemon (`adopted`).
+
+    `run` ends by raising, or by being cancelled, and the process is gone then; or after `give_away`, and it
+    runs on.
+    """
 
     def __init__(
         self,
@@ -49,7 +59,13 @@ class EngineRun:
         engine_log: EngineLog,
         listener: EngineListener,
         on_serving: Callable[[], None],
+        adopted: EngineHandle | None = None,
+        process: child.EngineProcess | None = None,
     ) -> None:
+        self.process = process
+        """Given with `adopted` if it is looked after already."""
+        self.handle: EngineHandle | None = None
+        """How another daemon would find it."""
         self.pid: int | None = None
         self.hello: Hello | None = None
         self.stats: EngineStats | None = None
@@ -67,40 +83,77 @@ class EngineRun:
         self._said: deque[object] = deque(maxlen=_KEPT_MESSAGES)
         self._serving = False
         self._told_to_end = asyncio.Event()
+        self._told_to_give_away = asyncio.Event()
+        self._adopted = adopted
+        self._is_kept = False
+        """Whether the process goes on when `run` ends."""
 
     def end(self) -> None:
         """End this engine in its own time; `run` then raises."""
         self._told_to_end.set()
 
+    def give_away(self) -> None:
+        """Leave the engine as it is, for another daemon; `run` then returns."""
+        self._told_to_give_away.set()
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the engine has introduced itself."""
+        return self._greeted.is_set()
+
     async def run(self) -> None:
         """Start the engine and stay with it. Raises: EngineError saying why it ended."""
-        port = child.free_port(HOST)
-        key = secrets.token_urlsafe(32)
-        socket_path = self._plan.runtime_dir / f"engine-{secrets.token_hex(4)}.sock"
-        link = DaemonEnd(f"ipc://{socket_path}")
+        handle = self._adopted or EngineHandle.fresh(self._plan.runtime_dir)
+        link = DaemonEnd(handle.link)
         try:
-            process = await self._start(port, f"ipc://{socket_path}", key)
+            self.process = process = await self._begin(handle)
             self.pid = process.pid
-            try:
-                await self._remember(process.pid, socket_path)
-                await first_to_end(
-                    self._until_exit(process),
-                    self._until_told(),
-                    self._read(link),
-                    self._update(link),
-                    self._serve(f"http://{HOST}:{port}", key),
-                    self._tell_progress(),
-                )
-            finally:
-                self._sync.forget_engine()
-                try:
-                    if await child.end(process, grace_s=self.stop_grace_s) and self.stop_grace_s:
-                        log.warning("engine did not end in time and was killed", grace_s=self.stop_grace_s)
-                finally:
-                    orphan.forget(self._plan.record_path)
+            self.handle = handle = msgspec.structs.replace(
+                handle,
+                pid=process.pid,
+                start_ticks=procfs.start_ticks(process.pid) or 0,
+                log_start_bytes=self._log.start_bytes,
+            )
+            await self._stay(process, link, handle)
         finally:
             link.close()
-            socket_path.unlink(missing_ok=True)
+            if not self._is_kept:
+                handle.remove_files()
+
+    async def _begin(self, handle: EngineHandle) -> child.EngineProcess:
+        if self._adopted is None:
+            return self._start(handle)
+        self._log.go_on(handle.log_start_bytes)
+        # Until it serves here it may yet be taken back.
+        self._is_kept = True
+        return self.process or child.adopt(handle.pid, start_ticks=handle.start_ticks)
+
+    async def _stay(self, process: child.EngineProcess, link: DaemonEnd, handle: EngineHandle) -> None:
+        try:
+            if self._adopted is None:
+                await self._remember(process.pid, Path(handle.socket))
+            await first_to_end(
+                self._until_exit(process),
+                self._until_told(),
+                self._until_given_away(),
+                self._read(link),
+                self._update(link),
+                self._serve(handle),
+                self._tell_progress(),
+            )
+        except _GivenAwayError:
+            self._is_kept = True
+        finally:
+            if not self._is_kept:
+                await self._end(process)
+
+    async def _end(self, process: child.EngineProcess) -> None:
+        self._sync.forget_engine()
+        try:
+            if await child.end(process, grace_s=self.stop_grace_s) and self.stop_grace_s:
+                log.warning("engine did not end in time and was killed", grace_s=self.stop_grace_s)
+        finally:
+            orphan.forget(self._plan.record_path)
 
     @property
     def silent_s(self) -> float | None:
@@ -114,22 +167,30 @@ class EngineRun:
             # Worth less than serving: only a daemon that is killed would need it.
             log.warning("engine not written down", path=str(self._plan.record_path), reason=error.strerror)
 
-    async def _start(self, port: int, link: str, key: str) -> Process:
-        command = self._plan.command(port, link, os.getpid())
-        environment = child.engine_environment({KEY_VARIABLE: key})
+    def _start(self, handle: EngineHandle) -> child.EngineProcess:
+        command = self._command()(handle.port, handle.link, os.getpid())
+        environment = child.engine_environment({KEY_VARIABLE: handle.api_key})
         try:
             descriptor = self._log.open()
         except OSError as error:
             log.warning("engine starts without a log", path=str(self._log.path), reason=error.strerror)
             descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            return await child.start(command, environment=environment, log=descriptor)
+            return child.start(command, environment=environment, log=descriptor)
         except OSError as error:
             raise EngineError(f"the engine cannot be started: {command[0]}: {error.strerror}") from error
         finally:
             os.close(descriptor)
 
-    async def _until_exit(self, process: Process) -> None:
+    def _command(self) -> Command:
+        """With the policy that is wanted now: on a real GPU its splits are made at the start only."""
+        wanted, make = self._sync.starting(), self._plan.command_for
+        if make is None:
+            return self._plan.command
+        pairs = wanted.partitions
+        return make(wanted.policy, None if pairs is None else write_pairs(pairs))
+
+    async def _until_exit(self, process: child.EngineProcess) -> None:
         code = await process.wait()
         how = child.describe_exit(code)
         if self._serving:
@@ -141,6 +202,10 @@ class EngineRun:
             raise EngineError(f"the engine {how} while starting; its last words: {self._log.last_words()}")
         error = EngineSetupError if why.is_permanent else EngineError
         raise error(f"{why.text}; the engine {how} while starting, its log is {self._log.path}")
+
+    async def _until_given_away(self) -> None:
+        await self._told_to_give_away.wait()
+        raise _GivenAwayError
 
     async def _until_told(self) -> None:
         await self._told_to_end.wait()
@@ -175,27 +240,33 @@ class EngineRun:
         await self._greeted.wait()
         await self._sync.run(link)
 
-    async def _serve(self, base_url: str, key: str) -> None:
+    async def _serve(self, handle: EngineHandle) -> None:
+        timeout_s = self._plan.start_timeout_s if self._adopted is None else self._plan.adopt_timeout_s
         try:
-            async with asyncio.timeout(self._plan.start_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 await self._greeted.wait()
-                await _healthy(base_url)
+                await _healthy(handle.base_url)
                 await self._sync.wait_settled()
         except TimeoutError:
+            if self._adopted is not None:
+                raise EngineError(
+                    f"the engine did not answer its new daemon within {timeout_s:g} s"
+                ) from None
             raise EngineError(
-                f"the engine did not serve within {self._plan.start_timeout_s:g} s "
+                f"the engine did not serve within {timeout_s:g} s "
                 f"(engine.start_timeout_s); its last words: {self._log.last_words()}"
             ) from None
         if self._sync.refusal is not None:
             raise EngineError(self._sync.refusal)
         hello = self.hello
         address = EngineAddress(
-            base_url=base_url,
-            api_key=key,
+            base_url=handle.base_url,
+            api_key=handle.api_key,
             models=frozenset({hello.model}) if hello is not None else frozenset[str](),
             partition_groups=len(hello.partitions) if hello is not None else 0,
         )
         self._serving = True
+        self._is_kept = False
         self._on_serving()
         self._listener.on_serving(address)
         await self._keep_watch()

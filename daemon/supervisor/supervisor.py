@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from pdmuxd.controlplane.status import EngineState, EngineStatus
+from pdmuxd.daemon.supervisor import child
 from pdmuxd.daemon.supervisor.address import EngineListener
 from pdmuxd.daemon.supervisor.backoff import Backoff
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
+from pdmuxd.daemon.supervisor.handle import EngineHandle
 from pdmuxd.daemon.supervisor.orphan import end_orphan
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.run import EngineRun
 from pdmuxd.daemon.supervisor.sync import SettingsSync
-from pdmuxd.engine.core.errors import EngineError, EngineSetupError, LinkError
+from pdmuxd.engine.core.errors import ConflictError, EngineError, EngineSetupError, LinkError
 from pdmuxd.engine.link.messages import EngineSettings
 
 # From each state, the states that may follow.
@@ -30,13 +34,33 @@ TRANSITIONS: dict[EngineState, tuple[EngineState, ...]] = {
 log = structlog.get_logger("pdmuxd.supervisor")
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """An engine that another daemon may take over."""
+
+    handle: EngineHandle
+    process: child.EngineProcess
+
+
 class Supervisor:
     """Runs one engine at a time, in a task of its own, between `start` and `stop`."""
 
-    def __init__(self, plan: EnginePlan, *, settings: EngineSettings, listener: EngineListener) -> None:
+    def __init__(
+        self,
+        plan: EnginePlan,
+        *,
+        settings: EngineSettings,
+        listener: EngineListener,
+        policy: str | None = None,
+    ) -> None:
+        """`policy` is the plan's, for while `settings` name none."""
         self._plan = plan
         self._listener = listener
-        self._sync = SettingsSync(settings)
+        self._next_policy = self._plan_policy = policy or settings.policy
+        self._set_policy: str | None = settings.policy or None if policy is not None else None
+        """By an operator, while serving; None: the plan's."""
+        wanted = msgspec.structs.replace(settings, policy=settings.policy or self._plan_policy)
+        self._sync = SettingsSync(wanted, plan_policy=self._plan_policy)
         self._log = EngineLog(plan.log_path)
         self._backoff = Backoff(initial_s=plan.backoff_initial_s, max_s=plan.backoff_max_s)
         self._state: EngineState = "starting"
@@ -51,22 +75,38 @@ class Supervisor:
         self._is_stopping = False
         self._is_held = False
         self._at_once = asyncio.Event()
+        self._given: _Given | None = None
+        self._is_giving = False
+        self._decided = asyncio.Event()
+        """Whether the engine that was given away was taken, or is taken back."""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self, adopted: EngineHandle | None = None) -> None:
         """End what an earlier daemon left behind and start the first engine; does not wait until it serves.
 
-        Raises: EngineError if the earlier engine does not go away.
+        Or take the engine `adopted` over from a daemon that gives it away; if that fails, nothing else is
+        started and `fatal` says why. Raises: EngineError if the earlier engine does not go away.
         """
+        if adopted is not None:
+            self._is_held = adopted.is_held
+            self._task = asyncio.create_task(self._keep_running(adopted), name="supervisor")
+            return
         orphan = await end_orphan(self._plan.record_path)
         if orphan is not None:
             log.warning("ended the engine that an earlier daemon left", pid=orphan)
         self._task = asyncio.create_task(self._keep_running(), name="supervisor")
 
     def want(self, settings: EngineSettings) -> None:
-        """Bring `settings` into force in the engine, and in every later one."""
-        self._sync.want(settings)
+        """Bring `settings` into force in the engine, and in every later one; a policy of "" is the plan's."""
+        self._set_policy = settings.policy or None
+        policy = settings.policy or self._plan_policy
+        self._sync.want(msgspec.structs.replace(settings, policy=policy))
+
+    def use_plan(self, plan: EnginePlan, *, policy: str) -> None:
+        """Start the next engine by `plan`, with `policy` unless an operator has set one."""
+        self._plan, self._next_policy = plan, policy
+        self._backoff.initial_s, self._backoff.max_s = plan.backoff_initial_s, plan.backoff_max_s
 
     def begin_drain(self) -> None:
         """Say that the end is near; the engine goes on, but will not be started again."""
@@ -116,8 +156,60 @@ class Supervisor:
         self._at_once.set()
         return True
 
+    async def give_away(self) -> EngineHandle:
+        """Let go of the engine that serves, and of its link, and stay as if it still served.
+
+        Another daemon may take it over now. Afterwards call `take_back`, or `confirm_given` if it did.
+        Raises: ConflictError if no engine serves.
+        """
+        run, task = self._run, self._task
+        if self._state not in ("serving", "draining") or self._is_stopping or run is None or task is None:
+            raise ConflictError(
+                f"the engine is {self._state}; only one that serves can be given to another daemon"
+            )
+        if run.silent_s is not None:
+            raise ConflictError(f"the engine is silent; {self.not_ready_because()}")
+        self._is_giving = True
+        self._decided.clear()
+        run.give_away()
+        await asyncio.wait((task,))
+        if run.handle is None or run.process is None or run.process.has_ended:
+            self.take_back()
+            raise EngineError("the engine ended while it was given to another daemon")
+        self._given = _Given(run.handle, run.process)
+        return msgspec.structs.replace(run.handle, is_held=self._is_held)
+
+    def take_back(self) -> None:
+        """The other daemon did not take the engine: go on with it."""
+        if self._is_giving:
+            given, self._given, self._is_giving = self._given, None, False
+            if given is None:
+                self._enter("down", self._last_error)
+                self._next_start()
+            self._task = asyncio.create_task(self._keep_running(given), name="supervisor")
+            self._decided.set()
+
+    def confirm_given(self) -> None:
+        """The other daemon has the engine; here it is only noticed when it ends."""
+        if self._given is not None:
+            self._task = asyncio.create_task(self._watch_given(self._given.process), name="supervisor")
+            self._decided.set()
+
+    async def _watch_given(self, process: child.EngineProcess) -> None:
+        await process.wait()
+        if self._state != "down":
+            self._enter("down", "it ended under the daemon that has taken it over")
+        await asyncio.Event().wait()
+
     async def stop(self, *, at_once: bool = False) -> None:
-        """End the engine, by killing it if `at_once`, and stay down."""
+        """End the engine, by killing it if `at_once`, and stay down; one that was given away goes on."""
+        if self._is_giving:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait((self._task,))
+            if self._given is not None:
+                self._given.process.leave()
+            return
         if self._state != "down":
             self.begin_drain()
         if self._run is not None and at_once:
@@ -130,8 +222,11 @@ class Supervisor:
 
     async def ended(self) -> None:
         """Wait until nobody watches the engine any more, which only `stop` should bring about."""
-        if self._task is not None:
+        while self._task is not None:
             await asyncio.wait((self._task,))
+            if not self._is_giving:
+                return
+            await self._decided.wait()
 
     @property
     def fatal(self) -> str | None:
@@ -176,11 +271,17 @@ class Supervisor:
             last_error=self._sync.refusal or self._last_error,
             is_held=self._is_held,
             profile_difference=self._sync.profile_difference,
+            policy_difference=self._sync.policy_difference,
         )
 
-    async def _keep_running(self) -> None:
+    async def _keep_running(self, given: EngineHandle | _Given | None = None) -> None:
+        """One engine after the other. One of a handle is on probation: if it does not serve, it is left."""
+        is_on_probation = isinstance(given, EngineHandle)
         while True:
-            self._last_error = await self._one_engine()
+            self._last_error = await self._one_engine(given)
+            if self._is_giving and not self._is_stopping:
+                return
+            given = None
             if self._is_stopping:
                 self._enter("down", self._last_error)
                 return
@@ -189,7 +290,7 @@ class Supervisor:
                 self._enter("down", self._last_error)
                 self._next_start()
                 continue
-            if self._needs_change and not self._has_served:
+            if (self._needs_change or is_on_probation) and not self._has_served:
                 # Nobody is served yet, and trying again would only hide what is wrong.
                 self._fatal = self._last_error
                 self._enter("down", self._last_error)
@@ -212,17 +313,22 @@ class Supervisor:
         self._at_once.clear()
         self._enter("starting", self._last_error)
 
-    async def _one_engine(self) -> str:
-        """Run one engine to its end and say why it ended."""
+    async def _one_engine(self, given: EngineHandle | _Given | None) -> str:
+        """Run one engine, `given` if there is one, to its end and say why it ended."""
         self._serving_s = None
         self._needs_change = False
         self._started_runs += 1
+        if given is None:
+            self._plan_policy = self._next_policy
+            self._sync.use_policy(self._set_policy or self._plan_policy)
         self._run = EngineRun(
             self._plan,
             sync=self._sync,
             engine_log=self._log,
             listener=self._listener,
             on_serving=self._on_serving,
+            adopted=given.handle if isinstance(given, _Given) else given,
+            process=given.process if isinstance(given, _Given) else None,
         )
         try:
             await self._run.run()

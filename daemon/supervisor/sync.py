@@ -28,10 +28,23 @@ class SettingsLink(Protocol):
 class SettingsSync:
     """Holds the newest settings; `run` sends them to one engine until it acknowledges them."""
 
-    def __init__(self, wanted: EngineSettings, *, ack_timeout_s: float = ACK_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        wanted: EngineSettings,
+        *,
+        plan_policy: str | None = None,
+        ack_timeout_s: float = ACK_TIMEOUT_S,
+    ) -> None:
+        """`plan_policy`: what an engine is assumed to work by that was not started here."""
         self._wanted = wanted
+        self._plan_policy = plan_policy or wanted.policy
         self._ack_timeout_s = ack_timeout_s
         self._hello: Hello | None = None
+        self._taken: EngineSettings | None = None
+        """Whose policy, splits and shadow the engine has taken, or was started with."""
+        self._held: str | None = None
+        """Why it did not take those that are wanted."""
+        self._sent: EngineSettings | None = None
         self._acked: int | None = None
         self._refused: Ack | None = None
         self._changed = asyncio.Event()
@@ -71,25 +84,51 @@ class SettingsSync:
             return None
         return difference(self._wanted.predictors, self._hello)
 
+    @property
+    def policy_difference(self) -> str | None:
+        """Why the engine goes on with the policy that it had; None if it has taken what is wanted."""
+        return self._held
+
+    def starting(self) -> EngineSettings:
+        """The policy and the splits to start an engine with."""
+        self._taken = msgspec.structs.replace(self._wanted, shadow=None)
+        return self._wanted
+
     def meet(self, hello: Hello) -> None:
         """The engine introduced itself: predictors of another engine are not for it."""
         self._hello = hello
+        if self._taken is None:
+            self._taken = msgspec.structs.replace(
+                self._wanted, policy=self._plan_policy, partitions=None, shadow=None
+            )
         if self.profile_difference is not None:
             log.warning("the active profile does not fit this engine", reason=self.profile_difference)
 
     def want(self, settings: EngineSettings) -> None:
         """Bring `settings` into force, unless they are older than the newest: edits race between threads."""
         if settings.version > self._wanted.version:
+            if scheduling_of(settings) != scheduling_of(self._wanted):
+                self._held = None  # something else to try
             self._wanted = settings
             self._on_change()
 
+    def use_policy(self, policy: str) -> None:
+        """The next engine has `policy`; the one that runs, if any, keeps its own."""
+        self._wanted = msgspec.structs.replace(self._wanted, policy=policy)
+
     def on_ack(self, ack: Ack) -> None:
         """The engine answered."""
-        if ack.error is not None:
+        if ack.error is not None and self._can_go_on_without(ack):
+            # The policy must not hold up targets, nor the readiness of an engine that serves.
+            self._held = ack.error
+            log.error("the engine keeps the policy that it had", version=ack.version, reason=ack.error)
+        elif ack.error is not None:
             self._refused = ack
             log.error("engine refused settings", version=ack.version, reason=ack.error)
         elif self._acked is None or ack.version > self._acked:
             self._acked = ack.version
+            if self._sent is not None and self._sent.version == ack.version:
+                self._taken = self._sent
         self._on_change()
 
     def forget_engine(self) -> None:
@@ -97,6 +136,7 @@ class SettingsSync:
         self._hello = None
         self._acked = None
         self._refused = None
+        self._taken = self._held = self._sent = None
         self._on_change()
 
     async def run(self, link: SettingsLink) -> None:
@@ -108,7 +148,8 @@ class SettingsSync:
                 continue
             version = self._wanted.version
             try:
-                await link.send(self._fitting())
+                self._sent = self._fitting()
+                await link.send(self._sent)
                 async with asyncio.timeout(self._ack_timeout_s):
                     await self._changed.wait()
             except TimeoutError:
@@ -122,10 +163,20 @@ class SettingsSync:
         await self._settled.wait()
 
     def _fitting(self) -> EngineSettings:
-        """What is wanted, without predictors of another engine."""
-        if self.profile_difference is None:
-            return self._wanted
-        return msgspec.structs.replace(self._wanted, predictors=None)
+        """What is wanted, without predictors of another engine, or a policy that it has refused."""
+        settings = self._wanted
+        if self.profile_difference is not None:
+            settings = msgspec.structs.replace(settings, predictors=None)
+        if self._held is not None and self._taken is not None:
+            policy, partitions, shadow = scheduling_of(self._taken)
+            settings = msgspec.structs.replace(settings, policy=policy, partitions=partitions, shadow=shadow)
+        return settings
+
+    def _can_go_on_without(self, ack: Ack) -> bool:
+        """Whether a refusal may be of the policy, and there is one to go on with."""
+        if self._held is not None or self._taken is None or ack.version != self._wanted.version:
+            return False
+        return scheduling_of(self._wanted) != scheduling_of(self._taken)
 
     def _on_change(self) -> None:
         if self.in_force or self.refusal is not None:
@@ -133,3 +184,8 @@ class SettingsSync:
         else:
             self._settled.clear()
         self._changed.set()
+
+
+def scheduling_of(settings: EngineSettings) -> tuple[str, tuple[tuple[int, int], ...] | None, str | None]:
+    """The policy, its splits and its shadow."""
+    return settings.policy, settings.partitions, settings.shadow

@@ -18,7 +18,8 @@ PdmuxdError
 ├── InvalidValueError       a name, label or limit outside what is allowed; carries the field's name
 ├── NotFoundError           no such tenant, key or SLO
 ├── ConflictError           the row was changed by someone else or exists, or the state forbids the action
-│   └── StaleVersionError        an edit that expected another version than the one in force
+│   ├── StaleVersionError        an edit that expected another version than the one in force
+│   └── InfeasibleTargetError    a target that no plan of the policy in force is predicted to meet
 └── AuthError               a key or token that is missing, unknown, revoked or not allowed
     ├── UnknownKeyError          no key of ours, or one that was revoked or has expired
     ├── KeyScopeError            a good key or token that is not made for this
@@ -27,6 +28,8 @@ PdmuxdError
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class PdmuxdError(Exception):
@@ -81,6 +84,7 @@ class RequestError(PdmuxdError):
         param: str | None = None,
         retry_after_s: int | None = None,
         allow: str | None = None,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -90,6 +94,8 @@ class RequestError(PdmuxdError):
         self.retry_after_s = retry_after_s
         self.allow = allow
         """The methods that the path allows, for a 405."""
+        self.details = details or {}
+        """What a program is told beside the message."""
 
 
 class LinkError(PdmuxdError):
@@ -126,6 +132,14 @@ class ConflictError(PdmuxdError):
 
 class StaleVersionError(ConflictError):
     """An edit that expected another version than the one in force; nothing was changed."""
+
+
+class InfeasibleTargetError(ConflictError):
+    """A target that no plan of the policy in force is predicted to meet; the text names the lowest one."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
 
 
 class AuthError(PdmuxdError):

@@ -145,8 +145,8 @@ class PrefillView:
     """A prefill batch in progress.
 
     LAYERWISE: `layers_launched` were handed to the device, `layers_done` have finished; the
-    difference is in flight. CHUNKED: `done_tokens` of `shape.new_tokens` have been prefilled, and
-    `chunk_in_flight` says whether a chunk runs on the prefill stream now.
+    difference is in flight. CHUNKED: `done_tokens` of `shape.new_tokens` have been prefilled, in fused
+    steps, so that nothing of it is in flight on the prefill stream.
     """
 
     batch_id: int
@@ -157,18 +157,12 @@ class PrefillView:
     layers_launched: int = 0
     layers_done: int = 0
     done_tokens: int = 0
-    chunk_in_flight: bool = False
     was_preempted: bool = False
 
     @property
     def layers_in_flight(self) -> int:
         """Layers handed to the device that have not finished."""
         return self.layers_launched - self.layers_done
-
-    @property
-    def is_in_flight(self) -> bool:
-        """Whether the prefill stream is busy with it: no group switch, no fused step."""
-        return self.chunk_in_flight or self.layers_launched > self.layers_done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

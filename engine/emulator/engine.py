@@ -27,8 +27,9 @@ from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
 from pdmuxd.engine.emulator.steplog import StepLog
 from pdmuxd.engine.emulator.streams import EmulatedStreams
-from pdmuxd.engine.link.messages import Ack, EngineSettings, IterationRecord
+from pdmuxd.engine.link.messages import Ack, EngineSettings, IterationRecord, ShadowCounts
 from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.loop.engine_info import Splits
 from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.requests import Target
@@ -139,12 +140,13 @@ class EmulatedEngine:
         policy: str,
         slos: Mapping[str, Target],
         predictors: Predictors | None = None,
+        splits: Splits | None = None,
     ) -> None:
         """As `apply`, for one who holds the values.
 
         Raises: PolicyError, PartitionError or ProfileError, and changes nothing.
         """
-        self._runtime.use(policy, predictors)
+        self._runtime.use(policy, predictors, splits)
         self._runtime.settings_version = version
         self._book.retarget(dict(slos))
         self._wake()
@@ -157,6 +159,10 @@ class EmulatedEngine:
     def profile_id(self) -> int:
         """Of the predictors in force; 0 if they are the profile's own."""
         return self._runtime.profile_id
+
+    def shadow_counts(self) -> ShadowCounts | None:
+        """How a shadow policy's decisions differ; None without one."""
+        return self._runtime.shadow_counts()
 
     @property
     def max_prefill_tokens(self) -> int:

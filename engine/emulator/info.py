@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.policies.base import AnyPolicy
@@ -15,6 +16,7 @@ from pdmuxd.engine.link.measuring import Measure
 from pdmuxd.engine.link.messages import IterationRecord
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.loop.decode import Step, StepTiming
+from pdmuxd.engine.loop.engine_info import Splits
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 from pdmuxd.engine.loop.records import prefill_record, step_record
 
@@ -30,9 +32,13 @@ class EmulatedInfo:
         self._profile = profile
         self._streams = streams
 
-    def build(self, spec: str, predictors: Predictors | None) -> tuple[AnyPolicy, tuple[int, ...]]:
+    def build(
+        self, spec: str, predictors: Predictors | None, splits: Splits | None
+    ) -> tuple[AnyPolicy, tuple[int, ...]]:
         """The policy and the streams of its groups. Raises: PolicyError, PartitionError, ProfileError."""
         context = self._profile.policy_context if predictors is None else self._profile.context(predictors)
+        if splits is not None:
+            context = replace(context, splits=splits)
         policy = build_policy(spec, context)
         return policy, self._streams.made_for(policy.table)
 

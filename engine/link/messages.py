@@ -23,7 +23,7 @@ from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 5
+LINK_PROTOCOL = 6
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 
 
@@ -52,6 +52,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):
     tenants: tuple[TenantSlo, ...]
     predictors: Predictors | None = None
     """None: the engine's built-in profile, or the roofline if it has none."""
+    partitions: tuple[tuple[int, int], ...] | None = None
+    """(prefill_sms, decode_sms) of the splits to choose among; None: the engine's own."""
+    shadow: str | None = None
+    """A policy that decides on the same observations without acting."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -176,6 +180,21 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     prefill_sum_new_times_reused: int = 0
 
 
+class ShadowCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How a shadow policy's decisions differ from those in force; see `core.shadow.ShadowTally`."""
+
+    policy: str
+    decisions: int
+    same: int
+    other_mode: int
+    other_split: int
+    other_requests: int
+    late: int
+    shadow_late: int
+    prefill_sms: int
+    shadow_prefill_sms: int
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     """A heartbeat, a few times a second. Counters are totals since the engine started."""
 
@@ -208,6 +227,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     gpu_clock_mhz: int | None = None
     """Of the first GPU's SMs, within the last second; None if the driver does not say."""
     gpu_power_w: float | None = None
+    shadow: ShadowCounts | None = None
 
 
 class TenantQueue(msgspec.Struct, frozen=True, kw_only=True):

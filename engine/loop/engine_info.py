@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.types import EngineLimits, PrefillSample
 from pdmuxd.engine.link.measuring import Measure
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
+
+Splits = tuple[Partition, ...]
 
 
 class EngineInfo(Protocol):
@@ -24,8 +27,10 @@ class EngineInfo(Protocol):
     def total_sms(self) -> int:
         """The SMs of the device."""
 
-    def build(self, spec: str, predictors: Predictors | None) -> tuple[AnyPolicy, tuple[int, ...]]:
-        """A policy, and the streams of each group of its table.
+    def build(
+        self, spec: str, predictors: Predictors | None, splits: Splits | None
+    ) -> tuple[AnyPolicy, tuple[int, ...]]:
+        """A policy that chooses among `splits` or the engine's own, and the streams of its table's groups.
 
         Raises: PolicyError, PartitionError, ProfileError.
         """

@@ -16,6 +16,7 @@ from pdmuxd.engine.loop.view import View
 class _Choice:
     """A decision, and what the policy remembers if it is carried out."""
 
+    obs: Observation
     decision: Decision
     state: object
     behind: bool = False
@@ -50,6 +51,7 @@ class Planner:
             chosen = self._choose(now_s)
         decision = chosen.decision
         policy_runtime.commit(chosen.state)
+        policy_runtime.shadowed(chosen.obs, decision)
         if decision.deprioritize:
             self._ledger.deprioritize(decision.deprioritize)
         return StepPlan(
@@ -81,4 +83,4 @@ class Planner:
     def _ask(self, obs: Observation) -> _Choice:
         decision, state = self._policy_runtime.decide(obs)
         table = self._policy_runtime.policy.table
-        return _Choice(decision=feasible(decision, obs, table, self._layers), state=state)
+        return _Choice(obs=obs, decision=feasible(decision, obs, table, self._layers), state=state)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
+from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import AnyPolicy
+from pdmuxd.engine.core.shadow import Shadow
 from pdmuxd.engine.core.types import Decision, Feedback, Observation
-from pdmuxd.engine.link.messages import Ack, EngineSettings
+from pdmuxd.engine.link.messages import Ack, EngineSettings, ShadowCounts
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.targets import slo_of
-from pdmuxd.engine.loop.engine_info import EngineInfo
+from pdmuxd.engine.loop.engine_info import EngineInfo, Splits
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 from pdmuxd.engine.loop.requests import RequestBook, Target
 from pdmuxd.engine.loop.state import LoopState
@@ -22,7 +26,11 @@ class PolicyRuntime:
         self._engine = engine
         self._predictors: Predictors | None = None
         self._spec = policy
-        self.policy, self._groups = engine.build(policy, None)
+        self._splits: Splits | None = None
+        self._shadow_spec: str | None = None
+        self.shadow: Shadow | None = None
+        """Decides on the same observations; nothing is done of it."""
+        self.policy, self._groups = engine.build(policy, None, None)
         self.state = LoopState(
             policy_state=self.policy.initial_state(), partition_id=self.policy.table.PREFILL_ONLY
         )
@@ -59,7 +67,20 @@ class PolicyRuntime:
 
     def learn(self, feedback: Feedback) -> None:
         """What a predicted step really took."""
+        if self.shadow is not None:
+            self.shadow = self.shadow.learned(feedback, self.policy.table)
         self.state.policy_state = self.policy.learn(feedback, self.state.policy_state)
+
+    def shadowed(self, obs: Observation, decision: Decision) -> None:
+        """The policy in force has decided: ask its shadow, if there is one."""
+        if self.shadow is not None:
+            self.shadow = self.shadow.after(obs, decision, self.policy.table)
+
+    def shadow_counts(self) -> ShadowCounts | None:
+        """For the heartbeat."""
+        if self.shadow is None:
+            return None
+        return ShadowCounts(policy=self.shadow.policy.name, **asdict(self.shadow.tally))
 
     def learn_prefill(self, batch: LayerwiseBatch) -> None:
         """A prefill was finished, which may say what prefills of its shape take."""
@@ -90,23 +111,38 @@ class PolicyRuntime:
             targets = {
                 each.tenant: Target(slo=slo_of(each), version=each.slo_version) for each in settings.tenants
             }
-            self.use(settings.policy, settings.predictors)
+            self.use(
+                settings.policy, settings.predictors, splits_of(settings.partitions), shadow=settings.shadow
+            )
         except (PolicyError, PartitionError, SloError, ProfileError) as error:
             return Ack(version=settings.version, error=str(error))
         book.retarget(targets)
         self.settings_version = settings.version
         return Ack(version=settings.version)
 
-    def use(self, spec: str, predictors: Predictors | None) -> None:
+    def use(
+        self,
+        spec: str,
+        predictors: Predictors | None,
+        splits: Splits | None = None,
+        *,
+        shadow: str | None = None,
+    ) -> None:
         """Decide by this policy and these predictors from now on, or once no prefill is under way.
 
         Raises: PolicyError, PartitionError, ProfileError, and changes nothing then.
 
         Predictors of the profile in force, only refined: the policy says what of that it has learned stays.
         """
-        if (spec, predictors) == (self._spec, self._predictors):
+        wanted = (spec, predictors, splits)
+        is_same = wanted == (self._spec, self._predictors, self._splits)
+        if is_same and shadow == self._shadow_spec:
             return
-        built = self._engine.build(spec, predictors)
+        shadowing = None if shadow is None else self._engine.build(shadow, predictors, splits)[0]
+        built = None if is_same else self._engine.build(spec, predictors, splits)
+        self._shadow(shadow, shadowing, is_another=spec != self._spec, predictors=predictors)
+        if built is None:
+            return
         policy = built[0]
         if (policy.name, policy.table) != (self.policy.name, self.policy.table):
             self._next = built
@@ -116,4 +152,26 @@ class PolicyRuntime:
             self.commit(policy.adopt(self.state.policy_state, self.policy.context, is_refined=is_refined))
             self._next = None
             self.policy, self._groups = built
-        self._spec, self._predictors = spec, predictors
+        self._spec, self._predictors, self._splits = wanted
+
+    def _shadow(
+        self, spec: str | None, policy: AnyPolicy | None, *, is_another: bool, predictors: Predictors | None
+    ) -> None:
+        """What a shadow has counted is of two policies: if either is another, or has other splits, it starts
+        anew."""
+        before, known = self.shadow, spec == self._shadow_spec and not is_another
+        self._shadow_spec = spec
+        if policy is None:
+            self.shadow = None
+        elif before is not None and known and policy.table == before.policy.table:
+            is_refined = (predictors.profile_id if predictors is not None else 0) == self.profile_id
+            self.shadow = before.adopted_by(policy, is_refined=is_refined)
+        else:
+            self.shadow = Shadow.of(policy)
+
+
+def splits_of(pairs: tuple[tuple[int, int], ...] | None) -> Splits | None:
+    """As the link carries them."""
+    if pairs is None:
+        return None
+    return tuple(Partition(prefill_sms=prefill, decode_sms=decode) for prefill, decode in pairs)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from pdmuxd.engine.loop.port import EnginePort
+from pdmuxd.engine.sglang.api.types import Batch, Event
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _LAYERS_AHEAD = 6
@@ -18,7 +18,7 @@ _LAYERS_AHEAD = 6
 _STEPS_AHEAD = 2
 _POLL_S = 0.00002
 
-Span = tuple[Any, Any]
+Span = tuple[Event, Event]
 """Start and end event."""
 
 
@@ -39,7 +39,7 @@ class ColocatedMeasurement:
         streams: LaunchStreams,
         *,
         step: Callable[[], Span],
-        layer: Callable[[Any], Span],
+        layer: Callable[[Batch], Span],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`step` launches a decode step, `layer` the next layer of a prefill."""
@@ -51,7 +51,7 @@ class ColocatedMeasurement:
         self._decides = port.state.is_first_rank
         self._steps: list[Span] = []
 
-    def run(self, batch: Any) -> Span:
+    def run(self, batch: Batch) -> Span:
         """One prefill from its first layer to its last, which the device has passed then."""
         layers: list[Span] = []
         following = _Next()
@@ -65,7 +65,7 @@ class ColocatedMeasurement:
                 self._streams.wait(layers[-1][1])
                 return layers[0][0], layers[-1][1]
 
-    def steps_within(self, begin: Any, end: Any) -> list[Span]:
+    def steps_within(self, begin: Event, end: Event) -> list[Span]:
         """Steps that lie wholly between two events. Each counts from its own start, as while serving: where
         the host comes late with it, what passed until then is not contention (decision 0008)."""
         self._streams.wait(self._steps[-1][1])

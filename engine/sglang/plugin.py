@@ -22,18 +22,18 @@ def register() -> None:
         environment = read_environment(os.environ)
         if environment is None:
             return
-        from pdmuxd.engine.sglang.internals.contract import check_version
+        from pdmuxd.engine.sglang.api.symbols import installed_version
         from pdmuxd.engine.sglang.internals.hooks import register_hooks
 
-        check_version()
+        installed_version()
         register_hooks(environment)
     except PdmuxdError as error:
         _stop(str(error))
     except (ImportError, AttributeError) as error:
-        _stop(f"SGLang is not as the plugin expects it: {error}")
+        _stop(f"SGLang is not as pdmuxd needs it: {error}")
 
 
 def _stop(reason: str) -> None:
     sys.stderr.write(f"pdmuxd plugin: {reason}\n")
     sys.stderr.flush()
-    os._exit(3)
+    os._exit(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
@@ -11,6 +12,7 @@ from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
 from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, build_policy, parse_policy
 from pdmuxd.engine.core.types import EngineLimits, PrefillSample
 from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.loop.engine_info import Splits
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.partition_tables import stream_groups
@@ -38,12 +40,16 @@ class SglangPolicies:
         """The SMs of the device."""
         return self._engine_info.device.total_sms
 
-    def build(self, spec: str, predictors: Predictors | None) -> tuple[AnyPolicy, tuple[int, ...]]:
+    def build(
+        self, spec: str, predictors: Predictors | None, splits: Splits | None
+    ) -> tuple[AnyPolicy, tuple[int, ...]]:
         """The policy and the streams of its groups; one that only fuses if the model cannot be split.
 
         Raises: PolicyError, PartitionError, ProfileError; also for a policy that is then replaced.
         """
         context = self._engine_info.context(predictors)
+        if splits is not None:
+            context = replace(context, splits=splits)
         policy = build_policy(spec, context)
         groups = stream_groups(policy, self._engine_info.table)
         if not self._engine_info.can_split and not isinstance(policy, ChunkedPolicy | PrefillFirstPolicy):

@@ -160,4 +160,5 @@ class Reporter:
             profile_id=loop.policy_runtime.profile_id,
             gpu_clock_mhz=self._gauges.newest.clock_mhz,
             gpu_power_w=self._gauges.newest.power_w,
+            shadow=loop.policy_runtime.shadow_counts(),
         )

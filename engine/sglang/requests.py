@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, is_
-from typing import Any
 
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.messages import RequestRecord
 from pdmuxd.engine.loop.requests import DEFAULT_TARGET, Target
+from pdmuxd.engine.sglang.api.types import Request
 from pdmuxd.engine.sglang.token_gap_log import TokenGapLog
 from pdmuxd.engine.sglang.tracked_request import TENANT_KEY, TrackedRequest
 
@@ -19,17 +19,17 @@ class Ledger:
     """Implements RequestBook: requests by id, from arrival to end (invariant 5)."""
 
     def __init__(
-        self, reused_tokens: Callable[[Any], int], on_end: Callable[[RequestRecord], object]
+        self, reused_tokens: Callable[[Request], int], on_end: Callable[[RequestRecord], object]
     ) -> None:
         self._reused_tokens = reused_tokens
         self._on_end = on_end
         self._targets: Mapping[str, Target] = {}
         self._tracked: dict[str, TrackedRequest] = {}
-        self._waiting: tuple[Any, ...] = ()
+        self._waiting: tuple[Request, ...] = ()
         self._gap_log = TokenGapLog()
         self._just_looked_up: set[str] = set()
         """By the last `watch`."""
-        self._strictest: tuple[list[Any], float | None] = [], None
+        self._strictest: tuple[list[Request], float | None] = [], None
         """Running requests, and the strictest of their targets."""
         self.prompt_tokens = 0
         self.reused_prompt_tokens = 0
@@ -49,7 +49,7 @@ class Ledger:
             if tracked.first_token_s is None:
                 yield tracked.tenant, tracked.arrival_s, tracked.ttft_target_s
 
-    def watch(self, waiting: Sequence[Any], now_s: float) -> None:
+    def watch(self, waiting: Sequence[Request], now_s: float) -> None:
         """Compare the engine's waiting queue with the last one seen: arrivals, retractions, aborts."""
         self._just_looked_up.clear()
         if len(waiting) == len(self._waiting) and all(map(is_, waiting, self._waiting)):
@@ -70,13 +70,13 @@ class Ledger:
                 self._look_up(tracked)
         self._waiting = tuple(waiting)
 
-    def released(self, request: Any, now_s: float) -> None:
+    def released(self, request: Request, now_s: float) -> None:
         """The engine lets go of an aborted request; one that came and went between two looks ends here."""
         if request.rid not in self._tracked:
             self._arrive(request, now_s)
             self._end(self._tracked[request.rid], "aborted")
 
-    def window(self, waiting: Sequence[Any], size: int) -> tuple[WaitingRequest, ...]:
+    def window(self, waiting: Sequence[Request], size: int) -> tuple[WaitingRequest, ...]:
         """The first entries in arrival order, the deprioritized behind; an eighth is kept for these."""
         first: list[WaitingRequest] = []
         last: list[WaitingRequest] = []
@@ -132,12 +132,12 @@ class Ledger:
             if tracked.is_waiting and tracked.entry is not None:
                 tracked.entry = tracked.waiting_entry(tracked.entry.reused_tokens)
 
-    def entry(self, request: Any) -> WaitingRequest | None:
+    def entry(self, request: Request) -> WaitingRequest | None:
         """How a request looks to a policy, or looked when it was admitted."""
         tracked = self._tracked.get(request.rid)
         return tracked.entry if tracked is not None else None
 
-    def tbt_target_s(self, decoding: Sequence[Any], joining: Sequence[Any] = ()) -> float | None:
+    def tbt_target_s(self, decoding: Sequence[Request], joining: Sequence[Request] = ()) -> float | None:
         """The strictest target of those that decode and are about to; None if there are none."""
         if decoding != self._strictest[0]:
             self._strictest = list(decoding), min(self._targets_s(decoding), default=None)
@@ -147,7 +147,7 @@ class Ledger:
         targets_s = self._targets_s(joining)
         return min(targets_s if strictest_s is None else [strictest_s, *targets_s], default=None)
 
-    def give_step(self, requests: Sequence[Any], now_s: float) -> None:
+    def give_step(self, requests: Sequence[Request], now_s: float) -> None:
         """A decode or fused step was read: as `give_tokens`, but cheap for who gets one each time."""
         gap_log = self._gap_log
         others = gap_log.note(requests, now_s)
@@ -157,7 +157,7 @@ class Ledger:
         for tracked in self.give_tokens(others, now_s):
             gap_log.join(tracked)
 
-    def give_tokens(self, requests: Iterable[Any], now_s: float) -> list[TrackedRequest]:
+    def give_tokens(self, requests: Iterable[Request], now_s: float) -> list[TrackedRequest]:
         """Note the tokens that these have got, and end who is done; those of the rest that got any."""
         going_on: list[TrackedRequest] = []
         for request in requests:
@@ -175,8 +175,8 @@ class Ledger:
                 going_on.append(tracked)
         return going_on
 
-    def _arrive(self, request: Any, now_s: float) -> None:
-        custom = getattr(request.sampling_params, "custom_params", None) or {}
+    def _arrive(self, request: Request, now_s: float) -> None:
+        custom = request.sampling_params.custom_params or {}
         tracked = TrackedRequest(
             request=request,
             tenant=str(custom.get(TENANT_KEY, "")),
@@ -216,7 +216,7 @@ class Ledger:
         tracked.tokens = produced
         tracked.last_token_s = now_s
 
-    def _targets_s(self, requests: Sequence[Any]) -> list[float]:
+    def _targets_s(self, requests: Sequence[Request]) -> list[float]:
         known = map(self._tracked.get, map(_rid, requests))
         return [tracked.tbt_target_s for tracked in known if tracked is not None]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import compress
 from operator import attrgetter
-from typing import Any
 
+from pdmuxd.engine.sglang.api.types import Request
 from pdmuxd.engine.sglang.tracked_request import TrackedRequest
 
 MAX_GAPS = 4096
@@ -26,8 +26,8 @@ class TokenGapLog:
     def __init__(self) -> None:
         self._members: dict[str, tuple[TrackedRequest, int]] = {}
         """By id: the request, and the index of its first gap."""
-        self._requests: dict[str, Any] = {}
-        self._outputs: dict[str, Any] = {}
+        self._requests: dict[str, Request] = {}
+        self._outputs: dict[str, Sequence[int]] = {}
         """The tokens of each."""
         self._tokens = 0
         """Of all members together."""
@@ -37,7 +37,7 @@ class TokenGapLog:
     def __len__(self) -> int:
         return len(self._members)
 
-    def note(self, requests: Sequence[Any], now_s: float) -> list[Any]:
+    def note(self, requests: Sequence[Request], now_s: float) -> list[Request]:
         """A step of these requests was read; returns those that are no members yet."""
         members = self._members
         others = [request for request in requests if request.rid not in members]

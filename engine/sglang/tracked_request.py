@@ -1,18 +1,14 @@
-"""One request on its way through the engine: its tenant's targets and the instants of its tokens.
-
-The engine's own request objects are read for identifiers and counts only (`rid`, `origin_input_ids`,
-`output_ids`, `finished()`, `finished_reason`, `sampling_params.custom_params`).
-"""
+"""One request on its way through the engine: its tenant's targets and the instants of its tokens."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import Any
 
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import RequestRecord
+from pdmuxd.engine.sglang.api.types import Request
 
 TENANT_KEY = "pdmuxd_tenant"
 """In the request's custom parameters; the gateway sets it."""
@@ -23,7 +19,7 @@ _ROUNDING_S = 1e-9
 class TrackedRequest:
     """A request that has not ended."""
 
-    request: Any
+    request: Request
     tenant: str
     arrival_s: float
     input_tokens: int

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 SUPPORT = Path(__file__).parents[1] / "support"
-CALM_S, FLOOD_S, AFTER_S = 40, 60, 40
+CALM_S, FLOOD_S, AFTER_S = 40, 40, 60
 DRAWN = (
     *("First tokens in time", "Gaps in time", "TTFT", "Gaps between tokens", "Good requests", "Refusals"),
     *("Waiting for prefill", "Share of SM time", "Split of the SMs", "SM time in use", "Decisions"),
@@ -43,9 +43,9 @@ def record(path: Path) -> None:
         stack.callback(prometheus.close)
         prometheus.wait_until_up()
         start_s = time.time()
-        calm = (chat, 6.0, 300, 120)
-        for duration_s, rate in ((CALM_S, 1.0), (FLOOD_S, 12.0), (AFTER_S, 1.0)):
-            Load(daemon.data_url, calm, (docs, rate, 8000, 60)).run(duration_s)
+        rates = {0: 1.0, CALM_S: 12.0, CALM_S + FLOOD_S: 1.0}
+        load = Load(daemon.data_url, (chat, 6.0, 300, 120), (docs, rates, 8000, 60))
+        load.run(CALM_S + FLOOD_S + AFTER_S)
         span = {"start": start_s, "end": time.time(), "step": 1}
         found = [
             {
@@ -73,20 +73,21 @@ def draw(source: Path, target: Path) -> None:
     recorded = {panel["title"]: panel for panel in json.loads(source.read_text())}
     rows = -(-len(DRAWN) // COLUMNS)
     figure, axes = pyplot.subplots(rows, COLUMNS, figsize=(17, 3.1 * rows), layout="constrained")
+    start_s = min(line["values"][0][0] for panel in recorded.values() for line in panel["lines"])
     for axis, title in zip(axes.flat, DRAWN, strict=True):
-        _draw_panel(axis, recorded[title])
+        _draw_panel(axis, recorded[title], start_s)
     figure.savefig(target, dpi=75)
 
 
-def _draw_panel(axis: Any, panel: dict[str, Any]) -> None:
+def _draw_panel(axis: Any, panel: dict[str, Any], start_s: float) -> None:
     lines = sorted(panel["lines"], key=_largest, reverse=True)[:MOST_LINES]
-    start_s = min((line["values"][0][0] for line in lines), default=0.0)
     for line in lines:
         at = [when - start_s for when, _ in line["values"]]
         values = [float(value) for _, value in line["values"]]
         axis.plot(at, values, label=line["name"], linewidth=1.2)
     axis.set_title(f"{panel['title']} ({panel['unit']})", fontsize=10)
     axis.set_ylim(bottom=0)
+    axis.set_xlim(0, CALM_S + FLOOD_S + AFTER_S)
     axis.grid(alpha=0.3)
     axis.legend(fontsize=6, loc="upper left")
     for begin_s in (CALM_S, CALM_S + FLOOD_S):

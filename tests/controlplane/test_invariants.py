@@ -177,7 +177,7 @@ class Operators(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.engine.dispose()
-        self.engine = open_database(str(self.engine.url))
+        self.engine = open_database(self.engine.url.render_as_string(hide_password=False))
         self.control_plane = ControlPlane(self.engine, clock=FakeClock())
         self.control_plane.subscribe(self.hear)
 

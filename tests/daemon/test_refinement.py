@@ -54,7 +54,7 @@ class Daemon:
 
 
 def stats(profile_id: int) -> EngineStats:
-    names = [name for name in EngineStats.__struct_fields__ if name not in ("policy", "profile_id")]
+    names = [name for name in EngineStats.__struct_fields__ if name not in ("policy", "profile_id", "shadow")]
     return EngineStats(policy="auto", profile_id=profile_id, **dict.fromkeys(names, 0))
 
 

@@ -65,8 +65,8 @@ def tmux():
 
 
 def decode_sms(text):
-    """Of the split in the title of the decision; None where the screen shows no split."""
-    found = re.search(r"Decision: P \d+ \| D (\d+)", text)
+    """Of the split in the title of the GPU; None where the screen shows no split."""
+    found = re.search(r"now \d+ SMs prefill, (\d+) decode", text)
     return int(found[1]) if found else None
 
 
@@ -122,7 +122,7 @@ def test_the_split_moves_when_an_slo_is_edited_in_the_console(start, open_consol
         terminal.press("1")
         terminal.until_shown("[1 Overview]")
         terminal.until(
-            lambda text: decode_sms(text) is not None and before < decode_sms(text) < 132 and "14 ms" in text
+            lambda text: decode_sms(text) is not None and before < decode_sms(text) < 132 and "/14 " in text
         )
 
 

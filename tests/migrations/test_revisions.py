@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import shutil
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from sqlalchemy import Connection, create_engine, inspect, text
 
 from pdmuxd import migrations
 from pdmuxd.controlplane.database import open_database, upgrade
+from pdmuxd.controlplane.limit_values import Limit
+from pdmuxd.controlplane.limits import Tokens, UseOf
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.sqlite import sqlite_url
 from pdmuxd.controlplane.tables import METADATA, TABLES
@@ -173,6 +176,9 @@ def test_rows_stay_when_each_revision_is_taken_back_and_repeated(tmp_path: Path)
     kept = control_plane.keys.issue("chat", "kept")
     reading = control_plane.keys.issue("chat", "reads", scopes=["read"])
     control_plane.admin_tokens.issue("deploy")
+    control_plane.limits.change_tenant("chat", {"concurrency": Limit(name="concurrency", value=3)})
+    control_plane.limits.change_key(kept.key_id, {"concurrency": Limit(name="concurrency", value=2)})
+    control_plane.limits.add_use({UseOf("chat", "", date(2026, 1, 1)): Tokens(input_tokens=1)})
     profile_id = control_plane.profiles.add(measured_profile(), origin="measured").profile_id
     control_plane.profiles.activate(profile_id, None)
     before = control_plane.snapshot()

@@ -22,7 +22,7 @@ PLAIN = {"fa_impl_ver": 3, "use_mla": False, "has_local_attention": False, "num_
 def captured(backend="breakable", max_bs=128, kind="FlashAttentionBackend", window=None, **changes):
     decode = PhaseConfig(backend="full", max_bs=max_bs)
     config = CudaGraphConfig(decode=decode, prefill=PhaseConfig(backend=backend))
-    whole_graphs.get_exec = lambda: N(graph=N(cuda_graph_config=config))
+    whole_graphs.graphs_in_force = lambda: config
     attention = globals()[kind]()
     vars(attention).update(PLAIN | changes)
     model = N(is_multimodal=False, is_encoder_decoder=False)

@@ -12,8 +12,8 @@ import time
 
 import aiohttp
 import httpx
-from ports import free_port
 
+from pdmuxd.daemon.bench.servers.ports import free_port
 from pdmuxd.daemon.monitoring.panels import ROWS
 
 PROMETHEUS = shutil.which("prometheus")
@@ -89,7 +89,10 @@ def panels():
 
 
 class Load:
-    """Open loads of several tenants, (key, requests/s, prompt tokens, output tokens) each; see `run`."""
+    """Open loads of several tenants: (key, rate, prompt tokens, output tokens) each.
+
+    A rate is requests/s, or what they are after so many seconds: {0: 1.0, 40: 12.0}.
+    """
 
     def __init__(self, data_url, *streams, seed=7):
         self._url = data_url + "/generate"
@@ -112,9 +115,11 @@ class Load:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _arrive(self, session, duration_s, key, rate, prompt_tokens, output_tokens):
-        end_s = time.monotonic() + duration_s
-        while time.monotonic() < end_s:
-            await asyncio.sleep(self._random.expovariate(rate))
+        rates = rate if isinstance(rate, dict) else {0: rate}
+        start_s = time.monotonic()
+        while (passed_s := time.monotonic() - start_s) < duration_s:
+            now = rates[max(since_s for since_s in rates if since_s <= passed_s)]
+            await asyncio.sleep(self._random.expovariate(now))
             ids = [self._random.randrange(1000, 30000) for _ in range(prompt_tokens)]
             body = {
                 "input_ids": ids,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scenes import PARTITIONS, Json, decision, instant, request_life
+from scenes import PARTITIONS, Json, alarm, decision, instant, request_life
 
 
 def slo(**changes: Any) -> Json:
@@ -127,7 +127,7 @@ def what_if(tbt_ms: float) -> Json:
             "decode_context_tokens": 3600,
             "prefill_new_tokens": 4096,
             "prefill_reused_tokens": 0,
-            "from": "present",
+            "from": "recent",
         },
         "feasible": bool(meeting),
         "chosen_partition_id": chosen["partition_id"],
@@ -190,6 +190,16 @@ def engine_log() -> Json:
     }
 
 
+def alarms() -> Json:
+    ended = alarm(
+        id="tbt_burn:chat", kind="tbt_burn", tenant="chat", state="cleared", text="chat: TBT misses"
+    )
+    return {
+        "active": [alarm()],
+        "recent": [alarm(), ended | {"since": instant(-1800), "at": instant(-900)}],
+    }
+
+
 def serve_all(daemon: Any) -> None:
     """Every route that screens ask for."""
     daemon.answer("GET", "/tenants", tenant_list())
@@ -198,6 +208,7 @@ def serve_all(daemon: Any) -> None:
     daemon.answer("GET", "/tenants/chat/slo/history", [slo(), slo(version=2, tbt_ms=50.0, in_force=False)])
     daemon.answer("GET", "/requests", {"requests": [request_life(7, ended_at=instant(-30))]})
     daemon.answer("GET", f"/requests/{7:032x}", request_life(7))
+    daemon.answer("GET", "/alarms", alarms())
     daemon.answer("GET", "/partitions", partitions())
     daemon.answer("POST", "/what-if", lambda body: what_if(body["tbt_ms"]))
     daemon.answer("GET", "/guard", guard())

@@ -88,6 +88,9 @@ def stats(at_s: float = 0.0, **changes: Any) -> Json:
         "tbt_gap_ms": {"count": 51234, "p50": 21.0, "p99": 38.5},
         "tbt_worst_ms": {"count": 190, "p50": 33.0, "p99": 41.0},
         "strictest_tbt": {"tenant": "chat", "tbt_ms": 40.0},
+        "waiting_total": 5,
+        "late_now": 3,
+        "oldest_wait_ms": 8200.0,
         "totals": {"steps": 9100, "switches": 33},
     } | changes
 
@@ -122,6 +125,11 @@ def tenant_load(tenant: str, **changes: Any) -> Json:
     return {
         "tenant": tenant,
         "in_flight": 5,
+        "waiting": 1,
+        "late_now": 0,
+        "oldest_wait_ms": 120.0,
+        "verdict": "met",
+        "target_ratio": 0.99,
         "requests_per_s": 1.2,
         "goodput_per_s": 1.2,
         "output_tokens_per_s": 300.0,
@@ -143,16 +151,32 @@ def tenants() -> Json:
         "window_ms": 60000,
         "omitted": 0,
         "tenants": [
-            tenant_load("chat"),
+            tenant_load(
+                "chat",
+                waiting=4,
+                late_now=3,
+                oldest_wait_ms=8200.0,
+                verdict="missed",
+                ttft_burn=7.2,
+                ttft_attainment_ratio=0.931,
+            ),
             tenant_load(
                 "batch",
                 in_flight=9,
-                ttft_burn=7.2,
-                ttft_attainment_ratio=0.931,
+                ttft_burn=0.9,
+                ttft_attainment_ratio=0.986,
                 budget_left_ratio=-0.4,
                 ttft_ms={"count": 40, "p50": 1200.0, "p99": 12_900.0},
             ),
-            tenant_load("search", in_flight=0, refused_per_s=0.5, budget_left_ratio=0.2, tbt_burn=1.5),
+            tenant_load(
+                "search",
+                in_flight=0,
+                waiting=0,
+                oldest_wait_ms=0.0,
+                refused_per_s=0.5,
+                budget_left_ratio=0.2,
+                tbt_burn=0.9,
+            ),
         ],
     }
 
@@ -201,11 +225,11 @@ def request_life(number: int = 1, **changes: Any) -> Json:
 def alarm(**changes: Any) -> Json:
     return {
         "at": instant(),
-        "id": "ttft_burn:batch",
+        "id": "ttft_burn:chat",
         "kind": "ttft_burn",
-        "tenant": "batch",
+        "tenant": "chat",
         "state": "raised",
         "severity": "warning",
         "since": instant(-120),
-        "text": "batch: TTFT misses use up the hour's error budget 7.2 times too fast (5 min)",
+        "text": "chat: TTFT misses use up the hour's error budget 7.2 times too fast (5 min)",
     } | changes

@@ -132,7 +132,7 @@ def request_record(**changes: Any) -> RequestRecord:
 
 def heartbeat(**changes: Any) -> EngineStats:
     zeros: dict[str, Any] = dict.fromkeys(EngineStats.__struct_fields__, 0)
-    return EngineStats(**(zeros | {"policy": "auto"} | changes))
+    return EngineStats(**(zeros | {"policy": "auto", "shadow": None} | changes))
 
 
 def directory(version: int = 1, **tbt_s: float) -> DirectorySnapshot:

@@ -24,7 +24,7 @@ async def test_the_banner_says_so_and_data_is_marked_stale_when_the_daemon_goes_
         await terminal.until_shown("No connection to http://127.0.0.1:8081")
         await terminal.until_shown("What is shown is 12 s old")
         await terminal.until_shown("STALE 12 s")
-        assert "─ Load ──" in terminal.text
+        assert "─ Demand and what is served" in terminal.text
         assert "○ away" in terminal.text
 
         busy.is_away = False
@@ -47,7 +47,7 @@ async def test_every_panel_is_marked_when_figures_are_stale_from_some_frame_on(c
         await terminal.until(lambda: terminal.app.pacer.painted >= before + ticks)
         busy.time.monotonic_s += 12
         # By the console's own frames alone: what a test paints is painted whole.
-        await terminal.until(lambda: terminal.text.count("STALE 12 s") == 6)
+        await terminal.until(lambda: terminal.text.count("STALE 12 s") == 4)
 
 
 async def test_nothing_is_lost_or_doubled_when_the_connection_is_cut(console, busy):
@@ -130,7 +130,7 @@ async def test_the_screen_goes_on_when_events_cannot_be_read_or_are_new(console,
         busy.send_raw(b"event: stats\ndata: {not json\n\nevent: stats\ndata: {}\n\n")
         busy.send_raw(b'event: brand_new\ndata: {"x": 1}\n\n')
         busy.send("stats", scenes.stats(running=77, brand_new_field=1))
-        await terminal.until_shown("running 77")
+        await terminal.until_shown("decoding 77")
         assert terminal.app.stream.unreadable == 2
 
 
@@ -168,7 +168,7 @@ async def test_alarms_come_and_go_when_they_are_raised_and_cleared(console, daem
     daemon.send("stats", scenes.stats())
     async with console(daemon) as terminal:
         daemon.send("alarm", scenes.alarm())
-        await terminal.until_shown("! 11:58:00 batch: TTFT misses")
+        await terminal.until_shown("! 11:58:00 chat: TTFT misses")
         daemon.send("alarm", scenes.alarm(state="cleared"))
         await terminal.until(lambda: not terminal.app.state.alarms)
         await terminal.settle()

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from pdmuxd.tui.client.wire import Decision, RequestLifecycle
+from pdmuxd.tui.client.wire import Alarm, Decision, RequestLifecycle
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +179,7 @@ class Assumed(_Answer, frozen=True, kw_only=True):
     decode_context_tokens: int = 0
     prefill_new_tokens: int = 0
     prefill_reused_tokens: int = 0
-    source: str = msgspec.field(name="from", default="present")
+    source: str = msgspec.field(name="from", default="recent")
 
 
 class WhatIfFused(_Answer, frozen=True, kw_only=True):
@@ -217,3 +217,10 @@ class Done(_Answer, frozen=True, kw_only=True):
     changed: bool
     state: str
     text: str = ""
+
+
+class Alarms(_Answer, frozen=True, kw_only=True):
+    """Alarms that are raised, and the latest that were raised or cleared, newest first."""
+
+    active: tuple[Alarm, ...] = ()
+    recent: tuple[Alarm, ...] = ()

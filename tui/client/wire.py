@@ -135,6 +135,9 @@ class Stats(_Wire, frozen=True, kw_only=True):
     tbt_gap_ms: Percentiles = Percentiles()
     tbt_worst_ms: Percentiles = Percentiles()
     strictest_tbt: StrictestTbt | None = None
+    waiting_total: int | None = None
+    late_now: int | None = None
+    oldest_wait_ms: float | None = None
     totals: dict[str, int] | None = None
 
 
@@ -144,6 +147,10 @@ class TenantLoad(_Wire, frozen=True, kw_only=True):
     tenant: str
     in_flight: int = 0
     waiting: int | None = None
+    late_now: int = 0
+    oldest_wait_ms: float = 0.0
+    verdict: str | None = None
+    target_ratio: float | None = None
     requests_per_s: float = 0.0
     goodput_per_s: float = 0.0
     output_tokens_per_s: float = 0.0

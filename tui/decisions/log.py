@@ -20,6 +20,7 @@ class DecisionLog(RowTable[Decision]):
 
     IS_SLOW = True
     COLUMNS = COLUMNS
+    NAME = "decisions"
 
     def __init__(self) -> None:
         super().__init__()

@@ -47,7 +47,7 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
         yield DecisionLog()
         yield DecisionDetail()
         yield FilterBox(
-            placeholder="part of a reason, tenant:NAME", wanted=self._filter, entered=lambda _: self._poll()
+            placeholder="part of a reason, tenant:NAME", wanted=self._filter, entered=lambda _: self.poll()
         )
 
     def paint(self, view: View) -> None:

@@ -71,4 +71,4 @@ log is what the engine process prints."""
             self.notify(said, title=f"Not done: {action.name}", severity="error", markup=False)
         else:
             self.notify(answer.text or answer.state, title=f"Done: {action.name}", markup=False)
-        self._poll()
+        self.poll()

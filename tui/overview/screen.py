@@ -1,42 +1,43 @@
-"""The Overview."""
+"""The Overview: who misses what and why, first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
+from pdmuxd.tui.client.answers import Tenant
+from pdmuxd.tui.overview.table import WorstTenants
 from pdmuxd.tui.shell.panel import PanelSpec, css_of
 from pdmuxd.tui.shell.screen import ConsoleScreen
-from pdmuxd.tui.show.overview.alarms import alarms
 from pdmuxd.tui.show.overview.decision import decision
-from pdmuxd.tui.show.overview.engine import engine
 from pdmuxd.tui.show.overview.gpu import gpu
-from pdmuxd.tui.show.overview.hidden import hidden
 from pdmuxd.tui.show.overview.history import history
-from pdmuxd.tui.show.overview.latency import latency
+from pdmuxd.tui.show.overview.lately import lately
 from pdmuxd.tui.show.overview.load import load
-from pdmuxd.tui.show.overview.log import log
-from pdmuxd.tui.show.overview.tenants import tenants
+from pdmuxd.tui.show.overview.verdict import verdict
+from pdmuxd.tui.show.overview.waiting import waiting
+from pdmuxd.tui.show.overview.worst import worst
+from pdmuxd.tui.show.tenants.rows import TenantRow
 
+VERDICT = PanelSpec("verdict", verdict, "height: 4;", is_slow=True)
+LATELY = PanelSpec("lately", lately, "height: 3;", is_slow=True)
 NOW = (
-    PanelSpec("gpu", gpu, "height: 3;"),
-    PanelSpec("history", history, "height: 1fr; min-height: 3; max-height: 14;", is_slow=True),
-    PanelSpec("decision", decision, "height: 3;"),
-    PanelSpec("latency", latency, "height: 3;", is_slow=True),
-    PanelSpec("load", load, "height: 4;"),
+    PanelSpec("gpu", gpu, "height: 4;"),
+    PanelSpec("load", load, "height: 3;", is_slow=True),
 )
-"""What the GPU does."""
-ALARMS = PanelSpec("alarms", alarms, "height: 3;", is_slow=True)
+"""What the GPU does, and what is asked of it."""
+WORST = PanelSpec("worst", worst, "height: 1fr; min-height: 5;", is_slow=True)
 ROOMY = (
-    PanelSpec("engine", engine, "height: 7;", is_slow=True),
-    PanelSpec("tenants", tenants, "height: 1fr; min-height: 4;", is_slow=True),
-    PanelSpec("last-decisions", log, "height: 1fr; min-height: 4;", is_slow=True),
+    PanelSpec("waiting", waiting, "height: 1fr; min-height: 5;", is_slow=True),
+    PanelSpec("history", history, "height: 1fr; min-height: 5;", is_slow=True),
+    PanelSpec("decision", decision, "height: 5;", is_slow=True),
 )
-"""For whom, and what was decided: hidden on a small terminal."""
-HIDDEN = PanelSpec("hidden", hidden, "height: 1; display: none;")
-PANELS = (*NOW, ALARMS, *ROOMY, HIDDEN)
+"""The last minutes: where there is room."""
+PANELS = (VERDICT, LATELY, WORST, *NOW, *ROOMY)
 
 
 class OverviewScreen(ConsoleScreen):
@@ -44,36 +45,61 @@ class OverviewScreen(ConsoleScreen):
 
     NAME = "overview"
     HELP_TEXT = """\
-The bar is the GPU: orange (P) is prefill, blue (D) decode, grey (·) idle. In a split, │ is the boundary
-between the two partitions: each fills its own from its end. In a fused batch all SMs do both.
-The strip below is the same over time. TTFT: time to first token. TBT: each gap between two tokens.
-Its target is the strictest of the tenants with requests in flight, since decode is one batch. A TTFT target
-depends on the prompt: shown are how many of the last 200 requests were in time, and ~ the median of their
-targets. + within target (TTFT: 99% in time), ! not. Goodput: requests per second that met both targets."""
+The first lines say who misses which target, since when, the likely cause, and what waits. In time: the
+share of the last 5 minutes that met its target (the worse of TTFT and TBT), requests that still wait and are
+past their TTFT target counted as late. Late, oldest: how many those are, and how long the oldest waits. TBT:
+99th percentile of the gaps of the last minute, against the tenant's own target. Prompts: its share of the
+prompt tokens computed for requests that ended in the last minute. Last 30 min: two minutes a cell, red is
+below what was promised. The bars are the GPU: orange (P) prefill, blue (D) decode, grey (·) idle, over the
+last minute and now; in a split, │ is the boundary. Come, served, in time: requests per second of the last
+minute."""
     DEFAULT_CSS = f"""
     {css_of("OverviewScreen", PANELS)}
     OverviewScreen #body {{ layout: vertical; }}
-    OverviewScreen #now, OverviewScreen #who {{ height: auto; }}
-    OverviewScreen.-narrow.-short #now {{ height: 1fr; }}
-    OverviewScreen.-narrow.-short .roomy {{ display: none; }}
-    OverviewScreen.-narrow.-short #hidden {{ display: block; }}
-    OverviewScreen.-narrow.-tall #who {{ height: 1fr; }}
-    OverviewScreen.-narrow.-tall #now {{ height: auto; }}
-    OverviewScreen.-narrow.-tall #history {{ height: 6; }}
-    OverviewScreen.-narrow.-tall #tenants {{ min-height: 3; }}
-    OverviewScreen.-wide #body {{ layout: horizontal; }}
-    OverviewScreen.-wide #now {{ width: 1fr; height: 1fr; margin-right: 2; }}
-    OverviewScreen.-wide #who {{ width: 1fr; height: 1fr; }}
+    OverviewScreen #parts {{ height: 1fr; }}
+    OverviewScreen WorstTenants {{ height: 1fr; min-height: 4; }}
+    OverviewScreen #who {{ height: 1fr; }}
+    OverviewScreen #now {{ height: auto; }}
+    OverviewScreen .roomy {{ display: none; }}
+    OverviewScreen.-tall #verdict {{ height: 3; }}
+    OverviewScreen.-tall #lately {{ height: 5; }}
+    OverviewScreen.-tall #waiting {{ display: block; height: 7; }}
+    OverviewScreen.-tall #history {{ display: block; height: 7; }}
+    OverviewScreen.-wide #verdict {{ height: 3; }}
+    OverviewScreen.-wide #parts {{ layout: horizontal; }}
+    OverviewScreen.-wide #who {{ width: 1fr; margin-right: 2; }}
+    OverviewScreen.-wide #now {{ width: 1fr; height: 1fr; }}
+    OverviewScreen.-wide #lately {{ height: 1fr; max-height: 16; }}
+    OverviewScreen.-wide.-tall .roomy {{ display: block; }}
+    OverviewScreen.-wide.-tall #worst {{ max-height: 14; }}
     OverviewScreen.-wide.-tall #gpu {{ height: 5; }}
-    OverviewScreen.-wide.-tall #alarms {{ height: 6; }}
-    OverviewScreen.-wide.-tall #history {{ max-height: 30; }}
+    OverviewScreen.-wide.-tall #waiting {{ height: 1fr; max-height: 14; }}
+    OverviewScreen.-wide.-tall #history {{ height: 1fr; max-height: 16; }}
     """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "sort", "Sort", show=False)]
 
     def body(self) -> Iterable[Widget]:
-        """What the GPU does, and for whom."""
-        with Vertical(id="now"):
-            yield from (each.panel() for each in NOW)
-        with Vertical(id="who"):
-            yield ALARMS.panel()
-            yield from (each.panel(classes="roomy") for each in ROOMY)
-            yield HIDDEN.panel()
+        """The verdict; for whom; what the GPU does."""
+        yield VERDICT.panel()
+        with Vertical(id="parts"):
+            with Vertical(id="who"):
+                yield WorstTenants(opened=self._open)
+                yield WORST.panel(classes="roomy")
+                yield LATELY.panel()
+            with Vertical(id="now"):
+                yield from (each.panel() for each in NOW)
+                yield from (each.panel(classes="roomy") for each in ROOMY)
+
+    async def fetch(self) -> None:
+        """Tenants' targets, and those without traffic."""
+        self.console.answers.tenants = await self.rest.get("/tenants", tuple[Tenant, ...])
+
+    def action_sort(self) -> None:
+        """By the next column; worst first again after the last."""
+        self.query_one(WorstTenants).action_sort()
+
+    def _open(self, tenant: TenantRow) -> None:
+        # Not before it is needed: the first paint is not to wait for it.
+        from pdmuxd.tui.tenants.tenant import TenantScreen
+
+        self.app.push_screen(TenantScreen(tenant.name))

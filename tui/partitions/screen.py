@@ -29,8 +29,8 @@ class PartitionsScreen(ConsoleScreen):
     HELP_TEXT = """\
 Groups: the pairs of partitions that the device gave; ▶ is in force. Time, decisions and tokens in each since
 the engine's start. Fused: one batch on all SMs. The slider asks the live predictors what the split would be
-for another TBT target at the present load, and changes nothing: a worst case is the predicted solo step times
-the contention guard; + meets the target, ! does not, ▶ would be chosen. To set a target: Tenants (2)."""
+for another TBT target at the load of the last minutes. A worst case is the predicted solo step times the
+contention guard; + meets the target, ! does not, ▶ would be chosen. To set a target: Tenants (2)."""
 
     DEFAULT_CSS = css_of("PartitionsScreen", [GROUPS])
 

@@ -21,6 +21,8 @@ class Painting(Widget):
 
     IS_SLOW: ClassVar[bool] = False
     """Painted with whole frames only: for what changes by the second, or is too much to read any faster."""
+    ALLOW_MAXIMIZE: ClassVar[bool] = True
+    """A panel can be zoomed."""
     DEFAULT_CSS = """
     Painting { height: 1fr; width: 1fr; }
     """

@@ -48,6 +48,11 @@ class ConsoleScreen(Front[None]):
     HELP_TEXT: ClassVar[str] = ""
     DEFAULT_CSS = """
     ConsoleScreen > #body { height: 1fr; }
+    ConsoleScreen.-maximized-view { hatch: right $background; }
+    ConsoleScreen.-maximized-view .-maximized {
+        display: block !important; height: 1fr !important; width: 1fr !important;
+        max-height: 100% !important; margin: 0 !important;
+    }
     """
 
     def __init__(self) -> None:
@@ -72,9 +77,23 @@ class ConsoleScreen(Front[None]):
         for painting in self.query(Painting):
             painting.paint(view)
 
+    def zoom(self) -> None:
+        """One panel after the other on the whole screen, then all again."""
+        panels = [one for one in self.query("#body Painting").results(Painting) if one.allow_maximize]
+        before = self.maximized
+        at = panels.index(before) + 1 if isinstance(before, Painting) and before in panels else 0
+        if before is not None:
+            self.minimize()
+        if at < len(panels):
+            self.maximize(panels[at], container=False)
+
     def keys(self) -> list[tuple[str, str]]:
         """Every key of ours that does something here, with what it does."""
-        tables = [binding for _ in list(self.query(RowTable))[:1] for binding in RowTable.BINDINGS]
+        tables = [
+            binding
+            for table in list(self.query(RowTable))[:1]
+            for binding in (*vars(type(table)).get("BINDINGS", ()), *RowTable.BINDINGS)
+        ]
         seen: dict[str, str] = {}
         for binding in (*vars(type(self)).get("BINDINGS", ()), *tables, *type(self.app).BINDINGS):
             if isinstance(binding, Binding) and binding.description:
@@ -86,11 +105,11 @@ class ConsoleScreen(Front[None]):
 
     def on_mount(self) -> None:
         """Ask regularly."""
-        self.set_interval(self.POLL_S, self._poll)
+        self.set_interval(self.POLL_S, self.poll)
 
     def on_screen_resume(self) -> None:
         """Ask at once."""
-        self._poll()
+        self.poll()
 
     @property
     def console(self) -> ConsoleState:
@@ -119,7 +138,8 @@ class ConsoleScreen(Front[None]):
             self.notify(why, title="No change was made", severity="warning", markup=False)
         return why
 
-    def _poll(self) -> None:
+    def poll(self) -> None:
+        """Ask now, unless an answer is still waited for."""
         # A slow answer is waited for, not asked for again: over a slow tunnel it would never come.
         if self.is_current and not self._is_fetching and self.console.connection.link == "live":
             self._is_fetching = True

@@ -8,12 +8,26 @@ from typing import ClassVar, Generic, TypeVar
 from textual import events
 from textual.binding import Binding, BindingType
 
+from pdmuxd.tui.shell.csv_file import deliver_csv
 from pdmuxd.tui.shell.painting import Painting
 from pdmuxd.tui.show.lines import Cell, Column, Line, row
-from pdmuxd.tui.show.table import Order, head, marked, moved, scrolled
+from pdmuxd.tui.show.table import Order, column_at, head, marked, moved, scrolled
 from pdmuxd.tui.state.view import View
 
 T = TypeVar("T")
+
+
+def sort_bindings(columns: Sequence[Column]) -> list[BindingType]:
+    """A key for each column that has one: it sorts by it, and again the other way round."""
+    return [
+        Binding(column.letter, f"sort_by('{column.key}')", f"Sort by {column.heading}", show=False)
+        for column in columns
+        if column.letter
+    ]
+
+
+def _text(cell: Cell) -> str:
+    return "".join(text for text, _ in cell.runs)
 
 
 class RowTable(Painting, Generic[T], can_focus=True):
@@ -27,7 +41,18 @@ class RowTable(Painting, Generic[T], can_focus=True):
         Binding("home,g", "move(-1000000)", "First", show=False),
         Binding("end,G", "move(1000000)", "Last", show=False),
         Binding("enter", "open", "Open"),
+        Binding("c", "copy", "Copy the row's id", show=False),
+        Binding("C", "csv", "All rows as CSV", show=False),
+        Binding(
+            "less_than_sign", "sort_beside(-1)", "Sort by the column before", show=False, key_display="<"
+        ),
+        Binding(
+            "greater_than_sign", "sort_beside(1)", "Sort by the next column", show=False, key_display=">"
+        ),
+        Binding("R", "reverse", "Sort the other way round", show=False),
     ]
+    NAME: ClassVar[str] = "table"
+    """Of the CSV file."""
     COLUMNS: ClassVar[Sequence[Column]] = ()
 
     def __init__(self, *, opened: Callable[[T], None] | None = None) -> None:
@@ -38,6 +63,10 @@ class RowTable(Painting, Generic[T], can_focus=True):
         self._items: Sequence[T] = ()
         self._chosen: str | None = None
         self._top = 0
+
+    def kept(self, width: int) -> Sequence[int]:
+        """The numbers of the columns that are shown at this width."""
+        return range(len(self.COLUMNS))
 
     def items(self, view: View) -> Sequence[T]:
         """All rows' items, in `self.order`."""
@@ -65,11 +94,14 @@ class RowTable(Painting, Generic[T], can_focus=True):
         cursor = self._cursor()
         room = max(0, height - 2)
         self._top = scrolled(self._top, cursor, len(self._items), room)
-        lines = [self.title(view, width), head(self.COLUMNS, width, self.order)]
+        kept = self.kept(width)
+        columns = [self.COLUMNS[at] for at in kept]
+        lines = [self.title(view, width), head(columns, width, self.order)]
         if not self._items:
             return [*lines, row([Cell(self.empty(view))], [Column("", 0)], width)]
         for number, item in enumerate(self._items[self._top : self._top + room], self._top):
-            one = row(self.cells(item, view), self.COLUMNS, width)
+            cells = self.cells(item, view)
+            one = row([cells[at] for at in kept], columns, width)
             lines.append(marked(one) if number == cursor and self.has_focus else one)
         return lines
 
@@ -101,8 +133,47 @@ class RowTable(Painting, Generic[T], can_focus=True):
         self.order = self.order.next(self.COLUMNS)
         self.repaint()
 
+    def action_sort_by(self, key: str) -> None:
+        """That column; the other way round if it is sorted by already."""
+        is_same = self.order.key == key
+        self.order = Order(key=key, descending=not self.order.descending if is_same else True)
+        self.repaint()
+
+    def action_sort_beside(self, step: int) -> None:
+        """The column before or after the one that is sorted by; none is one of them."""
+        keys = ["", *(column.key for column in self.COLUMNS if column.key)]
+        at = keys.index(self.order.key) if self.order.key in keys else 0
+        self.order = Order(key=keys[(at + step) % len(keys)])
+        self.repaint()
+
+    def action_reverse(self) -> None:
+        """The other way round."""
+        if self.order.key:
+            self.action_sort_by(self.order.key)
+
+    def action_copy(self) -> None:
+        """The id of the row under the cursor, into the clipboard of whoever looks."""
+        if self.chosen is not None:
+            text = self.key_of(self.chosen)
+            self.app.copy_to_clipboard(text)
+            self.notify(text, title="Copied, if this terminal allows it", markup=False)
+
+    def action_csv(self) -> None:
+        """All rows: a file beside whoever runs the console, a download in a browser."""
+        view = self._view
+        if view is None:
+            return
+        rows = [[cell.text or _text(cell) for cell in self.cells(item, view)] for item in self.items(view)]
+        deliver_csv(self.app, self.NAME, [column.heading for column in self.COLUMNS], rows, view.daemon_now)
+
     def on_click(self, event: events.Click) -> None:
-        """The first click puts the cursor on a row, the second opens it."""
+        """The first click puts the cursor on a row, the second opens it; one on a heading sorts by it."""
+        if event.y == 1:
+            columns = [self.COLUMNS[at] for at in self.kept(self.size.width)]
+            found = column_at(columns, self.size.width, event.x)
+            if found is not None and found.key:
+                self.action_sort_by(found.key)
+            return
         wanted = self._top + event.y - 2
         if event.y < 2 or not 0 <= wanted < len(self._items):
             return

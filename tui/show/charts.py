@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pdmuxd.tui.show.lines import Line, Run
 from pdmuxd.tui.show.roles import Role
@@ -36,6 +36,75 @@ def sparkline(values: Sequence[float | None], *, top: float, target: float | Non
         over = target is not None and value > target
         runs.append((EIGHTHS[level], Role.BAD if over else Role.GOOD if target is not None else Role.PLAIN))
     return _merge(runs)
+
+
+AXIS_WIDTH = 7
+"""Cells of the labels at the left of a chart, with their rule."""
+
+
+def chart(
+    values: Sequence[float | None],
+    height: int,
+    *,
+    show: Callable[[float], str],
+    target: float | None = None,
+    over_is_bad: bool = True,
+    least_top: float = 0.0,
+    bottom: float = 0.0,
+    bad: Sequence[bool] | None = None,
+) -> list[Line]:
+    """Columns over a labelled axis, oldest first, with a line where the target is.
+
+    `show` writes a value of the axis. Columns beyond the target have the role for bad: those above it, or
+    those below where more is better; `bad` says it of each column where there is no target.
+    """
+    known = [value for value in values if value is not None]
+    top = max([*known, least_top, *([target * 1.05] if target is not None else [])], default=0.0)
+    span = top - bottom if top > bottom else 1.0
+    target_row = None
+    if target is not None:
+        target_row = min(height - 1, max(0, int((target - bottom) / span * height)))
+    roles = [
+        _column_role(value, target, over_is_bad, bad[at] if bad else False) for at, value in enumerate(values)
+    ]
+    lines = []
+    for level in reversed(range(height)):
+        is_target = level == target_row
+        empty: Run = ("─", Role.RULE) if is_target else (" ", Role.PLAIN)
+        label = ""
+        if is_target and target is not None:
+            label = show(target)
+        elif level == height - 1:
+            label = show(top)
+        elif level == 0:
+            label = show(bottom)
+        runs: list[Run] = [
+            (f"{label:>{AXIS_WIDTH - 2}} ", Role.STRONG if is_target else Role.DIM),
+            ("┤", Role.RULE),
+        ]
+        for value, role in zip(values, roles, strict=True):
+            if value is None:
+                runs.append((MISSING, Role.DIM) if level == 0 else empty)
+                continue
+            filled = round((value - bottom) / span * height * 8) - level * 8
+            if filled > 0:
+                runs.append((EIGHTHS[min(8, filled)], role))
+            else:
+                runs.append(("▁", role) if level == 0 else empty)
+        lines.append(_merge(runs))
+    return lines
+
+
+def _column_role(value: float | None, target: float | None, over_is_bad: bool, is_bad: bool) -> Role:
+    if value is None or target is None:
+        return Role.BAD if is_bad else Role.PLAIN
+    return Role.BAD if (value > target) == over_is_bad and value != target else Role.GOOD
+
+
+def axis(width: int, span: str) -> Line:
+    """Below a chart: where its time begins and ends."""
+    left, right = f"{'':>{AXIS_WIDTH}}{span} ago", "now"
+    return ((left + " " * max(1, width - len(left) - len(right)) + right, Role.DIM),)
 
 
 def meter(share: float | None, width: int, role: Role = Role.PLAIN) -> Line:

@@ -25,6 +25,8 @@ class Cell:
 
     text: str
     role: Role = Role.PLAIN
+    runs: Line = ()
+    """In place of the text, where one role is not enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Column:
     align: Literal["left", "right"] = "left"
     key: str = ""
     """What rows are sorted by; empty where the column is not sorted."""
+    letter: str = ""
+    """The key that sorts by it at once."""
 
 
 def line(*runs: Run | str) -> Line:
@@ -93,6 +97,9 @@ def row(cells: Sequence[Cell], columns: Sequence[Column], width: int) -> Line:
     """A table's row, a blank between columns."""
     runs: list[Run] = []
     for cell, column, cells_wide in zip(cells, columns, widths(columns, width), strict=True):
+        if cell.runs:
+            runs += [*fit(cell.runs, cells_wide), (" ", Role.PLAIN)]
+            continue
         text = clip(cell.text, cells_wide)
         blank = " " * (cells_wide - cell_len(text))
         runs += [((blank + text if column.align == "right" else text + blank), cell.role), (" ", Role.PLAIN)]

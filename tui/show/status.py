@@ -8,6 +8,7 @@ from pdmuxd.tui.client.connection import Link
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Line, Run, fit, length, spread
 from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.show.verdict import verdict
 from pdmuxd.tui.state.lag import LATE_S
 from pdmuxd.tui.state.view import View
 
@@ -54,23 +55,26 @@ def tab_at(column: int, current: str) -> str | None:
 
 
 def status(view: View, width: int) -> Line:
-    """State, policy, profile and versions on the left; lag, loss and role on the right."""
+    """The engine's state, the alarms, the verdict in words on the left; lag, loss and role on the right."""
     state, right = view.state, []
     is_live = state.connection.link is Link.LIVE
     engine = state.engine
     what = engine.state if is_live and engine is not None else str(state.connection.link)
     role = Role.GOOD if what == "serving" else Role.WARN if is_live else Role.BAD
     left: list[Line] = [((f"{LIVE_MARK if is_live else DEAD_MARK} {what}", role),)]
-    if engine is not None:
-        for name, value in (("policy", engine.policy), ("profile", engine.profile), ("on", engine.kind)):
-            if value:
-                left.append(((f"  {name} ", Role.DIM), (value, Role.PLAIN)))
-    if state.hello is not None:
-        version: Line = (("  pdmuxd ", Role.DIM), (state.hello.version, Role.PLAIN))
-        if view.console_version and state.hello.version != view.console_version:
-            left.insert(1, (*version, (f" (console {view.console_version})", Role.WARN)))
-        else:
-            left.append(version)
+    if state.alarms:
+        is_critical = any(alarm.severity == "critical" for alarm in state.alarms.values())
+        count = len(state.alarms)
+        text = f" {'!!' if is_critical else '!'} {count} alarm{'s' if count > 1 else ''} "
+        left.append(((" ", Role.PLAIN), (text, Role.ALERT if is_critical else Role.NOTICE)))
+    if is_live:
+        found = verdict(view)
+        left.append((("  ", Role.PLAIN), (f"{found.mark} {found.short}".strip(), found.role)))
+    if state.hello is not None and view.console_version and state.hello.version != view.console_version:
+        other = f"  pdmuxd {state.hello.version} (console {view.console_version})"
+        left.append(((other, Role.WARN),))
+    if state.policy:
+        left.append((("  policy ", Role.DIM), (state.policy, Role.PLAIN)))
     if view.behind_s > LATE_S:
         right.append(
             (f"LAG {formats.duration(view.behind_s)}, {view.frames_dropped} frames left out ", Role.WARN)
@@ -83,8 +87,8 @@ def status(view: View, width: int) -> Line:
         right.append((formats.clock(state.stats.at, view.zone), Role.DIM))
     if right:
         right.insert(0, (" ", Role.PLAIN))
-    # What has no room is left out whole, the least telling first.
-    while len(left) > 1 and length(_joined(left)) + length(tuple(right)) > width:
+    # What has no room is left out whole, the least telling first; the verdict is cut rather than left out.
+    while len(left) > 3 and length(_joined(left)) + length(tuple(right)) > width:
         left.pop()
     return fit(spread(_joined(left), tuple(right), width), width)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pdmuxd.tui.show.lines import Cell, Column, Line, row
+from pdmuxd.tui.show.lines import Cell, Column, Line, row, widths
 from pdmuxd.tui.show.roles import Role
 
 DOWN, UP = "▼", "▲"
@@ -35,6 +35,16 @@ def head(columns: Sequence[Column], width: int, order: Order) -> Line:
         mark = (DOWN if order.descending else UP) if is_sorted else ""
         cells.append(Cell(mark + column.heading, Role.TITLE if is_sorted else Role.DIM))
     return row(cells, columns, width)
+
+
+def column_at(columns: Sequence[Column], width: int, x: int) -> Column | None:
+    """The column whose heading covers a cell."""
+    left = 0
+    for column, cells in zip(columns, widths(columns, width), strict=True):
+        if left <= x < left + cells:
+            return column
+        left += cells + 1
+    return None
 
 
 def marked(one: Line) -> Line:

@@ -25,7 +25,9 @@ from pdmuxd.tui.client.wire import (
 )
 from pdmuxd.tui.state.answers import Answers
 from pdmuxd.tui.state.lag import Delay
+from pdmuxd.tui.state.marks import Marks
 from pdmuxd.tui.state.series import Series
+from pdmuxd.tui.state.tenants import TenantPasts
 
 DECISIONS_KEPT = 2000
 REQUESTS_KEPT = 1000
@@ -50,6 +52,8 @@ class ConsoleState:
         self.settings: Settings | None = None
         self.answers = Answers()
         self.series = Series()
+        self.pasts = TenantPasts()
+        self.marks = Marks()
         self.delay = Delay()
         self.lost = 0
         """Events that the daemon says this console did not get."""
@@ -73,6 +77,12 @@ class ConsoleState:
         """`admin` or `reader`; None before the daemon said."""
         return self.hello.role if self.hello else None
 
+    @property
+    def policy(self) -> str | None:
+        """In force; an engine that has just started tells its own with its figures, not before."""
+        named = self.stats.policy if self.stats is not None else None
+        return named or (self.engine.policy if self.engine is not None else None)
+
     def age_s(self, now_s: float) -> float | None:
         """The age of the newest figures; None before the first."""
         return None if self.stats_s is None else max(0.0, now_s - self.stats_s)
@@ -94,21 +104,24 @@ class ConsoleState:
                 self.stats, self.stats_s = event, now_s
                 self.delay.event(event.at, now_s)
                 self.series.add(event, now_s)
+                self.marks.on_stats(event)
             case Decision():
                 self.decisions.append(event)
                 self.decisions_seen += event.count + event.folded_other
             case RequestLifecycle():
                 self.requests.append(event)
+                self.pasts.add_request(event)
             case Tenants():
                 self.tenants = event
+                self.pasts.add_tenants(event)
             case Engine():
                 self.engine = event
+                self.marks.on_engine(event)
             case Settings():
                 self.settings = event
-            case Alarm(state="raised"):
-                self.alarms[event.id] = event
+                self.marks.on_settings(event)
             case Alarm():
-                self.alarms.pop(event.id, None)
+                self._alarm(event)
             case Gap():
                 self.lost += event.lost or 0
             case Hello():
@@ -116,9 +129,17 @@ class ConsoleState:
             case Bye():
                 pass  # the stream says the same of the connection
 
+    def _alarm(self, event: Alarm) -> None:
+        if event.state == "raised":
+            self.alarms[event.id] = event
+        else:
+            self.alarms.pop(event.id, None)
+        self.marks.on_alarm(event)
+
     def _greet(self, hello: Hello) -> None:
         self.hello = hello
         self.alarms = {alarm.id: alarm for alarm in hello.alarms}
         self.delay.forget()
         if hello.engine is not None:
             self.engine = hello.engine
+            self.marks.on_engine(hello.engine)

@@ -27,6 +27,8 @@ class Second:
     tbt_p99_ms: float | None = None
     output_tokens_per_s: float | None = None
     waiting: float | None = None
+    late_now: float | None = None
+    in_flight: int | None = None
 
 
 class Series:
@@ -48,7 +50,9 @@ class Series:
         second.ttft_p50_ms, second.ttft_p99_ms = stats.ttft_ms.p50, stats.ttft_ms.p99
         second.tbt_p50_ms, second.tbt_p99_ms = stats.tbt_gap_ms.p50, stats.tbt_gap_ms.p99
         second.output_tokens_per_s = stats.output_tokens_per_s
-        second.waiting = stats.waiting
+        second.waiting = stats.waiting if stats.waiting_total is None else stats.waiting_total
+        second.late_now = stats.late_now
+        second.in_flight = stats.in_flight
 
     def shares(self, columns: int, scale_s: int, now_s: float) -> list[tuple[float, float] | None]:
         """Mean (prefill, decode) share per column of `scale_s` seconds; the last is the present one."""
@@ -60,6 +64,33 @@ class Series:
                 found[1] += second.decode_ratio
                 found[2] += 1
         return [(p / n, d / n) if n else None for p, d, n in sums]
+
+    def mean_shares(self, seconds: int, now_s: float) -> tuple[float, float] | None:
+        """Mean (prefill, decode) share of so many seconds; None where nothing is known of them."""
+        known = [one for one in self._since(now_s - seconds) if one.samples]
+        if not known:
+            return None
+        return (
+            sum(one.prefill_ratio for one in known) / len(known),
+            sum(one.decode_ratio for one in known) / len(known),
+        )
+
+    def growth_per_s(self, seconds: int, now_s: float) -> float | None:
+        """How fast the number of requests in flight grew over so many seconds; None before the second one."""
+        known = [(one.number, one.in_flight) for one in self._since(now_s - seconds)]
+        there = [(number, count) for number, count in known if count is not None]
+        if len(there) < 2:
+            return None
+        (first, before), (last, after) = there[0], there[-1]
+        return (after - before) / (last - first)
+
+    def _since(self, start_s: float) -> list[Second]:
+        found = []
+        for second in reversed(self._seconds):
+            if second.number <= start_s:
+                break
+            found.append(second)
+        return found[::-1]
 
     def values(
         self, of: Callable[[Second], float | None], columns: int, scale_s: int, now_s: float

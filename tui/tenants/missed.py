@@ -18,6 +18,7 @@ class MissedRequests(RowTable[RequestLifecycle]):
 
     IS_SLOW = True
     COLUMNS = COLUMNS
+    NAME = "missed-requests"
 
     def __init__(self, name: str, *, opened: Callable[[RequestLifecycle], None]) -> None:
         super().__init__(opened=opened)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from pdmuxd.tui.shell.table import RowTable
+from textual.binding import BindingType
+
+from pdmuxd.tui.shell.table import RowTable, sort_bindings
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Line
 from pdmuxd.tui.show.tenants.rows import COLUMNS, TenantRow, cells, tenant_rows
@@ -19,6 +22,8 @@ class TenantTable(RowTable[TenantRow]):
 
     IS_SLOW = True
     COLUMNS = COLUMNS
+    NAME = "tenants"
+    BINDINGS: ClassVar[list[BindingType]] = sort_bindings(COLUMNS)
     wanted = ""
 
     def items(self, view: View) -> Sequence[TenantRow]:

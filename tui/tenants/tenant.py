@@ -65,8 +65,11 @@ new TBT target is shown before anything is applied."""
         answers.missed, answers.slo_history = {name: missed}, {name: history}
 
     def action_back(self) -> None:
-        """Close."""
-        self.app.pop_screen()
+        """All panels again if one is zoomed, else close."""
+        if self.maximized is not None:
+            self.minimize()
+        else:
+            self.app.pop_screen()
 
     def action_edit(self) -> None:
         """Edit the targets as they are now, not as they were when last asked for."""
@@ -85,7 +88,7 @@ new TBT target is shown before anything is applied."""
     def _edited(self, slo: Slo | None) -> None:
         if slo is not None:
             self.notify(f"version {slo.version} of {self._tenant}'s targets is set", markup=False)
-            self._poll()
+            self.poll()
 
     def _open(self, lifecycle: RequestLifecycle) -> None:
         self.app.push_screen(Timeline(lifecycle, self.zone))

@@ -17,9 +17,8 @@ from pdmuxd.daemon.bench.session.step import Need
 _LOOKS_S = 90.0
 SGLANG = (
     "import importlib.util as u\n"
-    "from pdmuxd.engine.sglang.internals.contract import TESTED_VERSIONS as tested\n"
     "from pdmuxd.engine.sglang.launch.checks import check_environment\n"
-    "check_environment(tested=tested)\n"
+    "check_environment()\n"
     "names = ('torch', 'transformers', 'sgl_kernel', 'sglang.launch_server')\n"
     "missing = [name for name in names if u.find_spec(name) is None]\n"
     "assert not missing, f'{missing[0]} is not installed'"
@@ -47,8 +46,8 @@ _WARNED = "import pynvml"
 """Without it a profile does not say at which clock it was measured; nothing else is missing."""
 _WHOLE = (
     "import sglang.srt.managers.scheduler, sglang.launch_server, json\n"
-    "from pdmuxd.engine.sglang.internals import contract\n"
-    "wrong = list(contract.broken())\n"
+    "from pdmuxd.engine.sglang.api import symbols\n"
+    "wrong = symbols.broken()\n"
     "assert not wrong, wrong[0]"
 )
 """All that a server imports: half a minute."""

@@ -75,9 +75,8 @@ class DuetPolicy(Stateless):
         return self._decide(obs), state
 
     def plans(self, obs: Observation, state: None) -> tuple[Plan, ...]:  # noqa: ARG002 - the interface
-        """The fused step, and the splits that meet the target; none while a chunk is on its way."""
-        running = obs.prefill
-        if running is not None and (running.is_in_flight or running.mode is PrefillMode.LAYERWISE):
+        """The fused step, and the splits that meet the target; none while a prefill runs layer by layer."""
+        if obs.prefill is not None and obs.prefill.mode is PrefillMode.LAYERWISE:
             return ()
         fused = predicted_step(obs, self.context, self.table, self.token_budget, Reason.FUSED_FITS)
         if not fused or obs.tbt_target_s is None:
@@ -105,7 +104,7 @@ class DuetPolicy(Stateless):
 
     def _decide(self, obs: Observation) -> Decision:
         running = obs.prefill
-        if running is not None and (running.is_in_flight or running.mode is PrefillMode.LAYERWISE):
+        if running is not None and running.mode is PrefillMode.LAYERWISE:
             return Decision(
                 mode=Mode.SPLIT,
                 partition_id=obs.partition_id,
@@ -141,8 +140,6 @@ class DuetPolicy(Stateless):
     def _layers(self, obs: Observation, running: PrefillView) -> int:
         """Of an engine that runs no chunk on a partition and prefills the batch whole, layer by layer: as
         many as a decode step covers, less what is in flight."""
-        if running.mode is not PrefillMode.LAYERWISE:
-            return 0
         layers, split = self.context.layers, self.table.groups[obs.partition_id]
         left = layers - running.layers_launched
         if not (obs.decode.bs and split.prefill_sms and split.decode_sms):

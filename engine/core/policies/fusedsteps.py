@@ -142,7 +142,11 @@ class FusedSteps:
         """A step of a prefill that has no other way: it meets the target if one does; if none does, it is of
         the fewest prompt tokens."""
         tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, must=True)
-        return self.plan(obs, tokens or LEAST_PROMPT_TOKENS, step_s, meets=tokens > 0)
+        if not tokens:
+            return self.plan(
+                obs, LEAST_PROMPT_TOKENS, self.step_s(obs, LEAST_PROMPT_TOKENS, batch), meets=False
+            )
+        return self.plan(obs, tokens, step_s)
 
     def holding(self, obs: Observation, plan: Plan, batch: Iterable[WaitingRequest]) -> Plan:
         """The same step, of these requests."""

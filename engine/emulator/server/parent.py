@@ -1,32 +1,26 @@
-"""Noticing the death of the process that started this one."""
+"""Noticing the death of the process that this one belongs to."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
-import signal
-import sys
 
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.link.owner import owner_lives
 
-_PR_SET_PDEATHSIG = 1
 _CHECK_EVERY_S = 0.5
 
 
 class Parent:
-    """The process that started this one, if it asked to be watched.
+    """The process that started this one, if it asked to be watched, or the one that it gave this one to.
 
-    The kernel sends SIGTERM when it dies; the check covers what the kernel does not: a death before the
-    request, and systems without it. Raises: EngineError if `pid` is not the parent (any more).
+    `link` is the address beside which a new owner is named. It is polled: the kernel's signal of a parent's
+    death cannot be told from a request to stop. Raises: EngineError if `pid` is not the parent (any more).
     """
 
-    def __init__(self, pid: int | None) -> None:
+    def __init__(self, pid: int | None, link: str | None = None) -> None:
         self._pid = pid
-        if pid is None:
-            return
-        if sys.platform == "linux":
-            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        self._link = link
         if self.has_died:
             raise EngineError(f"--parent-pid is {pid}, but the parent process is {os.getppid()}")
 
@@ -38,7 +32,7 @@ class Parent:
     @property
     def has_died(self) -> bool:
         """Whether it was watched and is gone."""
-        return self._pid is not None and os.getppid() != self._pid
+        return self._pid is not None and not owner_lives(self._link, self._pid)
 
     async def death(self) -> None:
         """Wait until it has died."""

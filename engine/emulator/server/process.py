@@ -58,7 +58,7 @@ def prepare(arguments: Arguments, cleanup: ExitStack) -> Parts:
 
     Raises: SettingsError, ProfileError, PolicyError, PartitionError, LinkError, EngineError.
     """
-    parent = Parent(arguments.parent_pid)
+    parent = Parent(arguments.parent_pid, arguments.link)
     key = os.environ.get(KEY_VARIABLE) or None
     if key is None and arguments.host not in _LOOPBACK:
         raise SettingsError(f"{KEY_VARIABLE} is not set; it must be, to listen on {arguments.host}")
@@ -155,7 +155,7 @@ class Process:
         await serving
 
     def _on_signal(self) -> None:
-        """The kernel sends the parent's death as the same signal; the parent itself may send it, too."""
+        """A request to stop; one that comes after the parent's death leaves requests in flight their time."""
         if not self._stop_after.done():
             self._stop(ORPHAN_DRAIN_S if self._parts.parent.has_died else 0.0)
         elif not self._parts.parent.has_died:

@@ -96,6 +96,7 @@ class Reporter:
                 sm_busy_decode_ratio=busy(now.busy_decode_sm_s, last.busy_decode_sm_s),
                 dropped_records=self.dropped_records,
                 profile_id=self._engine.profile_id,
+                shadow=self._engine.shadow_counts(),
             )
         )
         self._link.send(tenant_queues(self._engine.awaiting_first_token(), now.elapsed_s))

@@ -1,1 +1,1 @@
-"""Everything that depends on SGLang's internals: moving to another version is a change in here alone."""
+"""What the loop asks of an engine, carried out by SGLang: its scheduler, its model, its graphs."""

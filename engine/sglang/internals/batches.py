@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+
+from pdmuxd.engine.sglang.api.types import Batch, NextBatchPlan, Scheduler
 
 
-def form_from(s: Any, request_ids: Iterable[str], form: Callable[[], Any]) -> Any:
+def form_from(s: Scheduler, request_ids: Iterable[str], form: Callable[[], NextBatchPlan]) -> NextBatchPlan:
     """Let SGLang form a batch from just these waiting requests, in this order."""
     by_id = {request.rid: request for request in s.waiting_queue}
     chosen = [by_id.pop(request_id) for request_id in request_ids if request_id in by_id]
@@ -17,7 +18,7 @@ def form_from(s: Any, request_ids: Iterable[str], form: Callable[[], Any]) -> An
         s.waiting_queue = s.waiting_queue + list(by_id.values())
 
 
-def join_decode(s: Any, batch: Any) -> None:
+def join_decode(s: Scheduler, batch: Batch) -> None:
     """A prefilled batch decodes from now on."""
     if batch.is_empty() or batch is s.running_batch:
         return

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
-
-from sglang.srt.distributed.parallel_state import pdmux_prefill_tp_group
-from sglang.srt.runtime_context import get_parallel
 
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import Parallel, ProcessGroup
 
 GROUPS = (
     "tp_group",
@@ -36,12 +34,12 @@ class PrefillCollectives:
     """
 
     def __init__(self) -> None:
-        parallel = get_parallel()
-        self._own: dict[str, Any] = {}
+        parallel = self._parallel = sglang().get_parallel()
+        self._own: dict[str, ProcessGroup] = {}
         if parallel.tp_size == 1:
             return
         decode = parallel.tp_group
-        with pdmux_prefill_tp_group():
+        with sglang().pdmux_prefill_tp_group():
             prefill = parallel.tp_group
         for name in GROUPS:
             group = _group(parallel, name)
@@ -53,17 +51,17 @@ class PrefillCollectives:
                     "prefill beside decode has no communicator of its own for it"
                 )
 
-    def in_force(self) -> AbstractContextManager[Any]:
+    def in_force(self) -> AbstractContextManager[object]:
         """Around what prefill launches."""
         if not self._own:
             return nullcontext()
-        override: AbstractContextManager[Any] = get_parallel().override(**self._own)
-        return override
+        return self._parallel.override(**self._own)
 
 
-def _group(parallel: Any, name: str) -> Any:
+def _group(parallel: Parallel, name: str) -> ProcessGroup | None:
     """None if SGLang made none."""
     try:
-        return getattr(parallel, name)
+        group: ProcessGroup | None = getattr(parallel, name)
     except RuntimeError:
         return None
+    return group

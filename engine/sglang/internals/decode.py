@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.types import PrefillGraph
+from pdmuxd.engine.sglang.api.types import Batch, BatchResult, Event, Request, Scheduler
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
@@ -18,12 +18,12 @@ from pdmuxd.engine.sglang.streams.base import LaunchStreams
 class Launched:
     """Implements LaunchedStep."""
 
-    batch: Any
-    start: Any
-    end: Any
+    batch: Batch
+    start: Event
+    end: Event
 
     @property
-    def requests(self) -> Sequence[Any]:
+    def requests(self) -> Sequence[Request]:
         """SGLang's requests in the step."""
         return tuple(self.batch.reqs)
 
@@ -36,11 +36,11 @@ class Launched:
 class SchedulerDecode:
     """Implements DecodeStream."""
 
-    def __init__(self, scheduler: Any, streams: LaunchStreams, group: GroupInForce) -> None:
+    def __init__(self, scheduler: Scheduler, streams: LaunchStreams, group: GroupInForce) -> None:
         self._s = scheduler
         self._streams = streams
         self._group = group
-        self._unsampled: tuple[Launched, Any, Any] | None = None
+        self._unsampled: tuple[Launched, Batch, BatchResult] | None = None
         """A step launched without its sampling, with SGLang's batch and result."""
 
     def settle(self) -> None:
@@ -123,7 +123,7 @@ class SchedulerDecode:
         if len(self._s.waiting_queue) > waiting and self._s.result_queue:
             self._group.hold_prefill()
 
-    def _launch(self, batch: Any) -> Launched:
+    def _launch(self, batch: Batch) -> Launched:
         s, stream = self._s, self._group.decode
         start = self._streams.mark(stream)
         result = s.run_batch(batch)

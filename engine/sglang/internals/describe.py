@@ -15,9 +15,10 @@ from pdmuxd.engine.core.partitions import PartitionTable, SmRules
 from pdmuxd.engine.core.roofline import FLASH_ATTENTION_TILE_ROWS
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import EngineLimits
+from pdmuxd.engine.sglang.api.symbols import installed_version
+from pdmuxd.engine.sglang.api.types import AttentionBackend, ModelRunner, Scheduler
 from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
-from pdmuxd.engine.sglang.internals.contract import check_version
 from pdmuxd.engine.sglang.partition_tables import sm_rules_of
 from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
 
@@ -45,17 +46,16 @@ def sm_rules(gpu: int) -> SmRules:
     return sm_rules_of(properties.multi_processor_count, capability=properties.major)
 
 
-def engine_info(scheduler: Any, table: PartitionTable) -> EngineInfo:
+def engine_info(scheduler: Scheduler, table: PartitionTable) -> EngineInfo:
     """Everything fixed about a scheduler that is ready to serve."""
     config = scheduler.model_config.hf_config
     text = getattr(config, "text_config", config)
     runner = scheduler.tp_worker.model_runner
-    graphs = getattr(runner, "decode_cuda_graph_runner", None)
     can_split = hasattr(runner.model, "forward_split_prefill")
-    captured = tuple(sorted(getattr(graphs, "capture_bs", ()) or ()))
+    captured = tuple(sorted(getattr(runner.decode_cuda_graph_runner, "capture_bs", ()) or ()))
     fused = _fused_graph_tokens(runner)
     name = str(scheduler.server_args.served_model_name or scheduler.server_args.model_path)
-    prefill_tokens = int(scheduler.max_prefill_tokens)
+    prefill_tokens = scheduler.max_prefill_tokens
     return EngineInfo(
         pid=os.getpid(),
         model_name=name,
@@ -63,34 +63,33 @@ def engine_info(scheduler: Any, table: PartitionTable) -> EngineInfo:
         model_hash=_model_hash(config),
         device=_device_shape(runner, table.rules),
         overheads=replace(_OVERHEADS, fused_graph_tokens=max(fused, default=0)),
-        tensor_parallel=TensorParallel(gpus=int(scheduler.tp_size)),
+        tensor_parallel=TensorParallel(gpus=scheduler.tp_size),
         table=table,
         limits=EngineLimits(
             max_prefill_tokens=prefill_tokens,
             max_whole_tokens=prefill_tokens if torch.cuda.is_available() else None,  # until it was measured
-            max_decode_bs=captured[-1] if captured else int(scheduler.max_running_requests),
+            max_decode_bs=captured[-1] if captured else scheduler.max_running_requests,
         ),
-        kv_capacity_tokens=int(scheduler.max_total_num_tokens),
+        kv_capacity_tokens=scheduler.max_total_num_tokens,
         captured_decode_bs=captured,
         captured_fused_tokens=fused,
         driver=_driver(),
-        sglang_version=check_version(),
+        sglang_version=installed_version(),
         can_measure=can_split,  # layer-wise prefill is what is measured
         can_split=can_split,
         fused_tile_rows=_tile_rows(runner.attn_backend),
     )
 
 
-def _tile_rows(attention: Any) -> int:
+def _tile_rows(attention: AttentionBackend) -> int:
     """Of a backend, or of the one that it hands prompts to. Its class says what runs, whatever was asked."""
     prefill = getattr(attention, "prefill_backend", attention)
     return _TILE_ROWS.get(type(prefill).__name__, 0)
 
 
-def _fused_graph_tokens(runner: Any) -> tuple[int, ...]:
+def _fused_graph_tokens(runner: ModelRunner) -> tuple[int, ...]:
     """Of the batches of prompt tokens that SGLang captured graphs of, growing."""
-    graphs = getattr(runner, "prefill_cuda_graph_runner", None)
-    return tuple(sorted(getattr(graphs, "capture_num_tokens", ()) or ()))
+    return tuple(sorted(getattr(runner.prefill_cuda_graph_runner, "capture_num_tokens", ()) or ()))
 
 
 def _model_shape(config: Any, name: str) -> ModelShape:
@@ -117,7 +116,7 @@ def _model_hash(config: Any) -> str:
     return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _device_shape(runner: Any, rules: SmRules) -> DeviceShape:
+def _device_shape(runner: ModelRunner, rules: SmRules) -> DeviceShape:
     name = "CPU stand-in of an NVIDIA H200"
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name(runner.gpu_id)
@@ -140,7 +139,7 @@ def _driver() -> str:
         return ""
 
 
-def gpu_reader(scheduler: Any) -> ReadGpu | None:
+def gpu_reader(scheduler: Scheduler) -> ReadGpu | None:
     """Reads the clock and power of the process's GPU; None where there is no GPU, or no way to ask it."""
     if not torch.cuda.is_available():
         return None

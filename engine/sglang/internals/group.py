@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sglang.srt.multiplex.pdmux_context import set_current_stream_idx
-
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import Batch, Event, Scheduler, Stream
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 
 class GroupInForce:
     """The partition group of what is launched next."""
 
-    def __init__(self, scheduler: Any, streams: LaunchStreams) -> None:
+    def __init__(self, scheduler: Scheduler, streams: LaunchStreams) -> None:
         self._s = scheduler
+        self._set_stream_index = sglang().streams.set_current_stream_idx
         self._streams = streams
-        self._prefill_not_before: Any = None
+        self._prefill_not_before: Event = None
         """End of a step that a new prefill on the other stream must not overtake: it writes KV slots that
         were given back, or it uses the prefill attention backend."""
-        self.last_end: Any = None
+        self.last_end: Event = None
         """Of the decode or fused step launched last."""
-        self.attention_owner: Any = None
+        self.attention_owner: Batch | None = None
         """The prefill batch that the prefill attention backend's metadata belong to."""
         self.index = 0
         self.use(0)
 
     @property
-    def prefill(self) -> Any:
+    def prefill(self) -> Stream:
         """The prefill stream."""
         return self._streams.groups[self.index].prefill
 
     @property
-    def decode(self) -> Any:
+    def decode(self) -> Stream:
         """The decode stream."""
         return self._streams.groups[self.index].decode
 
@@ -46,7 +45,7 @@ class GroupInForce:
             self._streams.order(new.decode, old.decode)
             self._streams.order(new.prefill, old.prefill)
         self.index = index
-        set_current_stream_idx(index)
+        self._set_stream_index(index)
         self._s.tp_worker.model_runner.update_decode_attn_backend(index)
         self._s.forward_stream = new.decode
         self._s.forward_stream_ctx = self._streams.on(new.decode)

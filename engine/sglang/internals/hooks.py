@@ -13,14 +13,20 @@ from importlib import metadata
 from typing import Any
 
 import torch
-from sglang.srt.multiplex import pdmux_context
-from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
+from pdmuxd.engine.sglang.api.symbols import attention, sglang, target
+from pdmuxd.engine.sglang.api.types import (
+    Batch,
+    DecodeGraphs,
+    ModelRunner,
+    Request,
+    Scheduler,
+)
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import describe, partition_kernels, stopping, warming, whole_graphs
@@ -34,7 +40,6 @@ from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.cpu import CpuStreams
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 
-_SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 _log = logging.getLogger(__name__)
 
 
@@ -50,77 +55,87 @@ class _Process:
     ledger: Ledger | None = None
 
 
+Hook = tuple[Callable[..., Any], object]
+"""What SGLang calls, and when: one of `HookType`."""
+
+
 def register_hooks(environment: PluginEnvironment) -> None:
-    """Tell SGLang what to call. Raises: SettingsError, PolicyError."""
+    """Tell SGLang what to call.
+
+    Raises: SettingsError, PolicyError; EngineError if SGLang is not as expected.
+    """
     process = _Process(environment=environment)
-    hooks: dict[str, tuple[Callable[..., Any], HookType]] = {
-        "sglang.srt.multiplex.pdmux_context.initialize_stream_groups": (
+    when = sglang().HookType
+    hooks: dict[str, Hook] = {
+        target("streams", "initialize_stream_groups"): (
             lambda gpu_id, config: _make_streams(process, gpu_id),  # noqa: ARG005 - SGLang's signature
-            HookType.REPLACE,
+            when.REPLACE,
         ),
-        "sglang.srt.multiplex.multiplexing_mixin.SchedulerMultiplexMixin.event_loop_pdmux": (
+        target("MultiplexMixin", "event_loop_pdmux"): (
             lambda scheduler: _run(process, scheduler, tuple(hooks)),
-            HookType.REPLACE,
+            when.REPLACE,
         ),
-        f"{_SCHEDULER}.is_fully_idle": (
+        target("Scheduler", "is_fully_idle"): (
             lambda original, *a, **k: original(*a, **k) and not _is_busy(process),
-            HookType.AROUND,
+            when.AROUND,
         ),
-        f"{_SCHEDULER}._collect_inflight_batches": (
+        target("Scheduler", "_collect_inflight_batches"): (
             lambda batches, *_a, **_k: [*batches, *_prefills(process)],
-            HookType.AFTER,
+            when.AFTER,
         ),
-        f"{_SCHEDULER}._release_aborted_request": (
+        target("Scheduler", "_release_aborted_request"): (
             lambda original, scheduler, request: _released(process, original, scheduler, request),
-            HookType.AROUND,
+            when.AROUND,
         ),
-        f"{_SCHEDULER}.pause_generation": (
+        target("Scheduler", "pause_generation"): (
             lambda original, *a, **k: _drained(process, original, *a, **k),
-            HookType.AROUND,
+            when.AROUND,
         ),
-        stopping.WATCHDOG: (stopping.end_without_delay, HookType.AROUND),
-        warming.SMALL_COPY: (warming.decline_small_copy, HookType.REPLACE),
+        target("ModelRunner", "init_cuda_graphs"): (
+            lambda runner, *_a, **_k: _before_capture(process, runner),
+            when.BEFORE,
+        ),
+        target("TokenizerManager", "sigterm_watchdog"): (stopping.end_without_delay, when.AROUND),
+        target("try_small_copy"): (warming.decline_small_copy, when.REPLACE),
     }
-    hooks[whole_graphs.RUNNER] = (
-        lambda runner, *_a, **_k: _before_capture(process, runner),
-        HookType.BEFORE,
-    )
     if environment.partition_kernels and torch.cuda.is_available():
         hooks |= _kernel_hooks(process)
     if environment.whole_graphs:
-        hooks[whole_graphs.CAPTURE] = (whole_graphs.capture_unsplit, HookType.AROUND)
-    for target, (hook, kind) in hooks.items():
-        HookRegistry.register(target, hook, kind)
+        hooks[target("PrefillGraphs", "capture")] = (whole_graphs.capture_unsplit, when.AROUND)
+    for name, (hook, kind) in hooks.items():
+        sglang().Hooks.register(name, hook, kind)
 
 
-def _kernel_hooks(process: _Process) -> dict[str, tuple[Callable[..., Any], HookType]]:
+def _kernel_hooks(process: _Process) -> dict[str, Hook]:
     """Of what is launched on partitions; without partitions they change nothing."""
+    attention()  # it is there, and takes what it is given
 
-    def around(launch: Callable[..., Any]) -> Callable[..., Any]:
+    def around(launch: Callable[..., Any]) -> Hook:
         def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             kernels = process.kernels
             if kernels is None:
                 return original(*args, **kwargs)
             return launch(kernels, original, *args, **kwargs)
 
-        return hook
+        return hook, sglang().HookType.AROUND
 
-    def capture(original: Callable[..., Any], runner: Any, *args: Any, **kwargs: Any) -> Any:
+    def capture(original: Callable[..., None], graphs: DecodeGraphs, stream_idx: int | None = None) -> None:
         if process.kernels is None or process.streams is None:
-            return original(runner, *args, **kwargs)
-        return partition_kernels.capture_partition(
-            process.kernels, process.streams, original, runner, *args, **kwargs
-        )
+            original(graphs, stream_idx)
+        else:
+            partition_kernels.capture_partition(
+                process.kernels, process.streams, original, graphs, stream_idx
+            )
 
     return {
-        partition_kernels.PRODUCT: (around(partition_kernels.launch_product), HookType.AROUND),
-        partition_kernels.HEAD: (around(partition_kernels.launch_head), HookType.AROUND),
-        partition_kernels.ATTENTION: (around(partition_kernels.launch_attention), HookType.AROUND),
-        partition_kernels.CAPTURE: (capture, HookType.AROUND),
+        target("UnquantizedLinear", "apply"): around(partition_kernels.launch_product),
+        target("LogitsProcessor", "_compute_lm_head"): around(partition_kernels.launch_head),
+        target("flash_attn_with_kvcache"): around(partition_kernels.launch_attention),
+        target("DecodeGraphs", "_capture_one_stream"): (capture, sglang().HookType.AROUND),
     }
 
 
-def _before_capture(process: _Process, runner: Any) -> None:
+def _before_capture(process: _Process, runner: ModelRunner) -> None:
     """Ahead of all graphs."""
     if process.environment.whole_graphs:
         whole_graphs.choose_whole_graphs(runner)
@@ -138,9 +153,10 @@ def _make_streams(process: _Process, gpu: int) -> None:
         process.kernels = partition_kernels.make_kernels(table.rules.total_sms)
     streams = _streams(table, gpu, process.kernels)
     process.table, process.streams = table, streams
-    pdmux_context.STREAM_GROUPS = [(group.prefill, group.decode) for group in streams.groups]
-    pdmux_context.SM_COUNTS = [(group.prefill_sms, group.decode_sms) for group in streams.groups]
-    pdmux_context.set_current_stream_idx(0)
+    sglang_streams = sglang().streams
+    sglang_streams.STREAM_GROUPS = [(group.prefill, group.decode) for group in streams.groups]
+    sglang_streams.SM_COUNTS = [(group.prefill_sms, group.decode_sms) for group in streams.groups]
+    sglang_streams.set_current_stream_idx(0)
 
 
 def _streams(table: PartitionTable, gpu: int, kernels: PartitionKernels | None) -> LaunchStreams:
@@ -151,7 +167,7 @@ def _streams(table: PartitionTable, gpu: int, kernels: PartitionKernels | None) 
     return CudaStreams(table, gpu, kernels)
 
 
-def _run(process: _Process, scheduler: Any, targets: tuple[str, ...]) -> None:
+def _run(process: _Process, scheduler: Scheduler, targets: tuple[str, ...]) -> None:
     """SGLang's event loop is this one."""
     _verify(targets)
     if process.table is None or process.streams is None:
@@ -159,12 +175,16 @@ def _run(process: _Process, scheduler: Any, targets: tuple[str, ...]) -> None:
     with torch.inference_mode():
         loop = process.loop = _build(process, process.table, process.streams, scheduler)
         _log.info(
-            "pdmuxd: policy %s on partitions %s", loop.policy_runtime.policy.name, pdmux_context.SM_COUNTS
+            "pdmuxd: policy %s on partitions %s",
+            loop.policy_runtime.policy.name,
+            sglang().streams.SM_COUNTS,
         )
         loop.run()
 
 
-def _build(process: _Process, table: PartitionTable, streams: LaunchStreams, scheduler: Any) -> EngineLoop:
+def _build(
+    process: _Process, table: PartitionTable, streams: LaunchStreams, scheduler: Scheduler
+) -> EngineLoop:
     environment = process.environment
     port = SchedulerPort(scheduler, streams)
     engine_info = describe.engine_info(scheduler, table)
@@ -198,7 +218,7 @@ def _build(process: _Process, table: PartitionTable, streams: LaunchStreams, sch
 
 
 def _verify(targets: tuple[str, ...]) -> None:
-    missing = [target for target in targets if target not in HookRegistry._patched]
+    missing = [target for target in targets if target not in sglang().Hooks._patched]
     if missing:
         raise EngineError(f"SGLang did not apply the hook on {missing[0]}; see its log")
 
@@ -207,14 +227,16 @@ def _is_busy(process: _Process) -> bool:
     return process.loop is not None and process.loop.is_busy
 
 
-def _released(process: _Process, original: Callable[..., Any], scheduler: Any, request: Any) -> None:
+def _released(
+    process: _Process, original: Callable[..., object], scheduler: Scheduler, request: Request
+) -> None:
     """A request that is aborted in the turn in which it came is in no queue that the loop looks at."""
     original(scheduler, request)
     if process.loop is not None and process.ledger is not None:
         process.ledger.released(request, process.loop.now_s())
 
 
-def _prefills(process: _Process) -> list[Any]:
+def _prefills(process: _Process) -> list[Batch]:
     """SGLang aborts requests in the batches it knows to be in flight."""
     return [] if process.loop is None else [batch.batch for batch in process.loop.prefill.members()]
 

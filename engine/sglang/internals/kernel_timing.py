@@ -6,13 +6,13 @@ import logging
 import statistics
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
-from sglang.srt.layers.linear import LinearBase
-from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 
 from pdmuxd.engine.loop.streams import StreamGroup
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import LoadedLinear, Stream, Tensor
 from pdmuxd.engine.sglang.streams.gemm import Gemm, Shape, candidates, missing
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 
@@ -34,7 +34,7 @@ class KernelTiming:
 
     def run(self, groups: Sequence[StreamGroup], max_decode_rows: int) -> None:
         """Time what was not timed before, and keep the fastest. Raises: RuntimeError."""
-        sides: list[tuple[int, Any, tuple[int, ...]]] = []
+        sides: list[tuple[int, Stream, tuple[int, ...]]] = []
         decode_rows = tuple(rows for rows in DECODE_ROWS if rows <= max_decode_rows) or DECODE_ROWS[:1]
         for group in groups:
             if group.prefill_sms and group.decode_sms:
@@ -55,7 +55,7 @@ class KernelTiming:
                 if found:
                     self._kernels.choices.keep(sms, shape, rows, min(found, key=found.__getitem__))
 
-    def _time_s(self, stream: Any, gemm: Gemm, shape: Shape, rows: int) -> float | None:
+    def _time_s(self, stream: Stream, gemm: Gemm, shape: Shape, rows: int) -> float | None:
         """Median of some replays of a graph; None for what cannot run on the partition."""
         weights = self._products[shape][:_LAYERS]
         before = self._kernels.put(gemm)
@@ -82,7 +82,7 @@ class KernelTiming:
         return statistics.median(took)
 
     @staticmethod
-    def _replay_s(graph: Any, stream: Any) -> float:
+    def _replay_s(graph: Any, stream: Stream) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.cuda.stream(stream):
             start.record(stream)
@@ -92,17 +92,18 @@ class KernelTiming:
         return float(start.elapsed_time(end)) / 1000.0
 
 
-def _multiply_all(x: torch.Tensor, weights: Iterable[torch.Tensor], out: torch.Tensor) -> None:
+def _multiply_all(x: Tensor, weights: Iterable[Tensor], out: Tensor) -> None:
     for weight in weights:
         torch.mm(x, weight.t(), out=out)
 
 
-def products_of(model: Any) -> tuple[dict[Shape, list[torch.Tensor]], Shape | None]:
-    """The weights that PRODUCT and HEAD multiply by, by their shape; and the shape of the head's."""
-    found: dict[Shape, list[torch.Tensor]] = {}
+def products_of(model: Any) -> tuple[dict[Shape, list[Tensor]], Shape | None]:
+    """The weights that `launch_product` and `launch_head` multiply by, by shape; and the head's shape."""
+    found: dict[Shape, list[Tensor]] = {}
+    api = sglang()
     for module in model.modules():
-        if isinstance(module, LinearBase) and isinstance(module.quant_method, UnquantizedLinearMethod):
-            weight: Any = module.weight
+        if isinstance(module, api.Linear) and isinstance(module.quant_method, api.UnquantizedLinear):
+            weight = cast(LoadedLinear, module).weight
             found.setdefault((weight.shape[0], weight.shape[1]), []).append(weight.data)
     head = getattr(getattr(model, "lm_head", None), "weight", None)
     if head is None or head.dtype not in (torch.bfloat16, torch.float16):

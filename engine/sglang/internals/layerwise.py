@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from sglang.srt.managers.schedule_batch import FINISH_ABORT
-from sglang.srt.mem_cache.common import release_kv_cache
-from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from typing import cast
 
 from pdmuxd.engine.core.types import PrefillGraph
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import Batch, BatchResult, Event, PrefillBatch, Scheduler
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.group import GroupInForce
@@ -22,12 +20,13 @@ class SchedulerPrefill:
 
     def __init__(
         self,
-        scheduler: Any,
+        scheduler: Scheduler,
         streams: LaunchStreams,
         group: GroupInForce,
         collectives: PrefillCollectives,
     ) -> None:
         self._s = scheduler
+        self._api = sglang()
         self._streams = streams
         self._group = group
         self._collectives = collectives
@@ -39,7 +38,7 @@ class SchedulerPrefill:
         self,
         request_ids: Sequence[str],
         graph: PrefillGraph | None = None,  # noqa: ARG002 - SGLang captures none, so no policy asks
-    ) -> Any:
+    ) -> PrefillBatch | None:
         """Take KV for these requests; a batch at layer 0, or None if none of them fits."""
         s = self._s
         s.chunked_prefill_size = None
@@ -47,15 +46,15 @@ class SchedulerPrefill:
         with self._collectives.in_force():
             plan = form_from(s, request_ids, lambda: s.get_new_batch_prefill(s.running_batch))
         s.running_batch = plan.running_batch
-        batch = plan.batch_to_run
-        if batch is None or batch.is_empty():
+        if plan.batch_to_run is None or plan.batch_to_run.is_empty():
             return None
-        batch.forward_mode = ForwardMode.SPLIT_PREFILL
+        batch = cast(PrefillBatch, plan.batch_to_run)
+        batch.forward_mode = self._api.ForwardMode.SPLIT_PREFILL
         self._group.order_prefill()
         batch.formed = self._streams.mark(s.schedule_stream)
         return batch
 
-    def launch_layers(self, batch: Any, layers: int) -> tuple[Any, Any, Any]:
+    def launch_layers(self, batch: PrefillBatch, layers: int) -> tuple[Event, Event, BatchResult | None]:
         """The next layers of a batch on the prefill stream: (start event, end event, result).
 
         The result is None until the last layer is launched; it may be read once the end event is done.
@@ -75,7 +74,7 @@ class SchedulerPrefill:
             finally:
                 s.enable_overlap = True
             batch.split_index += layers
-            if batch.split_index < int(s.model_config.num_hidden_layers):
+            if batch.split_index < s.model_config.num_hidden_layers:
                 return start, self._streams.mark(stream), None
             batch.split_prefill_finished = True
             result.copy_done = s.device_module.Event()
@@ -84,7 +83,7 @@ class SchedulerPrefill:
             )
             return start, self._streams.mark(stream), result
 
-    def finish_prefill(self, batch: Any, result: Any, end: Any, *, hold: bool) -> None:
+    def finish_prefill(self, batch: Batch, result: BatchResult, end: Event, *, hold: bool) -> None:
         """Its last layer is done: stream first tokens, publish prompts, join the decode batch.
 
         Decode is ordered behind the end of the prefill, whose KV it reads. With `hold` the tokens go out when
@@ -104,25 +103,25 @@ class SchedulerPrefill:
         """Send the tokens that were held back."""
         self._streamer.release()
 
-    def is_abandoned(self, batch: Any) -> bool:
+    def is_abandoned(self, batch: Batch) -> bool:
         """Whether all of its requests were aborted."""
         return all(request.to_finish is not None for request in batch.reqs)
 
-    def drop_prefill(self, batch: Any) -> None:
+    def drop_prefill(self, batch: Batch) -> None:
         """End the requests of an abandoned batch that has nothing on the device, and give their KV back."""
         s = self._s
         for request in batch.reqs:
-            request.to_finish = request.to_finish or FINISH_ABORT()
+            request.to_finish = request.to_finish or self._api.Aborted()
             request.update_finish_state(0)
             s._release_aborted_request(request)
-            release_kv_cache(request, s.tree_cache, checkpoint=False)
+            self._api.release_kv_cache(request, s.tree_cache, checkpoint=False)
             request.time_stats.set_completion_time()
         s.output_streamer.stream_output(batch.reqs, batch.return_logprob)
         batch.split_forward_batch = None
         if self._group.attention_owner is batch:
             self._group.attention_owner = None
 
-    def _own_attention(self, batch: Any) -> None:
+    def _own_attention(self, batch: Batch) -> None:
         """The prefill attention backend holds one batch's metadata; another's were put there meanwhile."""
         if self._group.attention_owner is batch:
             return

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.measuring import Measure, Measured
+from pdmuxd.engine.loop.streams import StreamGroup
+from pdmuxd.engine.sglang.api.types import Batch, Scheduler, Stream
 from pdmuxd.engine.sglang.colocated import ColocatedMeasurement, Span
 from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.gauges import ReadGpu
@@ -38,7 +39,7 @@ class EngineMeasurer:
 
     def __init__(
         self,
-        scheduler: Any,
+        scheduler: Scheduler,
         port: SchedulerPort,
         streams: LaunchStreams,
         table: PartitionTable,
@@ -159,7 +160,7 @@ class EngineMeasurer:
     # --- launching
 
     def _repeat(
-        self, message: Measure, make: Callable[[], Any], launch: Callable[[Any], Span]
+        self, message: Measure, make: Callable[[], Batch], launch: Callable[[Batch], Span]
     ) -> tuple[tuple[float, ...], int | None]:
         """Seconds of each repeat, which follow the warm-up and each other without a pause, and the clock."""
         counted = [make() for _ in range(message.repeats)]
@@ -182,7 +183,7 @@ class EngineMeasurer:
         except RuntimeError:
             return None
 
-    def _use(self, fits: Callable[[Any], bool]) -> Any:
+    def _use(self, fits: Callable[[StreamGroup], bool]) -> StreamGroup:
         for index, group in enumerate(self._streams.groups):
             if fits(group):
                 self._port.use_group(index)
@@ -190,7 +191,7 @@ class EngineMeasurer:
         there = ", ".join(f"{g.prefill_sms},{g.decode_sms}" for g in self._streams.groups)
         raise EngineError(f"no partition group has these SMs; there are {there}")
 
-    def _layers(self, batch: Any, layers: int, stream: Any) -> Span:
+    def _layers(self, batch: Batch, layers: int, stream: Stream) -> Span:
         with self._streams.on(stream), self._port.collectives.in_force():
             stream.wait_stream(self._s.schedule_stream)
             start = self._streams.mark(stream)
@@ -199,7 +200,7 @@ class EngineMeasurer:
             batch.split_index += layers
             return start, self._streams.mark(stream)
 
-    def _step(self, batch: Any, stream: Any) -> Span:
+    def _step(self, batch: Batch, stream: Stream) -> Span:
         with self._streams.on(stream):
             stream.wait_stream(self._s.schedule_stream)
             start = self._streams.mark(stream)

@@ -8,30 +8,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
-from sglang.srt.model_executor.runner.base_cuda_graph_runner import get_batch_sizes_to_capture
-from sglang.srt.runtime_context import get_parallel
 
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import (
+    DecodeGraphs,
+    FlashAttention,
+    LoadedLinear,
+    LogitsProcessor,
+    ModelRunner,
+    Tensor,
+    UnquantizedLinear,
+)
 from pdmuxd.engine.sglang.internals.kernel_timing import KernelTiming
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.gemm import GemmInForce, GemmUnsupportedError
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels, keep_choices, read_choices
-
-PRODUCT = "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod.apply"
-"""Multiplies by a layer's weights."""
-HEAD = "sglang.srt.layers.logits_processor.LogitsProcessor._compute_lm_head"
-"""Multiplies by the head's."""
-ATTENTION = "sglang.srt.layers.attention.flashattention_backend.flash_attn_with_kvcache"
-"""FlashAttention of decode, and of prefill."""
-CAPTURE = (
-    "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner._capture_one_stream"
-)
-"""Captures the decode graphs of one partition."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,14 +44,14 @@ def make_kernels(total_sms: int) -> PartitionKernels | None:
 
 def launch_product(
     kernels: PartitionKernels,
-    original: Callable[..., Any],
-    method: Any,
-    layer: Any,
-    x: Any,
-    *rest: Any,
-    **named: Any,
-) -> Any:
-    """Around PRODUCT."""
+    original: Callable[..., Tensor],
+    method: UnquantizedLinear,
+    layer: LoadedLinear,
+    x: Tensor,
+    *rest: object,
+    **named: object,
+) -> Tensor:
+    """Around multiplying by a layer's weights."""
     if kernels.sms is None:
         return original(method, layer, x, *rest, **named)
     outputs, inputs = layer.weight.shape
@@ -67,14 +64,14 @@ def launch_product(
 
 def launch_head(
     kernels: PartitionKernels,
-    original: Callable[..., Any],
-    processor: Any,
-    x: Any,
-    head: Any,
-    *rest: Any,
-    **named: Any,
-) -> Any:
-    """Around HEAD."""
+    original: Callable[..., Tensor],
+    processor: LogitsProcessor,
+    x: Tensor,
+    head: object,
+    *rest: object,
+    **named: object,
+) -> Tensor:
+    """Around multiplying by the head's weights."""
     weight = getattr(head, "weight", None)
     if kernels.sms is None or weight is None:
         return original(processor, x, head, *rest, **named)
@@ -87,9 +84,10 @@ def launch_head(
 
 
 def launch_attention(
-    kernels: PartitionKernels, original: Callable[..., Any], *given: Any, **named: Any
-) -> Any:
-    """Around ATTENTION: its heuristics and its grid count the partition's SMs."""
+    kernels: PartitionKernels, original: Callable[..., Tensor], *given: object, **named: object
+) -> Tensor:
+    """Around FlashAttention's kernel, of decode and of prefill: what it works out from the number of SMs, its
+    grid for one, then counts the partition's."""
     if kernels.attention and kernels.sms is not None:
         named["sm_margin"] = kernels.sm_margin
     return original(*given, **named)
@@ -98,23 +96,24 @@ def launch_attention(
 def capture_partition(
     kernels: PartitionKernels,
     streams: LaunchStreams,
-    original: Callable[..., Any],
-    runner: Any,
-    index: Any = None,
-) -> Any:
-    """Around CAPTURE."""
+    original: Callable[[DecodeGraphs, int | None], None],
+    graphs: DecodeGraphs,
+    index: int | None = None,
+) -> None:
+    """Around capturing the decode graphs of one partition."""
     sms = kernels.total_sms if index is None else streams.groups[index].decode_sms
     with kernels.on(sms):
-        return original(runner, index)
+        original(graphs, index)
 
 
-def tell_attention(kernels: PartitionKernels, streams: LaunchStreams, runner: Any) -> bool:
-    """The decode backends' tile schedules must count the SMs that ATTENTION is told of: a schedule for more
+def tell_attention(kernels: PartitionKernels, streams: LaunchStreams, runner: ModelRunner) -> bool:
+    """The decode backends' tile schedules must count the SMs that its kernel is told of: a schedule for more
     would put parts of a context together that nobody computed. Whether attention is of that kind."""
-    backends = getattr(runner, "decode_attn_backend_group", None) or []
-    if not backends or any(
-        type(backend).__name__ != "FlashAttentionBackend" or backend.fa_impl_ver != 3 for backend in backends
-    ):
+    given = runner.decode_attn_backend_group or ()
+    if any(type(backend).__name__ != "FlashAttentionBackend" for backend in given):
+        return False
+    backends = cast(Sequence[FlashAttention], given)
+    if not backends or any(backend.fa_impl_ver != 3 for backend in backends):
         return False
     for group, backend in zip(streams.groups, backends, strict=True):
         schedule = backend._get_scheduler_metadata
@@ -124,7 +123,9 @@ def tell_attention(kernels: PartitionKernels, streams: LaunchStreams, runner: An
     return True
 
 
-def choose_kernels(kernels: PartitionKernels, streams: LaunchStreams, runner: Any, file: Path | None) -> None:
+def choose_kernels(
+    kernels: PartitionKernels, streams: LaunchStreams, runner: ModelRunner, file: Path | None
+) -> None:
     """Time what was not timed before. Raises: nothing; what cannot be timed runs as PyTorch has it."""
     device = describe_device()
     if file is not None:
@@ -132,7 +133,7 @@ def choose_kernels(kernels: PartitionKernels, streams: LaunchStreams, runner: An
     known = kernels.choices.count()
     began_s = time.perf_counter()
     try:
-        captured = get_batch_sizes_to_capture(runner)[0]
+        captured = sglang().batch_sizes_to_capture(runner)[0]
         KernelTiming(kernels, runner.model).run(streams.groups, max(captured))
     except (RuntimeError, AttributeError, TypeError, ValueError) as error:
         _log.warning("pdmuxd: some products on partitions run with kernels chosen for all SMs: %s", error)
@@ -140,7 +141,7 @@ def choose_kernels(kernels: PartitionKernels, streams: LaunchStreams, runner: An
     found = kernels.choices.count() - known
     took_s = time.perf_counter() - began_s
     _log.info("pdmuxd: kernels of products on partitions: %d known, %d timed in %.1f s", known, found, took_s)
-    if file is not None and found and get_parallel().tp_rank == 0:
+    if file is not None and found and sglang().get_parallel().tp_rank == 0:
         keep_choices(file, device, kernels.choices)
 
 

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
-from sglang.srt.model_executor.forward_batch_info import ForwardMode
-from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
-from sglang.srt.sampling.sampling_params import SamplingParams
 
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import Batch, ForwardMode, Request, Scheduler, Tensor
 
 _SEED = 1
-_GREEDY = {"temperature": 0.0, "max_new_tokens": 1, "ignore_eos": True}
 
 
 class ProbeBatches:
     """Makes batches on one scheduler's pools. Raises: EngineError for what does not fit."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._s = scheduler
+        self._api = sglang()
         # The same tokens on every rank: each looks up those of its part of the vocabulary.
         self._random = torch.Generator(device=scheduler.device)
         self._random.manual_seed(_SEED)
@@ -36,28 +33,31 @@ class ProbeBatches:
         if self._s.tree_cache.total_size() and not self._s.flush_cache(empty_cache=False):
             raise EngineError("the prefix cache could not be emptied; the engine is not idle")
 
-    def split_prefill(self, lengths: Sequence[tuple[int, int]], *, colocated_step: Sequence[int] = ()) -> Any:
+    def split_prefill(
+        self, lengths: Sequence[tuple[int, int]], *, colocated_step: Sequence[int] = ()
+    ) -> Batch:
         """A layer-wise prefill at layer 0, of (new tokens, reused tokens) per request.
 
-        `colocated`: the contexts of a decode batch whose rows and slots it must not touch.
+        `colocated_step`: the contexts of a decode batch whose rows and slots it must not touch.
         """
-        return self._extend(lengths, ForwardMode.SPLIT_PREFILL, colocated_step)
+        return self._extend(lengths, self._api.ForwardMode.SPLIT_PREFILL, colocated_step)
 
-    def mixed(self, lengths: Sequence[tuple[int, int]], contexts: Sequence[int]) -> Any:
+    def mixed(self, lengths: Sequence[tuple[int, int]], contexts: Sequence[int]) -> Batch:
         """A fused batch: prompt tokens and one token for each decoding request."""
         decoding = [(1, max(0, context - 1)) for context in contexts]
-        return self._extend([*lengths, *decoding], ForwardMode.MIXED if decoding else ForwardMode.EXTEND)
+        modes = self._api.ForwardMode
+        return self._extend([*lengths, *decoding], modes.MIXED if decoding else modes.EXTEND)
 
-    def decode(self, contexts: Sequence[int]) -> Any:
+    def decode(self, contexts: Sequence[int]) -> Batch:
         """One decode step of requests with so many tokens of context each, the new one included."""
         batch = self._batch([(1, max(0, context - 1)) for context in contexts])
-        batch.forward_mode = ForwardMode.DECODE
+        batch.forward_mode = self._api.ForwardMode.DECODE
         batch.input_ids = self._tokens(len(contexts))
         return batch
 
     def _extend(
-        self, lengths: Sequence[tuple[int, int]], mode: Any, colocated_step: Sequence[int] = ()
-    ) -> Any:
+        self, lengths: Sequence[tuple[int, int]], mode: ForwardMode, colocated_step: Sequence[int] = ()
+    ) -> Batch:
         batch = self._batch(lengths, colocated_step)
         batch.forward_mode = mode
         batch.prefix_lens = [reused for _, reused in lengths]
@@ -67,7 +67,7 @@ class ProbeBatches:
         batch.input_ids = self._tokens(batch.extend_num_tokens)
         return batch
 
-    def _batch(self, lengths: Sequence[tuple[int, int]], colocated_step: Sequence[int] = ()) -> Any:
+    def _batch(self, lengths: Sequence[tuple[int, int]], colocated_step: Sequence[int] = ()) -> Batch:
         s = self._s
         table = s.req_to_token_pool.req_to_token
         totals = [new + reused for new, reused in lengths]
@@ -80,7 +80,7 @@ class ProbeBatches:
                 f"{s.max_total_num_tokens}, a request {table.shape[1]}"
             )
         requests = [self._request(index) for index in range(len(totals))]
-        batch = ScheduleBatch.init_new(
+        batch = self._api.Batch.init_new(
             requests,
             s.req_to_token_pool,
             s.token_to_kv_pool_allocator,
@@ -90,7 +90,7 @@ class ProbeBatches:
             s.spec_algorithm,
         )
         device = batch.device
-        written: list[torch.Tensor] = []
+        written: list[Tensor] = []
         for row, ((new, _), total) in enumerate(zip(lengths, totals, strict=True), start=first_row):
             slots = torch.arange(first, first + total, dtype=table.dtype, device=device)
             table[row, :total] = slots
@@ -104,20 +104,20 @@ class ProbeBatches:
         batch.orig_seq_lens = batch.seq_lens.to(torch.int32)
         batch.seq_lens_sum = sum(totals)
         batch.out_cache_loc = torch.cat(written).to(torch.int64)
-        batch.sampling_info = SamplingBatchInfo.from_schedule_batch(batch, s.model_config.vocab_size)
+        batch.sampling_info = self._api.SamplingInfo.from_schedule_batch(batch, s.model_config.vocab_size)
         return batch
 
-    def _request(self, index: int) -> Any:
-        params = SamplingParams(**_GREEDY)
+    def _request(self, index: int) -> Request:
+        params = self._api.SamplingParams(temperature=0.0, max_new_tokens=1, ignore_eos=True)
         params.normalize(None)
-        request = Req(
+        request = self._api.Request(
             f"pdmuxd-probe-{index}", "", array("q", [1]), params, vocab_size=self._s.model_config.vocab_size
         )
         request.refresh_fill_ids()
         request.extend_end = 1
         return request
 
-    def _tokens(self, count: int) -> Any:
+    def _tokens(self, count: int) -> Tensor:
         high = self._s.model_config.vocab_size
         return torch.randint(
             0, high, (count,), generator=self._random, dtype=torch.int64, device=self._s.device

@@ -1,15 +1,17 @@
 """SGLang's scheduler as the loop sees it, with no decision taken here.
 
-`state.py` has what there is, `decode.py` and `layerwise.py` launch on the two streams of `group.py`. These
-files alone touch `Scheduler`. Batches, requests and results are SGLang's objects and stay opaque to the loop.
+`state.py` has what there is, `decode.py` and `layerwise.py` launch on the two streams of `group.py`. Batches,
+requests and results are SGLang's objects, and the loop does not look into them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from pdmuxd.engine.sglang.api.symbols import check_scheduler
+from pdmuxd.engine.sglang.api.types import OverlapBookkeeping, Request, Scheduler
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.decode import SchedulerDecode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
@@ -19,10 +21,14 @@ from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 
 class SchedulerPort:
-    """One scheduler process. All methods are for the thread of its event loop."""
+    """One scheduler process. All methods are for the thread of its event loop.
 
-    def __init__(self, scheduler: Any, streams: LaunchStreams) -> None:
-        _take_over(scheduler)
+    Raises: EngineError if the scheduler is not as the loop needs it.
+    """
+
+    def __init__(self, scheduler: Scheduler, streams: LaunchStreams) -> None:
+        check_scheduler(scheduler)
+        _take_over(cast(OverlapBookkeeping, scheduler))
         self._s = scheduler
         self._group = GroupInForce(scheduler, streams)
         self.state = SchedulerState(scheduler)
@@ -39,10 +45,10 @@ class SchedulerPort:
         """Put the streams of a group in force."""
         self._group.use(index)
 
-    def reused_tokens(self, request: Any) -> int:
+    def reused_tokens(self, request: Request) -> int:
         """Look a waiting request's tokens up in the prefix cache."""
         request.init_next_round_input(self._s.tree_cache)
-        return int(request.prefix_len)
+        return request.prefix_len
 
     def take_input(self) -> None:
         """Receive requests and controls, as every SGLang loop does."""
@@ -73,7 +79,7 @@ class SchedulerPort:
         self._group.attention_owner = None
 
 
-def _take_over(s: Any) -> None:
+def _take_over(s: OverlapBookkeeping) -> None:
     """Switch SGLang's overlap bookkeeping on, which `--enable-pdmux` insists on being off at start."""
     s.enable_overlap = s.tp_worker.enable_overlap = True
     s.enable_skip_finishing_decode = True

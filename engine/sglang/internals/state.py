@@ -3,75 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
-
-from sglang.srt.runtime_context import get_parallel
 
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import Request, Scheduler
 
 
 class SchedulerState:
     """Implements EngineState."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._s = scheduler
 
     @property
     def layers(self) -> int:
         """Decoder layers of the model."""
-        return int(self._s.model_config.num_hidden_layers)
+        return self._s.model_config.num_hidden_layers
 
     @property
     def is_stopping(self) -> bool:
         """SGLang was asked to end the loop."""
-        return bool(self._s.gracefully_exit)
+        return self._s.gracefully_exit
 
     @property
     def is_paused(self) -> bool:
         """`/pause_generation` is in force."""
-        return bool(self._s._engine_paused)
+        return self._s._engine_paused
 
     @property
     def tp_size(self) -> int:
         """Ranks that run this loop in step."""
-        return int(self._s.tp_size)
+        return self._s.tp_size
 
     @property
     def is_first_rank(self) -> bool:
         """Whether this process decides."""
-        return bool(get_parallel().tp_rank == 0)
+        return sglang().get_parallel().tp_rank == 0
 
     @property
-    def waiting(self) -> Sequence[Any]:
+    def waiting(self) -> Sequence[Request]:
         """SGLang's waiting queue, in arrival order."""
-        queue: Sequence[Any] = self._s.waiting_queue
-        return queue
+        return self._s.waiting_queue
 
     @property
-    def running(self) -> Sequence[Any]:
+    def running(self) -> Sequence[Request]:
         """Requests that decode."""
-        requests: Sequence[Any] = self._s.running_batch.reqs
-        return requests
+        return self._s.running_batch.reqs
 
     @property
-    def chunked_request(self) -> Any:
+    def chunked_request(self) -> Request | None:
         """The request whose prefill is under way in chunks, or None."""
         return self._s.chunked_req
 
     @property
     def chunked_end(self) -> int:
         """Tokens of the chunked request that are cached or were launched."""
-        return int(self._s.chunked_req.extend_end)
+        chunked = self._s.chunked_req
+        return 0 if chunked is None else chunked.extend_end or 0
 
     @property
     def kv_capacity_tokens(self) -> int:
         """Tokens that the KV pool holds."""
-        return int(self._s.max_total_num_tokens)
+        return self._s.max_total_num_tokens
 
     @property
     def kv_free_tokens(self) -> int:
         """Free plus evictable tokens of the KV pool."""
-        return int(self._s.token_to_kv_pool_allocator.available_size() + self.evictable_tokens)
+        return int(self._s.token_to_kv_pool_allocator.available_size()) + self.evictable_tokens
 
     @property
     def evictable_tokens(self) -> int:

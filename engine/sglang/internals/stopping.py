@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-from sglang.srt.managers.tokenizer_manager import ServerStatus
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import TokenizerManager
 
-WATCHDOG = "sglang.srt.managers.tokenizer_manager.TokenizerManager.sigterm_watchdog"
 LOOK_EVERY_S = 0.05
 
 
-async def end_without_delay(original: Callable[..., Awaitable[None]], manager: Any) -> None:
+async def end_without_delay(original: Callable[..., Awaitable[None]], manager: TokenizerManager) -> None:
     """Around SGLang's watchdog: call it once there is nothing left that it would wait for.
 
     It ends the schedulers, and lets the HTTP server finish its responses. An unhealthy server is its affair
     at once: requests of a dead scheduler never end.
     """
+    unhealthy = sglang().ServerStatus.UnHealthy
     await _until(lambda: manager.gracefully_exit)
-    await _until(lambda: not manager.rid_to_state or manager.server_status is ServerStatus.UnHealthy)
+    await _until(lambda: not manager.rid_to_state or manager.server_status is unhealthy)
     await original(manager)
 
 

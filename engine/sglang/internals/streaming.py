@@ -6,19 +6,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pdmuxd.engine.sglang.api.types import OutputStreamer, Request
+
 
 class HoldingStreamer:
     """Stands in for SGLang's output streamer where results of batches are processed."""
 
-    def __init__(self, streamer: Any) -> None:
+    def __init__(self, streamer: OutputStreamer) -> None:
         self._streamer = streamer
         self._holds = False
-        self._held: list[tuple[list[Any], tuple[Any, ...], dict[str, Any]]] = []
+        self._held: list[tuple[list[Request], tuple[Any, ...], dict[str, Any]]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._streamer, name)
 
-    def stream_output(self, requests: Sequence[Any], *args: Any, **kwargs: Any) -> None:
+    def stream_output(self, requests: Sequence[Request], *args: Any, **kwargs: Any) -> None:
         """Send what these requests have got, or note that it is to be sent."""
         if self._holds:
             self._held.append((list(requests), args, kwargs))

@@ -16,10 +16,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from sglang.srt.layers.linear import LinearBase
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.policies.auto import BATCH_TOKENS
+from pdmuxd.engine.sglang.api.symbols import sglang
+from pdmuxd.engine.sglang.api.types import Batch, Event, Stream, Tensor
 from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
@@ -30,8 +31,6 @@ _log = logging.getLogger(__name__)
 Lengths = tuple[tuple[int, int], ...]
 """(new, reused) tokens per request."""
 
-SMALL_COPY = "sglang.kernels.ops.memory.small_copy.try_small_copy"
-"""Copies several small tensors with one kernel."""
 _LARGEST: Lengths = ((BATCH_TOKENS, 0),)
 _TOKENS = ((256, 2048), (1024, BATCH_TOKENS))
 """Of prefills: from one number to the next, up to so many."""
@@ -46,13 +45,14 @@ _AHEAD = 8
 """Batches on the device whose tensors are kept."""
 _PINNED_BYTES, _PINNED_BLOCKS = tuple(2**power for power in range(9, 20)), 8
 
-Launch = Callable[[Any, int, Any], Any]
+Launch = Callable[[Batch, int, Stream], Event]
 """Launches so many layers of a batch on a stream; the event behind them."""
 
 
-def decline_small_copy(_dsts: Sequence[Any], _srcs: Sequence[Any]) -> bool:
-    """In place of SMALL_COPY, which is compiled anew, 0.12 s while serving, for each pattern of types, sizes
-    and addresses: it declines, and SGLang copies with a kernel per type."""
+def decline_small_copy(_dsts: Sequence[Tensor], _srcs: Sequence[Tensor]) -> bool:
+    """In place of SGLang's copy of several small tensors with one kernel. It is compiled anew, 0.12 s while
+    serving, for each pattern of types, sizes and addresses. This declines, and SGLang copies with a kernel
+    per type."""
     return False
 
 
@@ -106,9 +106,9 @@ class Warming:
             blocks = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in lengths]
             del blocks
 
-    def run(self, stream: Any) -> None:
+    def run(self, stream: Stream) -> None:
         """All sizes on one stream. The largest is first: what later ones take is part of its memory."""
-        kept: list[tuple[Any, Any]] = []
+        kept: list[tuple[Batch, Event]] = []
         for lengths, layers in self._prefills():
             try:
                 batch = self._batches.split_prefill(lengths)
@@ -120,7 +120,7 @@ class Warming:
                 self._streams.wait(kept.pop(0)[1])
         self._streams.wait(self._streams.mark(stream))
 
-    def _launch_largest(self, batch: Any, layers: int, stream: Any) -> Any:
+    def _launch_largest(self, batch: Batch, layers: int, stream: Stream) -> Event:
         torch.cuda.reset_peak_memory_stats()
         before_bytes = torch.cuda.memory_allocated()
         end = self._launch(batch, layers, stream)
@@ -148,9 +148,9 @@ class Warming:
 class _Product:
     """Rows times one layer's weights."""
 
-    multiply: Callable[[Any], Any]
+    multiply: Callable[[Tensor], Tensor]
     width: int
-    dtype: Any
+    dtype: object
     most_rows: int
 
     def load(self, kernels: Kernels, step: int = 1) -> list[int]:
@@ -166,16 +166,17 @@ class _Product:
         for count in counts:
             self.multiply(rows[:count])
 
-    def _rows(self) -> Any:
+    def _rows(self) -> Tensor:
         return torch.zeros((self.most_rows, self.width), dtype=self.dtype, device="cuda")
 
 
 def _products(model: Any) -> Iterator[_Product]:
     """A layer of each shape of weights, and the head, which has a row per request."""
-    seen: set[tuple[Any, ...]] = set()
+    linear = sglang().Linear
+    seen: set[tuple[object, ...]] = set()
     for module in model.modules():
         weight = getattr(module, "weight", None)
-        if isinstance(module, LinearBase) and weight is not None and weight.is_floating_point():
+        if isinstance(module, linear) and weight is not None and weight.is_floating_point():
             width = getattr(module, "input_size_per_partition", module.input_size)
             key = (*weight.shape, weight.dtype, width)
             if key not in seen:

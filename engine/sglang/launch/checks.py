@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.sglang.api.versions import RANGE, check_supported
 
 ENTRY_POINT_GROUP = "sglang.srt.plugins"
 PLUGIN = "pdmuxd"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
-def check_environment(*, tested: Sequence[str]) -> str:
-    """SGLang is here, in a tested version, with the plugin; returns the version. Raises: SettingsError."""
+def check_environment() -> str:
+    """SGLang is here, in a supported version, with the plugin; returns the version. Raises: SettingsError."""
     try:
         version = metadata.version("sglang")
     except metadata.PackageNotFoundError:
         raise SettingsError(
-            f"SGLang is not installed in this Python; install pdmuxd[sglang] (SGLang {', '.join(tested)})"
+            f"SGLang is not installed in this Python; install pdmuxd[sglang] (SGLang {RANGE})"
         ) from None
-    if version not in tested:
-        raise SettingsError(
-            f"SGLang {version} is installed; the plugin was tested with {', '.join(tested)} and changes "
-            "SGLang's internals, so that no other is started"
-        )
+    check_supported(version)
     names = {point.name for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
     if PLUGIN not in names:
         raise SettingsError(

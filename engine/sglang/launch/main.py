@@ -13,7 +13,6 @@ from itertools import pairwise
 from pdmuxd.engine.core.errors import EngineError, PdmuxdError
 from pdmuxd.engine.core.policies.registry import parse_policy
 from pdmuxd.engine.sglang.environment import PluginEnvironment
-from pdmuxd.engine.sglang.internals.contract import TESTED_VERSIONS
 from pdmuxd.engine.sglang.launch import parent
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments, parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
@@ -36,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         table = make_table(device.rules, environment)
         sys.stderr.write(f"pdmuxd: {len(table.groups)} partition groups: {write_splits(table.groups)}\n")
         if arguments.parent_pid is not None:
-            parent.watch(arguments.parent_pid)
+            parent.watch(arguments.parent_pid, arguments.link)
         from pdmuxd.engine.sglang.launch.server import serve  # many seconds, which a refusal saves
 
         serve(arguments, table, key)
@@ -48,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(arguments: Arguments, key: str | None) -> None:
-    check_environment(tested=TESTED_VERSIONS)
+    check_environment()
     check_extra(arguments.extra)
     parse_policy(arguments.policy)
     check_model(arguments.model)

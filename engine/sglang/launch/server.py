@@ -1,4 +1,4 @@
-"""From our arguments to a running SGLang server; the only module of this folder that imports SGLang."""
+"""From our arguments to a running SGLang server."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from pdmuxd.engine.core.batch_size_correction import SIZES
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.sglang.api.symbols import launcher
 from pdmuxd.engine.sglang.environment import KERNELS, KERNELS_FILE, LINK, PARTITIONS, POLICY, WHOLE_GRAPHS
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments
 from pdmuxd.engine.sglang.launch.checks import PLUGIN
@@ -96,12 +97,9 @@ def _private_folder(link: str | None, stack: ExitStack) -> Path:
 
 
 def _parse(flags: list[str]) -> Any:
-    from sglang.srt.plugins import load_plugins
-    from sglang.srt.server_args import prepare_server_args
-
-    load_plugins()
+    launcher().load_plugins()
     try:
-        server_args = prepare_server_args(flags)
+        server_args = launcher().prepare_server_args(flags)
     except (AssertionError, ValueError) as error:
         raise SettingsError(f"SGLang refuses its arguments: {_one_line(error)}") from error
     check_parsed({field: getattr(server_args, field) for field in CHECKED})
@@ -109,13 +107,10 @@ def _parse(flags: list[str]) -> Any:
 
 
 def _run(server_args: Any) -> None:
-    from sglang.launch_server import run_server
-    from sglang.srt.utils import kill_process_tree
-
     try:
-        run_server(server_args)
+        launcher().run_server(server_args)
     finally:
-        kill_process_tree(os.getpid(), include_parent=False)
+        launcher().kill_process_tree(os.getpid(), include_parent=False)
 
 
 def _one_line(error: BaseException) -> str:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from pdmuxd.engine.loop.streams import DeviceStreams
+from pdmuxd.engine.sglang.api.types import Event, Stream
 
 
 class LaunchStreams(DeviceStreams, Protocol):
     """The streams of all groups of a partition table, made before serving."""
 
-    def on(self, stream: Any) -> AbstractContextManager[Any]:
+    def on(self, stream: Stream) -> AbstractContextManager[object]:
         """Launch on `stream` inside the block."""
 
-    def mark(self, stream: Any) -> Any:
+    def mark(self, stream: Stream) -> Event:
         """Record an event behind everything launched on `stream` so far."""
 
-    def order(self, later: Any, earlier: Any) -> None:
+    def order(self, later: Stream, earlier: Stream) -> None:
         """What is launched on the stream `later` from now on waits for what is on `earlier` now."""
 
-    def order_after(self, later: Any, event: Any) -> None:
+    def order_after(self, later: Stream, event: Event) -> None:
         """What is launched on the stream `later` from now on waits for the event."""

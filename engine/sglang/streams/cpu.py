@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from contextlib import AbstractContextManager
-from typing import Any
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.loop.streams import StreamGroup
+from pdmuxd.engine.sglang.api.types import Event, Stream
 
 TOTAL_SMS = 132
 """What the stand-in claims to be: an H200, so that policies decide as they would there."""
@@ -17,16 +17,16 @@ TOTAL_SMS = 132
 class InlineStream:
     """A stream whose work is over when the launch returns; has the methods SGLang calls on a stream."""
 
-    def wait_stream(self, stream: Any) -> None:
+    def wait_stream(self, stream: Stream) -> None:
         """Nothing is ever pending."""
 
-    def wait_event(self, event: Any) -> None:
+    def wait_event(self, event: Event) -> None:
         """Nothing is ever pending."""
 
     def synchronize(self) -> None:
         """Nothing is ever pending."""
 
-    def record_event(self, event: Any = None) -> float:  # noqa: ARG002 - torch's signature
+    def record_event(self, event: Event = None) -> float:  # noqa: ARG002 - torch's signature
         """The instant."""
         return time.perf_counter()
 
@@ -45,27 +45,27 @@ class CpuStreams:
             for group in table.groups
         )
 
-    def on(self, stream: Any) -> AbstractContextManager[Any]:  # noqa: ARG002 - the interface
+    def on(self, stream: Stream) -> AbstractContextManager[object]:  # noqa: ARG002 - the interface
         """There is only the calling thread."""
         return contextlib.nullcontext()
 
-    def mark(self, stream: Any) -> float:  # noqa: ARG002 - the interface
+    def mark(self, stream: Stream) -> float:  # noqa: ARG002 - the interface
         """The instant."""
         return time.perf_counter()
 
-    def is_done(self, event: Any) -> bool:  # noqa: ARG002 - the interface
+    def is_done(self, event: Event) -> bool:  # noqa: ARG002 - the interface
         """Always."""
         return True
 
-    def wait(self, event: Any) -> None:
+    def wait(self, event: Event) -> None:
         """Nothing to wait for."""
 
     def elapsed_s(self, start: float, end: float) -> float:
         """Between two instants."""
         return end - start
 
-    def order(self, later: Any, earlier: Any) -> None:
+    def order(self, later: Stream, earlier: Stream) -> None:
         """Launches are in order already."""
 
-    def order_after(self, later: Any, event: Any) -> None:
+    def order_after(self, later: Stream, event: Event) -> None:
         """Launches are in order already."""

@@ -24,6 +24,7 @@ from pdmuxd.controlplane.actions import Action, Done
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH
 from pdmuxd.controlplane.credentials import digest
+from pdmuxd.controlplane.lifecycle import Reloaded
 from pdmuxd.controlplane.status import NO_ENGINE
 
 HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
@@ -64,6 +65,16 @@ class AnyAction:
         return Done(action=action, changed=True, state="serving", text="done")
 
 
+class AnyDaemon:
+    """A daemon that reloads and gives its place to whoever asks."""
+
+    def reload(self) -> Reloaded:
+        return Reloaded(in_force=("drain_timeout_s",))
+
+    async def upgrade(self, *, migrate: bool) -> str:
+        return "0.2.0"
+
+
 @pytest.fixture
 def schema() -> Iterator[schemathesis.BaseSchema]:
     """Of an application with something in each table; its stream of events is over, or it would not end."""
@@ -82,6 +93,7 @@ def schema() -> Iterator[schemathesis.BaseSchema]:
             telemetry=known,
             predictors=predicting,
             actions=AnyAction(),
+            daemon_actions=AnyDaemon(),
         )
         config = schemathesis.Config.from_dict(CONFIG)
         yield schemathesis.openapi.from_asgi(OPENAPI_PATH, app, headers=HEADERS, config=config)

@@ -121,7 +121,7 @@ async def test_requests_are_filtered_as_asked(call: AdminCalls, known: Telemetry
 async def test_attainment_is_shown_by_tenant_and_window(call: AdminCalls, known: Telemetry) -> None:
     for index in range(10):
         known.on_request(request_record(ttft_s=9.0 if index == 0 else 0.3))
-    known.on_refused("chat")
+    known.on_refused("chat", "tenant_limit")
     body = (await call("GET", "/api/v1/attainment")).json()
     assert [one["tenant"] for one in body["tenants"]] == ["batch", "chat"]
     chat = body["tenants"][1]

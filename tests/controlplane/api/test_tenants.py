@@ -24,6 +24,8 @@ async def test_a_tenant_is_answered_whole_when_created(call: AdminCalls) -> None
         "weight": 1.0,
         "max_wait_ms": None,
         "late_action": "serve",
+        "count_cached_tokens": False,
+        "limits": {},
         "slo": {
             **SLO_BODY,
             "version": 1,

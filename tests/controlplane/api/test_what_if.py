@@ -138,18 +138,24 @@ async def test_a_policy_of_one_stream_has_no_splits(control_plane: ControlPlane,
     assert 5 < loose["lowest_feasible_tbt_ms"] < 50
 
 
-async def test_the_present_load_is_assumed_when_none_is_given(call: AdminCalls, known: Telemetry) -> None:
+async def test_the_recent_load_is_assumed_when_none_is_given(call: AdminCalls, known: Telemetry) -> None:
     assert (await call("POST", PATH, json={"tbt_ms": 30})).json()["assumed"]["from"] == "default"
-    known.on_message(step(decode_bs=10, decode_reused_tokens=5000, prefill_new_tokens=3000))
-    known.on_message(step(decode_bs=12, decode_reused_tokens=6000, prefill_new_tokens=0))
-    present = {"decode_context_tokens": 500, "prefill_new_tokens": 3000, "prefill_reused_tokens": 0}
+    for second in range(10):
+        bs = 100 if second == 7 else 10 + second
+        new_tokens = 3000 if second % 2 else 0
+        load = {"decode_bs": bs, "decode_reused_tokens": 500 * bs, "prefill_new_tokens": new_tokens}
+        known.on_message(step(now_s=float(second), **load))
+        known.clock.turn(1.0)  # type: ignore[attr-defined]
+    usual = {"decode_context_tokens": 500, "prefill_new_tokens": 3000, "prefill_reused_tokens": 0}
 
-    assert (await call("POST", PATH, json={"tbt_ms": 30})).json()["assumed"] == present | {
-        "decode_bs": 12,
-        "from": "present",
-    }
+    answer = (await call("POST", PATH, json={"tbt_ms": 30})).json()
+    assert answer["assumed"] == usual | {"decode_bs": 14, "from": "recent"}, "the median, not the last"
+    assert answer["busy"]["assumed"] == usual | {"decode_bs": 19, "from": "recent"}
+    assert answer["busy"]["lowest_feasible_tbt_ms"] >= answer["lowest_feasible_tbt_ms"]
     mixed = (await call("POST", PATH, json={"tbt_ms": 30, "decode_bs": 99})).json()["assumed"]
-    assert mixed == present | {"decode_bs": 99, "from": "mixed"}
+    assert mixed == usual | {"decode_bs": 99, "from": "mixed"}
+    known.clock.turn(400.0)  # type: ignore[attr-defined]
+    assert (await call("POST", PATH, json={"tbt_ms": 30})).json()["assumed"]["from"] == "default"
 
 
 async def test_the_guard_is_the_engines_when_its_decisions_have_shown_it(

@@ -6,6 +6,7 @@ import pytest
 from telemetry_feeds import START_S, HandClock, request_record, step, telemetry
 
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
+from pdmuxd.controlplane.telemetry.judged import judge
 from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.durations import counted as counts_of
 
@@ -20,7 +21,7 @@ def counts(*gaps_s: float) -> Counts:
 def counted(*requests: dict[str, object], at_s: float = START_S) -> Attainment:
     attainment = Attainment()
     for changes in requests:
-        attainment.on_request(request_record(**changes), at_s)
+        attainment.on_request(judge(request_record(**changes)), at_s)
     return attainment
 
 

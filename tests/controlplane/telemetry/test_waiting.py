@@ -87,7 +87,7 @@ def test_late_requests_raise_an_alarm_that_ends_when_they_are_served(
 
 
 def test_without_traffic_nothing_is_said_to_be_met(known: Telemetry, clock: HandClock) -> None:
-    known.on_refused("chat")
+    known.on_refused("chat", "tenant_limit")
     (chat,) = known.tenants_event(clock()).tenants
     assert (chat.verdict, chat.ttft_attainment_ratio, chat.tbt_attainment_ratio) == ("no_traffic", None, None)
     known.on_request(request_record())

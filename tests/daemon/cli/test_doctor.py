@@ -17,7 +17,7 @@ from stores import new_database, opened
 from pdmuxd.daemon.cli.main import main
 from pdmuxd.daemon.doctor import probes as real
 from pdmuxd.daemon.doctor.findings import Finding, Verdict, worst
-from pdmuxd.daemon.doctor.gpu import TESTED_SGLANG, CudaDriver, Gpu
+from pdmuxd.daemon.doctor.gpu import CudaDriver, Gpu
 from pdmuxd.daemon.doctor.kernel_clock import is_synchronised
 from pdmuxd.daemon.doctor.probes import Probes
 from pdmuxd.daemon.doctor.run import examine
@@ -26,6 +26,7 @@ from pdmuxd.daemon.doctor.system import ClockReading
 from pdmuxd.daemon.lock import Holder
 from pdmuxd.daemon.settings import DeferredSettings, LoadedSettings, load_settings
 from pdmuxd.engine.core.errors import StoreError
+from pdmuxd.engine.sglang.api.versions import REQUIREMENT, TESTED
 
 H200 = CudaDriver(
     cuda=(12, 9), has_green_contexts=True, gpus=(Gpu(name="NVIDIA H200", sms=132, capability=(9, 0)),)
@@ -35,7 +36,7 @@ GIB = 1 << 30
 
 HEALTHY = Probes(
     python=lambda: (3, 12, 1),
-    installed_version={"sglang": TESTED_SGLANG, "cuda-python": "13.0.1"}.get,
+    installed_version={"sglang": TESTED[-1], "cuda-python": "13.0.1"}.get,
     cuda_driver=lambda: H200,
     driver_version=lambda: "570.86.15",
     bind=lambda host, port: None,
@@ -120,10 +121,20 @@ def test_a_warning_says_what_to_do_when_green_contexts_are_not_supported(
     assert finding.hint
 
 
-def test_a_warning_names_the_tested_sglang_when_another_is_installed() -> None:
-    finding = found(installed_version=lambda name: "0.6.0" if name == "sglang" else None)["sglang"]
+@pytest.mark.parametrize(
+    ("version", "hint"),
+    [("0.6.0", REQUIREMENT), ("0.5.21", REQUIREMENT), (f"{TESTED[-1]}.post1", TESTED[-1])],
+)
+def test_a_warning_names_what_to_install_when_sglang_was_not_tested(version: str, hint: str) -> None:
+    finding = found(installed_version=lambda name: version if name == "sglang" else None)["sglang"]
     assert finding.verdict is Verdict.WARN
-    assert TESTED_SGLANG in finding.hint
+    assert hint in finding.hint
+
+
+@pytest.mark.parametrize("version", TESTED)
+def test_a_tested_sglang_is_fine(version: str) -> None:
+    finding = found(installed_version=lambda name: version if name == "sglang" else None)["sglang"]
+    assert finding.verdict is Verdict.OK
 
 
 def test_an_unsupported_python_fails_when_it_runs_the_daemon() -> None:

@@ -22,7 +22,7 @@ import sys
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, Ack, EngineSettings, EngineStats, Hello
 from pdmuxd.engine.link.socket import EngineEnd
 
-ZEROS = dict.fromkeys(EngineStats.__struct_fields__, 0) | {"policy": "muxwise"}
+ZEROS = dict.fromkeys(EngineStats.__struct_fields__, 0) | {"policy": "muxwise", "shadow": None}
 
 
 def hello():

@@ -15,12 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdmuxd.daemon.background import first_to_end
-from pdmuxd.daemon.supervisor import child, orphan, procfs
+from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.backoff import HEALTHY_S, Backoff
 from pdmuxd.daemon.supervisor.child import describe_exit, engine_environment
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.plan import emulator_command
 from pdmuxd.daemon.supervisor.silence import TICK_S, Silence
+from pdmuxd.engine.link import procfs
+
+_UP_AND_WAIT = "print('up'); signal.pause()"
 
 
 def test_delays_double_up_to_the_limit_when_engines_keep_failing():
@@ -221,22 +224,28 @@ async def test_the_others_are_cancelled_when_one_fails():
     ("program", "grace_s", "is_killed"),
     [
         (
-            "import os, signal; signal.signal(signal.SIGTERM, lambda *_: os._exit(0)); print('up'); input()",
+            "import os, signal; signal.signal(signal.SIGTERM, lambda *_: os._exit(0)); " + _UP_AND_WAIT,
             60.0,
             False,
         ),
-        ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); input()", 0.05, True),
-        ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); input()", 0.0, True),
+        (
+            "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); signal.pause()",
+            0.05,
+            True,
+        ),
+        (
+            "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); signal.pause()",
+            0.0,
+            True,
+        ),
     ],
 )
 async def test_a_process_is_killed_only_when_it_outlives_its_grace(program, grace_s, is_killed):
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-u", "-c", program),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert await process.stdout.readline() == b"up\n"
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as printed:
+        process = child.start([sys.executable, "-u", "-c", program], environment=os.environ, log=writing)
+        os.close(writing)
+        assert await asyncio.to_thread(printed.readline) == b"up\n"
     assert await child.end(process, grace_s=grace_s) is is_killed
     assert (process.returncode == -signal.SIGKILL) is is_killed
 

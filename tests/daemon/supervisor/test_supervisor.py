@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pdmuxd.daemon.supervisor import procfs
 from pdmuxd.daemon.supervisor.supervisor import TRANSITIONS
 from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.link import procfs
 from pdmuxd.engine.link.messages import EngineSettings
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdmuxd.tui.show.charts import meter, sparkline, strip_chart
+from pdmuxd.tui.show.charts import AXIS_WIDTH, chart, meter, sparkline, strip_chart
 from pdmuxd.tui.show.lines import length
 from pdmuxd.tui.show.roles import Role
 
@@ -54,3 +54,18 @@ def test_a_meter_is_as_wide_as_wanted_when_its_share_is_any(share, width):
 
 def test_a_meter_shows_eighths_when_its_share_is_between_cells():
     assert meter(0.53125, 4) == (("██▏", Role.PLAIN), ("░", Role.DIM))
+
+
+def test_a_chart_has_its_axis_and_a_line_where_the_target_is():
+    lines = chart([1.0, 4.0, 12.0, None], 4, show=lambda value: f"{value:g}", target=8.0)
+    shown = ["".join(text for text, _ in one) for one in lines]
+    assert [one[:AXIS_WIDTH].strip(" ┤") for one in shown] == ["12", "8", "", "0"]
+    assert shown[1][AXIS_WIDTH:] == "──█─"
+    assert shown[3][AXIS_WIDTH:].endswith("╌")
+    roles = dict(lines[0])
+    assert roles["█"] is Role.BAD
+
+
+def test_columns_are_bad_below_the_target_when_more_is_better():
+    (line,) = chart([0.5, 0.99], 1, show=str, target=0.9, over_is_bad=False, least_top=1.0)
+    assert [role for text, role in line[2:]] == [Role.BAD, Role.GOOD]

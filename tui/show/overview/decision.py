@@ -1,41 +1,44 @@
-"""Why the SMs are split as they are."""
+"""What was decided in the last seconds, and why: shares, since a single decision lasts some milliseconds."""
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import timedelta
+
+from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
-from pdmuxd.tui.show.lines import Line, line, wrap
-from pdmuxd.tui.show.reasons import BAD_REASONS, Why, in_words, numbers, split_text
+from pdmuxd.tui.show.lines import Line, clip, line
+from pdmuxd.tui.show.reasons import BAD_REASONS, in_words, split_text
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.state.view import View
 
+LAST = timedelta(seconds=10)
+
 
 def decision(view: View, width: int, height: int) -> list[Line]:
-    """A title, the reason in words, the numbers behind it."""
-    why = current(view)
-    split = split_text(why.mode, why.prefill_sms, why.decode_sms) if why.reason else "nothing yet"
-    role = Role.BAD if why.reason in BAD_REASONS else Role.STRONG
-    words = in_words(why.reason)
-    said = wrap(f"{words[0].upper()}{words[1:]} ({why.reason})." if why.reason else "", width, role)
-    shown = [heading(view, f"Decision: {split}", width), *said[: max(1, height - 2)]]
-    figures = numbers(why)
-    return [*shown, line((figures, Role.PLAIN))] if figures else shown
-
-
-def current(view: View) -> Why:
-    """The newest decision: the heartbeat's reason, with the numbers of the last of that reason."""
-    stats = view.state.stats
-    if stats is None or stats.reason is None:
-        return Why(reason=None)
-    tbt = stats.strictest_tbt
-    newest = next((one for one in view.state.newest_decisions() if one.reason == stats.reason), None)
-    return Why(
-        reason=stats.reason,
-        mode=stats.mode,
-        prefill_sms=stats.prefill_sms or 0,
-        decode_sms=stats.decode_sms or 0,
-        predicted_ms=newest.predicted_ms if newest else None,
-        guard_ratio=newest.guard_ratio if newest else None,
-        slack_ms=newest.slack_ms if newest else None,
-        tenant=tbt.tenant if tbt else None,
-        tbt_ms=tbt.tbt_ms if tbt else None,
-    )
+    """A line for each reason, the most frequent first, with the split that it mostly chose."""
+    head = heading(view, f"Decisions, last {LAST.seconds} s", width, "5 lists them")
+    now = view.daemon_now
+    counted: Counter[str] = Counter()
+    splits: dict[str, Counter[str]] = {}
+    for one in view.state.newest_decisions():
+        if now is not None and now - one.at > LAST:
+            break
+        counted[one.reason] += one.count
+        split = split_text(one.mode, one.prefill_sms, one.decode_sms)
+        splits.setdefault(one.reason, Counter())[split] += one.count
+    if not counted:
+        return [head, line(("nothing was decided", Role.DIM))]
+    total = sum(counted.values())
+    lines = []
+    for reason, times in counted.most_common(max(1, height - 1)):
+        split = splits[reason].most_common(1)[0][0]
+        words = clip(in_words(reason), max(8, width - 22))
+        lines.append(
+            line(
+                (f"{formats.percent(times / total):>4} ", Role.STRONG),
+                (f"{split:<14} ", Role.PLAIN),
+                (words, Role.BAD if reason in BAD_REASONS else Role.PLAIN),
+            )
+        )
+    return [head, *lines]

@@ -1,4 +1,4 @@
-"""The GPU now: the bar of its SMs, what each part stands for, and how much is idle."""
+"""The GPU: the bar of its SMs over the last minute, and beside it that of this moment."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.sm_bar import SmUse, bar
 from pdmuxd.tui.state.view import View
 
+MINUTE_S = 60
+LABEL_WIDTH = 8
+
 
 def gpu(view: View, width: int, height: int) -> list[Line]:
-    """A title, the bar on all lines but one, the legend."""
+    """A title, the minute's bar, the live bar, what the parts stand for."""
     stats, engine = view.state.stats, view.state.engine
     total = (stats.total_sms if stats else None) or (engine.total_sms if engine else None)
     device = (engine.device if engine else None) or "GPU"
@@ -20,9 +23,24 @@ def gpu(view: View, width: int, height: int) -> list[Line]:
     use = sm_use(stats)
     if use is None:
         return [head, line(("no engine says what its SMs do", Role.DIM))]
-    rows = max(1, height - 2)
-    bars = [bar(use, width, letters=view.letters, is_named=row == rows // 2) for row in range(rows)]
-    return [head, *bars, _legend(use, view.letters)]
+    room = max(1, width - LABEL_WIDTH)
+    mean = view.state.series.mean_shares(MINUTE_S, view.now_s) or (use.prefill_ratio, use.decode_ratio)
+    minute = SmUse(
+        total_sms=use.total_sms,
+        prefill_sms=0,
+        decode_sms=0,
+        prefill_ratio=mean[0],
+        decode_ratio=mean[1],
+        is_fused=True,
+    )
+    rows = max(1, height - 3)
+    label = f"{'1 min':<{LABEL_WIDTH}}"
+    bars = [
+        line((label if not row else " " * LABEL_WIDTH, Role.DIM)) + bar(minute, room, letters=view.letters)
+        for row in range(rows)
+    ]
+    now = line((f"{'now':<{LABEL_WIDTH}}", Role.DIM)) + bar(use, room, letters=view.letters)
+    return [head, *bars, now, _legend(mean, use, view.letters)]
 
 
 def sm_use(stats: Stats | None) -> SmUse | None:
@@ -43,27 +61,26 @@ def _split(stats: Stats | None, engine: Engine | None) -> str:
     if stats is None or stats.partition_id is None:
         return ""
     if stats.mode == "fused":
-        return "one batch on all SMs"
+        return "now one batch on all SMs"
     if stats.mode == "decode":
-        return "decode alone on all SMs"
-    last = len(engine.partitions) - 1 if engine and engine.partitions else None
-    return f"group {stats.partition_id} of 0 to {last}" if last is not None else f"group {stats.partition_id}"
+        return "now decode alone on all SMs"
+    if stats.mode == "idle":
+        return "now idle"
+    return f"now {stats.prefill_sms} SMs prefill, {stats.decode_sms} decode"
 
 
-def _legend(use: SmUse, letters: bool) -> Line:
+def _legend(mean: tuple[float, float], use: SmUse, letters: bool) -> Line:
     prefill, decode, idle = ("P ", "D ", "· ") if letters else ("■ ", "■ ", "■ ")
-    split = "" if use.is_fused else " SMs"
-    idle_ratio = max(0.0, 1.0 - use.prefill_ratio - use.decode_ratio)
+    idle_ratio = max(0.0, 1.0 - mean[0] - mean[1])
     return line(
+        (f"{'':<{LABEL_WIDTH}}", Role.PLAIN),
         (prefill, Role.PREFILL),
         "prefill ",
-        (f"{use.prefill_sms}{split} " if split else "all SMs ", Role.STRONG),
-        f"{formats.percent(use.prefill_ratio)}   ",
+        (f"{formats.percent(mean[0])}   ", Role.STRONG),
         (decode, Role.DECODE),
         "decode ",
-        (f"{use.decode_sms}{split} " if split else "all SMs ", Role.STRONG),
-        f"{formats.percent(use.decode_ratio)}   ",
+        (f"{formats.percent(mean[1])}   ", Role.STRONG),
         (idle, Role.IDLE),
         f"idle {formats.percent(idle_ratio)}",
-        ("   of all SMs' time", Role.DIM),
+        ("   of all SMs' time, 1 min", Role.DIM),
     )

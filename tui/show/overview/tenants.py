@@ -1,44 +1,86 @@
-"""The busiest tenants, a line each."""
+"""Tenants as rows of the Overview, the worst first."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pdmuxd.tui.client.wire import TenantLoad
 from pdmuxd.tui.show import formats
-from pdmuxd.tui.show.heading import heading
-from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
+from pdmuxd.tui.show.charts import EIGHTHS, MISSING
+from pdmuxd.tui.show.lines import Cell, Column, Run
 from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.show.tenants.rows import TenantRow, budget_role, budget_text, tbt_cell
+from pdmuxd.tui.show.verdict import met_ratio
+from pdmuxd.tui.state.tenants import is_missing
 from pdmuxd.tui.state.view import View
 
 COLUMNS = (
-    Column("tenant", 0),
-    Column("in flight", 9, "right"),
-    Column("TTFT p99", 8, "right"),
-    Column("TTFT met", 8, "right"),
-    Column("TBT p99", 7, "right"),
-    Column("TBT met", 7, "right"),
-    Column("budget", 6, "right"),
+    Column("tenant", 0, key="name", letter="N"),
+    Column("in time", 8, "right", key="met", letter="M"),
+    Column("asked", 6, "right"),
+    Column("late", 5, "right", key="late", letter="L"),
+    Column("oldest", 7, "right", key="oldest", letter="O"),
+    Column("wait", 5, "right", key="waiting", letter="W"),
+    Column("TTFT p99", 9, "right", key="ttft", letter="F"),
+    Column("TBT/target", 11, "right", key="tbt", letter="T"),
+    Column("prompts", 7, "right"),
+    Column("budget", 9, "right", key="budget", letter="B"),
+    Column("last 30 min", 15),
 )
+ALWAYS = frozenset({"tenant", "in time", "late", "oldest", "TBT/target", "prompts", "last 30 min"})
+"""Columns of any terminal; the others need room."""
+MIDDLING = ALWAYS | {"wait", "TTFT p99"}
+MIDDLING_WIDTH, ROOMY_WIDTH = 90, 108
+WORST_RATIO = 0.5
+"""A share in time of this and less is the lowest cell of the history."""
 
 
-def tenants(view: View, width: int, height: int) -> list[Line]:
-    """As many as fit; the Tenants screen has all."""
-    event = view.state.tenants
-    head = heading(view, "Tenants", width, "p99 over 1 min, met and budget over 1 h")
-    if event is None or not event.tenants:
-        return [head, line(("no requests in the last hour", Role.DIM))]
-    names = row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, width)
-    return [head, names, *(row(_cells(one), COLUMNS, width) for one in event.tenants[: max(0, height - 2)])]
+def kept(width: int) -> tuple[int, ...]:
+    """The numbers of the columns that a table of this width has room for."""
+    wanted = MIDDLING if width >= MIDDLING_WIDTH else ALWAYS
+    return tuple(at for at, column in enumerate(COLUMNS) if width >= ROOMY_WIDTH or column.heading in wanted)
 
 
-def _cells(one: TenantLoad) -> list[Cell]:
-    left = one.budget_left_ratio
-    role = Role.PLAIN if left is None else Role.BAD if left <= 0 else Role.WARN if left < 0.25 else Role.GOOD
+def cells(one: TenantRow, view: View, shares: Mapping[str, float]) -> list[Cell]:
+    """A row of COLUMNS."""
+    load = one.load
+    bad = is_missing(load)
+    met = met_ratio(load)
+    role = Role.BAD if bad else Role.PLAIN if met is None else Role.GOOD
+    mark = "! " if bad else "+ " if load.verdict == "met" else "  "
+    left = load.budget_left_ratio
     return [
-        Cell(one.tenant),
-        Cell(formats.count(one.in_flight)),
-        Cell(formats.ms(one.ttft_ms.p99)),
-        Cell(formats.percent(one.ttft_attainment_ratio, 1)),
-        Cell(formats.ms(one.tbt_gap_ms.p99)),
-        Cell(formats.percent(one.tbt_attainment_ratio, 1)),
-        Cell(formats.percent(left), role),
+        Cell(mark + one.name + ("" if one.enabled else " off"), role if bad else Role.PLAIN),
+        Cell(formats.percent(met, 1), role),
+        Cell(formats.percent(load.target_ratio or None, 1), Role.DIM),
+        Cell(formats.count(load.late_now) if load.late_now else "-", Role.BAD if load.late_now else Role.DIM),
+        Cell(
+            formats.duration(load.oldest_wait_ms / 1000) if load.oldest_wait_ms else "-",
+            Role.BAD if load.late_now else Role.PLAIN,
+        ),
+        Cell(formats.count(load.waiting)),
+        Cell(formats.ms(load.ttft_ms.p99)),
+        tbt_cell(one),
+        Cell(formats.percent(shares.get(one.name, 0.0) if shares else None)),
+        Cell(budget_text(left), budget_role(left)),
+        Cell("", runs=history(load, view)),
     ]
+
+
+def history(load: TenantLoad, view: View, columns: int = 15) -> tuple[Run, ...]:
+    """Shares in time, two minutes a cell: full is all in time, red is below what was promised."""
+    now = view.daemon_now
+    if now is None:
+        return ()
+    minutes = view.state.pasts.of(load.tenant).met_by_minute(int(now.timestamp() // 60), 2 * columns)
+    runs: list[Run] = []
+    for pair in zip(minutes[::2], minutes[1::2], strict=True):
+        known = [ratio for ratio in pair if ratio is not None]
+        if not known:
+            runs.append((MISSING, Role.DIM))
+            continue
+        worst = min(known)
+        level = max(1, round(8 * (max(worst, WORST_RATIO) - WORST_RATIO) / (1.0 - WORST_RATIO)))
+        bad = load.target_ratio is not None and worst < load.target_ratio
+        runs.append((EIGHTHS[level], Role.BAD if bad else Role.GOOD))
+    return tuple(runs)

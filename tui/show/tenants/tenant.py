@@ -8,7 +8,7 @@ from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
 from pdmuxd.tui.show.roles import Role
-from pdmuxd.tui.show.tenants.rows import MOST_BURN, budget_role, tenant_rows
+from pdmuxd.tui.show.tenants.rows import MOST_BURN, budget_role, budget_text, tenant_rows
 from pdmuxd.tui.state.answers import known, why_unknown
 from pdmuxd.tui.state.view import View, why_no_change
 
@@ -82,8 +82,8 @@ def _load(load: TenantLoad) -> Line:
     return line(
         ("now     ", Role.DIM),
         f"{load.in_flight} in flight, {formats.rate(load.requests_per_s)} requests/s, "
-        f"{formats.rate(load.goodput_per_s)} good, budget left in the hour ",
-        (formats.percent(left), budget_role(left)),
+        f"{formats.rate(load.goodput_per_s)} good, hour's error budget: ",
+        (budget_text(left) + (" left" if left is not None and left > 0 else ""), budget_role(left)),
     )
 
 

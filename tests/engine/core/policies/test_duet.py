@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -60,8 +61,34 @@ def test_the_budget_bounds_the_chunk_when_a_prompt_is_long() -> None:
     assert (decision.token_budget, decision.admit) == (990, ("r1",))
 
 
-def test_decode_goes_on_when_a_chunk_is_in_flight() -> None:
-    chunk = replace(running_prefill(500, mode=PrefillMode.CHUNKED), chunk_in_flight=True)
-    decision = decide(observe(partition_id=3, decode_bs=10, prefill=chunk))
+def test_decode_goes_on_when_a_prefill_runs_layer_by_layer() -> None:
+    policy = build_policy("duet", linear_context())
+    split = policy.table.groups[3]
+    obs = observe(partition_id=3, decode_bs=10, prefill=running_prefill(500, launched=4, done=3))
+    decision = decide(obs)
     assert (decision.mode, decision.partition_id, decision.decode_steps) == (Mode.SPLIT, 3, 1)
     assert (decision.token_budget, decision.reason) == (0, Reason.WAIT_FOR_PREFILL)
+    # 10 ms of decode on all SMs, 500 ms of prefill in 32 layers; one layer is in flight.
+    covered = (0.010 * 132 / split.decode_sms) / (0.500 * 132 / split.prefill_sms) * 32
+    assert decision.prefill_layers == max(1, math.ceil(covered)) - 1
+    assert policy.plans(obs, None) == ()
+
+
+def test_a_fused_batch_that_takes_just_the_target_meets_it() -> None:
+    decision = decide(observe(decode_bs=10, tbt_target_s=0.030, queue=(waiting(1, 20),)))
+    assert (decision.mode, decision.decode_steps) == (Mode.FUSED, 1)
+    assert decision.numbers.tbt_target_s == 0.030
+    assert decision.numbers.tbt_slack_s == 0.0
+
+
+def test_the_numbers_of_a_split_have_what_fusing_would_have_taken() -> None:
+    numbers = decide(observe(decode_bs=10, queue=(waiting(1, 100),))).numbers
+    assert numbers.predicted_fused_s == pytest.approx(0.110)
+    assert numbers.tbt_target_s == 0.05
+
+
+def test_no_decode_step_is_launched_when_nothing_decodes() -> None:
+    fused = decide(observe(queue=(waiting(1, 100),)))
+    assert (fused.mode, fused.decode_steps, fused.numbers.tbt_slack_s) == (Mode.FUSED, 0, None)
+    layers = decide(observe(partition_id=3, prefill=running_prefill(500, launched=4, done=3)))
+    assert (layers.mode, layers.decode_steps, layers.prefill_layers) == (Mode.SPLIT, 0, 28)

@@ -107,6 +107,15 @@ def test_a_step_within_the_target_is_the_largest_that_is(
         assert 0.001 * (min(larger, sum(tokens)) + decode_bs) > limit_s - 1e-6
 
 
+def test_a_step_that_has_to_be_says_what_it_takes_when_none_is_within_the_target() -> None:
+    prefill = replace(running_prefill(3000, mode=PrefillMode.CHUNKED), done_tokens=1000)
+    obs = observe(decode_bs=100, tbt_target_s=0.05, prefill=prefill)
+    plan = FUSED.next_step(obs, (), AS_PREDICTED, AS_FITTED)
+    assert (plan.prompt_tokens, plan.meets) == (LEAST_PROMPT_TOKENS, False)
+    assert plan.numbers.predicted_fused_s == pytest.approx(0.001 * (100 + LEAST_PROMPT_TOKENS))
+    assert plan.numbers.tbt_slack_s == pytest.approx(0.05 - 0.001 * (100 + LEAST_PROMPT_TOKENS))
+
+
 def test_no_step_is_within_the_target_when_the_host_alone_takes_longer() -> None:
     obs, batch = observe(decode_bs=10, tbt_target_s=0.05), (waiting(1, 1000),)
     slow = LatencyMargin(ratio=1.0, floor_s=0.06)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from observations import linear_context, observe, running_prefill, took, waiting
@@ -11,6 +12,7 @@ from observations import linear_context, observe, running_prefill, took, waiting
 from pdmuxd.engine.core.policies.layerwise import (
     SHRINK_MARGIN,
     SplitPlans,
+    drain_to_preempt,
     layers_for,
     new_work,
     next_work,
@@ -104,3 +106,14 @@ def test_decode_alone_is_a_split_in_which_it_has_all_sms() -> None:
     decision = without_prefill(observe(decode_bs=3), SPLITS.table)
     assert (decision.mode, decision.partition_id) == (Mode.SPLIT, SPLITS.table.decode_only)
     assert without_prefill(observe(), SPLITS.table).mode is Mode.IDLE
+
+
+@pytest.mark.parametrize(("decode_bs", "steps"), [(0, 0), (10, 1)])
+def test_decode_goes_on_without_new_layers_until_a_prefill_can_be_set_aside(
+    decode_bs: int, steps: int
+) -> None:
+    prefill = running_prefill(1000, launched=4, done=2)
+    decision = drain_to_preempt(observe(partition_id=3, decode_bs=decode_bs, prefill=prefill))
+    assert (decision.mode, decision.partition_id) == (Mode.SPLIT, 3)
+    assert (decision.decode_steps, decision.prefill_layers) == (steps, 0)
+    assert decision.reason is Reason.PREEMPT_WHEN_DRAINED

@@ -6,8 +6,6 @@ Invariants 3 and 4: preemption. Invariant 6: same observation, same decision.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,9 +56,7 @@ def observations(draw: st.DrawFn, policy: AnyPolicy) -> Observation:
             was_preempted=draw(st.booleans()),
             mode=mode,
         )
-        if mode is PrefillMode.CHUNKED and policy.name.endswith("duet") and draw(st.booleans()):
-            prefill = replace(prefill, chunk_in_flight=True)
-        if prefill.is_in_flight and decode_bs and policy.table.split_indices:
+        if prefill.layers_in_flight and decode_bs and policy.table.split_indices:
             group = draw(st.sampled_from(policy.table.split_indices))
     if policy.name in PREEMPTING and mode is PrefillMode.LAYERWISE and draw(st.booleans()):
         preempted = running_prefill(draw(st.integers(1, 60_000)), launched=4, done=4, was_preempted=True)
@@ -92,7 +88,7 @@ def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObj
     group = policy.table.groups[decision.partition_id]
 
     assert decide(build_policy(spec, linear_context()), obs) == decision  # invariant 6
-    if obs.prefill is not None and obs.prefill.is_in_flight:  # invariant 2
+    if obs.prefill is not None and obs.prefill.layers_in_flight:  # invariant 2
         assert decision.partition_id == obs.partition_id
         assert decision.mode is not Mode.FUSED
     if decision.mode is Mode.SPLIT and decision.decode_steps:

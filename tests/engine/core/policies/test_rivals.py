@@ -54,3 +54,32 @@ def test_chunked_goes_on_with_its_chunk_when_nothing_else_waits() -> None:
     chunk = running_prefill(5000, mode=PrefillMode.CHUNKED)
     decision = decide("chunked:512", observe(decode_bs=8, prefill=chunk))
     assert (decision.mode, decision.admit, decision.reason) == (Mode.FUSED, (), Reason.TOKEN_BUDGET)
+
+
+@pytest.mark.parametrize("spec", ["upstream", "static:96,36", "chunked:512"])
+def test_the_target_stands_beside_the_decision_though_it_follows_no_prediction(spec: str) -> None:
+    decision = decide(spec, observe(decode_bs=10, tbt_target_s=0.03, queue=(waiting(1, 1000),)))
+    assert decision.numbers.tbt_target_s == 0.03
+
+
+def test_static_launches_one_step_and_the_layers_that_cover_it_with_their_predictions() -> None:
+    # 10 requests on 36 SMs: 36.7 ms, 45.8 ms with the guard. A layer of 1,000 tokens on 96 SMs: 43 ms.
+    decision = decide("static:96,36", observe(decode_bs=10, queue=(waiting(1, 1000),)))
+    assert (decision.partition_id, decision.decode_steps, decision.prefill_layers) == (1, 1, 2)
+    assert decision.numbers.predicted_decode_s == pytest.approx(0.010 * 132 / 36)
+    assert decision.numbers.predicted_prefill_s == pytest.approx(1.0 * 132 / 96)
+
+
+def test_static_launches_no_layer_when_those_in_flight_cover_the_step() -> None:
+    prefill = running_prefill(1000, launched=4, done=2)
+    assert decide("static:96,36", observe(decode_bs=10, partition_id=1, prefill=prefill)).prefill_layers == 0
+
+
+def test_static_gives_a_prefill_all_sms_when_nothing_decodes() -> None:
+    decision = decide("static:96,36", observe(queue=(waiting(1, 1000),)))
+    assert (decision.partition_id, decision.decode_steps, decision.reason) == (0, 0, Reason.PREFILL_ALONE)
+
+
+@pytest.mark.parametrize(("decode_bs", "steps"), [(0, 0), (10, 1)])
+def test_chunked_takes_a_decode_step_along_when_there_is_one(decode_bs: int, steps: int) -> None:
+    assert decide("chunked:512", observe(decode_bs=decode_bs, queue=(waiting(1, 100),))).decode_steps == steps

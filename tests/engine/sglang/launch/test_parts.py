@@ -5,11 +5,13 @@ import json
 import os
 import socket
 import stat
+from importlib import metadata
 
 import pytest
 
 from pdmuxd.engine.core.errors import EngineError, SettingsError
 from pdmuxd.engine.core.partitions import SmRules, even_steps
+from pdmuxd.engine.sglang.api.versions import RANGE
 from pdmuxd.engine.sglang.launch import parent
 from pdmuxd.engine.sglang.launch.arguments import parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
@@ -100,15 +102,21 @@ def test_a_tensor_parallel_size_is_refused_when_it_does_not_fit(tmp_path):
         check_tp_size(str(tmp_path), 4, gpus=2)
 
 
-def test_an_environment_is_refused_when_sglang_is_not_there_or_not_tested():
-    with pytest.raises(SettingsError, match="SGLang is not installed in this Python"):
-        check_environment(tested=("0.0.0",))
+def test_an_environment_is_refused_when_sglang_is_not_there():
+    with pytest.raises(SettingsError, match=rf"SGLang is not installed in this Python.*{RANGE}"):
+        check_environment()
+
+
+def test_an_environment_is_refused_when_its_sglang_is_not_supported(monkeypatch):
+    monkeypatch.setattr(metadata, "version", {"sglang": "0.5.9"}.__getitem__)
+    with pytest.raises(SettingsError, match=rf"SGLang 0.5.9 is installed; .* {RANGE} only"):
+        check_environment()
 
 
 def test_a_process_is_not_watched_when_it_is_not_the_parent():
     said = f"--parent-pid is {os.getpid()}, but the parent process is {os.getppid()}"
     with pytest.raises(EngineError, match=said):
-        parent.watch(os.getpid())
+        parent.watch(os.getpid(), None)
 
 
 class FakeDriver:

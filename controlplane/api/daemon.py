@@ -1,0 +1,93 @@
+"""Actions on the daemon itself over REST."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import ClassVar
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from pdmuxd.controlplane.api.bodies import Body
+from pdmuxd.controlplane.api.problems import documented
+from pdmuxd.controlplane.api.routing import admin_router
+from pdmuxd.controlplane.lifecycle import DaemonActions, Reloaded
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.engine.core.errors import StoreError
+
+_log = logging.getLogger("pdmuxd.audit")
+
+
+class UpgradeIn(Body):
+    """How to upgrade; the body may be left out."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"migrate": False}]})
+    allowed: ClassVar[Mapping[str, str]] = {"migrate": "true and false"}
+
+    migrate: bool = Field(
+        False, strict=True, description="Let the new version bring the database to its own schema."
+    )
+
+
+class ReloadOut(BaseModel):
+    """The settings that have changed since they were read last, by name."""
+
+    in_force: list[str] = Field(examples=[["http.keep_alive_s"]])
+    needs_engine_restart: list[str] = Field(examples=[["engine.policy"]])
+    needs_upgrade: list[str] = Field(description="In force after an upgrade, even to the same version.")
+    needs_restart: list[str] = Field(examples=[["data.port"]])
+
+    @classmethod
+    def of(cls, reloaded: Reloaded) -> ReloadOut:
+        """Convert for the answer."""
+        return cls(
+            in_force=list(reloaded.in_force),
+            needs_engine_restart=list(reloaded.needs_engine_restart),
+            needs_upgrade=list(reloaded.needs_upgrade),
+            needs_restart=list(reloaded.needs_restart),
+        )
+
+
+class UpgradeOut(BaseModel):
+    """Who has taken over."""
+
+    before: str = Field(examples=["0.1.0"], description="The version of the daemon that answers here.")
+    version: str = Field(examples=["0.2.0"], description="That of the daemon that has taken over.")
+
+
+def daemon_routes(actions: DaemonActions, control_plane: ControlPlane) -> APIRouter:
+    """`/daemon/reload`, `/daemon/upgrade`."""
+    router = admin_router(prefix="/daemon", tags=["daemon"])
+
+    # Asynchronous: what they act on belongs to the event loop.
+    @router.post("/reload", responses=documented(409))
+    async def reload_settings() -> ReloadOut:
+        """Read the settings again; says by name which are in force now, and what the others take."""
+        reloaded = ReloadOut.of(actions.reload())
+        if any(reloaded.model_dump().values()):
+            await asyncio.to_thread(_record, control_plane, "daemon.reload", reloaded.model_dump())
+        return reloaded
+
+    @router.post("/upgrade", responses=documented(409))
+    async def upgrade_daemon(body: UpgradeIn | None = None) -> UpgradeOut:
+        """Start the installed version of this daemon and give it the place: sockets, state directory, engine.
+
+        Answers when the new one serves. Requests in flight finish in the process that has them.
+        """
+        taken = await actions.upgrade(migrate=body.migrate if body is not None else False)
+        out = UpgradeOut(before=version("pdmuxd"), version=taken)
+        await asyncio.to_thread(_record, control_plane, "daemon.upgrade", out.model_dump())
+        return out
+
+    return router
+
+
+def _record(control_plane: ControlPlane, action: str, after: Mapping[str, object]) -> None:
+    """In the audit. It is done already, so a failure here is only logged."""
+    try:
+        control_plane.record_action(action, subject="daemon", after=dict(after))
+    except StoreError as error:
+        _log.warning("an action on the daemon is not in the audit: %s: %s", action, error)

@@ -1,0 +1,1 @@
+"""What was served, kept: per second in memory, per minute, hour and day in the database."""

@@ -1,0 +1,312 @@
+"""The history in memory: the last half hour by the second, and what is not in the database yet.
+
+Fed in the daemon's event loop. Instants are Unix time by the wall clock, which may jump: what is counted goes
+to the minute that it shows, added to what that minute has. Everything is bounded: seconds by their rows,
+what waits for the database by its rows too; what had to be thrown away is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Literal, TypeVar
+
+from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.events.messages import AlarmEvent
+from pdmuxd.controlplane.history.columns import Column, Row, empty, merge
+
+SECONDS_KEPT = 1800
+MAX_SECOND_ROWS = 150_000
+"""With more than 83 tenants active in every second, fewer seconds are kept; about 40 MB."""
+MAX_PENDING_ROWS = 100_000
+MAX_MARKS = 1000
+NODE = ""
+"""In the place of a tenant: all of them together, and the GPU."""
+MINUTE_S = 60
+_LIMIT = 2**32 - 1
+
+_Key = TypeVar("_Key")
+MarkKind = Literal["engine", "policy", "slo", "tenant", "profile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Whose counts they are. `since_ms` tells a tenant from one of the same name before it."""
+
+    tenant: str
+    since_ms: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that happened at an instant, for charts."""
+
+    at_s: float
+    kind: MarkKind
+    text: str
+    tenant: str | None = None
+
+
+@dataclass(slots=True)
+class DecisionCounts:
+    """Decisions alike within a minute."""
+
+    count: int = 0
+    time_ms: float = 0.0
+    prefill_tokens: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """What goes to the database in one transaction; keys hold the minute, as Unix time."""
+
+    counts: dict[tuple[Series, int], Row] = field(default_factory=dict)
+    refusals: Counter[tuple[Series, int, str]] = field(default_factory=Counter)
+    decisions: dict[tuple[int, str, str], DecisionCounts] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+    alarms: list[AlarmEvent] = field(default_factory=list)
+    """Raised and cleared, in that order."""
+
+    def __bool__(self) -> bool:
+        return bool(self.counts or self.refusals or self.decisions or self.marks or self.alarms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """How a tenant stands at the end of a second."""
+
+    waiting: int = 0
+    late: int = 0
+    oldest_wait_s: float = 0.0
+    in_flight: int = 0
+
+
+class Recorder:
+    """Counts; `turn` closes the seconds, `take` hands over what is to be stored."""
+
+    def __init__(self, wall_clock: Callable[[], float]) -> None:
+        self.lost_rows = 0
+        """Thrown away because the database did not take them for too long."""
+        self.failed_writes = 0
+        """Batches that the database did not take; each is tried again with the next."""
+        self.model = ""
+        self._wall_clock = wall_clock
+        self._second = int(wall_clock())
+        self._current: dict[str, Row] = {}
+        self._seconds: deque[tuple[int, dict[str, bytes]]] = deque()
+        self._second_rows = 0
+        self._batch = Batch()
+        self._since_ms: dict[str, int] = {}
+        self._unshared_sm_ms = [0.0, 0.0]
+        """SM time of prefill and decode that no tenant has been given yet."""
+
+    # What is counted
+
+    def use(self, tenants: Mapping[str, TenantRecord]) -> None:
+        """Count these tenants; of one that is gone, or was made anew, the seconds are forgotten."""
+        before = self._since_ms
+        self._since_ms = {name: tenant.since_ms for name, tenant in tenants.items()}
+        gone = {name for name, since_ms in before.items() if self._since_ms.get(name) != since_ms}
+        if gone:
+            for name in gone & self._current.keys():
+                self._close_row(name, before[name], self._current.pop(name))
+            for _, rows in self._seconds:
+                for name in gone & rows.keys():
+                    del rows[name]
+                    self._second_rows -= 1
+
+    def row(self, tenant: str) -> Row:
+        """The counts of this second, to be added to."""
+        row = self._current.get(tenant)
+        if row is None:
+            row = self._current[tenant] = empty()
+        return row
+
+    def refused(self, tenant: str, cause: str) -> None:
+        """A request was refused because of `cause`, of which there are few."""
+        self.row(tenant)[Column.REFUSED] += 1
+        minute = _minute(self._second)
+        for name in {tenant, NODE}:
+            if (series := self._series(name)) is not None:
+                self._batch.refusals[series, minute, cause] += 1
+
+    def sm_time(self, *, prefill_sm_s: float, decode_sm_s: float, total_sm_s: float) -> None:
+        """SM time passed."""
+        row = self.row(NODE)
+        row[Column.PREFILL_SM_MS] += round(1000 * prefill_sm_s)
+        row[Column.DECODE_SM_MS] += round(1000 * decode_sm_s)
+        row[Column.TOTAL_SM_MS] += round(1000 * total_sm_s)
+        self._unshared_sm_ms[0] += 1000 * prefill_sm_s
+        self._unshared_sm_ms[1] += 1000 * decode_sm_s
+
+    def decision(self, mode: str, reason: str, *, time_s: float, prefill_tokens: int) -> None:
+        """The engine carried out a decision."""
+        key = (_minute(self._second), mode, reason)
+        counts = self._batch.decisions.get(key)
+        if counts is None:
+            counts = self._batch.decisions[key] = DecisionCounts()
+        counts.count += 1
+        counts.time_ms += 1000 * time_s
+        counts.prefill_tokens += prefill_tokens
+
+    def mark(self, kind: MarkKind, text: str, *, tenant: str | None = None) -> None:
+        """Something happened that charts should show."""
+        self._batch.marks.append(Mark(at_s=self._wall_clock(), kind=kind, text=text[:500], tenant=tenant))
+        if len(self._batch.marks) > MAX_MARKS:
+            del self._batch.marks[0]
+            self.lost_rows += 1
+
+    def alarm(self, event: AlarmEvent) -> None:
+        """An alarm was raised or cleared."""
+        self._batch.alarms.append(event)
+        if len(self._batch.alarms) > MAX_MARKS:
+            del self._batch.alarms[0]
+            self.lost_rows += 1
+
+    # Time passes
+
+    def is_due(self) -> bool:
+        """Whether the second that is counted has passed, or the clock was set."""
+        return int(self._wall_clock()) != self._second
+
+    def turn(self, gauges: Mapping[str, Gauges]) -> None:
+        """Close the second that is counted; how tenants stand is read now."""
+        for name, gauge in gauges.items():
+            _set_gauges(self.row(name), gauge)
+        node = self._current.pop(NODE, None) or empty()
+        for row in self._current.values():
+            merge(node, row)
+        _set_gauges(node, _together(gauges.values()))
+        self._current[NODE] = node
+        packed: dict[str, bytes] = {}
+        for name, row in self._current.items():
+            if any(row) and (name == NODE or name in self._since_ms):
+                packed[name] = _pack(row)
+                self._close_row(name, self._since_ms.get(name, 0), row)
+        self._seconds.append((self._second, packed))
+        self._second_rows += len(packed)
+        while len(self._seconds) > SECONDS_KEPT or self._second_rows > MAX_SECOND_ROWS:
+            _, oldest = self._seconds.popleft()
+            self._second_rows -= len(oldest)
+        self._current = {}
+        self._second = int(self._wall_clock())
+
+    # What is asked for
+
+    def seconds(self, tenant: str, *, start_s: int, end_s: int) -> Iterator[tuple[int, Row]]:
+        """(second, counts) of those that are kept, in the order in which they passed."""
+        for second, rows in self._seconds:
+            packed = rows.get(tenant)
+            if packed is not None and start_s <= second < end_s:
+                yield second, list(_PACKED.unpack(packed))
+
+    @property
+    def kept_since_s(self) -> int:
+        """The first second that is kept."""
+        return self._seconds[0][0] if self._seconds else self._second
+
+    def pending(self, tenant: str) -> list[tuple[int, Row]]:
+        """(minute, counts) of what is not in the database yet, of the tenant that is there now."""
+        since_ms = self._since_ms.get(tenant, 0)
+        return [
+            (minute, row)
+            for (series, minute), row in self._batch.counts.items()
+            if series.tenant == tenant and series.since_ms == since_ms
+        ]
+
+    # What is stored
+
+    def take(self) -> Batch:
+        """What is to be stored; either it is, or `give_back` is called with it."""
+        self._share_sm_time()
+        batch, self._batch = self._batch, Batch()
+        return batch
+
+    def give_back(self, batch: Batch) -> None:
+        """The database did not take it: keep it for the next time, the newest if it is too much."""
+        self.failed_writes += 1
+        newer, self._batch = self._batch, batch
+        for key, row in newer.counts.items():
+            self._add(key, row)
+        self._batch.refusals.update(newer.refusals)
+        for of, counts in newer.decisions.items():
+            old = self._batch.decisions.setdefault(of, DecisionCounts())
+            old.count += counts.count
+            old.time_ms += counts.time_ms
+            old.prefill_tokens += counts.prefill_tokens
+        self._batch.marks += newer.marks
+        self._batch.alarms += newer.alarms
+        del self._batch.marks[:-MAX_MARKS], self._batch.alarms[:-MAX_MARKS]
+        self._bound(self._batch.counts)
+        self._bound(self._batch.refusals)
+        self._bound(self._batch.decisions)
+
+    # Inside
+
+    def _series(self, name: str) -> Series | None:
+        if name != NODE and name not in self._since_ms:
+            return None
+        return Series(tenant=name, since_ms=self._since_ms.get(name, 0), model=self.model)
+
+    def _close_row(self, name: str, since_ms: int, row: Row) -> None:
+        self._add((Series(tenant=name, since_ms=since_ms, model=self.model), _minute(self._second)), row)
+
+    def _add(self, key: tuple[Series, int], row: Row) -> None:
+        kept = self._batch.counts.get(key)
+        if kept is None:
+            self._batch.counts[key] = list(row)
+        else:
+            merge(kept, row)
+
+    def _bound(self, rows: dict[_Key, Any]) -> None:
+        while len(rows) > MAX_PENDING_ROWS:
+            del rows[next(iter(rows))]
+            self.lost_rows += 1
+
+    def _share_sm_time(self) -> None:
+        """Give each tenant its share: of prefill by tokens that were prefilled, of decode by tokens made."""
+        rows = [row for (series, _), row in self._batch.counts.items() if series.tenant != NODE]
+        for phase, column in enumerate((Column.PREFILL_SM_MS, Column.DECODE_SM_MS)):
+            weights = [_weight(row, column) for row in rows]
+            total, shared_ms = sum(weights), self._unshared_sm_ms[phase]
+            for row, weight in zip(rows, weights, strict=True):
+                if weight and total:
+                    given_ms = int(shared_ms * weight / total)
+                    row[column] += given_ms
+                    self._unshared_sm_ms[phase] -= given_ms
+
+
+def _weight(row: Row, column: Column) -> int:
+    if column is Column.PREFILL_SM_MS:
+        return max(0, row[Column.PROMPT_TOKENS] - row[Column.CACHED_TOKENS])
+    return row[Column.OUTPUT_TOKENS]
+
+
+def _set_gauges(row: Row, gauge: Gauges) -> None:
+    row[Column.WAITING] = max(row[Column.WAITING], gauge.waiting)
+    row[Column.LATE] = max(row[Column.LATE], gauge.late)
+    row[Column.WORST_WAIT_MS] = max(row[Column.WORST_WAIT_MS], round(1000 * gauge.oldest_wait_s))
+    row[Column.IN_FLIGHT] = max(row[Column.IN_FLIGHT], gauge.in_flight)
+
+
+def _together(gauges: Iterable[Gauges]) -> Gauges:
+    waiting = late = in_flight = 0
+    oldest_s = 0.0
+    for gauge in gauges:
+        waiting, late, in_flight = waiting + gauge.waiting, late + gauge.late, in_flight + gauge.in_flight
+        oldest_s = max(oldest_s, gauge.oldest_wait_s)
+    return Gauges(waiting=waiting, late=late, oldest_wait_s=oldest_s, in_flight=in_flight)
+
+
+_PACKED = Struct(f"<{len(Column)}I")
+
+
+def _pack(row: Row) -> bytes:
+    return _PACKED.pack(*(min(value, _LIMIT) for value in row))
+
+
+def _minute(at_s: float) -> int:
+    return int(at_s) // MINUTE_S * MINUTE_S

@@ -1,0 +1,42 @@
+"""What an operator may do to the daemon itself; the daemon does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pdmuxd.engine.core.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """The settings that have changed since they were read last, by name, and what each of them takes."""
+
+    in_force: tuple[str, ...] = ()
+    needs_engine_restart: tuple[str, ...] = ()
+    needs_upgrade: tuple[str, ...] = ()
+    """Another process of this daemon, which `pdmuxd upgrade` starts without losing a request."""
+    needs_restart: tuple[str, ...] = ()
+    """Addresses and directories, which a daemon cannot change while it serves."""
+
+
+class DaemonActions(Protocol):
+    """Called in the daemon's event loop."""
+
+    def reload(self) -> Reloaded:
+        """Read the settings again. Raises: InvalidValueError; nothing has changed then."""
+
+    async def upgrade(self, *, migrate: bool) -> str:
+        """Give the place to a new process; its version. Raises: ConflictError; nothing has changed then."""
+
+
+class NoDaemon:
+    """Where no daemon runs. Each raises: EngineError."""
+
+    def reload(self) -> Reloaded:
+        """Refuse."""
+        raise EngineError("no daemon is running, so there is none to reload")
+
+    async def upgrade(self, *, migrate: bool) -> str:  # noqa: ARG002 - the interface
+        """Refuse."""
+        raise EngineError("no daemon is running, so there is none to upgrade")

@@ -1,0 +1,123 @@
+"""What telemetry sees, as the history counts it: columns of requests, SM time, decisions, and marks."""
+
+from __future__ import annotations
+
+from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
+from pdmuxd.controlplane.history.columns import Column
+from pdmuxd.controlplane.history.recorder import Recorder
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.status import EngineState
+from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed
+from pdmuxd.engine.core.slo import Slo
+from pdmuxd.engine.link.messages import EngineStats, Hello, IterationRecord
+
+_MANY_TENANTS = 20
+"""Changes of more tenants at once are one mark."""
+
+
+class Chronicle:
+    """Writes into a recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._total_sms = 0
+        self._uptime_s: float | None = None
+        self._policy = ""
+
+    def on_request(self, judged: JudgedRequest) -> None:
+        """A request of a known tenant ended."""
+        record, row = judged.record, self._recorder.row(judged.record.tenant)
+        row[Column.ENDED] += 1
+        row[Column.GOOD] += judged.good
+        row[Column.PROMPT_TOKENS] += record.new_tokens + record.reused_tokens
+        row[Column.CACHED_TOKENS] += record.reused_tokens
+        row[Column.OUTPUT_TOKENS] += record.output_tokens
+        if judged.ttft_missed is not None:
+            row[Column.TTFT_JUDGED] += 1
+            row[Column.TTFT_MISSED] += judged.ttft_missed
+        if judged.ttft_s is not None:
+            row[Column.WORST_TTFT_MS] = max(row[Column.WORST_TTFT_MS], round(1000 * judged.ttft_s))
+        if judged.gap_max_s is not None:
+            row[Column.TBT_REQUESTS] += 1
+            row[Column.GAPS] += judged.gaps
+            row[Column.GAPS_MISSED] += judged.gaps_missed
+            row[Column.WORST_GAP_MS] = max(row[Column.WORST_GAP_MS], round(1000 * judged.gap_max_s))
+        if (missed := ttft_missed(record)) is not None:
+            row[Column.ENGINE_TTFT_JUDGED] += 1
+            row[Column.ENGINE_TTFT_MISSED] += missed
+        row[Column.ENGINE_GAPS] += record.tbt_gaps
+        row[Column.ENGINE_GAPS_MISSED] += record.tbt_gaps - record.tbt_gaps_met
+
+    def on_stats(self, stats: EngineStats) -> None:
+        """A heartbeat: its busy ratios hold since the last one."""
+        before_s, self._uptime_s = self._uptime_s, stats.uptime_s
+        if before_s is not None and stats.uptime_s > before_s:
+            sm_s = (stats.uptime_s - before_s) * self._total_sms
+            self._recorder.sm_time(
+                prefill_sm_s=sm_s * max(0.0, stats.sm_busy_prefill_ratio),
+                decode_sm_s=sm_s * max(0.0, stats.sm_busy_decode_ratio),
+                total_sm_s=sm_s,
+            )
+        if stats.policy != self._policy:
+            if self._policy:
+                self._recorder.mark("policy", f"the policy is {stats.policy}, it was {self._policy}")
+            self._policy = stats.policy
+
+    def on_iteration(self, record: IterationRecord) -> None:
+        """The engine carried out a decision."""
+        self._recorder.decision(
+            record.mode,
+            record.reason,
+            time_s=record.measured_step_s,
+            prefill_tokens=record.prefill_new_tokens,
+        )
+
+    def on_hello(self, hello: Hello) -> None:
+        """An engine introduced itself."""
+        self._total_sms, self._uptime_s = hello.total_sms, None
+        self._recorder.model = hello.model[:200]
+        self._recorder.mark("engine", f"an engine started: {hello.model} on {hello.device}")
+
+    def on_state(self, state: EngineState, reason: str | None) -> None:
+        """The engine's state is another."""
+        if state in ("down", "draining"):
+            self._recorder.mark("engine", f"the engine is {state}" + (f": {reason}" if reason else ""))
+
+    def on_directory(self, before: DirectorySnapshot, now: DirectorySnapshot) -> None:
+        """Tenants, targets or the profile in force are others."""
+        changed = [
+            (name, before.tenants.get(name), now.tenants.get(name))
+            for name in before.tenants.keys() | now.tenants.keys()
+            if before.tenants.get(name) is not now.tenants.get(name)
+        ]
+        if len(changed) > _MANY_TENANTS:
+            self._recorder.mark("tenant", f"{len(changed)} tenants were changed at once")
+        else:
+            for name, old, new in sorted(changed, key=lambda each: each[0]):
+                self._on_tenant(name, old, new)
+        old_id, new_id = (each.predictors.profile_id if each.predictors else 0 for each in (before, now))
+        if old_id != new_id:
+            text = f"profile {new_id} is in force" if new_id else "no profile is in force"
+            self._recorder.mark("profile", text)
+
+    def _on_tenant(self, name: str, old: TenantRecord | None, new: TenantRecord | None) -> None:
+        if old is None or new is None:
+            self._recorder.mark(
+                "tenant", f"{name} was {'created' if old is None else 'deleted'}", tenant=name
+            )
+            return
+        if old.slo != new.slo:
+            self._recorder.mark("slo", f"{name}: {_difference(old.slo, new.slo)}", tenant=name)
+        if old.enabled != new.enabled:
+            text = f"{name} was {'enabled' if new.enabled else 'disabled'}"
+            self._recorder.mark("tenant", text, tenant=name)
+
+
+def _difference(old: Slo, new: Slo) -> str:
+    shown = (
+        ("TTFT", to_ms(old.ttft_fixed_s), to_ms(new.ttft_fixed_s), " ms"),
+        ("TTFT per 1K", to_ms(old.ttft_per_1k_new_tokens_s), to_ms(new.ttft_per_1k_new_tokens_s), " ms"),
+        ("TBT", to_ms(old.tbt_s), to_ms(new.tbt_s), " ms"),
+        ("attainment", 100 * old.attainment_ratio, 100 * new.attainment_ratio, "%"),
+    )
+    return ", ".join(f"{what} {was:g} to {now:g}{unit}" for what, was, now, unit in shown if was != now)

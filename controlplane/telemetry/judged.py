@@ -1,0 +1,99 @@
+"""One request against its targets: as its client saw it where the gateway could see that, else as made.
+
+The engine knows when it made each token. When the host is late, a client sees something else: what the
+gateway wrote, and when. A tenant's attainment is of the latter; the engine's own is kept beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pdmuxd.engine.link.durations import Counts
+from pdmuxd.engine.link.messages import RequestRecord
+
+MET_TOLERANCE_S = 1e-9
+"""Sums of step times may exceed a target by rounding alone."""
+_GOOD_GAPS_RATIO = 0.99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """What the gateway wrote of one streamed answer with a single choice."""
+
+    ttft_s: float | None
+    """From the arrival of its body to the first byte; None if there was none."""
+    gaps_missed: int = 0
+    """Longer than the TBT target when the request came."""
+    gap_max_s: float = 0.0
+    gap_counts: Counts = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRequest:
+    """A request that ended. What is missed is None, or 0 of 0, where there was nothing to judge."""
+
+    record: RequestRecord
+    ttft_s: float | None
+    ttft_missed: bool | None
+    gaps: int
+    gaps_missed: int
+    gap_max_s: float | None
+    gap_counts: Counts
+    good: bool
+
+
+def ttft_missed(record: RequestRecord) -> bool | None:
+    """Whether the first token was made late; None if there was none."""
+    return None if record.ttft_s is None else record.ttft_s > record.ttft_target_s + MET_TOLERANCE_S
+
+
+def tbt_missed(record: RequestRecord) -> bool | None:
+    """Whether any gap was too long; None if there was no gap."""
+    return None if record.tbt_max_s is None else record.tbt_gaps_met < record.tbt_gaps
+
+
+def is_good(record: RequestRecord) -> bool:
+    """Whether it finished with its TTFT and the p99 of its gaps in time: what a replay calls good, too."""
+    tbt_p99_s = record.tbt_p99_s or 0.0
+    return (
+        record.outcome == "finished"
+        and ttft_missed(record) is False
+        and tbt_p99_s <= record.tbt_target_s + MET_TOLERANCE_S
+    )
+
+
+def judge(
+    record: RequestRecord, delivered: Delivered | None = None, *, waited_s: float = 0.0
+) -> JudgedRequest:
+    """Judge a request; without a first token it missed its target if it `waited_s` longer than that."""
+    if delivered is None or delivered.ttft_s is None:
+        missed = ttft_missed(record)
+        if missed is None and waited_s > record.ttft_target_s:
+            missed = True
+        return JudgedRequest(
+            record=record,
+            ttft_s=record.ttft_s,
+            ttft_missed=missed,
+            gaps=record.tbt_gaps,
+            gaps_missed=record.tbt_gaps - record.tbt_gaps_met,
+            gap_max_s=record.tbt_max_s,
+            gap_counts=record.tbt_counts,
+            good=is_good(record),
+        )
+    missed = delivered.ttft_s > record.ttft_target_s + MET_TOLERANCE_S
+    # Of several tokens in one write all but the first came with no gap at all.
+    gaps_missed = min(delivered.gaps_missed, record.tbt_gaps)
+    seen = sum(count for _, count in delivered.gap_counts)
+    together = max(0, record.tbt_gaps - seen)
+    return JudgedRequest(
+        record=record,
+        ttft_s=delivered.ttft_s,
+        ttft_missed=missed,
+        gaps=record.tbt_gaps,
+        gaps_missed=gaps_missed,
+        gap_max_s=delivered.gap_max_s if record.tbt_gaps else None,
+        gap_counts=(*delivered.gap_counts, (0, together)) if together else delivered.gap_counts,
+        good=record.outcome == "finished"
+        and not missed
+        and gaps_missed <= (1.0 - _GOOD_GAPS_RATIO) * record.tbt_gaps,
+    )

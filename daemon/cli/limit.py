@@ -1,0 +1,100 @@
+"""`pdmuxd limit`: what tenants and keys may use, and what of it they have used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, get_args
+from urllib.parse import quote
+
+import typer
+
+from pdmuxd.controlplane.limit_values import NAMES, LimitAction
+from pdmuxd.daemon.cli.admin_client import admin_client
+from pdmuxd.daemon.cli.output import AsJson, print_json, print_table
+from pdmuxd.daemon.cli.tenant_options import NONE, TenantName, path_of
+
+app = typer.Typer(help="Limit what tenants and their keys may use.")
+
+OfKey = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Of this key of the tenant, not of all together.")
+]
+_FORM = "NAME=VALUE, NAME=VALUE:wait, NAME=VALUE:refuse, or NAME=none"
+
+
+def _names(incomplete: str) -> list[str]:
+    return [f"{name}=" for name in NAMES if name.startswith(incomplete)]
+
+
+@app.command(epilog="Example: pdmuxd limit show chat")
+def show(ctx: typer.Context, tenant: TenantName, key: OfKey = None, as_json: AsJson = False) -> None:
+    """Show the limits of a tenant or a key, and what of them is used now."""
+    with admin_client(ctx) as client:
+        found = client.get(_path(tenant, key))
+    _require_owner(found, tenant)
+    _print(found, as_json=as_json)
+
+
+@app.command("set", epilog="Example: pdmuxd limit set chat requests_per_min=600:wait tokens_per_day=none")
+def set_(
+    ctx: typer.Context,
+    tenant: TenantName,
+    limits: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LIMIT...", help=f"{_FORM}. Names: {', '.join(NAMES)}.", autocompletion=_names
+        ),
+    ],
+    key: OfKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set or remove limits; what is not named stays. Above one, requests wait or are refused (default)."""
+    change = dict(_parsed(text) for text in limits)
+    with admin_client(ctx) as client:
+        path = _path(tenant, key)
+        before = client.get(path)
+        _require_owner(before, tenant)
+        found = client.patch(path, change)
+    _print(found, as_json=as_json)
+
+
+def _path(tenant: str, key: str | None) -> str:
+    return f"{path_of(tenant)}/limits" if key is None else f"/keys/{quote(key, safe='')}/limits"
+
+
+def _require_owner(found: Mapping[str, Any], tenant: str) -> None:
+    """So that a key which was mixed up is not limited for another tenant."""
+    if found["tenant"] != tenant:
+        raise typer.BadParameter(f"key {found['key_id']} is of tenant {found['tenant']}, not {tenant}")
+
+
+def _parsed(text: str) -> tuple[str, dict[str, object] | None]:
+    """One LIMIT. Raises: BadParameter."""
+    name, equals, rest = text.partition("=")
+    if not equals or name not in NAMES:
+        raise typer.BadParameter(f"{text[:60]!r} is no limit; write {_FORM}, with one of {', '.join(NAMES)}")
+    if rest == NONE:
+        return name, None
+    value, _, action = rest.partition(":")
+    if not value.isascii() or not value.isdecimal() or (action and action not in get_args(LimitAction)):
+        raise typer.BadParameter(f"{text[:60]!r} is no limit; write {_FORM}")
+    return name, {"value": int(value), **({"action": action} if action else {})}
+
+
+def _print(found: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        {
+            "limit": one["name"],
+            "of": one["of"],
+            "value": one["value"],
+            "used": "" if one["used"] is None else one["used"],
+            "above it": "wait" if one["action"] == "wait" else "refuse",
+        }
+        for one in found["limits"]
+    ]
+    print_table(rows, empty=f"there are no limits but max_in_flight, {found['max_in_flight']}")
+    if rows:
+        counted = "count" if found["count_cached_tokens"] else "do not count"
+        typer.echo(f"max_in_flight is {found['max_in_flight']}; tokens from the prefix cache {counted}")

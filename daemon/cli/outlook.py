@@ -1,0 +1,58 @@
+"""What is predicted of new targets, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from pdmuxd.daemon.cli.output import percent, print_table
+
+_LOADS = ("usual", "busy")
+
+
+def print_outlook(outlook: Mapping[str, Any]) -> None:
+    """The verdict in a line, the splits at a usual and a busy load, and each tenant before and after."""
+    minutes = outlook["window_ms"] / 60_000
+    typer.echo(f"{outlook['verdict'].replace('_', ' ')}: {outlook['text']}")
+    if outlook["policy"] is None:
+        return
+    typer.echo(f"by {outlook['policy']}, of {outlook['requests']:,} requests of the last {minutes:g} minutes")
+    before, after = outlook["before"], outlook["after"]
+    for name, was, becomes in zip(_LOADS, before["loads"], after["loads"], strict=False):
+        load = becomes["load"]
+        typer.echo(
+            f"{name} load ({load['decode_bs']} decode, {load['prefill_new_tokens']:,} tokens to prefill): "
+            f"{was['text']} -> {becomes['text']}"
+        )
+    typer.echo(f"strictest TBT: {_binding(before)} -> {_binding(after)}")
+    print_table([_row(one) for one in outlook["tenants"]], empty="")
+
+
+def _binding(under: Mapping[str, Any]) -> str:
+    shares = under["binding"][:3]
+    return ", ".join(f"{one['tenant']} {one['time_ratio']:.0%} of the time" for one in shares) or "nobody"
+
+
+def _row(tenant: Mapping[str, Any]) -> dict[str, object]:
+    measured, before, after = tenant["measured"], tenant["before"], tenant["after"]
+    return {
+        "tenant": tenant["tenant"],
+        "TTFT p99 ms": _change(before, after, "ttft_p99_ms", "{:,.0f}"),
+        "TTFT met": _shares(measured, before, after, "ttft_attainment_ratio"),
+        "TBT met": _shares(measured, before, after, "tbt_attainment_ratio"),
+        "promised": percent(tenant["attainment_ratio"]),
+        "kept": {True: "yes", False: "no", None: "-"}[tenant["kept"]],
+    }
+
+
+def _shares(measured: Any, before: Any, after: Any, name: str) -> str:  # noqa: ANN401 - JSON
+    change = _change(before, after, name, "{:.1%}")
+    was = None if measured is None else measured[name]
+    return change if was is None else f"{change} (was {was:.1%})"
+
+
+def _change(before: Any, after: Any, name: str, form: str) -> str:  # noqa: ANN401 - JSON
+    values = ["-" if one is None or one[name] is None else form.format(one[name]) for one in (before, after)]
+    return values[0] if values[0] == values[1] else f"{values[0]} -> {values[1]}"

@@ -1,0 +1,343 @@
+"""Lets requests in under the limits of their tenant and key, and counts what they really used.
+
+Before a request ends nobody knows its tokens: the limits count what is expected of it (`expected.py`) until
+the engine has told what it was. Use is counted from the engine's records, one for each answer; of an answer
+whose record was lost, what was expected is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pdmuxd.controlplane.directory import Identity, TenantRecord
+from pdmuxd.controlplane.limit_values import NAMES, Limit
+from pdmuxd.controlplane.limits import WHOLE_TENANT, Tokens, UseOf
+from pdmuxd.daemon.gateway.limits.expected import Expected
+from pdmuxd.daemon.gateway.limits.meter import Block, Meter, Need
+from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.link.messages import RequestRecord
+
+DEFAULT_WAIT_S = 30.0
+"""The longest wait for a turn, of a tenant that does not say."""
+RECORD_WITHIN_S = 5.0
+"""After an answer is over: records travel in bundles, a few a second."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    identity: Identity
+    meters: tuple[Meter, ...]
+    places: int
+    body_bytes: float
+    """Of each answer that is not settled yet: its part of the body."""
+    answers: int
+    """Without a record yet."""
+    input_tokens: int
+    """Reserved for these."""
+    output_tokens: int
+    is_over: bool = False
+
+
+class Limiter:
+    """Lives in the event loop; `of_tenant` and `of_key` may be asked in any thread.
+
+    Each `enter` that returns is matched by one `leave`. `clock` does not go back; `wall` is the time of day,
+    by which budgets begin and end.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._tenants: dict[str, Meter] = {}
+        self._keys: dict[str, Meter] = {}
+        self._records: Mapping[str, TenantRecord] = {}
+        self._open: dict[str, _Open] = {}
+        self._expected = Expected()
+        self._unsaved: dict[UseOf, Tokens] = {}
+
+    # Requests
+
+    def need(self, identity: Identity, *, body_bytes: int, answers: int) -> Need:
+        """What a request is expected to use."""
+        tenant = identity.tenant
+        return Need(
+            places=answers,
+            input_tokens=self._expected.input_tokens(
+                tenant.name, body_bytes, count_cached=tenant.count_cached_tokens
+            ),
+            output_tokens=self._expected.output_tokens(tenant.name, answers),
+        )
+
+    def enter_now(self, rid: str, identity: Identity, *, body_bytes: int, answers: int) -> bool:
+        """Let a request in if no limit is against it; False if it has to wait for its turn.
+
+        Raises: RequestError 429 saying which limit refuses it.
+        """
+        need = self.need(identity, body_bytes=body_bytes, answers=answers)
+        meters = self._meters(identity)
+        block = self._block(identity, need)
+        if block is not None and block.limit.action == "refuse":
+            raise refusal(block)
+        if block is not None or any(meter.turn.locked() for meter in meters):
+            return False
+        self._take(rid, identity, need, meters, body_bytes)
+        return True
+
+    async def enter(self, rid: str, identity: Identity, *, body_bytes: int, answers: int) -> None:
+        """Let a request in when its turn has come: first come, first served, of each key and each tenant.
+
+        Raises: RequestError 429 if a limit refuses it, or its longest wait is over.
+        """
+        meters = self._meters(identity)
+        waited_for: Block | None = None
+        wait_s = longest_wait_s(identity)
+        try:
+            async with asyncio.timeout(wait_s), AsyncExitStack() as turns:
+                for index, meter in enumerate(meters):
+                    await turns.enter_async_context(meter.turn)
+                    while True:
+                        need = self.need(identity, body_bytes=body_bytes, answers=answers)
+                        block = self._block(identity, need, meters[: index + 1])
+                        if block is None:
+                            break
+                        if block.limit.action == "refuse":
+                            raise refusal(block)
+                        waited_for = block
+                        await _change_of(block)
+                self._take(rid, identity, need, meters, body_bytes)
+        except TimeoutError:
+            block = self._block(identity, self.need(identity, body_bytes=body_bytes, answers=answers))
+            block = block or waited_for
+            if block is None:
+                raise RequestError(
+                    f"others of tenant {identity.name} waited before this request for {wait_s:g} s",
+                    status=429,
+                    code="limit_wait",
+                    retry_after_s=1,
+                ) from None
+            raise refusal(block, waited_s=wait_s) from None
+
+    def leave(self, rid: str, *, was_served: bool) -> None:
+        """A request is over; one that was not let in is none. Its record may come a little later."""
+        request = self._open.get(rid)
+        if request is None or request.is_over:
+            return
+        request.is_over = True
+        for meter in request.meters:
+            meter.release(places=request.places)
+        if request.answers and was_served:
+            asyncio.get_running_loop().call_later(RECORD_WITHIN_S, self._give_up, rid)
+        else:
+            self._close(rid)
+
+    def on_request(self, record: RequestRecord) -> None:
+        """The engine has told what an answer used."""
+        tokens = Tokens(
+            input_tokens=record.new_tokens,
+            cached_tokens=record.reused_tokens,
+            output_tokens=record.output_tokens,
+        )
+        rid = record.request_id
+        # A request of several prompts is several requests in the engine, numbered behind its id.
+        rid = rid if rid in self._open else rid.rpartition("_")[0]
+        request = self._open.get(rid)
+        if request is None or not request.answers or request.identity.name != record.tenant:
+            self._use(record.tenant, None, tokens)
+            return
+        self._expected.learn(record.tenant, tokens, request.body_bytes)
+        self._settle(request, 1)
+        self._use(record.tenant, request.identity.key.key_id, tokens)
+        if not request.answers and request.is_over:
+            self._close(rid)
+
+    # Tenants, and what is kept of them
+
+    def use_tenants(self, tenants: Mapping[str, TenantRecord]) -> None:
+        """Forget the tenants that are gone."""
+        self._records = tenants
+        for gone in self._tenants.keys() - tenants.keys():
+            del self._tenants[gone]
+            self._expected.forget(gone)
+
+    def load(self, uses: Mapping[UseOf, Tokens]) -> None:
+        """What was used before this start."""
+        for use, tokens in uses.items():
+            meter = self._tenant(use.tenant) if use.key_id == WHOLE_TENANT else self._key(use.key_id)
+            meter.load(tokens, use.day)
+
+    def take_unsaved(self) -> dict[UseOf, Tokens]:
+        """What was used since the last call."""
+        unsaved, self._unsaved = self._unsaved, {}
+        return unsaved
+
+    def give_back(self, unsaved: Mapping[UseOf, Tokens]) -> None:
+        """It could not be stored: the next `take_unsaved` has it again."""
+        for use, tokens in unsaved.items():
+            self._unsaved[use] = self._unsaved.get(use, Tokens()).plus(tokens)
+
+    def of_tenant(self, tenant: str) -> dict[str, int]:
+        """By limit, what all keys of the tenant have used."""
+        record = self._records.get(tenant)
+        return self._used(self._tenants.get(tenant), record is not None and record.count_cached_tokens)
+
+    def of_key(self, key_id: str, tenant: str) -> dict[str, int]:
+        """The same of one key."""
+        record = self._records.get(tenant)
+        return self._used(self._keys.get(key_id), record is not None and record.count_cached_tokens)
+
+    def _used(self, meter: Meter | None, count_cached: bool) -> dict[str, int]:
+        if meter is None:
+            return {name: 0 for name in NAMES if name != "max_wait_ms"}
+        now_s, today = self._clock(), self._wall().date()
+        return {
+            name: meter.used(name, count_cached=count_cached, now_s=now_s, today=today)
+            for name in NAMES
+            if name != "max_wait_ms"
+        }
+
+    def _tenant(self, name: str) -> Meter:
+        if name not in self._tenants:
+            self._tenants[name] = Meter(f"tenant {name}")
+        return self._tenants[name]
+
+    def _key(self, key_id: str) -> Meter:
+        if key_id not in self._keys:
+            self._keys[key_id] = Meter(f"key {key_id}")
+        return self._keys[key_id]
+
+    def _meters(self, identity: Identity) -> tuple[Meter, ...]:
+        """Of the key, if it has limits, and of the tenant."""
+        tenant = self._tenant(identity.name)
+        return (self._key(identity.key.key_id), tenant) if identity.key.limits else (tenant,)
+
+    def _block(self, identity: Identity, need: Need, meters: tuple[Meter, ...] | None = None) -> Block | None:
+        meters = self._meters(identity) if meters is None else meters
+        if not identity.key.limits and not identity.tenant.limits:
+            return None
+        now_s, now = self._clock(), self._wall()
+        found: Block | None = None
+        for meter in meters:
+            block = meter.block(
+                _limits(meter, identity),
+                need,
+                count_cached=identity.tenant.count_cached_tokens,
+                now_s=now_s,
+                now=now,
+            )
+            if block is not None and (found is None or block.limit.action == "refuse"):
+                found = block
+        return found
+
+    def _take(
+        self, rid: str, identity: Identity, need: Need, meters: tuple[Meter, ...], body_bytes: int
+    ) -> None:
+        now_s = self._clock()
+        for meter in meters:
+            meter.take(need, _limits(meter, identity), now_s)
+        self._open[rid] = _Open(
+            identity=identity,
+            meters=meters,
+            places=need.places,
+            body_bytes=body_bytes / need.places,
+            answers=need.places,
+            input_tokens=need.input_tokens,
+            output_tokens=need.output_tokens,
+        )
+
+    def _settle(self, request: _Open, answers: int) -> tuple[int, int]:
+        """Give back what was reserved for so many answers: tokens of input and output."""
+        inputs = request.input_tokens * answers // request.answers
+        outputs = request.output_tokens * answers // request.answers
+        request.answers -= answers
+        request.input_tokens -= inputs
+        request.output_tokens -= outputs
+        for meter in request.meters:
+            meter.release(input_tokens=inputs, output_tokens=outputs)
+        return inputs, outputs
+
+    def _close(self, rid: str) -> None:
+        request = self._open.pop(rid)
+        if request.answers:
+            self._settle(request, request.answers)
+
+    def _give_up(self, rid: str) -> None:
+        """No record came: what was expected is taken for what was used."""
+        request = self._open.pop(rid, None)
+        if request is None or not request.answers:
+            return
+        # Several choices of one prompt get ids of their own in SGLang: their tenant is known, not their key.
+        is_counted = request.places > 1
+        inputs, outputs = self._settle(request, request.answers)
+        tokens = Tokens(input_tokens=inputs, output_tokens=outputs)
+        self._use(request.identity.name, request.identity.key.key_id, tokens, of_tenant=not is_counted)
+
+    def _use(self, tenant: str, key_id: str | None, tokens: Tokens, *, of_tenant: bool = True) -> None:
+        """Count against a tenant, and against a key of it that has limits."""
+        record = self._records.get(tenant)
+        if record is None:
+            return
+        counted = [(WHOLE_TENANT, self._tenant(tenant))] if of_tenant else []
+        if key_id is not None and (meter := self._keys.get(key_id)) is not None:
+            counted.append((key_id, meter))
+        now_s, today = self._clock(), self._wall().date()
+        for whose, meter in counted:
+            meter.use(tokens, count_cached=record.count_cached_tokens, now_s=now_s, today=today)
+            self.give_back({UseOf(tenant, whose, today): tokens})
+
+
+def _limits(meter: Meter, identity: Identity) -> tuple[Limit, ...]:
+    return identity.key.limits if meter.of.startswith("key ") else identity.tenant.limits
+
+
+def longest_wait_s(identity: Identity) -> float:
+    """How long a request may wait for its turn."""
+    tenant_ms = identity.tenant.max_wait_ms
+    wait_s = DEFAULT_WAIT_S if tenant_ms is None else tenant_ms / 1000
+    return min([wait_s, *key_wait_s(identity)])
+
+
+def key_wait_s(identity: Identity) -> list[float]:
+    """The longest wait of the key, if it has one."""
+    return [limit.value / 1000 for limit in identity.key.limits if limit.name == "max_wait_ms"]
+
+
+def refusal(block: Block, *, waited_s: float | None = None) -> RequestError:
+    """The answer to a request that a limit keeps out: which limit, its value, what is used, when to retry."""
+    limit, retry_after_s = block.limit, max(1, math.ceil(block.retry_s))
+    waited = "" if waited_s is None else f"; it waited {waited_s:g} s for its turn"
+    return RequestError(
+        f"{limit.name} of {block.of} is {limit.value}, and {block.used} are used{waited}; "
+        f"try again in {retry_after_s} s",
+        status=429,
+        code=limit.name,
+        retry_after_s=retry_after_s,
+        details={
+            "limit": {
+                "name": limit.name,
+                "of": block.of,
+                "value": limit.value,
+                "used": block.used,
+                "retry_after_s": retry_after_s,
+            }
+        },
+    )
+
+
+async def _change_of(block: Block) -> None:
+    """Wait until there may be room: something was given back, or time has passed."""
+    block.meter.changed.clear()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(0.01, block.retry_s)):
+            await block.meter.changed.wait()

@@ -1,0 +1,160 @@
+"""What one tenant, or one key, has used; and which of its limits a request would exceed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from pdmuxd.controlplane.limit_values import Limit, LimitName
+from pdmuxd.controlplane.limits import Tokens
+from pdmuxd.daemon.gateway.limits.window import WINDOW_S, SlidingWindow
+
+CONCURRENCY_RETRY_S = 1.0
+"""Nobody knows when a request of the tenant ends; this is how soon it is worth a look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a request is expected to use, before it is known. Tokens are those that limits count."""
+
+    places: int = 1
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A limit that a request would exceed now."""
+
+    limit: Limit
+    of: str
+    """`tenant NAME` or `key ID`."""
+    used: int
+    retry_s: float
+    """Until there is room for it, if nothing else is used meanwhile."""
+    meter: Meter
+
+
+class Meter:
+    """Counts for one tenant or key; windows only for the limits that it has."""
+
+    def __init__(self, of: str) -> None:
+        self.of = of
+        self.turn = asyncio.Lock()
+        """Held by the request that is next, of those that wait."""
+        self.changed = asyncio.Event()
+        """Set when something was given back."""
+        self._places = 0
+        self._reserved_input = 0
+        self._reserved_output = 0
+        self._windows: dict[LimitName, SlidingWindow] = {}
+        self._days: dict[date, Tokens] = {}
+
+    def take(self, need: Need, limits: Iterable[Limit], now_s: float) -> None:
+        """A request begins."""
+        self._places += need.places
+        self._reserved_input += need.input_tokens
+        self._reserved_output += need.output_tokens
+        for limit in limits:
+            if limit.name.endswith("_per_min"):
+                self._windows.setdefault(limit.name, SlidingWindow())
+        if (requests := self._windows.get("requests_per_min")) is not None:
+            requests.add(1, now_s)
+
+    def release(self, *, places: int = 0, input_tokens: int = 0, output_tokens: int = 0) -> None:
+        """What was taken is over, or has become use."""
+        self._places -= places
+        self._reserved_input -= input_tokens
+        self._reserved_output -= output_tokens
+        self.changed.set()
+
+    def use(self, tokens: Tokens, *, count_cached: bool, now_s: float, today: date) -> None:
+        """Tokens were really used."""
+        if (inputs := self._windows.get("input_tokens_per_min")) is not None:
+            inputs.add(tokens.input_tokens + (tokens.cached_tokens if count_cached else 0), now_s)
+        if (outputs := self._windows.get("output_tokens_per_min")) is not None:
+            outputs.add(tokens.output_tokens, now_s)
+        self.load(tokens, today)
+
+    def load(self, tokens: Tokens, day: date) -> None:
+        """Tokens were used on a day, of which no window knows."""
+        self._days[day] = self._days.get(day, Tokens()).plus(tokens)
+        if len(self._days) > 1:
+            month = max(self._days).replace(day=1)
+            for old in [one for one in self._days if one < month]:
+                del self._days[old]
+
+    def used(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
+        """What counts against a limit now, what is reserved included. May be called in any thread."""
+        reserved = self._reserved_input + self._reserved_output
+        window = self._windows.get(name)
+        match name:
+            case "concurrency":
+                return self._places
+            case "tokens_per_day":
+                return reserved + self._days.get(today, Tokens()).counted(count_cached=count_cached)
+            case "tokens_per_month":
+                days = tuple(self._days.items())
+                kept = (tokens for day, tokens in days if (day.year, day.month) == (today.year, today.month))
+                return reserved + sum(tokens.counted(count_cached=count_cached) for tokens in kept)
+            case _:
+                return self._reserved(name) + (0 if window is None else window.peek(now_s))
+
+    def block(
+        self, limits: Iterable[Limit], need: Need, *, count_cached: bool, now_s: float, now: datetime
+    ) -> Block | None:
+        """The limit that keeps a request out, one that refuses before one that lets it wait; None: none.
+
+        Where nothing else is used or reserved a request always fits, however large: else it could never
+        be served.
+        """
+        found: Block | None = None
+        for limit in limits:
+            if limit.name == "max_wait_ms":
+                continue
+            used = self.used(limit.name, count_cached=count_cached, now_s=now_s, today=now.date())
+            wanted = _wanted(limit.name, need)
+            if used + wanted <= limit.value or (not used and wanted):
+                continue
+            retry_s = self._retry_s(limit, wanted, now_s=now_s, now=now)
+            block = Block(limit=limit, of=self.of, used=used, retry_s=retry_s, meter=self)
+            if found is None or (block.limit.action, -block.retry_s) < (found.limit.action, -found.retry_s):
+                found = block
+        return found
+
+    def _reserved(self, name: LimitName) -> int:
+        if name == "input_tokens_per_min":
+            return self._reserved_input
+        return self._reserved_output if name == "output_tokens_per_min" else 0
+
+    def _retry_s(self, limit: Limit, wanted: int, *, now_s: float, now: datetime) -> float:
+        if limit.name == "concurrency":
+            return CONCURRENCY_RETRY_S
+        midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
+        if limit.name == "tokens_per_day":
+            return (midnight - now).total_seconds()
+        if limit.name == "tokens_per_month":
+            while midnight.day != 1:
+                midnight += timedelta(days=1)
+            return (midnight - now).total_seconds()
+        window, reserved = self._windows.get(limit.name), self._reserved(limit.name)
+        room = max(0, limit.value - wanted - reserved)
+        if window is None or (wanted + reserved > limit.value and reserved):
+            return float(WINDOW_S)  # what is in flight has to end first, and then to leave the window
+        return window.until(room, now_s)
+
+
+def _wanted(name: LimitName, need: Need) -> int:
+    match name:
+        case "concurrency":
+            return need.places
+        case "requests_per_min":
+            return 1
+        case "input_tokens_per_min":
+            return need.input_tokens
+        case "output_tokens_per_min":
+            return need.output_tokens
+        case _:
+            return need.input_tokens + need.output_tokens

@@ -1,0 +1,58 @@
+"""How much was used in the last minute.
+
+Small, and of our own: no kept library settles what was reserved with what was really used, lets requests wait
+in order, and tells when there will be room again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+WINDOW_S = 60
+
+
+class SlidingWindow:
+    """Amounts of the last 60 seconds, kept by the second in which they came.
+
+    A second leaves the window as a whole, once its last instant is 60 s ago: so in no 60 s there is more
+    than the window ever showed. Times are seconds of any clock that does not go back.
+    """
+
+    def __init__(self) -> None:
+        self._slots: deque[list[int]] = deque()
+        self._total = 0
+
+    def add(self, amount: int, now_s: float) -> None:
+        """Something was used."""
+        second = int(now_s)
+        if self._slots and self._slots[-1][0] == second:
+            self._slots[-1][1] += amount
+        else:
+            self._slots.append([second, amount])
+        self._total += amount
+
+    def total(self, now_s: float) -> int:
+        """What is in the window."""
+        while self._slots and now_s >= _end_s(self._slots[0][0]):
+            self._total -= self._slots.popleft()[1]
+        return self._total
+
+    def peek(self, now_s: float) -> int:
+        """The same without forgetting what is over, so that any thread may ask."""
+        return sum(amount for second, amount in tuple(self._slots) if now_s < _end_s(second))
+
+    def until(self, at_most: int, now_s: float) -> float:
+        """Seconds until no more than `at_most` (0 or above) is in the window, if nothing is added."""
+        left = self.total(now_s)
+        for second, amount in self._slots:
+            if left <= at_most:
+                break
+            left -= amount
+            end_s = _end_s(second)
+            if left <= at_most:
+                return end_s - now_s
+        return 0.0
+
+
+def _end_s(second: int) -> int:
+    return second + 1 + WINDOW_S

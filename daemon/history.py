@@ -1,0 +1,132 @@
+"""Stores the history every half minute, drops what is old every hour, and restores attainment at the start.
+
+All database work is done in threads. What is not stored when the daemon is killed is lost: at most the last
+half minute, and what the engine had not reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+
+import structlog
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.history.alarms import AlarmStore
+from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.history.periods import Segment, begin_of
+from pdmuxd.controlplane.history.store import Judged
+from pdmuxd.controlplane.telemetry.attainment import DAY_S, DAY_SLOT_S, HOUR_S, MONTH_S, MONTH_SLOT_S
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.daemon.background import in_background
+from pdmuxd.engine.core.errors import StoreError
+
+FLUSH_EVERY_S = 30.0
+PRUNE_EVERY_S = 3600.0
+WINDOWS = ((HOUR_S, 60, 60), (DAY_S, 60, int(DAY_SLOT_S)), (MONTH_S, 3600, int(MONTH_SLOT_S)))
+"""(window, stored step, slot), seconds: what each window of attainment is restored from."""
+
+_AT_ONCE = 1000
+"""Slots that are restored before others have their turn."""
+
+log = structlog.get_logger("pdmuxd.history")
+
+
+class HistoryKeeper:
+    """What is done with the history from time to time."""
+
+    def __init__(
+        self,
+        history: History,
+        alarms: AlarmStore,
+        telemetry: Telemetry,
+        *,
+        tenants: Callable[[], Mapping[str, TenantRecord]],
+    ) -> None:
+        self._history = history
+        self._tenants = tenants
+        self._alarms = alarms
+        self._telemetry = telemetry
+        self._is_failing = False
+
+    async def flush(self) -> None:
+        """Store what was counted; what cannot be stored is kept for the next time."""
+        try:
+            await self._history.flush()
+        except StoreError as error:
+            if not self._is_failing:
+                log.warning(
+                    "the history is not stored; it is kept in memory and tried again", reason=str(error)
+                )
+            self._is_failing = True
+            return
+        if self._is_failing:
+            log.info("the history is stored again", lost_rows=self._history.recorder.lost_rows)
+        self._is_failing = False
+
+    async def prune(self) -> None:
+        """Drop what is older than it is to be kept."""
+        try:
+            dropped = await self._history.prune(time.time())
+        except StoreError as error:
+            log.warning("old history is not dropped", reason=str(error))
+            return
+        if dropped:
+            log.info("old history dropped", rows=dropped)
+
+    async def restore(self) -> None:
+        """Count what was judged before this start, and end the alarms that the last daemon left raised."""
+        try:
+            # Nothing is written meanwhile: it would be counted as if it had been before the start.
+            async with self._history.still:
+                await asyncio.to_thread(self._alarms.end_all, datetime.now(UTC))
+                restored = [await self._restore(*window) for window in WINDOWS]
+        except StoreError as error:
+            log.warning("attainment before this start is not known", reason=str(error))
+            return
+        log.info("attainment restored", slots=sum(restored))
+
+    async def end(self) -> None:
+        """Store what was counted until now."""
+        self._history.recorder.turn({})
+        await self.flush()
+
+    async def _restore(self, window_s: float, step_s: int, slot_s: int) -> int:
+        found = await asyncio.to_thread(self._judged, window_s, step_s, slot_s)
+        tenants = self._tenants()
+        for start in range(0, len(found), _AT_ONCE):
+            self._telemetry.restore(found[start : start + _AT_ONCE], tenants, window_s=window_s)
+            await asyncio.sleep(0)
+        return len(found)
+
+    def _judged(self, window_s: float, step_s: int, slot_s: int) -> list[Judged]:
+        # What came since the start is counted as it comes.
+        start_s = self._telemetry.started_s
+        segment = Segment(
+            step_s=step_s, start_s=begin_of(int(start_s - window_s), step_s), end_s=int(start_s) + 1
+        )
+        return list(self._history.store.judged(segment, slot_s=slot_s))
+
+
+def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> None:
+    """Restore in the background, then store and drop until `stack` is left, and store once more then."""
+    scheduler = AsyncIOScheduler(timezone=UTC)
+    job = {"max_instances": 1, "coalesce": True, "misfire_grace_time": None}
+
+    async def begin() -> None:
+        await keeper.restore()
+        scheduler.add_job(keeper.flush, "interval", seconds=FLUSH_EVERY_S, **job)
+        scheduler.add_job(keeper.prune, "interval", seconds=PRUNE_EVERY_S, **job)
+        scheduler.start()
+
+    def end() -> None:
+        if scheduler.running:
+            scheduler.shutdown(wait=False)
+
+    stack.push_async_callback(keeper.end)
+    stack.callback(end)
+    in_background(stack, begin(), name="history")

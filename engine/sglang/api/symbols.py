@@ -1,0 +1,202 @@
+"""The names of SGLang that this package imports or hooks, each once, with its type.
+
+SGLang is looked up here alone, and only when `sglang` is first called: every other module can be imported
+without it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib import metadata
+from pkgutil import resolve_name
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.sglang.api import types
+from pdmuxd.engine.sglang.api.check import differences
+from pdmuxd.engine.sglang.api.versions import RANGE, check_supported
+
+_ATTENTION = "sglang.srt.layers.attention.flashattention_backend"
+_BATCH = "sglang.srt.managers.schedule_batch"
+_GRAPH_CONFIG = "sglang.srt.model_executor.cuda_graph_config"
+_HOOKS = "sglang.srt.plugins.hook_registry"
+_RUNNERS = "sglang.srt.model_executor.runner"
+_RUNTIME = "sglang.srt.runtime_context"
+_SAMPLING = "sglang.srt.sampling"
+_TOKENIZER = "sglang.srt.managers.tokenizer_manager"
+
+ApiT = TypeVar("ApiT")
+_LONGEST = 120
+"""Letters of an import's error."""
+_NAMED = 3
+"""Differences that an error names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SglangApi:
+    """Everything that is used of SGLang."""
+
+    # The scheduler, and what it makes.
+    Scheduler: Annotated[type[types.OverlapBookkeeping], "sglang.srt.managers.scheduler:Scheduler"]
+    MultiplexMixin: Annotated[
+        type[types.MultiplexMixin], "sglang.srt.multiplex.multiplexing_mixin:SchedulerMultiplexMixin"
+    ]
+    Request: Annotated[type[types.Request], f"{_BATCH}:Req"]
+    Batch: Annotated[type[types.Batch], f"{_BATCH}:ScheduleBatch"]
+    Aborted: Annotated[Callable[[], object], f"{_BATCH}:FINISH_ABORT"]
+    BatchResult: Annotated[type[types.BatchResult], "sglang.srt.managers.utils:GenerationBatchResult"]
+    SamplingParams: Annotated[type[types.SamplingParams], f"{_SAMPLING}.sampling_params:SamplingParams"]
+    SamplingInfo: Annotated[type[types.SamplingInfo], f"{_SAMPLING}.sampling_batch_info:SamplingBatchInfo"]
+    OutputStreamer: Annotated[
+        type[types.OutputStreamer],
+        "sglang.srt.managers.scheduler_components.output_streamer:SchedulerOutputStreamer",
+    ]
+    ForwardMode: Annotated[types.ForwardModes, "sglang.srt.model_executor.forward_batch_info:ForwardMode"]
+    release_kv_cache: Annotated[types.ReleaseKv, "sglang.srt.mem_cache.common:release_kv_cache"]
+
+    # The model and its graphs.
+    ModelRunner: Annotated[type[types.ModelRunner], "sglang.srt.model_executor.model_runner:ModelRunner"]
+    Linear: Annotated[type[types.LinearLayer], "sglang.srt.layers.linear:LinearBase"]
+    UnquantizedLinear: Annotated[
+        type[types.UnquantizedLinear], "sglang.srt.layers.quantization.unquant:UnquantizedLinearMethod"
+    ]
+    LogitsProcessor: Annotated[
+        type[types.LogitsProcessor], "sglang.srt.layers.logits_processor:LogitsProcessor"
+    ]
+    PrefillGraphs: Annotated[
+        type[types.PrefillGraphs], f"{_RUNNERS}.prefill_cuda_graph_runner:PrefillCudaGraphRunner"
+    ]
+    DecodeGraphs: Annotated[
+        type[types.DecodeGraphs], f"{_RUNNERS}.decode_cuda_graph_runner:DecodeCudaGraphRunner"
+    ]
+    GraphBackend: Annotated[types.GraphBackends, f"{_GRAPH_CONFIG}:Backend"]
+    PhaseGraphs: Annotated[type[types.PhaseGraphs], f"{_GRAPH_CONFIG}:PhaseConfig"]
+    batch_sizes_to_capture: Annotated[
+        types.CaptureSizes, f"{_RUNNERS}.base_cuda_graph_runner:get_batch_sizes_to_capture"
+    ]
+    try_small_copy: Annotated[types.SmallCopy, "sglang.kernels.ops.memory.small_copy:try_small_copy"]
+
+    # The process.
+    get_parallel: Annotated[Callable[[], types.Parallel], f"{_RUNTIME}:get_parallel"]
+    ParallelContext: Annotated[type[types.ParallelOverride], f"{_RUNTIME}:ParallelContext"]
+    get_exec: Annotated[Callable[[], types.Exec], f"{_RUNTIME}:get_exec"]
+    pdmux_prefill_tp_group: Annotated[
+        Callable[[], AbstractContextManager[object]],
+        "sglang.srt.distributed.parallel_state:pdmux_prefill_tp_group",
+    ]
+    streams: Annotated[types.StreamGroups, "sglang.srt.multiplex.pdmux_context"]
+    TokenizerManager: Annotated[type[types.TokenizerManager], f"{_TOKENIZER}:TokenizerManager"]
+    ServerStatus: Annotated[types.ServerStatuses, f"{_TOKENIZER}:ServerStatus"]
+    Hooks: Annotated[types.Hooks, f"{_HOOKS}:HookRegistry"]
+    HookType: Annotated[types.HookTypes, f"{_HOOKS}:HookType"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherApi:
+    """What starting a server takes, in the process that becomes it."""
+
+    load_plugins: Annotated[Callable[[], object], "sglang.srt.plugins:load_plugins"]
+    prepare_server_args: Annotated[Callable[[list[str]], Any], "sglang.srt.server_args:prepare_server_args"]
+    run_server: Annotated[Callable[[Any], object], "sglang.launch_server:run_server"]
+    kill_process_tree: Annotated[types.KillTree, "sglang.srt.utils:kill_process_tree"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionApi:
+    """What attention on a partition takes, where there is a GPU: without one it cannot be imported."""
+
+    FlashAttention: Annotated[type[types.FlashAttention], f"{_ATTENTION}:FlashAttentionBackend"]
+    flash_attn_with_kvcache: Annotated[types.AttentionKernel, f"{_ATTENTION}:flash_attn_with_kvcache"]
+
+
+@cache
+def sglang() -> SglangApi:
+    """SGLang, as this package knows it. Raises: EngineError if a name is missing or is not as expected."""
+    return _resolved(SglangApi)
+
+
+@cache
+def launcher() -> LauncherApi:
+    """The same, of what starts a server. Raises: EngineError."""
+    return _resolved(LauncherApi)
+
+
+@cache
+def attention() -> AttentionApi:
+    """The same, of attention on a GPU. Raises: EngineError."""
+    return _resolved(AttentionApi)
+
+
+def target(name: str, member: str = "") -> str:
+    """How a hook names what it is put on: a name that stands above, and a member of it."""
+    path = (_paths(SglangApi) | _paths(AttentionApi))[name].replace(":", ".")
+    return f"{path}.{member}" if member else path
+
+
+def broken() -> list[str]:
+    """Every name of SGLang that is missing, or is not as this package expects it."""
+    return [*_look_up(SglangApi)[1], *_look_up(LauncherApi)[1]]
+
+
+def check_scheduler(scheduler: types.Scheduler) -> None:
+    """Compare a scheduler that is ready to serve, and all that it holds, with what the loop needs of it.
+
+    Raises: EngineError naming what differs.
+    """
+    _refuse(list(differences("Scheduler", scheduler, types.Scheduler)))
+    api = sglang()
+    params = api.SamplingParams(temperature=0.0, max_new_tokens=1, ignore_eos=True)
+    request = api.Request(
+        "pdmuxd-check", "", array("q", [1]), params, vocab_size=scheduler.model_config.vocab_size
+    )
+    _refuse(
+        [
+            *differences("Req", request, types.Request),
+            *differences("get_parallel()", api.get_parallel(), types.Parallel),
+            *differences("get_exec()", api.get_exec(), types.Exec),
+        ]
+    )
+
+
+def installed_version() -> str:
+    """SGLang's version. Raises: SettingsError if it is not supported."""
+    return check_supported(metadata.version("sglang"))
+
+
+def _resolved(kind: type[ApiT]) -> ApiT:
+    found, problems = _look_up(kind)
+    _refuse(problems)
+    return kind(**found)
+
+
+def _look_up(kind: type[Any]) -> tuple[dict[str, Any], list[str]]:
+    """What there is of each name, and what is wrong."""
+    found: dict[str, Any] = {}
+    problems: list[str] = []
+    expected = get_type_hints(kind)
+    for name, path in _paths(kind).items():
+        try:
+            found[name] = resolve_name(path)
+        except (ImportError, AttributeError) as error:
+            problems.append(f"{path} is missing ({' '.join(str(error).split())[:_LONGEST]})")
+        else:
+            problems += differences(path.rpartition(":")[2], found[name], expected[name])
+    return found, problems
+
+
+def _paths(kind: type) -> dict[str, str]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name].__metadata__[0] for field in fields(kind)}
+
+
+def _refuse(problems: Sequence[str]) -> None:
+    if problems:
+        more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+        raise EngineError(
+            f"SGLang {metadata.version('sglang')} is not as pdmuxd needs it (supported are {RANGE}): "
+            f"{'; '.join(problems[:_NAMED])}{more}"
+        )

@@ -1,0 +1,35 @@
+"""Which SGLang this package runs with: the one place that says so.
+
+The whole of `make test-sglang` passes with the versions in TESTED. What is published later under the same
+number (`0.5.23.post1`) is in the range, too, but was not tried: of that is known what the check of names at
+every start finds (`check.py`).
+"""
+
+from __future__ import annotations
+
+import re
+
+from pdmuxd.engine.core.errors import SettingsError
+
+OLDEST, NEWEST = (0, 5, 22), (0, 5, 23)
+TESTED = ("0.5.22", "0.5.23")
+REQUIREMENT = "sglang>=0.5.22,<0.5.24"
+"""The same for an installer; `pyproject.toml` has to say it, too."""
+RANGE = f"{TESTED[0]} to {TESTED[-1]}"
+
+_RELEASE = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.post\d+)?(?:\+[\w.]+)?")
+
+
+def is_supported(version: str) -> bool:
+    """Whether a version is in the range. Release candidates and development versions are not."""
+    found = _RELEASE.fullmatch(version)
+    return found is not None and OLDEST <= tuple(map(int, found.groups())) <= NEWEST
+
+
+def check_supported(version: str) -> str:
+    """The version. Raises: SettingsError if it is not in the range."""
+    if not is_supported(version):
+        raise SettingsError(
+            f"SGLang {version} is installed; pdmuxd changes SGLang's internals and runs with {RANGE} only"
+        )
+    return version

@@ -1,0 +1,155 @@
+"""What new targets would give, before they are promised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from stores import SLO_BODY, AdminCalls, slo
+from telemetry_feeds import HELLO, START_S, HandClock, predicting, request_record, step
+
+from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.slo_preview import Previews
+from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+
+SLO = "/api/v1/tenants/chat/slo"
+
+
+@pytest.fixture
+def known(control_plane: ControlPlane) -> Telemetry:
+    """Ten seconds of load: `chat` sends short prompts, `search` long ones, 12 requests decode."""
+    control_plane.create_tenant("chat", slo(0.04))
+    control_plane.create_tenant("search", slo(0.06))
+    clock = HandClock()
+    made = Telemetry(clock=clock)
+    made.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO)
+    made.on_directory(control_plane.directory)
+    for second in range(40):
+        made.on_message(step(now_s=float(second), decode_bs=12, decode_reused_tokens=12_000))
+        for tenant, new_tokens in (("chat", 400), ("search", 6000)):
+            made.on_begin(f"{tenant}{second}", tenant=tenant, path="/")
+            record = {"request_id": f"{tenant}{second - 5}", "tenant": tenant, "new_tokens": new_tokens}
+            if second >= 5:
+                made.on_request(request_record(**record, ttft_s=0.4, tbt_gaps=100, tbt_gaps_met=100))
+        clock.turn(1.0)
+    return made
+
+
+@pytest.fixture
+def call(control_plane: ControlPlane, known: Telemetry) -> AdminCalls:
+    return AdminCalls(control_plane, telemetry=known, predictors=predicting)
+
+
+async def preview(call: AdminCalls, **changes: Any) -> Any:
+    answer = await call("POST", f"{SLO}/preview", json=SLO_BODY | changes)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_each_tenant_is_told_of_when_a_target_is_tried(
+    call: AdminCalls, control_plane: ControlPlane
+) -> None:
+    told = await preview(call, tbt_ms=20)
+
+    assert (told["verdict"], told["requests"], told["policy"]) == ("feasible", 80, "muxwise"), "ten wait"
+    assert [one["tenant"] for one in told["tenants"]] == ["chat", "search"]
+    chat, search = told["tenants"]
+    assert chat["measured"] == {"ttft_attainment_ratio": 1.0, "tbt_attainment_ratio": 1.0}
+    assert (chat["before"]["ttft_attainment_ratio"], chat["kept"]) == (1.0, True)
+    assert search["after"]["ttft_p50_ms"] >= chat["after"]["ttft_p50_ms"] > 0
+    assert [one["load"]["decode_bs"] for one in told["after"]["loads"]] == [12, 12]
+    assert told["before"]["binding"] == [{"tenant": "chat", "time_ratio": 1.0}]
+    assert control_plane.get_slo("chat").version == 1, "nothing was changed"
+
+
+async def test_a_stricter_target_costs_all_prefill_when_it_binds(call: AdminCalls) -> None:
+    loose, strict = await preview(call, tbt_ms=40), await preview(call, tbt_ms=11)
+    assert (
+        strict["after"]["loads"][0]["prefill_tokens_per_s"]
+        < loose["after"]["loads"][0]["prefill_tokens_per_s"]
+    )
+    assert strict["after"]["prefill_busy_ratio"] > loose["after"]["prefill_busy_ratio"]
+    assert strict["tenants"][1]["after"]["ttft_p50_ms"] > loose["tenants"][1]["after"]["ttft_p50_ms"]
+
+
+async def test_the_other_tenant_binds_when_a_target_is_loosened_beyond_its(call: AdminCalls) -> None:
+    told = await preview(call, tbt_ms=200)
+    assert told["after"]["binding"] == [{"tenant": "search", "time_ratio": 1.0}]
+
+
+async def test_an_infeasible_target_is_refused_unless_forced(
+    call: AdminCalls, control_plane: ControlPlane
+) -> None:
+    body = SLO_BODY | {"tbt_ms": 1}
+    refused = await call("PUT", SLO, json=body)
+
+    problem = refused.json()
+    assert (refused.status_code, problem["type"]) == (409, "urn:pdmuxd:problem:infeasible-target")
+    assert problem["field"] == "tbt_ms"
+    assert control_plane.get_slo("chat").version == 1
+    lowest_ms = (await preview(call, tbt_ms=1))["obstacles"][0]["lowest_feasible_ms"]
+    assert problem["detail"].startswith("tbt_ms 1 is infeasible: the lowest feasible is ")
+    named_ms = float(problem["detail"].split(" is ")[2].split(" ms")[0])
+    assert lowest_ms <= named_ms <= lowest_ms + 0.1
+    assert (await call("PUT", SLO, json=SLO_BODY | {"tbt_ms": named_ms})).status_code == 200
+
+    forced = await call("PUT", f"{SLO}?force=true", json=body)
+    assert (forced.status_code, forced.json()["outlook"]["verdict"]) == (200, "infeasible")
+    loosened = await call("PUT", SLO, json=SLO_BODY | {"tbt_ms": 1.5})
+    assert loosened.status_code == 200, "what is no stricter than what holds is not refused"
+
+
+async def test_a_ttft_is_refused_when_the_prefill_alone_takes_longer(call: AdminCalls) -> None:
+    body = SLO_BODY | {"ttft_fixed_ms": 1, "ttft_per_1k_new_tokens_ms": 0}
+    refused = await call("PUT", SLO, json=body)
+    assert (refused.status_code, refused.json()["field"]) == (409, "ttft_fixed_ms")
+
+
+async def test_an_overload_is_at_risk_when_requests_wait_for_each_other(
+    call: AdminCalls, known: Telemetry, control_plane: ControlPlane
+) -> None:
+    for number in range(400):
+        record = {"request_id": f"x{number}", "tenant": "search", "new_tokens": 16_000}
+        known.recent.on_request(request_record(**record), arrived_s=START_S, now_s=START_S + 30.0)
+    told = await preview(call, tbt_ms=30)
+    assert told["verdict"] == "at_risk"
+    assert "chat is predicted to miss" in told["text"]
+
+
+async def test_those_who_wait_count_when_they_have_not_ended(call: AdminCalls, known: Telemetry) -> None:
+    before = await preview(call)
+    for number in range(100):
+        known.on_begin(f"w{number}", tenant="search", path="/")
+    after = await preview(call)
+    assert after["requests"] == before["requests"] + 100
+    assert after["after"]["prefill_busy_ratio"] > before["after"]["prefill_busy_ratio"]
+
+
+async def test_a_lone_request_is_assumed_when_nothing_has_run(call: AdminCalls, known: Telemetry) -> None:
+    known.clock.turn(1000.0)  # type: ignore[attr-defined]
+    told = await preview(call, tbt_ms=20)
+    assert (told["verdict"], told["requests"]) == ("feasible", 0)
+    assert told["after"]["loads"][0]["load"]["from"] == "default"
+    assert (await call("PUT", SLO, json=SLO_BODY | {"tbt_ms": 1})).status_code == 409
+
+
+async def test_a_target_is_taken_unasked_when_no_engine_is_known(control_plane: ControlPlane) -> None:
+    control_plane.create_tenant("chat", slo(0.04))
+    call = AdminCalls(control_plane)
+    assert (await preview(call, tbt_ms=1))["verdict"] == "unknown"
+    assert (await call("PUT", SLO, json=SLO_BODY | {"tbt_ms": 1})).json()["outlook"] is None
+
+
+def test_edits_in_a_row_are_only_checked_for_feasibility(known: Telemetry) -> None:
+    ticks = iter(range(1000))
+    previews = Previews(known, predicting, clock=lambda: next(ticks))
+    assert len(previews.of_edit("chat", slo(0.03), slo(0.04)).tenants) == 2
+    assert previews.of_edit("chat", slo(0.03), slo(0.04)).tenants == ()
+    assert previews.of_edit("chat", slo(0.001), slo(0.04)).verdict == "infeasible"
+
+
+async def test_a_stale_version_is_told_before_anything_is_predicted(call: AdminCalls) -> None:
+    answer = await call("PUT", SLO, json=SLO_BODY | {"tbt_ms": 1}, headers={"If-Match": '"9"'})
+    assert answer.status_code == 412

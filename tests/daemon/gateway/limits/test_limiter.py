@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, date, datetime
+
+import pytest
+
+from pdmuxd.controlplane.limits import WHOLE_TENANT, Tokens, UseOf
+from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.engine.core.errors import RequestError
+
+
+def refused(rig, **options):
+    with pytest.raises(RequestError) as caught:
+        rig.enter(**options)
+    assert caught.value.status == 429
+    return caught.value
+
+
+async def test_the_limit_its_value_and_its_use_are_named_when_requests_are_too_many(rig):
+    rig.use(requests_per_min=3)
+    for _ in range(3):
+        rig.end(rig.enter())
+        rig.clock.now_s += 10
+    error = refused(rig)
+    assert (error.code, error.retry_after_s) == ("requests_per_min", 31)
+    assert str(error) == "requests_per_min of tenant chat is 3, and 3 are used; try again in 31 s"
+    named = {"name": "requests_per_min", "of": "tenant chat", "value": 3, "used": 3, "retry_after_s": 31}
+    assert error.details == {"limit": named}
+    rig.clock.now_s += 30
+    refused(rig)
+    rig.clock.now_s += 1
+    rig.enter()
+    refused(rig)
+
+
+async def test_tokens_count_as_they_were_used_when_expected_ones_were_others(rig):
+    rig.use(input_tokens_per_min=1000, output_tokens_per_min=1000)
+    first = rig.enter(size=400)
+    assert rig.limiter.of_tenant("chat")["input_tokens_per_min"] == 100
+    assert rig.limiter.of_tenant("chat")["output_tokens_per_min"] == 128
+    rig.end(first, new=700, output=20)
+    assert rig.limiter.of_tenant("chat")["input_tokens_per_min"] == 700
+    assert rig.limiter.of_tenant("chat")["output_tokens_per_min"] == 20
+    # It was learned that 400 bytes of this tenant are 700 tokens.
+    error = refused(rig, size=400)
+    assert (error.code, error.details["limit"]["used"]) == ("input_tokens_per_min", 700)
+    rig.clock.now_s += error.retry_after_s
+    rig.enter(size=400)
+
+
+@pytest.mark.parametrize(("count", "used"), [(False, 100), (True, 1000)])
+async def test_cached_tokens_count_only_when_the_tenant_says_so(rig, count, used):
+    rig.use(input_tokens_per_min=5000, tokens_per_day=5000, count_cached_tokens=count)
+    rig.end(rig.enter(), new=100, cached=900, output=50)
+    found = rig.limiter.of_tenant("chat")
+    assert (found["input_tokens_per_min"], found["tokens_per_day"]) == (used, used + 50)
+
+
+async def test_a_request_above_the_whole_limit_is_let_in_when_nothing_else_was_used(rig):
+    rig.use(input_tokens_per_min=50)
+    rig.end(rig.enter(size=4000), new=1000)
+    assert refused(rig, size=4).retry_after_s <= 61
+
+
+async def test_a_flood_does_not_exceed_a_limit_of_tokens_before_any_has_ended(rig):
+    rig.use(output_tokens_per_min=1000)
+    for _ in range(1000 // 128):
+        rig.enter()
+    assert refused(rig).code == "output_tokens_per_min"
+
+
+async def test_places_are_counted_when_a_request_makes_several_answers(rig):
+    rig.use(concurrency=5)
+    first = rig.enter(answers=4)
+    assert refused(rig, answers=2).details["limit"]["used"] == 4
+    rig.enter(answers=1)
+    rig.limiter.leave(first, was_served=False)
+    rig.enter(answers=4)
+
+
+async def test_a_key_has_limits_of_its_own_beside_those_of_its_tenant(rig):
+    rig.use(requests_per_min=3)
+    narrow, wide = rig.identity("key_a", requests_per_min=1), rig.identity("key_b")
+    rig.enter(identity=narrow)
+    error = refused(rig, identity=narrow)
+    assert error.details["limit"]["of"] == "key key_a"
+    rig.enter(identity=wide)
+    rig.enter(identity=wide)
+    assert refused(rig, identity=wide).details["limit"]["of"] == "tenant chat"
+    assert rig.limiter.of_key("key_a", "chat")["requests_per_min"] == 1
+
+
+async def test_a_budget_ends_at_midnight_utc_and_survives_a_restart(rig):
+    rig.use(tokens_per_day=150)
+    rig.end(rig.enter(), new=100, output=60)
+    error = refused(rig)
+    assert (error.code, error.retry_after_s) == ("tokens_per_day", 12 * 3600)
+    kept = rig.limiter.take_unsaved()
+    assert kept == {
+        UseOf("chat", WHOLE_TENANT, date(2026, 1, 31)): Tokens(input_tokens=100, output_tokens=60)
+    }
+    assert rig.limiter.take_unsaved() == {}
+
+    rig.limiter = Limiter(clock=rig.clock, wall=rig.clock.wall)
+    rig.limiter.use_tenants({"chat": rig.tenant})
+    rig.limiter.load(kept)
+    assert refused(rig).details["limit"]["used"] == 160
+    rig.clock.now_s += 12 * 3600
+    rig.enter()
+
+
+async def test_a_budget_of_a_month_is_refilled_on_its_first_day(rig):
+    rig.use(tokens_per_month=150)
+    rig.limiter.load({UseOf("chat", WHOLE_TENANT, date(2026, 1, 2)): Tokens(input_tokens=150)})
+    error = refused(rig)
+    until_february = datetime(2026, 2, 1, tzinfo=UTC) - rig.clock.wall()
+    assert error.retry_after_s == until_february.total_seconds()
+    rig.clock.now_s += error.retry_after_s
+    rig.enter()
+
+
+async def test_what_was_expected_is_counted_when_no_record_comes(rig, monkeypatch):
+    monkeypatch.setattr("pdmuxd.daemon.gateway.limits.limiter.RECORD_WITHIN_S", 0.0)
+    rig.use(tokens_per_day=10_000)
+    for rid, was_served in (("kept", True), ("refused", False)):
+        rig.enter(rid)
+        rig.limiter.leave(rid, was_served=was_served)
+    await asyncio.sleep(0.01)
+    assert rig.limiter.of_tenant("chat")["tokens_per_day"] == 228
+
+
+async def test_several_prompts_of_a_request_are_settled_one_by_one(rig):
+    rig.use(tokens_per_day=10_000)
+    rid = rig.enter(answers=2, size=400)
+    assert rig.limiter.of_tenant("chat")["tokens_per_day"] == 100 + 2 * 128
+    for number in (0, 1):
+        rig.told(f"{rid}_{number}", new=30, output=5)
+    rig.limiter.leave(rid, was_served=True)
+    assert rig.limiter.of_tenant("chat")["tokens_per_day"] == 2 * (30 + 5)
+    assert rig.limiter.of_tenant("chat")["concurrency"] == 0
+
+
+async def test_requests_wait_in_order_when_the_limit_says_so(rig):
+    rig.use(concurrency=(1, "wait"))
+    first, order = rig.enter(), asyncio.Queue()
+
+    async def come(name):
+        await rig.limiter.enter(name, rig.identity(), body_bytes=4, answers=1)
+        order.put_nowait(name)
+
+    assert not rig.limiter.enter_now("b", rig.identity(), body_bytes=4, answers=1)
+    tasks = []
+    for name in "bcd":
+        tasks.append(asyncio.create_task(come(name)))
+        await asyncio.sleep(0)
+    # Nobody comes in between while others wait.
+    rig.end(first)
+    assert not rig.limiter.enter_now("e", rig.identity(), body_bytes=4, answers=1)
+    for name in "bcd":
+        assert await order.get() == name
+        rig.end(name)
+    await asyncio.gather(*tasks)
+
+
+async def test_a_request_is_refused_with_the_limit_when_its_longest_wait_is_over(rig):
+    rig.use(requests_per_min=(1, "wait"), max_wait_ms=1)
+    rig.enter()
+    with pytest.raises(RequestError, match=r"it waited 0\.001 s for its turn; try again in 61 s"):
+        await rig.limiter.enter("late", rig.identity(), body_bytes=4, answers=1)
+    assert rig.limiter.of_tenant("chat")["concurrency"] == 1
+
+
+async def test_a_limit_that_refuses_goes_before_one_that_waits(rig):
+    rig.use(concurrency=(1, "wait"), requests_per_min=1)
+    rig.enter()
+    assert refused(rig).code == "requests_per_min"
+
+
+async def test_nothing_is_left_of_a_tenant_when_it_is_deleted(rig):
+    rig.use(tokens_per_day=100)
+    rid = rig.enter()
+    rig.limiter.use_tenants({})
+    rig.end(rid)
+    assert rig.limiter.take_unsaved() == {}

@@ -1,0 +1,64 @@
+"""Two daemons that share a control plane on PostgreSQL: what one changes holds on both."""
+
+import contextlib
+import signal
+
+import httpx
+import pytest
+from daemon_process import Daemon, wait_until
+from postgres_server import PASSWORD, PostgresServer, find_programs
+
+PROGRAMS = find_programs()
+pytestmark = pytest.mark.skipif(PROGRAMS is None, reason="needs PostgreSQL: apt-get install postgresql")
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    with contextlib.ExitStack() as stack:
+        server = PostgresServer(PROGRAMS)
+        stack.callback(server.close)
+        environ = {"PDMUXD_DATABASE_URL": server.new_database()}
+        made = []
+        for name in ("one", "other"):
+            folder = tmp_path / name
+            folder.mkdir()
+            made.append(Daemon(folder, environ=environ))
+            stack.callback(made[-1].stop)
+        yield made
+
+
+def ask(node, key):
+    body = {"model": node.model, "prompt": "x", "max_tokens": 2}
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.post(f"{node.data_url}/v1/completions", json=body, headers=headers).status_code
+
+
+def slo_in_force(node, tenant):
+    found = node.admin("GET", f"/api/v1/tenants/{tenant}/slo").json()
+    return found["tbt_ms"] if found["in_force"] else None
+
+
+def test_two_nodes_share_tenants_and_each_serves_by_itself(nodes):
+    one, other = nodes
+    assert other.key is None  # the tenant was there already
+    assert ask(one, one.key) == ask(other, one.key) == 200
+
+    one.admin("POST", "/api/v1/tenants", json={"name": "chat"})
+    chat = one.admin("POST", "/api/v1/tenants/chat/keys", json={}).json()
+    wait_until(lambda: ask(other, chat["secret"]) == 200)
+    other.admin(
+        "PUT",
+        "/api/v1/tenants/chat/slo",
+        json={"ttft_fixed_ms": 500, "ttft_per_1k_new_tokens_ms": 500, "tbt_ms": 30, "attainment_ratio": 0.99},
+    )
+    wait_until(lambda: slo_in_force(one, "chat") == 30.0)
+    wait_until(lambda: one.probe("/readyz").status_code == other.probe("/readyz").status_code == 200)
+
+    one.signal(signal.SIGKILL)
+    one.wait()
+    assert ask(other, chat["secret"]) == 200
+    other.admin("DELETE", f"/api/v1/keys/{chat['key_id']}")
+    assert ask(other, chat["secret"]) == 401
+    for node in nodes:
+        assert PASSWORD not in node.log + node.output
+        assert "***" in node.output

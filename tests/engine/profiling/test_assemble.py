@@ -1,0 +1,82 @@
+"""A profile from samples of a device whose law is known: what is fitted, what is left out and said so."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from profiling import decode_samples, prefill_samples, target_of
+
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.core.guard import UNMEASURED_RATIO
+from pdmuxd.engine.core.roofline import RooflineModel
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.profiling.assemble import assemble
+from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
+from pdmuxd.engine.profiling.measurement import Sample
+
+HIDDEN = load_profile("h200-llama-8b")
+ROOFLINE = RooflineModel(model=HIDDEN.model, device=HIDDEN.device, overheads=HIDDEN.overheads)
+# Without sizes of graphs: their tables take seconds to fit, and the campaign's tests fit them.
+TARGET = target_of(HIDDEN)
+TARGET = type(TARGET).of(msgspec.structs.replace(TARGET.hello, captured_decode_bs=()))
+SMS = 64
+
+
+def prefills(sms: int = SMS) -> list[Sample]:
+    return prefill_samples(lambda shape: ROOFLINE.prefill_s(shape, sms), noise=0.005, sms=sms)[::2]
+
+
+def decodes(sms: int = SMS) -> list[Sample]:
+    return decode_samples(lambda shape: ROOFLINE.decode_s(shape, sms), noise=0.005, sms=sms)[::2]
+
+
+def made_of(samples: list[Sample]) -> MeasuredProfile:
+    return assemble(
+        "mine", TARGET, samples, measured_at="2026-01-31T12:00:00Z", took_s=12.0, interrupted=True
+    )
+
+
+@pytest.fixture(scope="module")
+def profile() -> MeasuredProfile:
+    return made_of([*prefills(), *decodes(), *prefills(16)[:3]])
+
+
+def test_predictors_say_what_the_device_does_on_shapes_between(profile: MeasuredProfile) -> None:
+    (fit,) = profile.solo_run
+    assert fit.sms == SMS
+    assert fit.prefill is not None
+    assert fit.decode is not None
+    shape, batch = PrefillShape.of([(1800, 700)]), DecodeShape(bs=24, reused_tokens=24 * 2500)
+    assert fit.prefill.predict_s(shape) == pytest.approx(ROOFLINE.prefill_s(shape, SMS), rel=0.06)
+    assert fit.decode.predict_s(batch, ()) == pytest.approx(ROOFLINE.decode_s(batch, SMS), rel=0.06)
+
+
+def test_how_good_each_fit_is_stands_beside_it(profile: MeasuredProfile) -> None:
+    assert [(one.predictor, one.sms) for one in profile.fits] == [
+        ("prefill", SMS),
+        ("decode", SMS),
+        ("roofline", 0),
+    ]
+    assert profile.worst_p90 < 0.05
+
+
+def test_what_had_too_few_samples_is_left_out_and_named(profile: MeasuredProfile) -> None:
+    assert profile.guard is None
+    assert (profile.guard_default_ratio, profile.guard_cells) == (UNMEASURED_RATIO, ())
+    said = " ".join(profile.left_out)
+    assert "prefill on 16 SMs" in said
+    assert "the guard: 0 pairs" in said
+
+
+def test_a_profile_says_where_it_is_from_and_can_be_stored(profile: MeasuredProfile) -> None:
+    told = profile.provenance
+    assert (profile.name, told.took_s, told.interrupted) == ("mine", 12.0, True)
+    assert told.samples == len(profile.samples)
+    assert (told.model_hash, profile.total_sms) == (TARGET.hello.model_hash, TARGET.hello.total_sms)
+    assert from_json(to_json(profile), "it") == profile
+
+
+def test_no_profile_comes_of_samples_that_do_not_even_allow_a_roofline() -> None:
+    with pytest.raises(ProfileError, match="the device: 3 solo samples"):
+        made_of(prefills()[:3])

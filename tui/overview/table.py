@@ -1,0 +1,56 @@
+"""Tenants, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from pdmuxd.tui.shell.table import RowTable, sort_bindings
+from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.lines import Cell, Line
+from pdmuxd.tui.show.overview.tenants import COLUMNS, cells, kept
+from pdmuxd.tui.show.tenants.rows import TenantRow, tenant_rows
+from pdmuxd.tui.state.answers import why_unknown
+from pdmuxd.tui.state.view import View
+
+
+class WorstTenants(RowTable[TenantRow]):
+    """Enter opens one."""
+
+    IS_SLOW = True
+    COLUMNS = COLUMNS
+    BINDINGS: ClassVar[list[BindingType]] = sort_bindings(COLUMNS)
+    NAME = "tenants-now"
+
+    def kept(self, width: int) -> Sequence[int]:
+        """The columns that there is room for."""
+        return kept(width)
+
+    def items(self, view: View) -> Sequence[TenantRow]:
+        """Those that do something, then the others."""
+        return tenant_rows(view.state, order=self.order)
+
+    def cells(self, item: TenantRow, view: View) -> Sequence[Cell]:
+        """A tenant."""
+        now = view.daemon_now
+        shares = view.state.pasts.prompt_shares(now.timestamp()) if now is not None else {}
+        return cells(item, view, shares)
+
+    def key_of(self, item: TenantRow) -> str:
+        """Its name."""
+        return item.name
+
+    def empty(self, view: View) -> str:
+        """None, or nobody knows."""
+        return why_unknown(view.state.answers.tenants) or "there are no tenants"
+
+    def title(self, view: View, width: int) -> Line:
+        """What a row is."""
+        note = (
+            "in time and late: 5 min, with what waits; p99: 1 min"
+            if width >= 100
+            else "5 min, with what waits"
+        )
+        return heading(view, "Tenants, worst first", width, note)

@@ -1,0 +1,219 @@
+"""Who misses what, since when, how many wait, and the likely cause: the first thing that is read.
+
+What is judged is the daemon's: `verdict`, the burn of the last five minutes and what is late now, as
+/api/v1/attainment and /metrics have them. Here it is put into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pdmuxd.tui.client.connection import Link
+from pdmuxd.tui.client.wire import TenantLoad
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.state.answers import known
+from pdmuxd.tui.state.console import ConsoleState
+from pdmuxd.tui.state.tenants import is_missing
+from pdmuxd.tui.state.view import View
+
+CAUSES = {
+    "queued": "waits in the queue",
+    "prefill_slow": "its own prefill is slow",
+    "retracted": "sent back to wait for want of KV memory",
+    "no_split_meets_target": "no split meets its TBT target at this load",
+    "slower_than_predicted": "steps take longer than predicted",
+    "prefill_between_tokens": "prefill runs alone between its tokens",
+    "host_late": "the host is late with what the GPU has done",
+    "unknown": "the decisions that are kept do not tell why",
+}
+MUCH = 0.3
+"""A share of what is computed or waits from which on a tenant is named."""
+LABELS = {"ttft": "TTFT", "tbt": "TBT"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One sentence, and what is behind it."""
+
+    short: str
+    """For the status line: at most some 60 cells."""
+    role: Role
+    mark: str
+    lines: tuple[str, ...] = ()
+    """The whole of it, a sentence each."""
+
+
+def worst_first(loads: Sequence[TenantLoad]) -> list[TenantLoad]:
+    """Those that miss before the others, the most late before them, then how fast the budget burns."""
+    return sorted(
+        loads,
+        key=lambda one: (not is_missing(one), -one.late_now, -worst_burn(one), -one.in_flight, one.tenant),
+    )
+
+
+def worst_burn(load: TenantLoad) -> float:
+    """Over five minutes, of the target that is worse; 0 without traffic."""
+    return max(load.ttft_burn or 0.0, load.tbt_burn or 0.0)
+
+
+def targets_missed(load: TenantLoad) -> list[str]:
+    """`ttft`, `tbt`: those whose budget burns faster than it lasts, and TTFT where requests are late now."""
+    missed = []
+    if (load.ttft_burn or 0.0) > 1.0 or load.late_now:
+        missed.append("ttft")
+    if (load.tbt_burn or 0.0) > 1.0:
+        missed.append("tbt")
+    return missed
+
+
+def met_ratio(load: TenantLoad) -> float | None:
+    """The share of five minutes that was in time, the late that wait counted as late; of the worse target."""
+    burns = [burn for burn in (load.ttft_burn, load.tbt_burn) if burn is not None]
+    if load.target_ratio is None:
+        shares = [
+            ratio for ratio in (load.ttft_attainment_ratio, load.tbt_attainment_ratio) if ratio is not None
+        ]
+        return min(shares) if shares else None
+    return max(0.0, 1.0 - max(burns) * (1.0 - load.target_ratio)) if burns else None
+
+
+def verdict(view: View) -> Verdict:
+    """Of the worst tenant; what is wrong with the engine goes before it."""
+    state = view.state
+    engine = state.engine
+    if state.connection.link is not Link.LIVE:
+        return Verdict(short="no news from the daemon", role=Role.BAD, mark="!")
+    waiting = _waiting_text(state)
+    if engine is not None and engine.state in ("down", "starting"):
+        since = formats.moment(engine.since, view.daemon_now, view.zone)
+        text = f"the engine is {engine.state} since {since}"
+        said = f"{_upper(text)}{': ' + formats.printable(engine.reason) if engine.reason else ''}."
+        return Verdict(short=text, role=Role.BAD, mark="!!", lines=(said, waiting))
+    loads = worst_first(state.tenants.tenants) if state.tenants is not None else []
+    missing = [load for load in loads if is_missing(load)]
+    if missing:
+        return _missing(missing, view)
+    busy = [load for load in loads if load.verdict == "met"]
+    if not busy:
+        return Verdict(short="no traffic", role=Role.DIM, mark=" ", lines=("No traffic to judge.", waiting))
+    names = busy[0].tenant if len(busy) == 1 else f"all {len(busy)} tenants with traffic"
+    text = f"{names} {'meets' if len(busy) == 1 else 'meet'} the targets"
+    closest = max(busy, key=worst_burn)
+    near = (
+        f"Closest to its limit: {closest.tenant}, {formats.percent(met_ratio(closest), 1)} in time of "
+        f"{formats.percent(closest.target_ratio, 1)} promised."
+    )
+    return Verdict(short=text, role=Role.GOOD, mark="+", lines=(f"{_upper(text)}.", near, waiting))
+
+
+def _missing(missing: Sequence[TenantLoad], view: View) -> Verdict:
+    first, state = missing[0], view.state
+    targets = targets_missed(first) or ["ttft"]
+    what = " and ".join(LABELS[target] for target in targets)
+    since = missing_since(first.tenant, state)
+    at = formats.moment(since, view.daemon_now, view.zone)
+    ago = ""
+    if since is not None and view.daemon_now is not None:
+        ago = f" ({formats.duration(max(0.0, (view.daemon_now - since).total_seconds()))})"
+    others = len(missing) - 1
+    and_others = f"; so {'does' if others == 1 else 'do'} {others} more" if others else ""
+    late = f", {formats.count(first.late_now)} late" if first.late_now else ""
+    share = (
+        f"{formats.percent(met_ratio(first), 1)} of 5 min in time, "
+        f"{formats.percent(first.target_ratio, 1)} promised"
+    )
+    queue = ""
+    if first.late_now:
+        queue = (
+            f"; {formats.count(first.late_now)} of {formats.count(first.waiting)} waiting late, "
+            f"oldest {formats.duration(first.oldest_wait_ms / 1000)}"
+        )
+    aims = " and ".join(_target_text(first.tenant, target, state) for target in targets)
+    return Verdict(
+        short=f"{first.tenant} misses {what} since {at}{late}",
+        role=Role.BAD,
+        mark="!",
+        lines=(
+            f"{first.tenant} misses {aims} since {at}{ago}{and_others}.",
+            f"{share}{queue}.",
+            f"Likely cause: {likely_cause(first, targets[0], view)}.",
+        ),
+    )
+
+
+def _target_text(tenant: str, target: str, state: ConsoleState) -> str:
+    """The target with its figures, as far as known."""
+    listed = known(state.answers.tenants) or ()
+    slo = next((one.slo for one in listed if one.name == tenant), None)
+    if slo is None:
+        return LABELS[target]
+    if target == "tbt":
+        return f"TBT of {formats.plain(slo.tbt_ms)} ms"
+    fixed, per_1k = formats.plain(slo.ttft_fixed_ms), formats.plain(slo.ttft_per_1k_new_tokens_ms)
+    return f"TTFT of {fixed} ms + {per_1k} per 1K tokens"
+
+
+def missing_since(tenant: str, state: ConsoleState) -> datetime | None:
+    """When it began: the oldest alarm of the tenant, else when this console saw it first."""
+    begun = [
+        alarm.since or alarm.at
+        for alarm in state.alarms.values()
+        if alarm.tenant == tenant and alarm.kind in ("late_now", "ttft_burn", "tbt_burn")
+    ]
+    seen = state.pasts.of(tenant).missing_since
+    return min([*begun, *([seen] if seen is not None else [])], default=None)
+
+
+def likely_cause(load: TenantLoad, target: str, view: View) -> str:
+    """In words, with who stands before it where it waits."""
+    state = view.state
+    now = view.daemon_now
+    counted = state.pasts.of(load.tenant).causes(target, now.timestamp() if now is not None else 0.0)
+    cause = counted.most_common(1)[0][0] if counted else "queued" if load.late_now else "unknown"
+    if target == "ttft" and cause == "queued":
+        return _queued(load, view)
+    if target == "ttft" and cause == "prefill_slow":
+        strictest = state.stats.strictest_tbt if state.stats is not None else None
+        if strictest is None:
+            return CAUSES[cause]
+        aim = f"{strictest.tenant}'s TBT target of {strictest.tbt_ms:g} ms"
+        return f"{CAUSES[cause]}; decode gets the SMs that {aim} asks for"
+    return CAUSES.get(cause, cause.replace("_", " "))
+
+
+def _queued(load: TenantLoad, view: View) -> str:
+    state = view.state
+    now = view.daemon_now
+    computed = state.pasts.prompt_shares(now.timestamp()) if now is not None else {}
+    others = {tenant: share for tenant, share in computed.items() if tenant != load.tenant}
+    loads = state.tenants.tenants if state.tenants is not None else ()
+    queue = {one.tenant: one.waiting or 0 for one in loads if one.tenant != load.tenant}
+    if others and max(others.values()) >= MUCH:
+        first = max(others, key=lambda name: others[name])
+        return (
+            f"queued behind {first}, with {formats.percent(others[first])} of the prompt tokens "
+            f"of the last minute"
+        )
+    all_waiting = sum(queue.values()) + (load.waiting or 0)
+    if queue and all_waiting and max(queue.values()) >= MUCH * all_waiting:
+        first = max(queue, key=lambda name: queue[name])
+        return f"queued behind {first}, with {queue[first]} of the {all_waiting} that wait"
+    return "queued behind its own requests: it asks for more than the GPU serves"
+
+
+def _waiting_text(state: ConsoleState) -> str:
+    stats = state.stats
+    if stats is None:
+        return ""
+    total = stats.waiting if stats.waiting_total is None else stats.waiting_total
+    if not total:
+        return "Nothing waits."
+    late = f", {formats.count(stats.late_now)} of them late" if stats.late_now else ", none of them late"
+    return f"{formats.count(total)} wait in all{late if stats.late_now is not None else ''}."
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]

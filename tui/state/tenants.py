@@ -1,0 +1,166 @@
+"""What each tenant's requests have told of late: shares in time by the minute, why they missed, their cost.
+
+Bounded: minutes and misses are the last few of each tenant, seconds those of the last minute.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pdmuxd.tui.client.wire import RequestLifecycle, TenantLoad, Tenants
+
+MINUTES_KEPT = 30
+MISSES_KEPT = 300
+MISSES_COUNT_S = 300.0
+"""Causes older than this say nothing of now."""
+TENANTS_KEPT = 2000
+
+
+@dataclass(slots=True)
+class Minute:
+    """One minute of the daemon's clock: what ended in it, and how many were late without an end."""
+
+    number: int
+    first_tokens: int = 0
+    late_first_tokens: int = 0
+    gaps: int = 0
+    late_gaps: int = 0
+    late_now: int = 0
+
+    @property
+    def met_ratio(self) -> float | None:
+        """The worse of TTFT and TBT, the late that wait counted as missed; None without traffic."""
+        judged = self.first_tokens + self.late_now
+        shares = [
+            1.0 - missed / of
+            for missed, of in ((self.late_first_tokens + self.late_now, judged), (self.late_gaps, self.gaps))
+            if of
+        ]
+        return min(shares) if shares else None
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """One target that one request missed."""
+
+    at_s: float
+    target: str
+    cause: str
+    weight: int
+    """Late gaps of a TBT target; 1 of a TTFT target."""
+    by_ratio: float
+    """By how much of the target."""
+
+
+@dataclass(slots=True)
+class TenantPast:
+    """One tenant's."""
+
+    minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=MINUTES_KEPT))
+    misses: deque[Missed] = field(default_factory=lambda: deque(maxlen=MISSES_KEPT))
+    missing_since: datetime | None = None
+    """Since when this console has seen it miss; None while it does not."""
+
+    def minute(self, number: int) -> Minute:
+        """That minute, new if it is."""
+        if not self.minutes or self.minutes[-1].number < number:
+            self.minutes.append(Minute(number))
+        return self.minutes[-1]
+
+    def met_by_minute(self, last: int, columns: int) -> list[float | None]:
+        """The shares met of so many minutes up to `last`, oldest first."""
+        found: list[float | None] = [None] * columns
+        for minute in self.minutes:
+            at = columns - 1 - (last - minute.number)
+            if 0 <= at < columns:
+                found[at] = minute.met_ratio
+        return found
+
+    def causes(self, target: str, now_s: float) -> Counter[str]:
+        """How often each cause made this target be missed of late, gaps counted one by one."""
+        counted: Counter[str] = Counter()
+        for miss in self.misses:
+            if miss.target == target and now_s - miss.at_s <= MISSES_COUNT_S:
+                counted[miss.cause] += miss.weight
+        return counted
+
+
+class TenantPasts:
+    """All tenants'."""
+
+    def __init__(self) -> None:
+        self._pasts: dict[str, TenantPast] = {}
+        self._prompts: deque[tuple[int, Counter[str]]] = deque(maxlen=60)
+
+    def of(self, tenant: str) -> TenantPast:
+        """One tenant's; an empty one if nothing was heard of it."""
+        return self._pasts.get(tenant) or TenantPast()
+
+    def add_request(self, one: RequestLifecycle) -> None:
+        """A request ended."""
+        if one.ended_at is None:
+            return
+        at_s = one.ended_at.timestamp()
+        past = self._past(one.tenant)
+        minute = past.minute(int(at_s // 60))
+        missed = {miss.target: miss for miss in one.missed}
+        if one.ttft_ms is not None:
+            minute.first_tokens += 1
+            minute.late_first_tokens += "ttft" in missed
+        if one.tbt_gaps:
+            minute.gaps += one.tbt_gaps
+            minute.late_gaps += one.tbt_gaps - (one.tbt_gaps_met or 0)
+        for target, miss in missed.items():
+            late_gaps = (one.tbt_gaps or 0) - (one.tbt_gaps_met or 0)
+            past.misses.append(
+                Missed(
+                    at_s=at_s,
+                    target=target,
+                    cause=miss.cause,
+                    weight=max(1, late_gaps) if target == "tbt" else 1,
+                    by_ratio=excess_ratio(one, target),
+                )
+            )
+        second = int(at_s)
+        if not self._prompts or self._prompts[-1][0] < second:
+            self._prompts.append((second, Counter()))
+        self._prompts[-1][1][one.tenant] += one.new_tokens or 0
+
+    def add_tenants(self, event: Tenants) -> None:
+        """How tenants are now."""
+        number = int(event.at.timestamp() // 60)
+        for load in event.tenants:
+            past = self._past(load.tenant)
+            past.minute(number).late_now = load.late_now
+            past.missing_since = (past.missing_since or event.at) if is_missing(load) else None
+
+    def prompt_shares(self, now_s: float) -> Mapping[str, float]:
+        """Each tenant's share of the prompt tokens computed for requests that ended in the last minute."""
+        total: Counter[str] = Counter()
+        for second, counted in self._prompts:
+            if now_s - second <= 60:
+                total.update(counted)
+        all_of_them = sum(total.values())
+        return {tenant: count / all_of_them for tenant, count in total.items()} if all_of_them else {}
+
+    def _past(self, tenant: str) -> TenantPast:
+        if tenant not in self._pasts:
+            if len(self._pasts) >= TENANTS_KEPT:
+                del self._pasts[next(iter(self._pasts))]
+            self._pasts[tenant] = TenantPast()
+        return self._pasts[tenant]
+
+
+def is_missing(load: TenantLoad) -> bool:
+    """Whether the daemon says that a target is missed now."""
+    return load.verdict == "missed"
+
+
+def excess_ratio(one: RequestLifecycle, target: str) -> float:
+    """By how much of the target a request's first token, or longest gap, was late."""
+    pairs = {"ttft": (one.ttft_ms, one.ttft_target_ms), "tbt": (one.tbt_max_ms, one.tbt_target_ms)}
+    took_ms, target_ms = pairs.get(target, (None, None))
+    return 0.0 if took_ms is None or not target_ms else max(0.0, took_ms / target_ms - 1.0)
