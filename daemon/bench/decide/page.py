@@ -72,7 +72,8 @@ def _facts(wanted: Wanted, found: Outcome, gpu: str) -> list[tuple[str, str]]:
         (
             "Targets",
             f"TTFT {ttft.fixed_s * 1e3:g} ms plus {ttft.per_1k_s * 1e3:g} ms per 1,000 new tokens; TBT "
-            f"{', '.join(f'{tbt:g}' for tbt in wanted.tbt_ms)} ms; {100 * wanted.attainment_ratio:g}% of requests",
+            f"{', '.join(f'{tbt:g}' for tbt in wanted.tbt_ms)} ms; "
+            f"{100 * wanted.attainment_ratio:g}% of requests",
         ),
         ("SGLang's flags", " ".join(wanted.extra) or "none but those that every engine gets"),
     ]
