@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scenes import PARTITIONS, Json, alarm, decision, instant, request_life
+from scenes import PARTITIONS, Json, decision, instant, request_life
 
 
 def slo(**changes: Any) -> Json:
@@ -142,6 +142,62 @@ def what_if(tbt_ms: float) -> Json:
     }
 
 
+def outlook(body: Json) -> Json:
+    """Of the targets in `body`, at a usual load and a busy one."""
+
+    def under(tbt_ms: float) -> Json:
+        found = what_if(tbt_ms)
+        load = found["assumed"] | {"from": "recent"}
+        one = {
+            "load": load,
+            "tbt_ms": tbt_ms,
+            "text": found["text"],
+            "prefill_tokens_per_s": found["prefill_tokens_per_s"],
+            "meets": found["feasible"],
+        }
+        return {
+            "loads": [one, one | {"load": load | {"decode_bs": 31}}],
+            "binding": [{"tenant": "chat", "time_ratio": 0.93}],
+            "prefill_busy_ratio": 0.41,
+        }
+
+    def figures(ttft: float, tbt: float, p99_ms: float) -> Json:
+        return {
+            "ttft_p50_ms": 140.0,
+            "ttft_p99_ms": p99_ms,
+            "ttft_attainment_ratio": ttft,
+            "tbt_attainment_ratio": tbt,
+        }
+
+    tbt_ms = body["tbt_ms"]
+    is_feasible = what_if(tbt_ms)["feasible"]
+    obstacle = {"field": "tbt_ms", "text": "no plan meets it", "lowest_feasible_ms": 15.0}
+    return {
+        "verdict": "feasible" if is_feasible else "infeasible",
+        "text": "chat is predicted to keep its targets" if is_feasible else "chat cannot keep its targets",
+        "window_ms": 300_000.0,
+        "requests": 912,
+        "policy": "auto",
+        "predictors": "h200-llama-8b",
+        "before": under(40.0),
+        "after": under(tbt_ms),
+        "lowest_feasible_tbt_ms": 15.0,
+        "obstacles": [] if is_feasible else [obstacle],
+        "tenants": [
+            {
+                "tenant": name,
+                "requests": 400,
+                "attainment_ratio": 0.99,
+                "measured": {"ttft_attainment_ratio": 0.93, "tbt_attainment_ratio": 1.0},
+                "before": figures(0.931, 0.999, 901.0),
+                "after": figures(after, 0.999, 1200.0),
+                "kept": after >= 0.99,
+            }
+            for name, after in (("chat", 0.997), ("batch", 0.951))
+        ],
+    }
+
+
 def guard_cell(decode_sms: int, prefill_new: int, decode_bs: int, ratio: float, **changes: Any) -> Json:
     return {
         "decode_sms": decode_sms,
@@ -191,12 +247,77 @@ def engine_log() -> Json:
 
 
 def alarms() -> Json:
-    ended = alarm(
-        id="tbt_burn:chat", kind="tbt_burn", tenant="chat", state="cleared", text="chat: TBT misses"
-    )
+    raised = {"kind": "ttft_burn", "tenant": "chat", "severity": "warning", "text": "chat: TTFT misses"}
+    ended = raised | {"kind": "tbt_burn", "text": "chat: TBT misses"}
     return {
-        "active": [alarm()],
-        "recent": [alarm(), ended | {"since": instant(-1800), "at": instant(-900)}],
+        "alarms": [
+            raised | {"alarm_id": 2, "began_at": instant(-120), "ended_at": None, "ended_by": None},
+            ended
+            | {"alarm_id": 1, "began_at": instant(-1800), "ended_at": instant(-900), "ended_by": "cleared"},
+        ],
+        "next_before": None,
+    }
+
+
+MISSED_OF_100 = (
+    0,
+    0,
+    0,
+    1,
+    0,
+    0,
+    2,
+    5,
+    9,
+    14,
+    8,
+    3,
+    1,
+    0,
+    0,
+    0,
+    0,
+    1,
+    0,
+    0,
+    0,
+    0,
+    0,
+    4,
+    12,
+    22,
+    31,
+    40,
+    38,
+    35,
+)
+
+
+def history() -> Json:
+    """Half an hour by the minute: well, then worse, better, and worse again."""
+    count = len(MISSED_OF_100)
+    of_minutes = {
+        "ttft_judged": [100] * count,
+        "ttft_missed": list(MISSED_OF_100),
+        "gaps": [20_000] * count,
+        "gaps_missed": [10] * count,
+        "prefill_sm_ms": [2_000_000] * count,
+        "decode_sm_ms": [1_000_000] * count,
+        "total_sm_ms": [7_920_000] * count,
+        "waiting": [3 + late for late in MISSED_OF_100],
+        "late": list(MISSED_OF_100),
+        "in_flight": [20 + late for late in MISSED_OF_100],
+    }
+    return {
+        "tenant": None,
+        "step_s": 60,
+        "kept_from": instant(-3600),
+        "at": [instant(-60 * (count - number)) for number in range(count)],
+        "columns": of_minutes,
+        "marks": [
+            {"at": instant(-1500), "kind": "engine", "tenant": None, "text": "the engine started"},
+            {"at": instant(-700), "kind": "slo", "tenant": "chat", "text": "chat: TBT 50 to 40 ms"},
+        ],
     }
 
 
@@ -208,8 +329,10 @@ def serve_all(daemon: Any) -> None:
     daemon.answer("GET", "/tenants/chat/slo/history", [slo(), slo(version=2, tbt_ms=50.0, in_force=False)])
     daemon.answer("GET", "/requests", {"requests": [request_life(7, ended_at=instant(-30))]})
     daemon.answer("GET", f"/requests/{7:032x}", request_life(7))
-    daemon.answer("GET", "/alarms", alarms())
+    daemon.answer("GET", "/alarms/history", alarms())
+    daemon.answer("GET", "/history", history())
     daemon.answer("GET", "/partitions", partitions())
+    daemon.answer("POST", "/tenants/chat/slo/preview", outlook)
     daemon.answer("POST", "/what-if", lambda body: what_if(body["tbt_ms"]))
     daemon.answer("GET", "/guard", guard())
     daemon.answer("GET", "/drift", drift())

@@ -162,3 +162,45 @@ async def test_screens_open_when_their_tabs_are_clicked(console, served):
     async with console(served) as terminal:
         await terminal.pilot.click("Tabs", offset=(terminal.text.splitlines()[0].index("Decisions"), 0))
         await terminal.until_shown("[5 Decisions]")
+
+
+async def test_what_is_left_is_counted_when_the_engine_drains(console, busy):
+    routes.serve_all(busy)
+    async with console(busy) as terminal:
+        await terminal.press("6")
+        busy.send("engine", scenes.engine(state="draining", held=True), after_s=5)
+        busy.send("stats", scenes.stats(in_flight=7))
+        await terminal.until_shown("draining: 7 left; 7 at the gateway; in the engine 3 waiting")
+        busy.send("stats", scenes.stats(in_flight=0), after_s=3)
+        await terminal.until_shown("+ safe now: nothing is in flight")
+        busy.send("engine", scenes.engine(state="starting", restarts=1))
+        busy.send("engine", scenes.engine(restarts=1), after_s=2)
+        busy.send("stats", scenes.stats(), after_s=1)
+        await terminal.until_shown("serving 5 s → draining 3 s → starting 2 s → serving 1 s")
+
+
+async def test_only_lines_that_hold_it_are_left_when_the_log_is_searched(console, busy):
+    routes.serve_all(busy)
+    async with console(busy) as terminal:
+        await terminal.press("6", "slash", *"KV POOL", "enter")
+        await terminal.until_shown("lines hold 'KV POOL'")
+        assert "KV pool is full" in terminal.text
+        assert "step 3900" not in terminal.text
+
+
+async def test_earlier_decisions_are_there_when_the_console_opens(console, daemon):
+    earlier = [scenes.decision(7428, -1), scenes.decision(7427, -2, reason="decode_alone")]
+    daemon.answer("GET", "/decisions", {"decisions": earlier, "total_seen": 7429})
+    daemon.send("decision", scenes.decision(7429))
+    async with console(daemon) as terminal:
+        await terminal.press("5")
+        await terminal.until_shown("7,429 since the daemon began")
+        rows = [line for line in terminal.text.splitlines() if "P 84 | D 48" in line]
+        assert len(rows) == 3
+
+
+async def test_the_policy_is_known_when_the_engine_has_only_restarted(console, busy):
+    async with console(busy) as terminal:
+        busy.send("engine", scenes.engine(restarts=1, policy=None))
+        await terminal.press("6")
+        assert "policy auto" in terminal.words

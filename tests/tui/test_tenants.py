@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
+import msgspec
 import pytest
 import routes
 import scenes
 from console_daemon import problem
 from textual.widgets import Input
+
+from pdmuxd.tui.client.wire import RequestLifecycle
+from pdmuxd.tui.show.requests import cells
+from pdmuxd.tui.show.roles import Role
 
 
 @pytest.fixture
@@ -77,9 +84,12 @@ async def test_the_edit_is_applied_with_its_version_when_it_is_confirmed(console
     served.answer("PUT", "/tenants/chat/slo", put)
     async with console(served) as terminal:
         await open_edit(terminal)
-        assert "32 SMs decode and 100 prefill: worst case 30.0 ms of 40 ms" in terminal.text
+        assert "usual load (14 decode): 32 SMs decode and 100 prefill: worst case 30.0" in terminal.text
         await type_tbt(terminal, "25")
-        assert "prefill 25K tokens/s (-16% against 40 ms)" in terminal.text
+        assert "(-16% against" in terminal.text
+        assert "busy load (31 decode)" in terminal.text
+        assert "chat 93% of the time" in terminal.text
+        assert re.search(r"! batch +99.0% +93.1% → 95.1% +901 → 1200", terminal.text)
         await terminal.press("enter")
         await terminal.until_shown("y applies it")
         assert "TBT, ms" in terminal.text
@@ -128,23 +138,20 @@ async def test_nothing_but_the_tbt_target_takes_keys_when_they_are_typed_while_t
     assert typed == ["500", "800", "33", "0.99"]
 
 
-async def test_both_targets_are_asked_about_for_the_same_load_when_they_are_compared(console, served):
-    async with console(served) as terminal:
-        await open_edit(terminal)
-        assert "against" not in terminal.text
-        await type_tbt(terminal, "25")
-        await terminal.until_shown("against 40 ms")
-    asked = [body for method, path, body in served.calls if path.endswith("/what-if")]
-    load = {key: value for key, value in routes.what_if(25)["assumed"].items() if key != "from"}
-    assert asked[-1] == {"tbt_ms": 40} | load
-
-
-async def test_an_infeasible_target_is_said_before_it_is_applied_when_no_split_meets_it(console, served):
+async def test_an_infeasible_target_is_said_and_forced_when_it_is_confirmed_all_the_same(console, served):
+    forced = []
+    served.answer("PUT", "/tenants/chat/slo", lambda body: routes.slo(version=4, **body))
     async with console(served) as terminal:
         await open_edit(terminal)
         await type_tbt(terminal, "7")
-        assert "! 64 SMs decode and 68 prefill: worst case 15.0 ms of 7 ms" in terminal.words
-        assert "lowest feasible target 15 ms" in terminal.words
+        assert "!! chat cannot keep its targets" in terminal.text
+        assert "tbt_ms: no plan meets it; lowest feasible 15 ms" in terminal.text
+        await terminal.press("enter")
+        await terminal.until_shown("y applies it all the same")
+        await terminal.press("y")
+        await terminal.until_shown("version 4 of chat's targets is set")
+        forced = served.queries["/api/v1/tenants/chat/slo"]
+    assert forced == {"force": "true"}
 
 
 async def test_nothing_is_applied_and_both_versions_are_shown_when_someone_else_was_first(console, served):
@@ -211,3 +218,26 @@ async def test_a_requests_life_is_shown_when_a_missed_one_is_opened(console, ser
             await terminal.answered()
         assert f"{7:032x}" in terminal.text
         assert "! missed TBT: 1 of 255 gaps was too long" in terminal.text
+
+
+async def test_causes_are_grouped_when_requests_missed_their_targets(console, served):
+    queued = [{"target": "ttft", "by_ms": 1150.0, "cause": "queued", "text": "waited"}]
+    slow = [{"target": "ttft", "by_ms": 9.0, "cause": "prefill_slow", "text": "prefilled"}]
+    for number in range(4):
+        life = {"ttft_ms": 2300.0, "ttft_target_ms": 1150.0, "missed": queued if number else slow}
+        served.send("request", scenes.request_life(50 + number, **life))
+    async with console(served) as terminal:
+        await terminal.press("2", "enter")
+        await terminal.answered()
+        assert re.search(r"75% TTFT +3 +\+100% queued behind its own requests", terminal.text)
+        assert re.search(r"25% TTFT +1 +\+100% its own prefill is slow", terminal.text)
+
+
+async def test_a_near_miss_is_not_red_when_the_tenant_gets_what_it_was_promised():
+    near = msgspec.convert(
+        scenes.request_life(tbt_max_ms=40.5, tbt_target_ms=40.0), RequestLifecycle, strict=False
+    )
+    assert cells(near, None, None, is_met=True)[3].role is Role.PLAIN
+    assert cells(near, None, None, is_met=False)[3].role is Role.BAD
+    far = msgspec.structs.replace(near, tbt_max_ms=80.0)
+    assert cells(far, None, None, is_met=True)[3].role is Role.BAD

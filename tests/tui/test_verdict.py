@@ -131,7 +131,7 @@ async def test_rows_are_sorted_when_a_columns_key_or_heading_is_pressed(console,
         await terminal.press("N")
         assert names(terminal) == ["search", "quiet", "chat"]
         table = next(at for at, line in enumerate(terminal.text.splitlines()) if line.startswith("─ Tenants"))
-        await terminal.pilot.click(offset=(33, table + 1))
+        await terminal.pilot.click(offset=(37, table + 1))
         await terminal.settle()
         assert "▼late" in terminal.text
         assert names(terminal)[0] == "chat"

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from pdmuxd.tui.client.wire import Alarm, Decision, RequestLifecycle
+from pdmuxd.tui.client.wire import Decision, RequestLifecycle
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +74,7 @@ class Decisions(_Answer, frozen=True, kw_only=True):
     """Decisions, newest first."""
 
     decisions: tuple[Decision, ...] = ()
+    total_seen: int | None = None
 
 
 class Use(_Answer, frozen=True, kw_only=True):
@@ -217,10 +218,3 @@ class Done(_Answer, frozen=True, kw_only=True):
     changed: bool
     state: str
     text: str = ""
-
-
-class Alarms(_Answer, frozen=True, kw_only=True):
-    """Alarms that are raised, and the latest that were raised or cleared, newest first."""
-
-    active: tuple[Alarm, ...] = ()
-    recent: tuple[Alarm, ...] = ()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from pdmuxd.tui.client.wire import Decision
 from pdmuxd.tui.shell.table import RowTable
-from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.decision_filter import DecisionFilter
 from pdmuxd.tui.show.decision_rows import COLUMNS, cells
 from pdmuxd.tui.show.heading import heading
@@ -62,5 +61,7 @@ class DecisionLog(RowTable[Decision]):
     def title(self, view: View, width: int) -> Line:
         """How many came, and what is filtered."""
         said = str(self.wanted)
-        note = f"{formats.count(view.state.decisions_seen)} seen" + (f"; {said}" if said else "")
+        newest = view.state.decisions[-1] if view.state.decisions else None
+        total = max(view.state.decisions_total or 0, newest.seq if newest is not None else 0)
+        note = f"{total:,} since the daemon began" + (f"; {said}" if said else "")
         return heading(view, "Decisions, times in ms", width, ("PAUSED; " if self.is_paused else "") + note)

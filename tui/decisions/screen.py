@@ -60,8 +60,12 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
             detail.repaint()
 
     async def fetch(self) -> None:
-        """A tenant's decisions, while they are filtered by one."""
+        """What came before this console, once; a tenant's decisions, while they are filtered by one."""
         tenant = self.query_one(DecisionLog).wanted.tenant
+        if not tenant and self.console.decisions_total is None:
+            earlier = await self.rest.get("/decisions", Decisions, {"limit": LIMIT})
+            if not isinstance(earlier, Refusal):
+                self.console.add_earlier_decisions(earlier.decisions, earlier.total_seen)
         if tenant:
             params: dict[str, str | int] = {"tenant": tenant, "limit": LIMIT}
             answer = await self.rest.get("/decisions", Decisions, params)

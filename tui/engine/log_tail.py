@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from pdmuxd.tui.shell.painting import Painting
-from pdmuxd.tui.show.engine import log
+from pdmuxd.tui.show.engine import found_lines, log
 from pdmuxd.tui.show.lines import Line
 from pdmuxd.tui.state.answers import known
 from pdmuxd.tui.state.view import View
@@ -27,12 +27,14 @@ class LogTail(Painting, can_focus=True):
     def __init__(self) -> None:
         super().__init__()
         self._back = 0
+        self.wanted = ""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """The panel's lines."""
         found = known(view.state.answers.log)
-        self._back = min(self._back, max(0, len(found.lines) - height + 1)) if found else 0
-        return log(view, self._back, width, height)
+        lines = found_lines(found.lines, self.wanted) if found else ()
+        self._back = min(self._back, max(0, len(lines) - height + 1))
+        return log(view, self._back, width, height, self.wanted)
 
     def action_scroll_back(self, lines: int) -> None:
         """Towards older lines; negative towards newer."""

@@ -13,12 +13,17 @@ from pdmuxd.tui.client.answers import Done, EngineLog
 from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.engine.log_tail import LogTail
 from pdmuxd.tui.engine.type_name import TypeName
+from pdmuxd.tui.shell.filter_box import FilterBox
 from pdmuxd.tui.shell.panel import PanelSpec, css_of
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.show.actions import ACTIONS, Action, name_to_type
-from pdmuxd.tui.show.engine import actions, facts
+from pdmuxd.tui.show.engine import actions, facts, progress
 
-PANELS = (PanelSpec("facts", facts, "height: 4;"), PanelSpec("actions", actions, "height: 5;"))
+PANELS = (
+    PanelSpec("facts", facts, "height: 4;"),
+    PanelSpec("progress", progress, "height: 3;"),
+    PanelSpec("actions", actions, "height: 5;"),
+)
 
 LOG_LINES = 500
 
@@ -29,12 +34,15 @@ class EngineScreen(ConsoleScreen):
     NAME = "engine"
     POLL_S = 1.0
     HELP_TEXT = """\
+In flight: during a drain what is left, and "safe now" once nothing is; the states that the engine went
+through since this console began, with how long each lasted. / shows the log's lines that hold a text.
 Drain: new requests are answered 503, those in flight finish, the engine keeps running until it is resumed.
 Restart: a drain, then a new engine process. Start: an engine that is down is started now. Drain and restart
 ask for the name of the model to be typed, so that it is this engine and not another tunnel's. The
 log is what the engine process prints."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(action.key, f"engine('{action.name}')", action.name.capitalize()) for action in ACTIONS
+        *(Binding(action.key, f"engine('{action.name}')", action.name.capitalize()) for action in ACTIONS),
+        Binding("slash", "search", "Search the log", key_display="/"),
     ]
 
     DEFAULT_CSS = css_of("EngineScreen", PANELS)
@@ -43,10 +51,20 @@ log is what the engine process prints."""
         """Facts, actions, log."""
         yield from (each.panel() for each in PANELS)
         yield LogTail()
+        yield FilterBox(placeholder="part of a log line", wanted=self._search, back_to="LogTail")
 
     async def fetch(self) -> None:
         """The log."""
         self.console.answers.log = await self.rest.get("/engine/log", EngineLog, {"lines": LOG_LINES})
+
+    def action_search(self) -> None:
+        """Type a part of a line."""
+        self.query_one(FilterBox).open()
+
+    def _search(self, typed: str) -> None:
+        tail = self.query_one(LogTail)
+        tail.wanted = typed
+        tail.repaint()
 
     def action_engine(self, name: str) -> None:
         """Do it, or ask for the name first."""

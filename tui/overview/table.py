@@ -34,9 +34,7 @@ class WorstTenants(RowTable[TenantRow]):
 
     def cells(self, item: TenantRow, view: View) -> Sequence[Cell]:
         """A tenant."""
-        now = view.daemon_now
-        shares = view.state.pasts.prompt_shares(now.timestamp()) if now is not None else {}
-        return cells(item, view, shares)
+        return cells(item, view)
 
     def key_of(self, item: TenantRow) -> str:
         """Its name."""

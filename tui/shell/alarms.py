@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
-from pdmuxd.tui.client.answers import Alarms
-from pdmuxd.tui.client.rest import Refusal, RestClient
+from pdmuxd.tui.client.history import PastAlarms
+from pdmuxd.tui.client.rest import RestClient
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show.alarms import alarm_lines
@@ -18,6 +18,7 @@ from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.state.view import View
 
 WIDTH = 72
+LIMIT = 50
 
 
 class AlarmList(Dialog[None]):
@@ -41,5 +42,5 @@ class AlarmList(Dialog[None]):
         self.work(self._ask)
 
     async def _ask(self) -> None:
-        answer: Alarms | Refusal = await self._rest.get("/alarms", Alarms)
+        answer = await self._rest.get("/alarms/history", PastAlarms, {"limit": LIMIT})
         self.query_one("#alarms", Sheet).show(alarm_lines(answer, self._view, WIDTH))

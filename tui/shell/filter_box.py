@@ -26,9 +26,11 @@ class FilterBox(Field):
         placeholder: str,
         wanted: Callable[[str], None],
         entered: Callable[[str], None] | None = None,
+        back_to: str = "RowTable",
     ) -> None:
         super().__init__(placeholder=placeholder, entered=entered)
         self._wanted = wanted
+        self._back_to = back_to
 
     def open(self) -> None:
         """Begin to type."""
@@ -57,7 +59,7 @@ class FilterBox(Field):
 
     def _leave(self) -> None:
         self._close()
-        self.screen.focus_next("RowTable")
+        self.screen.focus_next(self._back_to)
 
     def _close(self) -> None:
         self.set_class(bool(self.value), "open")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.actions import ACTIONS
 from pdmuxd.tui.show.heading import heading
@@ -36,6 +38,8 @@ def facts(view: View, width: int, height: int) -> list[Line]:
             formats.printable(f"{engine.device or formats.NONE}, {formats.count(engine.total_sms)} SMs"),
             ("  profile ", Role.DIM),
             formats.printable(engine.profile or formats.NONE),
+            ("  policy ", Role.DIM),
+            formats.printable(view.state.policy or formats.NONE),
         ),
         line(
             (f"{engine.kind or 'engine'} ", Role.DIM),
@@ -45,6 +49,30 @@ def facts(view: View, width: int, height: int) -> list[Line]:
             f"{engine.acked_version} in force of {engine.wanted_version} wanted",
         ),
     ]
+
+
+def progress(view: View, width: int, height: int) -> list[Line]:
+    """A drain with live counts, a restart with its steps; what is in flight otherwise."""
+    engine, stats = view.state.engine, view.state.stats
+    head = heading(view, "In flight", width)
+    if engine is None or stats is None:
+        return [head, line(("nothing is known yet", Role.DIM))]
+    counts = (
+        f"{stats.in_flight or 0} at the gateway; in the engine {formats.count(stats.waiting)} waiting, "
+        f"{formats.count(stats.prefilling)} in prefill, {formats.count(stats.running)} in decode"
+    )
+    steps = view.state.steps.lines()
+    said = " → ".join(f"{name} {formats.duration(seconds)}" for name, seconds in steps[-5:])
+    lines = [line(counts)]
+    if engine.state == "draining" or engine.held:
+        left = stats.in_flight or 0
+        lines = [
+            line(("+ safe now: nothing is in flight, the engine can be restarted or stopped", Role.GOOD))
+            if not left and engine.state != "down"
+            else line((f"draining: {left} left; {counts}", Role.WARN))
+        ]
+    lines.append(line(("steps  ", Role.DIM), (said or "no restart since this console began", Role.DIM)))
+    return [head, *lines][:height]
 
 
 def actions(view: View, width: int, height: int) -> list[Line]:
@@ -65,18 +93,27 @@ def actions(view: View, width: int, height: int) -> list[Line]:
     ]
 
 
-def log(view: View, back: int, width: int, height: int) -> list[Line]:
-    """The last lines, `back` of them scrolled away."""
+def found_lines(lines: Sequence[str], wanted: str) -> Sequence[str]:
+    """Those that hold what is searched for, in any case; all without a search."""
+    lowered = wanted.strip().lower()
+    return [text for text in lines if lowered in text.lower()] if lowered else lines
+
+
+def log(view: View, back: int, width: int, height: int, wanted: str = "") -> list[Line]:
+    """The last lines that hold what is `wanted`, `back` of them scrolled away."""
     answer = view.state.answers.log
     why, found = why_unknown(answer), known(answer)
     if why is not None or found is None:
         return [heading(view, "Engine log", width), line((why or "", Role.DIM))]
+    lines = found_lines(found.lines, wanted)
     room = max(1, height - 1)
-    end = max(min(room, len(found.lines)), len(found.lines) - back)
-    note = (
-        f"{len(found.lines) - end} lines below" if end < len(found.lines) else formats.printable(found.path)
-    )
-    shown = found.lines[max(0, end - room) : end]
+    end = max(min(room, len(lines)), len(lines) - back)
+    note = formats.printable(found.path)
+    if end < len(lines):
+        note = f"{len(lines) - end} lines below"
+    elif wanted:
+        note = f"{len(lines)} of the last {len(found.lines)} lines hold {wanted!r}"
+    shown = lines[max(0, end - room) : end]
     return [heading(view, "Engine log", width, note), *(_log_line(text) for text in shown)]
 
 

@@ -8,6 +8,7 @@ from pdmuxd.tui.client.wire import RequestLifecycle
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, wrap
 from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.state.tenants import excess_ratio
 
 COLUMNS = (
     Column("ended", 8),
@@ -16,25 +17,36 @@ COLUMNS = (
     Column("gap/target", 11, "right"),
     Column("missed", 0),
 )
+DEADLINE = "deadline"
 WORDS = {
+    DEADLINE: "the first token was due",
     "arrived": "arrived at the gateway",
     "prefill_started": "prefill began",
     "first_token": "first token",
     "ended": "ended",
 }
 TRACK_WIDTH = 30
+NEAR_RATIO = 0.05
+"""Of a target: late by less is no alarm while as many are in time as was promised."""
 
 
-def cells(one: RequestLifecycle, now: datetime | None, zone: tzinfo | None) -> list[Cell]:
-    """A row of COLUMNS."""
-    missed = {miss.target for miss in one.missed}
+def cells(
+    one: RequestLifecycle, now: datetime | None, zone: tzinfo | None, *, is_met: bool = False
+) -> list[Cell]:
+    """A row of COLUMNS; `is_met` is whether its tenant meets its targets all the same."""
+    roles = {miss.target: miss_role(one, miss.target, is_met=is_met) for miss in one.missed}
     return [
         Cell(formats.moment(one.ended_at, now, zone), Role.DIM),
         Cell(f"{formats.count(one.new_tokens)}→{formats.count(one.output_tokens)}"),
-        Cell(_against(one.ttft_ms, one.ttft_target_ms), Role.BAD if "ttft" in missed else Role.PLAIN),
-        Cell(_against(one.tbt_max_ms, one.tbt_target_ms), Role.BAD if "tbt" in missed else Role.PLAIN),
+        Cell(_against(one.ttft_ms, one.ttft_target_ms), roles.get("ttft", Role.PLAIN)),
+        Cell(_against(one.tbt_max_ms, one.tbt_target_ms), roles.get("tbt", Role.PLAIN)),
         Cell(formats.printable("; ".join(miss.text or miss.cause for miss in one.missed)) or outcome(one)),
     ]
+
+
+def miss_role(one: RequestLifecycle, target: str, *, is_met: bool) -> Role:
+    """Red, unless it was late by little and the tenant gets what it was promised."""
+    return Role.PLAIN if is_met and excess_ratio(one, target) <= NEAR_RATIO else Role.BAD
 
 
 def outcome(one: RequestLifecycle) -> str:
@@ -45,6 +57,11 @@ def outcome(one: RequestLifecycle) -> str:
 def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Line]:
     """The life of a request: who and what, each instant on a track, targets, what was missed and why."""
     end_ms = max([moment.at_ms for moment in one.timeline] or [0.0])
+    moments = [(moment.at_ms, moment.what) for moment in one.timeline]
+    if one.ttft_target_ms is not None and one.timeline:
+        # Of a first token: the sum of what its prompt was allowed, from the arrival on.
+        moments = sorted([*moments, (one.ttft_target_ms, DEADLINE)])
+        end_ms = max(end_ms, one.ttft_target_ms)
     head = f"{one.tenant}, {outcome(one)}, arrived {formats.instant(one.arrived_at, zone)}"
     status = f", HTTP {one.status}" if one.status is not None else ""
     lines = [
@@ -56,11 +73,16 @@ def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Lin
         ),
         (),
     ]
-    for moment in one.timeline:
-        at = 0 if end_ms <= 0 else round((TRACK_WIDTH - 1) * moment.at_ms / end_ms)
-        track = ("─" * at + "●").ljust(TRACK_WIDTH)
-        said = WORDS.get(moment.what, moment.what.replace("_", " "))
-        lines.append(line((track, Role.RULE), f" {formats.ms(moment.at_ms):>6} ms  ", (said, Role.PLAIN)))
+    late = one.ttft_ms is not None and one.ttft_target_ms is not None and one.ttft_ms > one.ttft_target_ms
+    for at_ms, what in moments:
+        at = 0 if end_ms <= 0 else round((TRACK_WIDTH - 1) * at_ms / end_ms)
+        is_deadline = what == DEADLINE
+        track = ("─" * at + ("│" if is_deadline else "●")).ljust(TRACK_WIDTH)
+        said = WORDS.get(what, what.replace("_", " "))
+        role = Role.PLAIN if not is_deadline else Role.BAD if late else Role.GOOD
+        lines.append(
+            line((track, role if is_deadline else Role.RULE), f" {formats.ms(at_ms):>6} ms  ", (said, role))
+        )
     lines += [
         (),
         line(
@@ -88,7 +110,7 @@ def _decisions(one: RequestLifecycle) -> list[Line]:
     listed = ", ".join(
         f"{reason} {times}" for reason, times in sorted(reasons.items(), key=lambda kv: -kv[1])
     )
-    return [line(("decisions meanwhile: ", Role.DIM), formats.printable(listed))]
+    return [line(("what ran meanwhile, decisions: ", Role.DIM), formats.printable(listed))]
 
 
 def _against(value: float | None, target: float | None) -> str:

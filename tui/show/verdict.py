@@ -167,12 +167,13 @@ def missing_since(tenant: str, state: ConsoleState) -> datetime | None:
     return min([*begun, *([seen] if seen is not None else [])], default=None)
 
 
-def likely_cause(load: TenantLoad, target: str, view: View) -> str:
-    """In words, with who stands before it where it waits."""
+def likely_cause(load: TenantLoad, target: str, view: View, cause: str | None = None) -> str:
+    """In words, with who stands before it where it waits; the most frequent cause if none is given."""
     state = view.state
     now = view.daemon_now
-    counted = state.pasts.of(load.tenant).causes(target, now.timestamp() if now is not None else 0.0)
-    cause = counted.most_common(1)[0][0] if counted else "queued" if load.late_now else "unknown"
+    if cause is None:
+        counted = state.pasts.of(load.tenant).causes(target, now.timestamp() if now is not None else 0.0)
+        cause = counted.most_common(1)[0][0] if counted else "queued" if load.late_now else "unknown"
     if target == "ttft" and cause == "queued":
         return _queued(load, view)
     if target == "ttft" and cause == "prefill_slow":

@@ -27,6 +27,7 @@ from pdmuxd.tui.state.answers import Answers
 from pdmuxd.tui.state.lag import Delay
 from pdmuxd.tui.state.marks import Marks
 from pdmuxd.tui.state.series import Series
+from pdmuxd.tui.state.steps import Steps
 from pdmuxd.tui.state.tenants import TenantPasts
 
 DECISIONS_KEPT = 2000
@@ -48,12 +49,15 @@ class ConsoleState:
         self.alarms: dict[str, Alarm] = {}
         self.decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
         self.decisions_seen = 0
+        self.decisions_total: int | None = None
+        """Since the daemon's start, when the console last asked."""
         self.requests: deque[RequestLifecycle] = deque(maxlen=REQUESTS_KEPT)
         self.settings: Settings | None = None
         self.answers = Answers()
         self.series = Series()
         self.pasts = TenantPasts()
         self.marks = Marks()
+        self.steps = Steps()
         self.delay = Delay()
         self.lost = 0
         """Events that the daemon says this console did not get."""
@@ -94,6 +98,15 @@ class ConsoleState:
             return None
         return age_s
 
+    def add_earlier_decisions(self, newest_first: Iterable[Decision], total: int | None) -> None:
+        """What the daemon had kept before this console was there."""
+        first = self.decisions[0].seq if self.decisions else None
+        for one in newest_first:
+            if (first is None or one.seq < first) and len(self.decisions) < DECISIONS_KEPT:
+                self.decisions.appendleft(one)
+        self.decisions_total = total
+        self.revision += 1
+
     def newest_decisions(self) -> Iterable[Decision]:
         """Newest first."""
         return reversed(self.decisions)
@@ -105,6 +118,7 @@ class ConsoleState:
                 self.delay.event(event.at, now_s)
                 self.series.add(event, now_s)
                 self.marks.on_stats(event)
+                self.steps.tick(now_s)
             case Decision():
                 self.decisions.append(event)
                 self.decisions_seen += event.count + event.folded_other
@@ -117,6 +131,7 @@ class ConsoleState:
             case Engine():
                 self.engine = event
                 self.marks.on_engine(event)
+                self.steps.on_engine(event, now_s)
             case Settings():
                 self.settings = event
                 self.marks.on_settings(event)
@@ -125,7 +140,7 @@ class ConsoleState:
             case Gap():
                 self.lost += event.lost or 0
             case Hello():
-                self._greet(event)
+                self._greet(event, now_s)
             case Bye():
                 pass  # the stream says the same of the connection
 
@@ -136,10 +151,11 @@ class ConsoleState:
             self.alarms.pop(event.id, None)
         self.marks.on_alarm(event)
 
-    def _greet(self, hello: Hello) -> None:
+    def _greet(self, hello: Hello, now_s: float) -> None:
         self.hello = hello
         self.alarms = {alarm.id: alarm for alarm in hello.alarms}
         self.delay.forget()
         if hello.engine is not None:
             self.engine = hello.engine
             self.marks.on_engine(hello.engine)
+            self.steps.on_engine(hello.engine, now_s)

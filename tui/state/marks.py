@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 
+from pdmuxd.tui.client.history import History
 from pdmuxd.tui.client.wire import Alarm, Engine, Settings, Stats
 
 KEPT = 200
@@ -66,6 +67,14 @@ class Marks:
         whose = f" of {event.tenant}" if event.tenant else ""
         what = "ALARM" if event.state == "raised" else "ended:"
         self._add(event.at, f"{what} {event.kind}{whose}", "alarm")
+
+    def fill(self, kept: History) -> None:
+        """What happened before this console."""
+        first = self.kept[0].at if self.kept else None
+        for one in reversed(kept.marks):
+            if (first is None or one.at < first) and len(self.kept) < KEPT:
+                kind = "engine" if one.kind == "engine" else "change"
+                self.kept.appendleft(Mark(at=one.at, text=one.text, kind=kind))
 
     def _add(self, at: datetime, text: str, kind: str) -> None:
         self.kept.append(Mark(at=at, text=text, kind=kind))

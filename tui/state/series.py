@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
+from pdmuxd.tui.client.history import History
 from pdmuxd.tui.client.wire import Stats
 
 KEPT_S = 900
@@ -53,6 +55,30 @@ class Series:
         second.waiting = stats.waiting if stats.waiting_total is None else stats.waiting_total
         second.late_now = stats.late_now
         second.in_flight = stats.in_flight
+
+    def fill(self, kept: History, now: datetime, now_s: float) -> None:
+        """Seconds from before this console, as the daemon has kept them; what it has seen itself stays."""
+        first = self._seconds[0].number if self._seconds else int(now_s) + 1
+        columns, earlier = kept.columns, []
+        for at, prefill_ms, decode_ms, total_ms, waiting, late, in_flight in zip(
+            kept.at,
+            columns.prefill_sm_ms,
+            columns.decode_sm_ms,
+            columns.total_sm_ms,
+            columns.waiting,
+            columns.late,
+            columns.in_flight,
+            strict=True,
+        ):
+            begin_s = int(now_s - (now - at).total_seconds())
+            for number in range(begin_s, min(begin_s + kept.step_s, first)):
+                second = Second(number=number, waiting=waiting, late_now=late, in_flight=in_flight)
+                if total_ms:
+                    second.samples = 1
+                    second.prefill_ratio, second.decode_ratio = prefill_ms / total_ms, decode_ms / total_ms
+                earlier.append(second)
+        room = KEPT_S - len(self._seconds)
+        self._seconds.extendleft(reversed(earlier[-room:] if room > 0 else ()))
 
     def shares(self, columns: int, scale_s: int, now_s: float) -> list[tuple[float, float] | None]:
         """Mean (prefill, decode) share per column of `scale_s` seconds; the last is the present one."""

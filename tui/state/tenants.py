@@ -6,10 +6,11 @@ Bounded: minutes and misses are the last few of each tenant, seconds those of th
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from pdmuxd.tui.client.history import History
 from pdmuxd.tui.client.wire import RequestLifecycle, TenantLoad, Tenants
 
 MINUTES_KEPT = 30
@@ -46,6 +47,7 @@ class Minute:
 class Missed:
     """One target that one request missed."""
 
+    request_id: str
     at_s: float
     target: str
     cause: str
@@ -61,6 +63,8 @@ class TenantPast:
 
     minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=MINUTES_KEPT))
     misses: deque[Missed] = field(default_factory=lambda: deque(maxlen=MISSES_KEPT))
+    gpu_ratio: float | None = None
+    """Its share of all SM time in the last whole minute that the daemon told of."""
     missing_since: datetime | None = None
     """Since when this console has seen it miss; None while it does not."""
 
@@ -78,6 +82,10 @@ class TenantPast:
             if 0 <= at < columns:
                 found[at] = minute.met_ratio
         return found
+
+    def recent(self, now_s: float) -> list[Missed]:
+        """The misses of the last five minutes."""
+        return [miss for miss in self.misses if now_s - miss.at_s <= MISSES_COUNT_S]
 
     def causes(self, target: str, now_s: float) -> Counter[str]:
         """How often each cause made this target be missed of late, gaps counted one by one."""
@@ -106,28 +114,57 @@ class TenantPasts:
         at_s = one.ended_at.timestamp()
         past = self._past(one.tenant)
         minute = past.minute(int(at_s // 60))
-        missed = {miss.target: miss for miss in one.missed}
+        missed = {miss.target for miss in one.missed}
         if one.ttft_ms is not None:
             minute.first_tokens += 1
             minute.late_first_tokens += "ttft" in missed
         if one.tbt_gaps:
             minute.gaps += one.tbt_gaps
             minute.late_gaps += one.tbt_gaps - (one.tbt_gaps_met or 0)
-        for target, miss in missed.items():
-            late_gaps = (one.tbt_gaps or 0) - (one.tbt_gaps_met or 0)
-            past.misses.append(
-                Missed(
-                    at_s=at_s,
-                    target=target,
-                    cause=miss.cause,
-                    weight=max(1, late_gaps) if target == "tbt" else 1,
-                    by_ratio=excess_ratio(one, target),
-                )
-            )
+        self._miss(past, one, at_s)
         second = int(at_s)
         if not self._prompts or self._prompts[-1][0] < second:
             self._prompts.append((second, Counter()))
         self._prompts[-1][1][one.tenant] += one.new_tokens or 0
+
+    def fill(self, tenant: str, kept: History, now: datetime) -> None:
+        """Whole minutes as the daemon has kept them, in place of what this console has seen of them."""
+        past, columns = self._past(tenant), kept.columns
+        current = int(now.timestamp() // 60)
+        minutes = {minute.number: minute for minute in past.minutes}
+        counts = zip(columns.ttft_judged, columns.ttft_missed, columns.gaps, columns.gaps_missed, strict=True)
+        for at, (first_tokens, late_first_tokens, gaps, late_gaps) in zip(kept.at, counts, strict=True):
+            number = int(at.timestamp() // 60)
+            if number < current:
+                minutes[number] = Minute(number, first_tokens, late_first_tokens, gaps, late_gaps)
+        past.minutes = deque((minutes[number] for number in sorted(minutes)), maxlen=MINUTES_KEPT)
+        used = zip(kept.at, columns.prefill_sm_ms, columns.decode_sm_ms, columns.total_sm_ms, strict=True)
+        past.gpu_ratio = None
+        for at, prefill_ms, decode_ms, total_ms in used:
+            if int(at.timestamp() // 60) == current - 1 and total_ms:
+                past.gpu_ratio = (prefill_ms + decode_ms) / total_ms
+
+    def add_known(self, tenant: str, requests: Iterable[RequestLifecycle]) -> None:
+        """Misses that the daemon had kept before this console was there; those it has are left out."""
+        past = self._past(tenant)
+        seen = {miss.request_id for miss in past.misses}
+        for one in requests:
+            if one.ended_at is not None and one.request_id not in seen:
+                self._miss(past, one, one.ended_at.timestamp())
+
+    def _miss(self, past: TenantPast, one: RequestLifecycle, at_s: float) -> None:
+        late_gaps = (one.tbt_gaps or 0) - (one.tbt_gaps_met or 0)
+        for miss in one.missed:
+            past.misses.append(
+                Missed(
+                    request_id=one.request_id,
+                    at_s=at_s,
+                    target=miss.target,
+                    cause=miss.cause,
+                    weight=max(1, late_gaps) if miss.target == "tbt" else 1,
+                    by_ratio=excess_ratio(one, miss.target),
+                )
+            )
 
     def add_tenants(self, event: Tenants) -> None:
         """How tenants are now."""

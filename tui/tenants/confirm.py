@@ -9,17 +9,24 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
 from pdmuxd.tui.client.answers import Slo
+from pdmuxd.tui.client.outlooks import Outlook
 from pdmuxd.tui.client.rest import Refusal, RestClient
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show.lines import Line, line, wrap
 from pdmuxd.tui.show.roles import Role
-from pdmuxd.tui.show.tenants.edit import Draft, assumed_text, changes_text, conflict_text, what_if_text
+from pdmuxd.tui.show.tenants.edit import Draft, changes_text, conflict_text
+from pdmuxd.tui.show.tenants.outlook import outlook_text
 from pdmuxd.tui.tenants.predict import predict
 
 WIDTH = 70
 STALE_VERSION = 412
 ASK: list[Line] = [(), line(("y", Role.KEY), " applies it   ", ("Escape", Role.KEY), " goes back")]
+
+FORCE: list[Line] = [
+    (),
+    line(("y", Role.KEY), " applies it all the same   ", ("Escape", Role.KEY), " goes back"),
+]
 
 
 class ConfirmSlo(Dialog[Slo]):
@@ -34,6 +41,8 @@ class ConfirmSlo(Dialog[Slo]):
         self._typed = typed
         self._rest = rest
         self._theirs: Slo | None = None
+        self._is_forced = False
+        """What is predicted to be infeasible is refused unless it is forced; it was said so."""
 
     def compose(self) -> ComposeResult:
         """Before and after, then the prediction."""
@@ -50,10 +59,11 @@ class ConfirmSlo(Dialog[Slo]):
         self.work(self._predict)
 
     async def _predict(self) -> None:
-        wanted_ms = self._typed.values["tbt_ms"]
-        answer, now = await predict(self._rest, wanted_ms, holds_ms=self._before.tbt_ms)
-        lines = [*what_if_text(answer, WIDTH, now), *assumed_text(answer, WIDTH)]
-        self.query_one("#prediction", Sheet).show(lines)
+        answer = await predict(self._rest, self._tenant, self._typed.values)
+        self._is_forced = isinstance(answer, Outlook) and answer.verdict == "infeasible"
+        self.query_one("#prediction", Sheet).show(outlook_text(answer, WIDTH))
+        if self._is_forced:
+            self.query_one("#said", Sheet).show(FORCE)
 
     def action_apply(self) -> None:
         """Set them, unless someone else has meanwhile."""
@@ -63,7 +73,12 @@ class ConfirmSlo(Dialog[Slo]):
     async def _apply(self) -> None:
         path = f"/tenants/{self._tenant}/slo"
         answer = await self._rest.call(
-            "PUT", path, Slo, body=self._typed.values, if_match=self._before.version
+            "PUT",
+            path,
+            Slo,
+            body=self._typed.values,
+            if_match=self._before.version,
+            params={"force": "true"} if self._is_forced else None,
         )
         if isinstance(answer, Slo):
             self.dismiss(answer)

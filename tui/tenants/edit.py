@@ -1,4 +1,4 @@
-"""Edit a tenant's targets, with what the live predictors say while one types."""
+"""Edit a tenant's targets, with what is predicted of them while one types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Line, line, wrap
 from pdmuxd.tui.show.roles import Role
-from pdmuxd.tui.show.tenants.edit import FIELDS, Draft, assumed_text, draft, what_if_text
+from pdmuxd.tui.show.tenants.edit import FIELDS, Draft, draft
+from pdmuxd.tui.show.tenants.outlook import outlook_text
 from pdmuxd.tui.tenants.confirm import ConfirmSlo
 from pdmuxd.tui.tenants.predict import predict
 
@@ -100,8 +101,8 @@ class EditSlo(Dialog[Slo]):
         if typed.errors:
             self._say([one for error in typed.errors for one in wrap(f"! {error}", WIDTH, Role.BAD)])
             return
-        answer, now = await predict(self._rest, typed.values["tbt_ms"], holds_ms=self._before.tbt_ms)
-        self._say([*what_if_text(answer, WIDTH, now), *assumed_text(answer, WIDTH)])
+        answer = await predict(self._rest, self._tenant, typed.values)
+        self._say(outlook_text(answer, WIDTH))
 
     def _say(self, lines: Sequence[Line]) -> None:
         self.query_one("#said", Sheet).show(lines)

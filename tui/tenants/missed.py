@@ -35,7 +35,9 @@ class MissedRequests(RowTable[RequestLifecycle]):
 
     def cells(self, item: RequestLifecycle, view: View) -> Sequence[Cell]:
         """A request."""
-        return cells(item, view.daemon_now, view.zone)
+        tenants = view.state.tenants.tenants if view.state.tenants is not None else ()
+        is_met = any(one.tenant == item.tenant and one.verdict == "met" for one in tenants)
+        return cells(item, view.daemon_now, view.zone, is_met=is_met)
 
     def key_of(self, item: RequestLifecycle) -> str:
         """Its id."""

@@ -1,25 +1,13 @@
-"""What the live predictors say of another target, next to what they say of the one that holds."""
+"""What the daemon predicts of other targets, at the load of the last minutes."""
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.answers import WhatIf
+from collections.abc import Mapping
+
+from pdmuxd.tui.client.outlooks import Outlook
 from pdmuxd.tui.client.rest import Refusal, RestClient
-from pdmuxd.tui.state.answers import known
 
 
-async def predict(
-    rest: RestClient, tbt_ms: float, *, holds_ms: float
-) -> tuple[WhatIf | Refusal, WhatIf | None]:
-    """Both for the same load, which changes from one second to the next; None where they are one target."""
-    answer = await rest.call("POST", "/what-if", WhatIf, body={"tbt_ms": tbt_ms})
-    if isinstance(answer, Refusal) or tbt_ms == holds_ms:
-        return answer, None
-    load = answer.assumed
-    body = {
-        "tbt_ms": holds_ms,
-        "decode_bs": load.decode_bs,
-        "decode_context_tokens": load.decode_context_tokens,
-        "prefill_new_tokens": load.prefill_new_tokens,
-        "prefill_reused_tokens": load.prefill_reused_tokens,
-    }
-    return answer, known(await rest.call("POST", "/what-if", WhatIf, body=body))
+async def predict(rest: RestClient, tenant: str, values: Mapping[str, float]) -> Outlook | Refusal:
+    """Of all four targets, for this tenant and the others; nothing is changed."""
+    return await rest.call("POST", f"/tenants/{tenant}/slo/preview", Outlook, body=values)

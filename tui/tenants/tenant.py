@@ -16,6 +16,7 @@ from pdmuxd.tui.client.wire import RequestLifecycle
 from pdmuxd.tui.shell.panel import Panel
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.shell.timeline import Timeline
+from pdmuxd.tui.show.tenants.causes import causes
 from pdmuxd.tui.show.tenants.tenant import facts, history
 from pdmuxd.tui.tenants.edit import EditSlo
 from pdmuxd.tui.tenants.missed import MissedRequests
@@ -40,7 +41,10 @@ new TBT target is shown before anything is applied."""
 
     DEFAULT_CSS = """
     TenantScreen #facts { height: 8; }
-    TenantScreen #slo-history { height: 5; }
+    TenantScreen #causes { height: 5; }
+    TenantScreen #slo-history { height: 4; }
+    TenantScreen.-tall #causes { height: 8; }
+    TenantScreen.-tall #slo-history { height: 8; }
     """
 
     def __init__(self, tenant: str) -> None:
@@ -50,6 +54,7 @@ new TBT target is shown before anything is applied."""
     def body(self) -> Iterable[Widget]:
         """Facts, edits, misses."""
         yield Panel(partial(facts, self._tenant), name="facts")
+        yield Panel(partial(causes, self._tenant), name="causes", is_slow=True)
         yield Panel(partial(history, self._tenant), name="slo-history")
         yield MissedRequests(self._tenant, opened=self._open)
 
@@ -63,6 +68,8 @@ new TBT target is shown before anything is applied."""
             rest.get(f"/tenants/{name}/slo/history", tuple[Slo, ...], {"limit": HISTORY_LIMIT}),
         )
         answers.missed, answers.slo_history = {name: missed}, {name: history}
+        if not isinstance(missed, Refusal):
+            self.console.pasts.add_known(name, missed.requests)
 
     def action_back(self) -> None:
         """All panels again if one is zoomed, else close."""

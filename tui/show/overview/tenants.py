@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pdmuxd.tui.client.wire import TenantLoad
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.charts import EIGHTHS, MISSING
@@ -23,11 +21,11 @@ COLUMNS = (
     Column("wait", 5, "right", key="waiting", letter="W"),
     Column("TTFT p99", 9, "right", key="ttft", letter="F"),
     Column("TBT/target", 11, "right", key="tbt", letter="T"),
-    Column("prompts", 7, "right"),
+    Column("GPU", 4, "right"),
     Column("budget", 9, "right", key="budget", letter="B"),
     Column("last 30 min", 15),
 )
-ALWAYS = frozenset({"tenant", "in time", "late", "oldest", "TBT/target", "prompts", "last 30 min"})
+ALWAYS = frozenset({"tenant", "in time", "late", "oldest", "TBT/target", "GPU", "last 30 min"})
 """Columns of any terminal; the others need room."""
 MIDDLING = ALWAYS | {"wait", "TTFT p99"}
 MIDDLING_WIDTH, ROOMY_WIDTH = 90, 108
@@ -41,7 +39,7 @@ def kept(width: int) -> tuple[int, ...]:
     return tuple(at for at, column in enumerate(COLUMNS) if width >= ROOMY_WIDTH or column.heading in wanted)
 
 
-def cells(one: TenantRow, view: View, shares: Mapping[str, float]) -> list[Cell]:
+def cells(one: TenantRow, view: View) -> list[Cell]:
     """A row of COLUMNS."""
     load = one.load
     bad = is_missing(load)
@@ -61,7 +59,7 @@ def cells(one: TenantRow, view: View, shares: Mapping[str, float]) -> list[Cell]
         Cell(formats.count(load.waiting)),
         Cell(formats.ms(load.ttft_ms.p99)),
         tbt_cell(one),
-        Cell(formats.percent(shares.get(one.name, 0.0) if shares else None)),
+        Cell(formats.percent(view.state.pasts.of(one.name).gpu_ratio)),
         Cell(budget_text(left), budget_role(left)),
         Cell("", runs=history(load, view)),
     ]

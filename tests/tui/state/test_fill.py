@@ -1,0 +1,54 @@
+"""What the daemon has kept fills what a new console has not seen."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import routes
+import scenes
+
+from pdmuxd.tui.client.history import History
+from pdmuxd.tui.client.wire import RequestLifecycle, Stats
+from pdmuxd.tui.state.marks import Marks
+from pdmuxd.tui.state.series import KEPT_S, Series
+from pdmuxd.tui.state.tenants import MINUTES_KEPT, TenantPasts
+
+KEPT = msgspec.convert(routes.history(), History, strict=False)
+NOW_MINUTE = int(scenes.NOW.timestamp() // 60)
+
+
+def test_minutes_are_the_daemons_when_they_are_over_and_ours_when_they_run():
+    pasts = TenantPasts()
+    life = msgspec.convert(scenes.request_life(missed=[]), RequestLifecycle, strict=False)
+    pasts.add_request(life)
+    pasts.fill("chat", KEPT, scenes.NOW)
+    met = pasts.of("chat").met_by_minute(NOW_MINUTE, MINUTES_KEPT)
+    assert met[-2] == 1 - 35 / 100
+    assert met[-1] == 1 - 1 / 255
+    assert pasts.of("chat").gpu_ratio == 3_000_000 / 7_920_000
+
+
+def test_seconds_before_the_console_are_filled_when_it_has_begun():
+    series = Series()
+    series.add(msgspec.convert(scenes.stats(), Stats, strict=False), 1000.0)
+    series.fill(KEPT, scenes.NOW, 1000.0)
+    waiting = series.values(lambda second: second.waiting, 1, 1, 990.0)
+    assert waiting == [3 + 35]
+    prefill, decode = series.shares(10, 60, 1000.0)[0]
+    assert (prefill, decode) == (2_000_000 / 7_920_000, 1_000_000 / 7_920_000)
+
+
+def test_nothing_that_was_seen_is_lost_when_there_is_no_room_for_more():
+    series = Series()
+    for number in range(KEPT_S):
+        series.add(msgspec.convert(scenes.stats(waiting_total=7), Stats, strict=False), 1000.0 + number)
+    series.fill(KEPT, scenes.NOW, 1000.0 + KEPT_S)
+    assert series.values(lambda second: second.waiting, 1, 1, 999.0 + KEPT_S) == [7]
+
+
+def test_marks_are_in_order_when_earlier_ones_are_filled_in():
+    marks = Marks()
+    marks.fill(KEPT)
+    assert [mark.kind for mark in marks.kept] == ["engine", "change"]
+    assert marks.kept[0].at == scenes.NOW - timedelta(seconds=1500)

@@ -1,0 +1,86 @@
+"""What new targets would give to all tenants, before they are promised."""
+
+from __future__ import annotations
+
+from pdmuxd.tui.client.outlooks import AtLoad, Figures, Outlook, TenantOutlook
+from pdmuxd.tui.client.rest import Refusal
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.lines import Cell, Column, Line, line, row, wrap
+from pdmuxd.tui.show.roles import Role
+
+MARKS = {
+    "feasible": ("+ ", Role.GOOD),
+    "at_risk": ("! ", Role.WARN),
+    "infeasible": ("!! ", Role.BAD),
+}
+COLUMNS = (
+    Column("tenant", 0),
+    Column("promised", 8, "right"),
+    Column("TTFT in time", 16, "right"),
+    Column("TTFT p99", 13, "right"),
+    Column("TBT in time", 16, "right"),
+)
+TENANTS_SHOWN = 4
+LOADS = ("usual", "busy")
+"""The median of the last minutes, and the 90th percentile."""
+
+
+def outlook_text(answer: Outlook | Refusal | None, width: int) -> list[Line]:
+    """The verdict, what stands against it, the usual and the busy load, each tenant before and after."""
+    if answer is None:
+        return [line(("asking the policy in force ...", Role.DIM))]
+    if isinstance(answer, Refusal):
+        said = "this daemon predicts nothing" if answer.is_missing_route else answer.detail
+        return wrap(f"no prediction: {said}", width, Role.WARN)
+    mark, role = MARKS.get(answer.verdict, ("? ", Role.WARN))
+    lines = wrap(mark + formats.printable(answer.text), width, role)
+    for obstacle in answer.obstacles:
+        lowest = obstacle.lowest_feasible_ms
+        allowed = "" if lowest is None else f"; lowest feasible {formats.ms(lowest)} ms"
+        lines += wrap(f"{obstacle.field}: {formats.printable(obstacle.text)}{allowed}", width, role)
+    before = answer.before.loads
+    for number, (name, after) in enumerate(zip(LOADS, answer.after.loads, strict=False)):
+        lines += wrap(_at_load(name, before[number] if number < len(before) else None, after), width)
+    if answer.after.binding:
+        named = ", ".join(
+            f"{one.tenant} {formats.percent(one.time_ratio)}" for one in answer.after.binding[:3]
+        )
+        lines += wrap(f"strictest TBT of those that decode: {named} of the time", width, Role.DIM)
+    known = [one for one in answer.tenants if one.after is not None]
+    if known:
+        lines.append(row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, width))
+        lines += [row(_cells(one), COLUMNS, width) for one in known[:TENANTS_SHOWN]]
+    window = formats.duration(answer.window_ms / 1000)
+    policy = answer.policy or formats.NONE
+    note = f"from {answer.requests} requests of the last {window}, asked of policy {policy}"
+    return [*lines, *wrap(note, width, Role.DIM)]
+
+
+def _at_load(name: str, before: AtLoad | None, after: AtLoad) -> str:
+    text = f"{name} load ({after.load.decode_bs} decode): {formats.printable(after.text)}"
+    speed = after.prefill_tokens_per_s
+    if speed is None:
+        return text
+    text += f", prefill {formats.count(speed)} tokens/s"
+    if before is not None and before.prefill_tokens_per_s and before.tbt_ms != after.tbt_ms:
+        text += (
+            f" ({speed / before.prefill_tokens_per_s - 1.0:+.0%} against {formats.plain(before.tbt_ms)} ms)"
+        )
+    return text
+
+
+def _cells(one: TenantOutlook) -> list[Cell]:
+    before, after = one.before or Figures(), one.after or Figures()
+    role = Role.PLAIN if one.kept is None else Role.GOOD if one.kept else Role.BAD
+    mark = "" if one.kept is None else "+ " if one.kept else "! "
+    return [
+        Cell(mark + one.tenant, role),
+        Cell(formats.percent(one.attainment_ratio, 1), Role.DIM),
+        Cell(_change(before.ttft_attainment_ratio, after.ttft_attainment_ratio)),
+        Cell(f"{formats.ms(before.ttft_p99_ms)} → {formats.ms(after.ttft_p99_ms)}"),
+        Cell(_change(before.tbt_attainment_ratio, after.tbt_attainment_ratio)),
+    ]
+
+
+def _change(before: float | None, after: float | None) -> str:
+    return f"{formats.percent(before, 1)} → {formats.percent(after, 1)}"
