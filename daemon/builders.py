@@ -38,6 +38,7 @@ from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import collectors
+from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
 from pdmuxd.daemon.reader_token import ReaderToken
@@ -255,6 +256,8 @@ def build_gateway(
         metrics=metrics,
         observer=telemetry,
         key_used=uses.key,
+        load=partial(node_load, telemetry),
+        tells_load=data.load_metrics,
         limiter=limiter,
     )
 

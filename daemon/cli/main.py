@@ -62,6 +62,9 @@ COMMANDS = {
         "pdmuxd.daemon.cli.monitoring", "Write rules and a dashboard for Prometheus, Grafana."
     ),
     "doctor": Entry("pdmuxd.daemon.cli.doctor", "Check this machine and installation."),
+    "support-bundle": Entry(
+        "pdmuxd.daemon.cli.support_bundle", "Collect what helpers need, without secrets."
+    ),
     "version": Entry("pdmuxd.daemon.cli.version", "Print the version."),
 }
 
