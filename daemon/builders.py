@@ -38,6 +38,7 @@ from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import collectors
+from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
 from pdmuxd.daemon.reader_token import ReaderToken
@@ -111,6 +112,7 @@ def build(
                 bounds=_bounds(new),
                 body_timeout_s=new.http.body_timeout_s,
                 first_byte_timeout_s=new.data.first_byte_timeout_s,
+                engine_wait_s=new.data.engine_wait_s,
             ),
             lambda new: admission.use_max(new.data.max_in_flight),
             lambda new: actions.use_drain_timeout(new.drain_timeout_s),
@@ -133,7 +135,8 @@ def build(
     refinement = Refinement(
         control_plane, status=supervisor.status, clock=telemetry.clock, at_bound=telemetry.on_at_bound
     )
-    # In this order: a tenant is counted before it is served, and served before it is told of.
+    # The order matters: a tenant's metrics exist before it is served, and it is served before anyone is told
+    # about it.
     connect_metrics(bus, metrics)
     connect_gateway(bus, gateway)
     bus.subscribe(RequestRecord, limiter.on_request)
@@ -213,6 +216,7 @@ def build_telemetry(
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
     )
+    telemetry.on_settled = metrics.request_judged
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
         metrics.registry.register(collector)
     return telemetry
@@ -247,10 +251,13 @@ def build_gateway(
         bounds=_bounds(settings),
         body_timeout_s=settings.http.body_timeout_s,
         first_byte_timeout_s=data.first_byte_timeout_s,
+        engine_wait_s=data.engine_wait_s,
         auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,
         key_used=uses.key,
+        load=partial(node_load, telemetry),
+        tells_load=data.load_metrics,
         limiter=limiter,
     )
 

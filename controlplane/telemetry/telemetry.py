@@ -30,11 +30,12 @@ from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
-from pdmuxd.controlplane.telemetry.judged import JudgedRequest, judge
+from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
 from pdmuxd.controlplane.telemetry.recent import RecentLoad
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
+from pdmuxd.controlplane.telemetry.settling import Settling
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, OpenRequests, summed
 from pdmuxd.engine.link.messages import (
     Ack,
@@ -85,6 +86,9 @@ class Telemetry:
         self.requests = RequestHistory(self.decisions)
         self.recent = RecentLoad()
         self.open = OpenRequests()
+        self.on_settled: Callable[[JudgedRequest], None] = lambda _: None
+        """Told of each request when both the engine and the gateway are done with it."""
+        self._settling = Settling(self.open)
         self.partitions = PartitionUse()
         self.guard = GuardView()
         self.drift = DriftWatch()
@@ -126,12 +130,10 @@ class Telemetry:
         """A request ended in the engine."""
         now_s = self.clock()
         self.counters.heard_s = now_s
-        if (ended := self.open.end(record.request_id)) is not None:
-            self.open.learn(ended, record.new_tokens)
-        self._settle(judge(record), now_s)
         lifecycle = self.requests.on_record(record, now_s)
         self.recent.on_request(record, arrived_s=lifecycle.arrived_s, now_s=now_s)
-        self.publish("request", serializers.request(lifecycle))
+        for settled in self._settling.on_record(record):
+            self._settle(settled, now_s)
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
         """The engine is now in `state`."""
@@ -169,10 +171,15 @@ class Telemetry:
         """The engine's answer to a request began to arrive."""
         self.open.first_byte(request_id, self.clock())
 
-    def on_answered(self, request_id: str, *, status: int) -> None:
-        """The gateway is done with a request that it had let in."""
-        self.open.end(request_id)
-        self.requests.on_answered(request_id, status=status, now_s=self.clock())
+    def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None = None) -> None:
+        """The gateway is done with a request that it had let in; `delivered` is what its client saw."""
+        now_s = self.clock()
+        self.requests.on_answered(request_id, status=status, now_s=now_s, delivered=delivered)
+        settled = self._settling.on_answered(
+            request_id, status=status, delivered=delivered, tenants=self.directory.tenants, now_s=now_s
+        )
+        for each in settled:
+            self._settle(each, now_s)
 
     def on_refused(self, tenant: str, cause: str) -> None:
         """The gateway had no place, or no engine, for a request; `cause` is one of few."""
@@ -210,6 +217,8 @@ class Telemetry:
         now_s = self.clock()
         self._ticks += 1
         if self.recorder.is_due():
+            for settled in self._settling.overdue(now_s):
+                self._settle(settled, now_s)
             self.recorder.turn(self._gauges(now_s))
         is_second = self._ticks % TICKS_PER_SECOND == 0
         if self.events.clients:
@@ -327,6 +336,10 @@ class Telemetry:
         if tenant in self.directory.tenants:
             self._tenant(tenant).on_request(judged, now_s)
             self._chronicle.on_request(judged)
+        self.on_settled(judged)
+        lifecycle = self.requests.find(judged.record.request_id)
+        if lifecycle is not None and lifecycle.record is not None:
+            self.publish("request", serializers.request(lifecycle))
 
     def _gauges(self, now_s: float) -> dict[str, Gauges]:
         waiting, in_flight = self.open_counts(now_s), self.in_flight()

@@ -114,6 +114,10 @@ class OpenRequests:
         if request is not None and request.first_s is None:
             request.first_s = now_s
 
+    def find(self, request_id: str) -> OpenRequest | None:
+        """One that is open."""
+        return self._open.get(request_id)
+
     def end(self, request_id: str) -> OpenRequest | None:
         """It is answered, or has ended in the engine; None if it was before."""
         return self._open.pop(request_id, None)

@@ -29,9 +29,10 @@ PADDING_RATIO = 1.05
 """Beyond that, compute binds, and padding is paid for in full."""
 
 WINDOW_RANGE_S = (0.001, 0.020)
-"""W_min and W_max: below a launch waiting is free, above two decode steps it is felt."""
+"""W_min and W_max: waiting for less than a launch takes costs nothing, waiting for more than two decode steps
+is noticed."""
 SLACK_THRESHOLD_S = 0.050
-"""sigma: who has no more slack than this goes now."""
+"""sigma: a request with no more slack than this is dispatched at once."""
 SAFETY_MARGIN_S = 0.010
 """delta, taken off the SLA window: predictions are some 10% off."""
 HEAD_OF_LINE_S = 0.100
@@ -84,9 +85,11 @@ def window_s(state: AdaptiveBatchingState, *, depth: int, slack_s: float) -> flo
 def hold_s(
     state: AdaptiveBatchingState, batch: Sequence[WaitingRequest], *, now_s: float, service_s: float
 ) -> float:
-    """How much longer a batch should wait for company; 0 to dispatch it now (algorithm 1, lines 3 to 5).
+    """How much longer a batch should wait for more requests; 0 to dispatch it now (algorithm 1, lines 3 to
+    5).
 
-    It does not wait where the rate lets it expect nobody within W_max: that would cost and gain nothing.
+    If the arrival rate lets it expect nobody within W_max, it does not wait: that would cost time and gain
+    nothing.
     """
     waited_s = now_s - min(request.arrival_s for request in batch)
     slack_s = min(request.deadline_s for request in batch) - now_s - service_s
@@ -141,9 +144,10 @@ def choose_batch(
 ) -> tuple[WaitingRequest, ...]:
     """The next batch, in the order given: bucket-first, so that a graph is reused with little padding.
 
-    Everyone who fits goes together if one graph holds them, or if the rest would have to wait long
-    (`may_split` false). Else those go that share the first one's captured length and have a graph, if they
-    are at least half: a graph takes half as long as the standard kernel, so fewer would cost throughput.
+    All who fit go together if one graph holds them, or if the rest would have to wait long (`may_split`
+    false). Otherwise only those go that have the first one's captured length and a graph, and only if they
+    are at least half of all: a graph takes half as long as the standard kernel, so with fewer the throughput
+    would fall.
     """
     everyone = _fitting(shorts, budget_tokens)
     if not may_split or nearest_graph([r.new_tokens for r in everyone], budget_tokens) is not None:

@@ -20,7 +20,7 @@ LOWEST, HIGHEST = 0.7, 1.5
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeCorrection:
-    """A ratio per size; 1 for sizes beyond the last, which no graph is captured of."""
+    """A ratio per size. Sizes beyond the last have 1: no graph is captured of them."""
 
     ratios: tuple[float, ...] = (1.0,) * len(SIZES)
 

@@ -14,16 +14,20 @@ from dataclasses import dataclass
 from pdmuxd.engine.core.types import PrefillSample
 
 FLOOR_TOKENS = 256
-"""The longest captured graph. The equations count KV traffic alone, and on a device that computes for
-20 us per token but moves its KV in 32 ns they call everything compute-bound; reading the weights, which they
-leave out, is what binds a short prefill. PLA-Serve measured the crossover at 150 to 512 tokens on A100 to
-H200 with models of 7B to 32B: 256 lies within, and up to it a graph is there."""
+"""The longest captured graph.
+
+The equations count KV traffic alone. A device that computes for 20 us per token but moves its KV in 32 ns is
+then compute-bound at any length; they leave out the reading of the weights, which is what binds a short
+prefill. PLA-Serve measured the crossover at 150 to 512 tokens on A100 to H200 with models of 7B to 32B. 256
+lies in that range, and up to 256 there is a graph.
+"""
 
 MIN_SAMPLES = 8
 """Four coefficients from two measurements each would fit any noise."""
 
 MIN_INDEPENDENCE = 1e-6
-"""1 minus the squared cosine of the two regressors; below it they are one line and the split is arbitrary."""
+"""1 minus the squared cosine of the two regressors. Below it they are nearly the same line, and which of them
+a cost belongs to cannot be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +91,7 @@ class _Pair:
         )
 
     def solve(self) -> tuple[float, float] | None:
-        """(a, b), or None if u and v do not tell the two apart."""
+        """(a, b); None if u and v are too alike to tell their shares apart."""
         scale = self.uu * self.vv
         determinant = scale - self.uv * self.uv
         if scale <= 0.0 or determinant <= MIN_INDEPENDENCE * scale:
@@ -99,7 +103,7 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossoverSamples:
-    """What all samples so far add up to; a sample costs the same however many there were."""
+    """The sums over all samples so far: one more sample costs the same however many there were."""
 
     count: int = 0
     compute: _Pair = _Pair()

@@ -45,7 +45,7 @@ class ContentionGuard:
     """Slowdown ratios; never below 1 (invariant 7)."""
 
     default_ratio: float
-    """For a cell that nothing is known of. MuxWise saw at most 1.2 on A100 and 1.3 on H100."""
+    """For cells of which nothing is known. MuxWise saw at most 1.2 on A100 and 1.3 on H100."""
     cells: Mapping[GuardCell, float] = field(default_factory=dict)
     is_frozen: bool = False
     """The operator wants it to stay as it is: nothing is learned."""
@@ -60,9 +60,11 @@ class ContentionGuard:
         return self.cells.get(guard_cell(decode_sms, prefill, decode), self.default_ratio)
 
     def updated(self, before: ContentionGuard, after: ContentionGuard) -> ContentionGuard:
-        """`after`, which follows `before` in the store, with what was raised here and not stored yet.
+        """The guard `after`, which follows `before` in the store, with the cells that were raised here and
+        are not stored yet.
 
-        A cell that the store has changed is the store's: it knows more, or an operator has reset it.
+        Where the store has changed a cell, its value counts: it knows more, or an operator has reset the
+        cell.
         """
         ours = {
             cell: ratio

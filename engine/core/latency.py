@@ -12,7 +12,7 @@ from pdmuxd.engine.core.latency_cache import LatencyCache
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 
 FITTED_CONTEXT_TOKENS = 8192
-"""Of a decoding request in the batches that fused predictors are fitted to, at most."""
+"""The longest context of a decoding request in the batches that fused predictors are fitted to."""
 
 
 class LatencyModel(Protocol):
@@ -55,9 +55,9 @@ def on_curve(curve: Curve, size: float) -> float:
 class PrefillCoefficients:
     """MuxWise eq. 1: seconds per squared token, per new-by-reused token pair, per new token, and fixed.
 
-    With three additions that a device asks for: the reading of reused KV, which outlasts the computing where
-    few tokens attend to many; a line of new tokens that bends (`curve`) and climbs in steps
-    (`tile_tokens`); and `floor_s`, which launching all layers takes however little they compute.
+    Three additions were needed on real devices. Reading reused KV costs time of its own where few new tokens
+    attend to many reused ones. The line of new tokens bends (`curve`) and climbs in steps (`tile_tokens`).
+    Nothing takes less than `floor_s`, the time to launch all layers, however little they compute.
     """
 
     per_new_squared_s: float
@@ -67,11 +67,12 @@ class PrefillCoefficients:
     curve: Curve = ()
     """Over the new tokens of the whole batch."""
     tile_tokens: int = 1
-    """The line and the curve count new tokens in whole tiles: products compute a part of one in full."""
+    """The line and the curve count new tokens in whole tiles: a matrix product computes a partly filled tile
+    in full."""
     per_reused_s: float = 0.0
     floor_s: float = 0.0
     colocated_ratio: float = 0.0
-    """How many times longer it typically takes beside decode; 0 where that was not measured."""
+    """How many times longer than alone it typically takes beside decode; 0 if that was not measured."""
 
     def line_s(self, new_tokens: int) -> float:
         """The part that depends on the number of new tokens alone."""
@@ -108,7 +109,7 @@ class PrefillCoefficients:
 class DecodeCoefficients:
     """MuxWise eq. 2: seconds per reused token, per request of the batch, and fixed.
 
-    The line of requests is bent by `curve`, which is over the batch size that the device really runs.
+    `curve` bends the line of requests; it is a function of the batch size that the device really runs.
     """
 
     per_reused_s: float
@@ -140,8 +141,8 @@ class DecodeCoefficients:
 class FusedCoefficients:
     """A mixed batch: eq. 1 over all its tokens, decode's included, and eq. 2's reading of decode's KV.
 
-    Attention takes the longer of two: all contexts, shared by all SMs, or the longest of them, which an
-    SM reads alone where attention is not split.
+    Attention takes the longer of two times: that of all contexts, shared by all SMs, and that of the longest
+    context, which one SM reads alone where attention is not split.
     """
 
     prefill: PrefillCoefficients
@@ -176,10 +177,10 @@ class FusedCoefficients:
 
 
 def batch_max_context_tokens(prefill: PrefillShape, decode: DecodeShape) -> float:
-    """The longest context of a mixed batch, as far as is known.
+    """The longest context of a mixed batch, as far as it is known.
 
-    Sums tell that of one prompt, and of several the mean of their new tokens; of decode it is the mean where
-    nobody looked.
+    The sums of a batch give the context of a single prompt, and for several prompts the mean of their new
+    tokens. For decode it is the mean if the longest was not recorded.
     """
     decode_tokens = decode.max_context_tokens or decode.reused_tokens / max(1, decode.bs)
     prefill_tokens = (prefill.sum_new_squared + prefill.sum_new_times_reused) / max(1, prefill.new_tokens)
@@ -198,7 +199,8 @@ def _scaled(curve: Curve, ratio: float) -> Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoloRunModel:
-    """One pair of fitted predictors per SM count; what they do not cover goes to `fallback`.
+    """One pair of fitted predictors per SM count; other SM counts, and what was not fitted, are left to
+    `fallback`.
 
     Raises: ProfileError when asked for a negative SM count.
     """
@@ -231,9 +233,10 @@ class SoloRunModel:
         return fitted.predict_s(shape, self.captured_bs)
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
-        """Source: MuxWise eq. 1 and 2 joined. A batch without prompt tokens has no fit.
+        """Source: MuxWise eq. 1 and 2 joined.
 
-        What a context longer than any that was fitted adds is the fallback's to say, unless the fit does.
+        The fits do not cover a batch without prompt tokens; the fallback predicts it. The fallback also says
+        what a context adds that is longer than any fitted one, unless the fit has a term for that.
         """
         fitted = self.fused.get(sms) if prefill.new_tokens else None
         if fitted is None:

@@ -18,7 +18,7 @@ class LatencyCache:
     def lookup(
         self, new_tokens: int, reused_tokens: int, sms: int, compute: Callable[[int, int, int], float]
     ) -> float:
-        """The seconds that `compute` gives for these three numbers; it is called once for each three."""
+        """What `compute` gives for these three numbers, in seconds; it is called once for each three."""
         key = new_tokens, reused_tokens, sms
         cached_s = self._cached_s.get(key)
         if cached_s is None:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 RISE = 0.1
 """Of the ratio, at most, when it was exceeded."""
 FALL = 0.00003
-"""Of the ratio, with every step within it: a rise of 0.1 is forgotten in 3,300 steps, about two minutes. With
-scatter of 3 to 20% it is then exceeded by 1 step in 300 to 2,000."""
+"""Share of the ratio by which every step within it lowers it: a rise of 0.1 is forgotten in 3,300 steps,
+about two minutes. With scatter of 3 to 20% the ratio is then exceeded by 1 step in 300 to 2,000."""
 
 LOWEST, HIGHEST = 1.0, 2.0
 FIRST = 1.15
@@ -29,8 +29,10 @@ FIRST = 1.15
 HOST_RATIO = 1.5
 """A step that took this many times its prediction waited for the host."""
 FLOOR_RISE_S, FLOOR_FALL, FLOOR_HIGHEST_S = 0.002, 0.0003, 0.04
-"""With every step that waited, at most; of the floor, with every other; what no host takes (512 tokens beside
-three decoding requests: 9 to 34 ms where 14 were predicted; as above, 2026-11-22)."""
+"""How the floor moves. It rises by at most the first with every step that waited for the host. It falls by
+the second, a share of it, with every other step. A step above the third was not slowed by a host: no host
+takes so long. Seen: 512 tokens beside three decoding requests took 9 to 34 ms where 14 were predicted (as
+above, 2026-11-22)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,11 @@
 """The instance-pressure controller: which pool of a fleet should give an instance to the other, and when.
 
 Pure: the caller measures, passes the time, and carries out the move. At most one instance moves at a time.
+Source: PLA-Serve section 3.2, algorithm 2.
 
-Source: PLA-Serve section 3.2, algorithm 2. Hysteresis alone does not stop a small fleet from swinging: with
-one instance against two, a move doubles one pool and halves the other. So a move is also predicted, as if
-the pool's work were shared anew among its instances, and not made if it would be undone at the next chance.
+Hysteresis alone does not stop a small fleet from swinging: with one instance against two, a move doubles one
+pool and halves the other. So the controller also predicts each move, as if the pool's work were shared anew
+among its instances, and does not make a move that the next round would undo.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class InstanceSignals:
 class PressureRules:
     """The controller's constants. Raises: PolicyError naming the one that is out of range.
 
-    The paper gives no values. Backlog is in seconds, of which a TTFT target is a fraction, so that late
-    requests weigh as much as a second of backlog. Use is credited a little, as in line 19, and so little
-    that an idle pool never outranks one with a backlog.
+    The paper gives no values. Backlog is in seconds, and a TTFT target is a fraction of a second, so that
+    late requests weigh as much as a second of backlog. Use counts a little, as in line 19: so little that an
+    idle pool never ranks above one with a backlog.
     """
 
     period_s: float = 1.0
@@ -50,7 +51,8 @@ class PressureRules:
     hysteresis: float = 0.5
     """tau: how much higher one pressure must be than the other."""
     least_pressure: float = 0.05
-    """Below this nothing is wrong in the pool, whatever the other's: ratios of near-zeros are noise."""
+    """Below this nothing is wrong in the pool, whatever the other's pressure is: a ratio of two tiny numbers
+    is noise."""
     min_instances: int = 1
     queue_weight: float = 1.0
     late_weight: float = 1.0
@@ -125,7 +127,8 @@ def control(
 
 
 def _should_move(taker: float, takers: int, giver: float, givers: int, rules: PressureRules) -> bool:
-    """Whether `taker` is the pressed pool by the hysteresis, and still would not have to give back."""
+    """Whether the hysteresis says that `taker` is under pressure, and `taker` would not have to give the
+    instance back at once."""
     factor = 1.0 + rules.hysteresis
     if taker <= max(factor * giver, rules.least_pressure):
         return False

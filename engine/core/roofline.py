@@ -18,8 +18,8 @@ NO_PREFILL = PrefillShape(bs=0, new_tokens=0, reused_tokens=0, sum_new_squared=0
 SINGLE_GPU = TensorParallel()
 
 COLOCATED_SLOPE = 0.75
-"""Of a prefill's slowdown beside decode, over decode's share of the SMs: 0.63 of Llama-8B, 0.95 of
-CodeLlama-34B (one H200, SGLang 0.5.23, 2026-11-22)."""
+"""How much decode's share of the SMs adds to the slowdown of a prefill beside decode: 0.63 for Llama-8B, 0.95
+for CodeLlama-34B (one H200, SGLang 0.5.23, 2026-11-22)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Cost:
 
 
 FLASH_ATTENTION_TILE_ROWS = 128
-"""Of FlashAttention-3's kernel for mixed batches, with which SGLang runs: see `fused_tile_rows`."""
+"""Tile height of FlashAttention-3's kernel for mixed batches, which SGLang uses: see `fused_tile_rows`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class RooflineModel:
         return self._cost(prefill, decode, sms)
 
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
-        """Never faster than the CPU launches its layers."""
+        """Never faster than the CPU can launch the layers."""
         launch_s = self.overheads.layer_launch_s * self.model.layers
         return max(self._cost(shape, NO_DECODE, sms).seconds, launch_s)
 
@@ -127,7 +127,7 @@ class RooflineModel:
         return self._cost(NO_PREFILL, shape, sms).seconds + o.graph_launch_s + o.host_step_s
 
     def colocated_ratio(self, sms: int) -> float:
-        """By the share of the SMs that decode has: see COLOCATED_SLOPE."""
+        """It grows with decode's share of the SMs: see COLOCATED_SLOPE."""
         return 1.0 + COLOCATED_SLOPE * max(0.0, 1.0 - sms / self.device.total_sms)
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:

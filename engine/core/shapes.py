@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pdmuxd.engine.core.errors import ProfileError
 
 _STRAIGHT = 1e-6
-"""A curvature below this is none: its quotient would be of rounding errors."""
+"""A smaller curvature counts as none: dividing by it would give rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,9 @@ class DeviceShape:
     bandwidth_curvature: float
     compute_curvature: float = 0.0
     serial_ratio: float = 0.0
-    """Of the shorter of an operator's computing and moving of bytes, what the longer does not hide; 0: none.
-    About 0.8 on one H200 (Llama-8B, 2026-11-21), whose decode steps of many rows on few SMs show it."""
+    """How much of the shorter of an operator's two times, computing and moving bytes, the longer one does not
+    hide; 0: none. About 0.8 on one H200 (Llama-8B, 2026-11-21), where decode steps of many rows on few SMs
+    show it."""
 
     def __post_init__(self) -> None:
         for field in ("total_sms", "min_sms", "multiple_sms", "flops", "bytes_per_s", "bandwidth_curvature"):
@@ -82,7 +83,7 @@ class DeviceShape:
 
 
 def _saturating(share: float, curvature: float) -> float:
-    """1 at a share of 1; the less curved, the nearer to the share itself."""
+    """1 at a share of 1. The smaller the curvature, the nearer the result is to the share itself."""
     if curvature < _STRAIGHT:
         return share
     return math.expm1(-curvature * share) / math.expm1(-curvature)

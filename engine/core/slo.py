@@ -16,7 +16,7 @@ ATTAINMENT_RANGE = (0.5, 0.9999)
 PriorityClass = Literal["interactive", "standard", "batch"]
 """Whose requests go first: those of a class before those of the next; weights share within a class."""
 LateAction = Literal["serve", "refuse"]
-"""What becomes of a request whose TTFT target cannot be met any more."""
+"""What is done with a request whose TTFT target cannot be met any more."""
 DEFAULT_PRIORITY_CLASS: PriorityClass = "standard"
 """The middle one, so that a tenant can be put before the others, and one behind them."""
 DEFAULT_LATE_ACTION: LateAction = "serve"

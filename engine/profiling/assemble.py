@@ -33,9 +33,9 @@ from pdmuxd.engine.profiling.hardware import Interference, Pair, colocated_ratio
 from pdmuxd.engine.profiling.measurement import Point, Sample, Target, settled
 
 FLOORS_AGREEING = 3
-"""SM counts that must show a floor of launching for it to be taken to be that of all."""
+"""On so many SM counts a floor of launching must show before it is taken for the floor of all."""
 MAX_POINT_S = 10.0
-"""What the fitted roofline is asked for beside the samples: points that take at most so long."""
+"""The roofline is asked about further points beside the samples, if they take at most so long."""
 
 _CoefficientsT = TypeVar("_CoefficientsT")
 
@@ -49,9 +49,10 @@ def assemble(
     took_s: float,
     interrupted: bool,
 ) -> MeasuredProfile:
-    """Everything that the samples allow; a predictor with too few of them is left to the roofline.
+    """A profile of all that the samples allow. A predictor with too few samples is left out, and the roofline
+    predicts instead.
 
-    Raises: ProfileError if they do not even allow a roofline.
+    Raises: ProfileError if there are too few samples even for a roofline.
     """
     samples = settled(samples)
     captured = target.hello.captured_decode_bs
@@ -144,9 +145,10 @@ def _fitted(
     fits: list[FitErrors],
     left_out: list[str],
 ) -> dict[int, _CoefficientsT]:
-    """By SM count. With too few samples, as after an interruption, the roofline serves in a fit's place.
+    """Coefficients by SM count. Where samples are too few, as after an interruption, the roofline predicts
+    instead of a fit.
 
-    Launching takes as long on any number of SMs: what most of them show is the floor of all.
+    Launching takes as long on any number of SMs, so the floor that most of them show is the floor of all.
     """
     captured = family.captured(target.hello)
     found: dict[int, solo.SoloFit[_CoefficientsT]] = {}
@@ -190,7 +192,7 @@ def _latency(target: Target, solo_run: tuple[SoloRun, ...]) -> LatencyModel:
 
 
 def _colocated(solo_run: tuple[SoloRun, ...], ratios: Mapping[int, float]) -> tuple[SoloRun, ...]:
-    """With what prefills take beside decode, where that was measured."""
+    """The same fits, with how much slower prefill is beside decode where that was measured."""
     return tuple(
         structs.replace(fit, prefill=replace(fit.prefill, colocated_ratio=ratios[fit.sms]))
         if fit.prefill is not None and fit.sms in ratios

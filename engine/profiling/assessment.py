@@ -1,4 +1,5 @@
-"""What can be said of a profile: may an engine use it, how does it differ from another, how sure is it?"""
+"""What can be said of a profile: whether an engine may use it, how it differs from another, and how certain
+it is."""
 
 from __future__ import annotations
 
@@ -18,16 +19,18 @@ from pdmuxd.engine.profiling.measurement import Point
 from pdmuxd.engine.profiling.regression import Floats, leverage_of
 
 MAX_P90 = 0.10
-"""A solo predictor that is further off than this on a tenth of unseen batches must be forced into force."""
+"""A profile with a solo predictor whose p90 error on unseen batches is larger than this is activated only if
+the operator insists."""
 
 
 def unusable_because(profile: MeasuredProfile, hello: Hello) -> str | None:
-    """What makes a profile one of another engine, however much it is wanted; None if nothing does."""
+    """Why a profile belongs to another engine and cannot be used even if the operator insists; None if it
+    can."""
     return difference(profile.predictors(0), hello)
 
 
 def doubtful_because(profile: MeasuredProfile, hello: Hello | None) -> str | None:
-    """What an operator must insist on to have the profile all the same; None if nothing."""
+    """Why a profile is used only if the operator insists; None if there is no doubt."""
     if profile.worst_p90 > MAX_P90:
         worst = max(
             (fit for fit in profile.fits if fit.predictor != "roofline"),
@@ -56,7 +59,7 @@ DECODE = DecodeShape(bs=32, reused_tokens=32 * 1024)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One quantity of two profiles; None where a profile has none."""
+    """One quantity of two profiles; None for a profile that does not have it."""
 
     quantity: str
     unit: str

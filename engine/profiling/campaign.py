@@ -31,8 +31,8 @@ POINT_SHARE = 0.006
 APART_S = 2.0
 """Between two replicates of one point: far more than a stall lasts."""
 DOMINATED_APART_S = 10.0
-"""The same of a point that took longer than more work did: a host may be slow for seconds, and two replicates
-within them confirm each other."""
+"""The same for a point that took longer than one with more work: a host may be slow for seconds, and two
+measurements within that time would confirm each other."""
 MOST_REPLICATES = MAX_REPLICATES + 3
 """Of a point that keeps being outdone."""
 
@@ -76,7 +76,7 @@ class Campaign:
         self._predictors = self._make_predictors()
         self._pairs = PairChoice(target, max_point_s=self._max_point_s, chance=self._random)
         self._again: list[tuple[float, Point]] = []
-        """Points to be measured once more, and from when on; the first to come first."""
+        """Points to be measured once more, with the earliest time for it; the earliest first."""
         self._asked: Step | None = None
 
     def next(self, elapsed_s: float) -> Step | None:
@@ -180,7 +180,8 @@ class Campaign:
         return predictor.add(sample, self._shortest_s)
 
     def _dominated(self, predictor: PredictorCampaign, point: Point) -> list[Point]:
-        """What is to be measured again now that a point is settled: it, or others that it has outdone."""
+        """What is to be measured again now that a point is settled: this point, or others that took longer
+        though they are less work."""
         others = [one for one in self._predictors if one.family is predictor.family]
         settled = [(one, sample) for one in others for sample in one.samples.values()]
         mine = predictor.samples[point]
@@ -206,5 +207,5 @@ class Campaign:
 
 
 def _planned(captured: tuple[int, ...], knots: tuple[int, ...]) -> Design:
-    """What points are chosen for: a time for each size of graph, or a line with bends."""
+    """What the points are chosen to determine: a time for each size of graph, or a line with bends."""
     return Design(own_bs=captured, captured_bs=captured) if captured else Design(knots=knots)

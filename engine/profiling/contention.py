@@ -1,8 +1,9 @@
-"""The guard's first values: how much slower decode is beside prefill, bounded for every cell of the grid.
+"""The guard's first values: how much slower decode is beside prefill, with a bound for every cell of the
+grid.
 
 A few hundred pairs cannot visit thousands of cells. So the slowdown is fitted as a function of the grid's own
-axes (`rows`), and a cell's bound is the fit at its worst corner, widened by what held-out pairs were
-slower than it. Source of the grid: MuxWise section 3.3.2.
+axes (`rows`). A cell's bound is the fit at the cell's worst corner, multiplied by how far held-out pairs
+exceeded the fit. Source of the grid: MuxWise section 3.3.2.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ NEW_TOKENS = (512, 16384)
 REUSED_TOKENS = (512, 33280)
 CONTEXT_TOKENS = (64, 16384)
 REQUESTS = (1, 256)
-"""Between what was measured a slowdown grows or falls with the logarithm of each; beyond it stays."""
+"""Within these limits a slowdown grows or falls with the logarithm of each size; beyond them it stays as it
+is."""
 
 
 # Each column of `rows` grows with what was seen to slow decode on one H200 (Llama-8B, 387 pairs, 2026-11-21),
@@ -33,7 +35,7 @@ REQUESTS = (1, 256)
 # decode suffers by the KV that each request reads, and reused tokens and large batches, which decode and
 # prefill read themselves, make it less. All of it depends on how the SMs are split.
 def rows(split: tuple[int, int], prefills: Sequence[PrefillShape], decodes: Sequence[DecodeShape]) -> Floats:
-    """One per prefill and decode, in the order of their product."""
+    """One row per prefill and decode, in the order of their product."""
     of_prefill = np.array([_of_prefill(shape) for shape in prefills])
     of_decode = np.array([_of_decode(shape) for shape in decodes])
     axes = np.hstack([np.repeat(of_prefill, len(decodes), axis=0), np.tile(of_decode, (len(prefills), 1))])
@@ -67,7 +69,7 @@ def _above(size: float, within: tuple[int, int]) -> float:
 
 MIN_PAIRS = 12
 COVERAGE = 99.0
-"""Percentile of the held-out excess over the fit that every bound is widened by; of what is beyond, some
+"""Every bound is multiplied by this percentile of the held-out slowdowns over the fit. Some of what is beyond
 is stalls, and the rest raises its cell when serving meets it."""
 FOLDS = 6
 ROUNDED = 3
@@ -97,10 +99,10 @@ def fit_guard(
     kv_capacity_tokens: int,
     max_decode_bs: int,
 ) -> GuardFit:
-    """Bounds for all cells that the engine can reach, and for those beyond.
+    """Bounds for all cells that the engine can reach, and one for all others.
 
-    Pairs slower than MAX_RATIO are stalls, not contention, and are left out.
-    Raises: ProfileError for too few pairs.
+    Pairs slower than MAX_RATIO are stalls, not contention, and are left out. Raises: ProfileError for too few
+    pairs.
     """
     kept = [pair for pair in pairs if pair.slowdown <= MAX_RATIO]
     if len(kept) < MIN_PAIRS:
@@ -155,7 +157,8 @@ def _held_out(rows: Floats, slowdowns: Floats) -> Floats:
 
 
 def _widening(excess: Floats) -> float:
-    """What bounds are multiplied by; with few pairs the highest excess is not yet the highest there is."""
+    """What all bounds are multiplied by. With few pairs a margin is added: the highest excess was probably
+    not seen yet."""
     margin = _FEW_PAIRS_MARGIN * min(1.0, 200.0 / len(excess))
     return max(1.0, float(np.percentile(excess, COVERAGE)) + margin)
 
@@ -168,9 +171,11 @@ def _cells(
     kv_capacity_tokens: int,
     max_bs: int,
 ) -> dict[GuardCell, float]:
-    """The worst corner of each cell that fits into the KV pool; `bounds_of` is from rows to bounds.
+    """The bound at the worst corner of each cell that fits into the KV pool; `bounds_of` turns rows into
+    bounds.
 
-    No bound is above the highest slowdown that was seen, widened: a line is no guide out there.
+    No bound exceeds the highest slowdown that was seen, times the widening: far from the measurements the
+    fitted line says nothing.
     """
     longest = min(roofline.model.max_context_tokens, kv_capacity_tokens)
     prefills = _prefill_corners(longest)

@@ -34,15 +34,16 @@ class Change:
 CORRECT_AFTER = 60
 """Steps on a number of SMs before its predictor is corrected."""
 DRIFT = 0.03
-"""A median within this of 1 is no drift: fits are good to 5%."""
+"""A median within this of 1 counts as no drift: the fits are good to 5%."""
 STEP = 0.05
 """The most that one correction moves."""
 BOUNDS = (0.8, 1.25)
-"""What corrections stay within: beyond, the profile is of another device, and must be measured again."""
+"""Corrections stay within these. If more were needed, the profile is of another device and must be measured
+again."""
 SETTLE_S = 2.0
-"""For so long after a correction, records may still be of the predictor before it."""
+"""For so long after a correction, steps may still have been planned with the predictor as it was before."""
 FASTEST = 10.0
-"""Percentile of the steps beside a prefill that are taken for undisturbed."""
+"""Among the steps beside a prefill, those up to this percentile are taken to be undisturbed."""
 _KEPT = 1024
 
 
@@ -74,7 +75,7 @@ class Corrections:
         )
 
     def adopt(self, corrections: Sequence[Correction], now_s: float) -> None:
-        """These are in force; those that are not among them were reset."""
+        """These corrections are in force now; known ones that are not among them were reset."""
         stored: dict[tuple[Predictor, int], float] = {}
         for one in corrections:
             stored["prefill", one.sms] = one.prefill_ratio
@@ -99,7 +100,7 @@ class Corrections:
             known.colocated.append(ratio)
 
     def changes(self, now_s: float) -> Iterator[Change]:
-        """What must be corrected, in force here from now on."""
+        """The corrections that are needed now; they count as in force from here on."""
         for (predictor, sms), known in self._seen.items():
             found = _drift_of(known)
             if found is None:

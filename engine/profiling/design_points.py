@@ -1,6 +1,7 @@
-"""Points worth measuring: the pool that a campaign picks from, and which colocated pair is the next.
+"""Points worth measuring: the pool that a campaign picks from, and which colocated pair is next.
 
-Sizes are a ladder with odd rungs in between, since serving meets odd sizes and devices like round ones.
+Sizes grow like a ladder, with odd ones in between: serving meets odd sizes, and devices are faster with round
+ones.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ COLOCATED_REUSED = (0, 2048, 8192, 32768)
 COLOCATED_BS = (1, 4, 16, 32, 64, 128, 256)
 COLOCATED_CONTEXT = (256, 1024, 4096, 16384)
 COLOCATED_STEPS = 2.5
-"""A prefill must last for so many decode steps, or none of them has it beside it from start to end."""
+"""A prefill must last for so many decode steps; otherwise no step has it beside it from start to end."""
 
 
 def prefill_points(target: Target, sms: int, max_point_s: float) -> list[Point]:
-    """Prefills alone; `max_point_s` is what one may take."""
+    """Prefills alone that take at most `max_point_s`."""
     batches: list[tuple[tuple[int, int], ...]] = []
     for new in NEW_TOKENS:
         batches += [((new, reused),) for reused in REUSED_TOKENS]
@@ -159,7 +160,8 @@ def cost_s(target: Target, point: Point) -> float:
 
 
 def _contexts(bs: int, context: int) -> Iterator[tuple[int, ...]]:
-    """A batch of one length, and one of the same sum in which one request is as long as half of it."""
+    """A batch of equal contexts; and for some sizes one of the same sum in which a single request has half of
+    the tokens."""
     yield (context,) * bs
     if bs in (4, 16, 64):
         rest = max(1, context // 2)

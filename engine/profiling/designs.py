@@ -1,4 +1,5 @@
-"""What a latency is taken to depend on, as columns of a regression, and back to predictors of the core.
+"""The columns of the regression for each predictor, and the way back from coefficients to predictors of the
+core.
 
 MuxWise's equations with the additions of the core's predictors. Slopes are non-negative, so more work is
 never predicted to be faster.
@@ -36,22 +37,23 @@ class Design:
     tile_tokens: int = 1
     captured_bs: tuple[int, ...] = ()
     own_bs: tuple[int, ...] = ()
-    """Batch sizes, or tokens of fused batches, that have a time of their own beside the line; straight
-    between them."""
+    """Batch sizes, or tokens of fused batches, that have a time of their own beside the line; in between, a
+    straight line from one to the next."""
     has_max_context: bool = False
-    """Whether the longest context, in the last column, may outlast what all contexts take; without a floor,
-    since batches whose attention is not split are whole graphs, which the host launches at once."""
+    """Whether the longest context, in the last column, may outlast what all contexts take. Not together with
+    a floor: batches whose attention is not split run as whole graphs, which the host launches at once."""
 
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096)
 FUSED_KNOTS = PREFILL_KNOTS[:-1]
-"""The largest chunks that are measured have 4096 tokens: what more tokens take is not theirs to say."""
+"""The largest chunks that are measured have 4096 tokens, so a bend there could not be told from a straight
+line."""
 DECODE_KNOTS = (8, 16, 32, 64, 72, 128, 136, 192)
 """Matrix products take 64 or 128 rows at a time: on few SMs one row more costs a whole wave."""
 CONTEXT_COLUMNS = slice(0, 4)
-"""Of `fused_rows`: what all contexts take when all SMs share them."""
+"""The columns of `fused_rows` for what all contexts take when all SMs share them."""
 OWN_SAMPLES = 2
-"""Of a batch size, for its own time to be judged: one is what it says."""
+"""So many samples of a batch size are needed to judge a time of its own: a single one would always fit."""
 TILES = (1, 64, 128)
 
 
@@ -86,7 +88,8 @@ def prefill_of(coefficients: Floats, floor_s: float, design: Design) -> PrefillC
 def own_sizes(
     sizes: Sequence[int], captured_bs: Sequence[int], at_least: int = OWN_SAMPLES
 ) -> tuple[int, ...]:
-    """The sizes, as padded, that at least so many samples are of; what is larger than any graph has none."""
+    """The padded sizes with at least so many samples. Sizes beyond the largest graph have no time of their
+    own."""
     largest = max(captured_bs, default=max(sizes, default=0))
     counts = Counter(padded_bs(size, captured_bs) for size in sizes if size <= largest)
     return tuple(sorted(size for size, count in counts.items() if count >= at_least))
@@ -152,7 +155,8 @@ def _replayed(tokens: int, design: Design) -> int:
 
 
 def own_columns(rows: Floats, design: Design) -> Floats:
-    """Those of the sizes that have a time of their own: the last, but for that of the longest context."""
+    """The columns of the sizes that have a time of their own: the last ones, before that of the longest
+    context."""
     end = rows.shape[1] - design.has_max_context
     return rows[:, end - len(design.own_bs) : end]
 
@@ -162,7 +166,7 @@ def _own_curve(seconds: Floats, own: Sequence[int]) -> Curve:
 
 
 def _own(sizes: Sequence[float], own: Sequence[int]) -> Floats:
-    """The share of each own size in each size: what `on_curve` makes of a curve over them."""
+    """The share of each own size in each size: the same interpolation as `on_curve` makes."""
     if not own:
         return np.empty((len(sizes), 0))
     return np.column_stack([np.interp(sizes, own, one) for one in np.eye(len(own))])
@@ -205,16 +209,17 @@ class Family(Generic[_CoefficientsT]):
     """What the knots are over."""
     tiles: tuple[int, ...] = (1,)
     captured: Callable[[Hello], tuple[int, ...]] = lambda _hello: ()
-    """Sizes of the graphs that it replays. Each may have a time of its own, whatever line the others lie
-    on."""
+    """Sizes of the graphs that it replays. Each may have a time of its own, off the line of the other sizes.
+    """
     has_own_sizes: bool = False
     """Whether sizes may have a time of their own where no graph is replayed, too."""
     own_samples: int = 1
-    """Of such a size: how many a campaign takes at least."""
+    """For such a size a campaign takes at least so many samples."""
     shared_terms: int = 3
     """Beside own sizes."""
     prefers_tables: bool = False
-    """Whether no line is asked where most sizes of graphs were measured: it may bend at any of them."""
+    """Whether lines are not tried where most sizes of graphs were measured: a line would have to bend at each
+    of them."""
     floors: tuple[bool, ...] = (False,)
     max_context_choices: tuple[bool, ...] = (False,)
     """Whether a batch may wait for its longest context."""

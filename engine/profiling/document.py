@@ -21,9 +21,9 @@ from pdmuxd.engine.profiling.solo import Errors
 
 FORMAT = "pdmuxd-profile/2"
 FORMAT_1 = "pdmuxd-profile/1"
-"""The same with other names of some fields; it is still read."""
+"""The older format, with other names for some fields; it can still be read."""
 MOST_BYTES = 64 * 2**20
-"""Of a document: a hundred times one of 1,000 samples."""
+"""The largest document that is read: a hundred times the size of one with 1,000 samples."""
 _GZIP = b"\x1f\x8b"
 
 
@@ -97,7 +97,7 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
     decode_colocated_ratio: float = 0.0
     decode_colocated_sms_ratio: float = 0.0
     prefill_colocated_ratio: float | None = None
-    """The four are what the emulated device is told of two streams beside each other (`hardware.py`)."""
+    """These four tell the emulated device what two streams take from each other (`hardware.py`)."""
     left_out: tuple[str, ...] = ()
     """What was asked for but could not be fitted, and why."""
     samples: tuple[Sample, ...]
@@ -122,7 +122,7 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def roofline(self) -> RooflineModel:
-        """Of the device as fitted: it serves where nothing else was."""
+        """The roofline of the device as fitted: it predicts where no predictor was fitted."""
         return RooflineModel(
             model=self.model,
             device=self.device,
@@ -180,7 +180,7 @@ def from_json(data: bytes | str, where: str) -> MeasuredProfile:
 
 
 def samples_from_json(samples: str, document: str) -> tuple[Sample, ...]:
-    """Of a profile whose `document` is stored without them. Raises: ProfileError."""
+    """The samples of a profile whose `document` is stored without them. Raises: ProfileError."""
     try:
         is_format_1 = msgspec.json.decode(document, type=_Head).format == FORMAT_1
         return msgspec.json.decode(
@@ -218,12 +218,12 @@ def _check(profile: MeasuredProfile) -> None:
 
 
 def read_file(path: Path) -> MeasuredProfile:
-    """Of a JSON file, or a gzipped one. Raises: ProfileError."""
+    """A profile from a JSON file, gzipped or not. Raises: ProfileError."""
     return from_json(read_bytes(path), str(path))
 
 
 def read_bytes(path: Path) -> bytes:
-    """What a file holds, or what is gzipped in it. Raises: ProfileError."""
+    """The content of a file, unpacked if it is gzipped. Raises: ProfileError."""
     try:
         with path.open("rb") as file:
             packed = file.read(len(_GZIP)) == _GZIP

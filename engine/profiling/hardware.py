@@ -25,16 +25,18 @@ from pdmuxd.engine.profiling.solo import Errors
 
 MIN_SAMPLES = 16
 _OUTLIER_SCALE = 0.1
-"""Relative residuals beyond this count less and less."""
+"""Residuals beyond this share have less and less weight."""
 _SMALLEST_S = 1e-7
 _HIGHEST = 50.0
-"""Logarithm of any rate; negative, the lowest: the fit looks at rates that no number holds."""
+"""Bound of the logarithm of any rate, in both directions: on its way the fit would try rates too large for a
+number."""
 _LONGEST = 0.0
-"""Logarithm of the seconds of any fixed cost: the fit strides far along one that samples do not show."""
+"""Upper bound of the logarithm of any fixed cost in seconds: the fit would go far off along a cost that the
+samples do not show."""
 _FIRST_CURVATURE = 0.3
-"""Of compute, where the prior has none: a fit of logarithms cannot start from 0."""
+"""First curvature of compute if the prior has none: logarithms are fitted, and 0 has none."""
 _FIRST_SERIAL = 0.3
-"""The same of what computing and moving bytes do not overlap."""
+"""The same for the share of computing and moving bytes that does not overlap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ def fit_hardware(
 
 
 def predict_s(roofline: RooflineModel, point: Point, captured_bs: tuple[int, ...] = ()) -> float:
-    """What the roofline says of a point's solo work; of a pair, of its decode step."""
+    """What the roofline predicts for a point's solo work; for a pair, for its decode step."""
     if point.mode == "prefill":
         return roofline.prefill_s(point.prefill_shape, point.prefill_sms)
     if point.mode == "fused":
@@ -136,9 +138,10 @@ def _overheads(overheads: Overheads, parameters: Floats) -> Overheads:
 
 
 MIN_COLOCATED = 5
-"""Pairs of one split that tell how much longer its prefills take."""
+"""So many pairs of a split are needed to say how much slower its prefills are."""
 STALL_RATIO = 1.25
-"""Contention lasts as long as the prefill: steps of one pair that scatter more than this were stalled."""
+"""Contention lasts as long as the prefill. If the steps of one pair scatter more than this, some were
+stalled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +150,7 @@ class Pair:
 
     point: Point
     slowdown: float
-    """Of its slower steps: what the guard must cover."""
+    """The slowdown of its slower steps, which the guard must cover."""
     typical: float
     """Of its median step."""
     prefill: float
@@ -203,9 +206,9 @@ class Interference:
     decode_ratio: float = 0.0
     """Of decode beside any prefill."""
     decode_sms_ratio: float = 0.0
-    """Of decode, per share of the SMs that prefill has."""
+    """For decode beside a prefill, per share of the SMs that the prefill has."""
     contention_ratio: float = 0.0
-    """Of decode, per share of the bandwidth that prefill moves."""
+    """For decode beside a prefill, per share of the bandwidth that the prefill uses."""
     prefill_ratio: float | None = None
     """Of prefill, per share of the bandwidth that decode moves, times the root of decode's share of the SMs;
     None if no pair tells. Without the root, prefill on 96 and 112 SMs of 132 was 5 to 11% too slow, and on 32
@@ -213,9 +216,9 @@ class Interference:
 
 
 def interference_of(pairs: Sequence[Pair], roofline: RooflineModel) -> Interference:
-    """Least squares of what the sharing of bandwidth does not explain.
+    """A least-squares fit of the slowdown that sharing the bandwidth does not explain.
 
-    Either slows the other only while both are on the device: of a decode step that is `busy`, its share.
+    The streams slow each other only while both are on the device; `busy` is that share of a decode step.
     """
     points = [pair.point for pair in pairs]
     shares = np.array([_bandwidth_shares(roofline, point) for point in points])
@@ -246,7 +249,7 @@ def _prefill_ratio(weights: Floats, slowdowns: Floats) -> float | None:
 
 
 def _bandwidth_shares(roofline: RooflineModel, point: Point) -> tuple[float, float]:
-    """The share of the device's bandwidth that prefill, and that decode asks for when alone."""
+    """The shares of the device's bandwidth that the prefill and the decode step would each use alone."""
     prefill, decode = point.prefill_shape, point.decode_shape
     prefill_bytes = roofline.prefill_cost(prefill, point.prefill_sms).hbm_bytes
     prefill_s = roofline.prefill_s(prefill, point.prefill_sms)
@@ -259,7 +262,7 @@ def _bandwidth_shares(roofline: RooflineModel, point: Point) -> tuple[float, flo
 
 
 def _busy_share(roofline: RooflineModel, point: Point) -> float:
-    """Of a decode step's time, what it is on the device; the rest is the host's."""
+    """The share of a decode step during which it is on the device; the rest is the host's."""
     shape, sms = point.decode_shape, point.decode_sms
     return roofline.decode_cost(shape, sms).seconds / roofline.decode_s(shape, sms)
 

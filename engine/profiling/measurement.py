@@ -1,7 +1,8 @@
-"""What is measured: points, their samples, the engine that measures, and samples of one point together.
+"""What is measured: points, their samples, the engine that measures, and several samples of one point
+together.
 
-A host that stalls slows whatever it launches meanwhile, all repeats of a short point alike; their median
-says nothing of it. Measured again later, as a replicate, the point tells.
+A host that stalls slows all that it launches meanwhile. All repeats of a short point are then slow alike, and
+their median does not show it. Measuring the point again later does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pdmuxd.engine.link.measuring import Measure, Measured, MeasureMode
 from pdmuxd.engine.link.messages import Hello
 
 HIGH_PERCENTILE = 95.0
-"""Of the decode steps beside one prefill: what the guard has to cover."""
+"""The percentile of the decode steps beside one prefill that the guard has to cover."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,7 +117,7 @@ def _percentile(seconds: tuple[float, ...], percent: float) -> float | None:
 
 
 KV_SHARE = 0.9
-"""Of the KV pool, what a point may use: some of it is padding and blocks half full."""
+"""The share of the KV pool that a point may use: the rest is padding and half-full blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,14 +187,14 @@ def _distinct(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 AGREEING = 0.1
-"""Two measurements of one point that differ by less confirm each other: less than stalls add, more than
-launching scatters without them."""
+"""Two measurements of one point that differ by less than this confirm each other. Stalls add more; the
+scatter of launching adds less."""
 
 
 def settled(samples: Sequence[Sample]) -> list[Sample]:
-    """One sample per solo point, in the order of their first; pairs as they are.
+    """One sample per solo point, in the order in which the points were first measured; pairs unchanged.
 
-    What was confirmed while the host was slow, as more work tells that took less, counts as not confirmed.
+    A sample does not count as confirmed if another point with more work took less: the host was slow then.
     """
     by_point: dict[Point, list[Sample]] = {}
     for sample in samples:
@@ -210,9 +211,9 @@ def settled(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def is_dominated(sample: Sample, other: Sample) -> bool:
-    """Whether the other took clearly less, though it is at least as much work on no more SMs.
+    """Whether the other sample took clearly less, though it is at least as much work on no more SMs.
 
-    Only of what is launched layer by layer: a graph of a larger decode batch may well be faster.
+    Only for work that is launched layer by layer: a graph of a larger decode batch may really be faster.
     """
     return (
         sample.point.mode in ("prefill", "fused")

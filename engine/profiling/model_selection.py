@@ -29,8 +29,8 @@ from pdmuxd.engine.profiling.regression import (
 _ROUNDS = 8
 _MAX_CONTEXT = -1
 _STARTS = (0.0, 4.0, 8.0, 16.0)
-"""What a token of the longest context may take, in tokens of all contexts; 0: it is taken to add to them.
-How the search ends depends on how it starts; on one H200 it is 8 to 13 (2026-11-22)."""
+"""First guesses of what a token of the longest context takes, relative to a token of all contexts; 0: the two
+add up. How the search ends depends on where it starts; on one H200 it ends at 8 to 13 (2026-11-22)."""
 
 
 def fit_max_context(
@@ -41,9 +41,10 @@ def fit_max_context(
     *,
     cut_floor: float = CUT_FLOOR,
 ) -> Regression:
-    """As `fit`: which samples wait for their longest context and what all cost, in turns, until they agree.
+    """As `fit`, for batches that may wait for their longest context. Which samples wait, and what everything
+    costs, is found in turns until the two agree.
 
-    Of several starts that which ends nearest to the samples and to the belief.
+    Of several starts, the one whose result is nearest to the samples and to the prior counts.
     """
     added = fit(rows, seconds, prior, confirmed, cut_floor=cut_floor)
     ends = [
@@ -54,7 +55,7 @@ def fit_max_context(
 
 
 def _distance(found: Regression, prior: Prior | None) -> float:
-    """The sum of absolute errors, a belief weighed as fits weigh it."""
+    """The sum of absolute errors, with the prior weighted as in a fit."""
     distance = float(np.abs(found.residuals).sum())
     if prior is not None:
         expected = _chosen(prior.design, _waits(prior.design, found)) @ found.coefficients
@@ -111,7 +112,7 @@ def _waits(rows: Floats, found: Regression) -> Bools:
 
 
 def _chosen(rows: Floats, waits: Bools) -> Floats:
-    """Each row without the one of the two that takes less."""
+    """Each row without the one of the two terms that takes less."""
     chosen = rows.copy()
     chosen[waits, CONTEXT_COLUMNS] = 0.0
     chosen[~waits, _MAX_CONTEXT] = 0.0
@@ -120,7 +121,7 @@ def _chosen(rows: Floats, waits: Bools) -> Floats:
 
 FOLDS = 5
 PROMISING = 2.0
-"""Times the best score, what a design may have to be tried on held-out samples."""
+"""A design with a score of at most so many times the best one is tried on held-out samples."""
 MIN_JUDGED = 6
 """Held-out samples that two designs must share to be compared."""
 WORTHWHILE = 0.9
@@ -140,12 +141,13 @@ class Tried(NamedTuple):
 def best_of(
     tried: Sequence[Tried], seconds: Floats, confirmed: Bools, floor_s: float | None = None
 ) -> tuple[Tried, Floats]:
-    """The simplest of those that predict held-out samples as well as any, and its errors there.
+    """The simplest design that predicts held-out samples as well as any other, and its errors there.
 
-    A sample that alone says what its size takes is not held out: nothing else could tell.
+    If a size has a single sample, that sample is not held out: nothing else could predict it.
 
-    What a fit says of samples that it was fitted to flatters designs with many terms; but fitting all designs
-    to all folds takes too long, so only those go on that it speaks well of, one for each number of terms.
+    The error on the samples that a design was fitted to favours designs with many terms. But fitting all
+    designs to all folds takes too long. So for each number of terms only the design with the best score goes
+    on, and only if that score is good.
     """
     good = PROMISING * min(one.score for one in tried)
     promising: dict[tuple[int, int, bool, bool], Tried] = {}
@@ -164,12 +166,14 @@ def best_of(
 
 
 def _tells_more(design: Design, other: Design) -> bool:
-    """Of sizes that the other interpolates. That they were measured once shows in no sample held out."""
+    """Whether a design has times for sizes that the other one interpolates. If such a size was measured once,
+    held-out samples cannot show the gain."""
     return bool(other.own_bs) and set(design.own_bs) > set(other.own_bs)
 
 
 def _is_better(errors: Floats, of_best: Floats, at_most: float) -> bool:
-    """By the samples that were held out of both: its error is at most that share of the other's."""
+    """Judged by the samples that were held out of both: whether its error is at most that share of the
+    other's."""
     judged = ~np.isnan(errors) & ~np.isnan(of_best)
     if judged.sum() < MIN_JUDGED:
         return False
@@ -202,7 +206,7 @@ def _held_out(
     confirmed: Bools,
     floor_s: float | None,
 ) -> Floats:
-    """The relative error of each sample, predicted by a fit to the other folds; NaN if it was in all."""
+    """Each sample's relative error, predicted by a fit to the other folds; NaN if it was never held out."""
     errors = np.full_like(seconds, np.nan)
     fold_of = _folds(rows, design)
     for fold in range(FOLDS):

@@ -1,4 +1,5 @@
-"""A solo predictor in the making: which point next, whether a point is settled, whether the fit is good."""
+"""Measuring for one solo predictor: which point is next, whether a point is settled, whether the fit is good
+enough."""
 
 from __future__ import annotations
 
@@ -13,22 +14,24 @@ from pdmuxd.engine.profiling.measurement import Point, Sample, Target, typical
 from pdmuxd.engine.profiling.regression import Floats, leverage_of
 
 P90_TARGET, MAX_TARGET = 0.05, 0.09
-"""Errors of solo predictors on held-out shapes at which measuring more is not worth its time."""
+"""Errors on held-out shapes at which measuring more is not worth its time."""
 EARLY = 0.6
-"""Of those targets, what the samples at hand must meet: they choose the form that suits them."""
+"""The errors at hand must meet this share of those targets, since the same samples also chose the form of the
+fit."""
 MAX_SOLO_SAMPLES = 60
 SAMPLES_PER_TERM = 2.5
-"""Below that no fit is tried: cross-validation of a nearly saturated fit says nothing."""
+"""With fewer samples no fit is tried: cross-validating a fit with almost as many terms as samples says
+nothing."""
 RANDOM_EVERY = 3
-"""Of the points of a predictor, each third is any of the pool: what serving meets lies inside the range,
-while the best design measures its edges."""
+"""Every third point of a predictor is drawn at random. What serving meets lies inside the range, while the
+optimal design measures its edges."""
 KNEE = (0.6, 1.7)
-"""Of the time that launching takes, what computing takes around the knee between them."""
+"""A point is near the knee if computing takes between these shares of the time that launching takes."""
 KNEE_SAMPLES = 6
 STALL_S = 0.1
 LAUNCH_BOUND = 2.5
-"""A point that takes at most so many times what the shortest takes, and no longer than stalls last, may
-have been stalled from its first repeat to its last."""
+"""A point may have been stalled in all of its repeats if it takes at most so many times what the shortest one
+takes, and no longer than a stall lasts."""
 MAX_REPLICATES = 5
 JUDGED_EVERY = 4
 _PRIOR_WEIGHT = 1e-3
@@ -88,7 +91,8 @@ class PredictorCampaign:
 
     @property
     def need(self) -> tuple[float, float]:
-        """Those without a fit first, the emptiest of them first; then by how far the target is off."""
+        """Predictors without a fit come first, the one with the fewest samples before the others; then those
+        furthest from their target."""
         if self._asked < self.least:
             return (float("inf"), -self._asked / self.least)
         return (max(self.p90 / P90_TARGET, self.worst / MAX_TARGET), 0.0)
@@ -105,7 +109,8 @@ class PredictorCampaign:
         return max(JUDGED_EVERY, self.least - self._asked)
 
     def next(self, overhead_s: float) -> Point:
-        """One near the knee, any, or the one that the samples say least about; of two alike, the cheaper."""
+        """A point near the knee, a random one, or the one that the samples say least about; of two alike, the
+        cheaper one."""
         turn = self._asked % RANDOM_EVERY
         knee = [point for point in self._knee if point in self._cost_s and point in self.pool]
         if knee and turn == 0:
@@ -143,7 +148,7 @@ class PredictorCampaign:
         return True
 
     def judge(self) -> list[Point]:
-        """Fit what is settled, see whether it is good enough; points that the fit cannot explain."""
+        """Fit the settled samples and judge the fit; returns the points that it cannot explain."""
         samples = list(self.samples.values())
         if len(samples) < self.least:
             return []
@@ -165,7 +170,8 @@ class PredictorCampaign:
         return odd
 
     def _may_be_stalled(self, together: Sample, shortest_s: float) -> bool:
-        """A decode step is one launch, and so is what was captured; the rest is launched layer by layer."""
+        """A decode step and a captured batch are one launch each; everything else is launched layer by layer,
+        and a stall can slow it."""
         captured = max(self._design.captured_bs, default=0)
         return (
             self.family is not designs.DECODE

@@ -21,7 +21,7 @@ from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.profiling.corrections import Change, Corrections
 
 LOWER_AFTER = 300
-"""Steps in a cell, all within its bound, before the bound may come down."""
+"""So many steps in a cell must all be within its bound before the bound may come down."""
 LOWER_EVERY_S = 60.0
 LOWER_SHARE = 0.25
 """Of the way to the quantile, per lowering."""
@@ -42,7 +42,7 @@ class _Cell:
     """Steps since the last change."""
     lowered_s: float = 0.0
     raised_from: float | None = None
-    """What the bound was when it was last asked for changes, if it was raised since."""
+    """The bound when changes were last asked for, if it was raised since."""
     evidence: str = ""
 
 
@@ -88,7 +88,7 @@ class Refiner:
                 self._observe_prefill(record, record.measured_prefill_s, now_s)
 
     def changes(self, now_s: float) -> tuple[Change, ...]:
-        """What has changed since the last time, in force here from now on."""
+        """The changes since the last time; they count as in force from here on."""
         if self.predictors.guard_frozen:
             return ()
         return (*self._raised(), *self._lowered(now_s), *self._corrections.changes(now_s))

@@ -1,4 +1,4 @@
-"""Non-negative linear regression of relative error that an outlier cannot move."""
+"""Non-negative linear regression of relative errors that single outliers cannot move."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Bools = NDArray[np.bool_]
 CUT_SCALES = 4.0
 """A sample further off than so many robust standard deviations is an outlier."""
 CUT_FLOOR = 0.03
-"""But never one that is nearer than this: exact samples have no scale."""
+"""But a sample nearer than this is never one: exact samples do not scatter at all."""
 TABLE_CUT_FLOOR = 0.12
-"""The same where most sizes have a time of their own: what is left over there has no scale either."""
+"""The same where most sizes have a time of their own: there, too, hardly anything is left to scatter."""
 PRIOR_SAMPLES = 2.0
-"""What a whole belief weighs, in samples: enough to settle what samples leave open, too little to argue."""
+"""The weight of a whole prior, in samples: enough to settle what the samples leave open, too little to
+contradict them."""
 FLOOR_WIDTH = 1.1
 """Samples within this of the shortest are taken to lie on the floor at first."""
 MIN_ON_FLOOR = 3
@@ -65,9 +66,10 @@ def fit_above_floor(
     *,
     known_floor_s: float | None = None,
 ) -> Regression | None:
-    """As `fit`, with a time that nothing undercuts, if it is not known; None if the samples show none.
+    """As `fit`, with a time that nothing undercuts; it is fitted unless it is known. None if the samples show
+    no floor.
 
-    Which samples lie on the floor and what the others cost is found in turns, until they agree.
+    Which samples lie on the floor and what the others cost is found in turns, until the two agree.
     """
     floor_s = float(np.percentile(seconds, 5.0)) if known_floor_s is None else known_floor_s
     is_above = seconds > FLOOR_WIDTH * floor_s
@@ -110,11 +112,11 @@ def fit(
     *,
     cut_floor: float = CUT_FLOOR,
 ) -> Regression:
-    """Least squares of relative error over the inliers, with no coefficient below zero.
+    """Least squares of relative errors over the inliers, with no coefficient below zero.
 
-    Outliers are those that the least sum of absolute errors leaves far off: unlike the least squares, it
-    ignores them while they are few. `design` has a row per sample; seconds are positive. `prior` speaks
-    where samples say little; what is `confirmed` was measured twice and is no outlier, however odd.
+    Outliers are found first, by the least sum of absolute errors, which a few of them cannot move. `design`
+    has a row per sample; seconds are positive. `prior` counts where samples say little. What is `confirmed`
+    was measured twice and is never an outlier.
     """
     measured = design / seconds[:, None]
     prior_rows = prior.design / prior.seconds[:, None] if prior is not None else measured[:0]
@@ -144,14 +146,15 @@ def _prior_weight(prior_rows: Floats) -> float:
 
 
 def inliers_of(residuals: Floats, confirmed: Bools | None = None, cut_floor: float = CUT_FLOOR) -> Bools:
-    """Which residuals are no further off than the others let expect, or of what is confirmed."""
+    """Which residuals are no further off than the scatter of the others explains; confirmed ones always."""
     sigma = _MAD_TO_SIGMA * float(np.median(np.abs(residuals)))
     kept: Bools = np.abs(residuals) <= max(CUT_SCALES * sigma, cut_floor)
     return kept if confirmed is None else kept | confirmed
 
 
 def leverage_of(inverse: Floats, rows: Floats) -> Floats:
-    """How far each row is from what was measured: the variance of its prediction, in the noise's."""
+    """How far each row is from what was measured: the variance of its prediction, as a multiple of the
+    noise's."""
     result: Floats = np.einsum("ij,jk,ik->i", rows, inverse, rows)
     return result
 

@@ -25,7 +25,7 @@ from pdmuxd.engine.profiling.regression import (
 )
 
 Expected = Sequence[tuple[Point, float]]
-"""Seconds that points are expected to take; those of the samples among them."""
+"""Seconds that points, those of the samples among them, are expected to take."""
 
 _CoefficientsT = TypeVar("_CoefficientsT", covariant=True)
 """PrefillCoefficients, DecodeCoefficients or FusedCoefficients."""
@@ -82,19 +82,19 @@ MIN_SAMPLES = 8
 """Twice the terms of eq. 1."""
 SAMPLES_PER_TERM = 2.0
 OWN_SAMPLES_PER_TERM = 1.5
-"""A decode step scatters by a thousandth, and what it costs beside the line is no guess."""
+"""Fewer are enough where sizes have times of their own: a decode step scatters by a thousandth."""
 TABLE_TERMS = 3
-"""Beside the times of a table, that samples must tell; what contexts cost is believed."""
+"""Terms that samples must determine beside a table's times; the cost of contexts comes from the prior."""
 SPARE_SAMPLES = 1
-"""Beyond one per size and shared term, to tell what contexts cost."""
+"""More than one sample per size and shared term, so that they show what contexts cost."""
 LIKELY = 0.5
-"""How far above the line one sample alone may be, relative to itself, to be believed of its size: stalls add
-time. On 20 SMs of an H200 steps of CodeLlama-34B are up to 0.3 above (2026-11-22)."""
+"""A single sample of a size is believed if it is at most this far above the line, relative to itself: a stall
+adds more. On 20 SMs of an H200 steps of CodeLlama-34B are up to 0.3 above (2026-11-22)."""
 COVERED = 0.7
-"""Of the sizes of graphs, for their table to need no line to compete with: samples that are of one size each
-cannot tell which of the two is right."""
+"""If at least this share of the graphs' sizes was measured, their table is used without comparing it with a
+line: with one sample per size nothing could tell which of the two is right."""
 OUTLIER_COST = 0.05
-"""In error, of a sample that a design cannot explain: often it is the design that is too simple."""
+"""A sample with a larger error is one that the design cannot explain: often the design is too simple."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ def _title(family: Family[_CoefficientsT], samples: Sequence[Sample]) -> str:
 def _designs(
     family: Family[_CoefficientsT], points: Sequence[Point], captured_bs: tuple[int, ...]
 ) -> list[Design]:
-    """From the simplest on; those with more terms than the samples bear are left out."""
+    """The designs, simplest first, without those that have more terms than the samples can determine."""
     sizes = sorted(family.size_of(point) for point in points)
     fine = tuple(knot for knot in family.knots if sizes[1] < knot < sizes[-2])
     choices = {(), fine[1::2], fine[-3:], fine}
@@ -239,7 +239,7 @@ def _tables(
 
 
 def _covers(table: Design) -> bool:
-    """Whether most graphs within what was measured have a time of their own: a line has nothing to add."""
+    """Whether most graphs in the measured range have a time of their own, so a line would add nothing."""
     largest = table.own_bs[-1]
     return len(table.own_bs) >= COVERED * sum(size <= largest for size in table.captured_bs)
 
@@ -254,7 +254,7 @@ def _with_own(
 
 
 def _score(regression: Regression, rows: Floats, design: Design) -> float:
-    """Typical and near-worst error together; the median alone would not see a bend."""
+    """Typical and near-worst error together: the median alone would not show a bend."""
     judged = regression.is_inlier & ~is_told_once(rows, design)
     if not judged.any():
         return np.inf

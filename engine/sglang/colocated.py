@@ -66,8 +66,8 @@ class ColocatedMeasurement:
                 return layers[0][0], layers[-1][1]
 
     def steps_within(self, begin: Event, end: Event) -> list[Span]:
-        """Steps that lie wholly between two events. Each counts from its own start, as while serving: where
-        the host comes late with it, what passed until then is not contention (decision 0008)."""
+        """Steps that lie wholly between two events. Each is timed from its own start, as in serving: if the
+        host launches it late, the wait is not contention (decision 0008)."""
         self._streams.wait(self._steps[-1][1])
         return [
             (start, stop)
@@ -76,7 +76,8 @@ class ColocatedMeasurement:
         ]
 
     def _following(self, layers: list[Span], last: _Next) -> _Next:
-        """Waits until there is something to launch: by turns a step and a layer, while there is room."""
+        """What to launch next, once there is something: a step and a layer by turns, while few enough are in
+        flight."""
         is_done, stepped = self._streams.is_done, last.step
         while True:
             left = self._port.state.layers - len(layers)
@@ -92,7 +93,8 @@ class ColocatedMeasurement:
             stepped = False
 
     def _at_once(self, ahead: list[Span]) -> int:
-        """Several ranks launch all that there is room for: they agree about each launch, which takes time."""
+        """How many layers to launch together. Several ranks have to agree about each launch, which takes
+        time, so they launch as many as there is room for."""
         if self._port.state.tp_size == 1:
             return 1
         return _LAYERS_AHEAD - sum(not self._streams.is_done(end) for _, end in ahead)

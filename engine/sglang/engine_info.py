@@ -20,7 +20,8 @@ DELIVERY_S = 0.002
 tokens is 2.1 ms longer at the client than on the device (H200, Llama-8B, SGLang 0.5.23, 2026-11-22)."""
 
 ACTIVATIONS_SHARE = 0.8
-"""Of the memory that is free. The rest is for decode and sampling, and lost to caching memory in pieces."""
+"""Share of the free memory that prefills may take. The rest is for decode and sampling, and some is lost to
+fragmentation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class Activations:
     """
 
     free_bytes: int
-    """What other streams keep of earlier prefills is part of it: PyTorch gives that back first."""
+    """Memory that other streams keep from earlier prefills counts as free: PyTorch gives it back first."""
     bytes_per_token: float
 
     @property
@@ -86,8 +87,9 @@ class EngineInfo:
     def prefill_sample(self, new_tokens: int, reused_tokens: int, measured_s: float) -> PrefillSample:
         """A measured prefill of one request, alone on all SMs, divided into compute and KV traffic.
 
-        The device tells one duration. The KV's bytes are known, so its traffic is the roofline's; compute is
-        the roofline's as well, by as much longer or shorter as the whole prefill was.
+        The device tells one duration only. The KV's bytes are known, so the traffic is taken from the
+        roofline. Compute is taken from the roofline too, scaled by how the whole prefill compares with its
+        prediction.
         """
         expected = self.roofline.prefill_terms(new_tokens, reused_tokens)
         shape = PrefillShape.of([(new_tokens, reused_tokens)])

@@ -17,7 +17,7 @@ class GpuReading:
     """What the driver said last; None where it says nothing."""
 
     clock_mhz: int | None = None
-    """Of the SMs, over the driver's last sampling period of up to a second."""
+    """Share of time in which SMs were busy, over the driver's last sampling period of up to a second."""
     power_w: float | None = None
 
 

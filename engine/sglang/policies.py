@@ -66,7 +66,7 @@ class SglangPolicies:
         return self._engine_info.prefill_sample(shape.new_tokens, shape.reused_tokens, batch.device_s)
 
     def _note(self, spec: str, *, in_force: str) -> None:
-        """Say what this engine does not do of what a policy is, once for each policy that is asked for."""
+        """Warn about what this engine cannot do of a policy, once for each policy that is asked for."""
         if spec in self._noted:
             return
         self._noted.add(spec)

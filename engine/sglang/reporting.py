@@ -25,9 +25,9 @@ from pdmuxd.engine.sglang.gauges import GpuGauges
 STATS_EVERY_S = 0.1
 LISTEN_IDLE_S = 0.005
 LISTEN_BUSY_S = 0.1
-"""What the daemon sent, an SLO edit say, waits this long at most for the loop to look. A look takes a good
-part of the time that a turn may cost, so a busy loop looks rarely; telemetry goes out with each look, the
-heartbeat too."""
+"""What the daemon sent, such as an SLO edit, waits at most so long until the loop looks for it. Looking takes
+a good part of the time that a turn may cost, so a busy loop looks rarely. Telemetry and the heartbeat go out
+with each look."""
 
 _log = logging.getLogger(__name__)
 

@@ -77,7 +77,8 @@ class Ledger:
             self._end(self._tracked[request.rid], "aborted")
 
     def window(self, waiting: Sequence[Request], size: int) -> tuple[WaitingRequest, ...]:
-        """The first entries in arrival order, the deprioritized behind; an eighth is kept for these."""
+        """The first entries in arrival order, deprioritized ones last; an eighth of the places is kept for
+        these."""
         first: list[WaitingRequest] = []
         last: list[WaitingRequest] = []
         for request in waiting:
@@ -113,11 +114,11 @@ class Ledger:
         return tuple(entries)
 
     def without_new(self, request_ids: Iterable[str]) -> tuple[str, ...]:
-        """Those that were not looked up in this turn, when they came."""
+        """The requests that were not looked up when they arrived in this turn."""
         return tuple(i for i in request_ids if i not in self._just_looked_up)
 
     def look_up(self, request_ids: Iterable[str]) -> bool:
-        """Look these up in the cache again; whether that changed how any of them looks."""
+        """Look these up in the prefix cache again; returns whether any entry changed."""
         known = [self._tracked[request_id] for request_id in request_ids if request_id in self._tracked]
         changed = [self._look_up(tracked) for tracked in known]
         return any(changed)
@@ -148,7 +149,8 @@ class Ledger:
         return min(targets_s if strictest_s is None else [strictest_s, *targets_s], default=None)
 
     def give_step(self, requests: Sequence[Request], now_s: float) -> None:
-        """A decode or fused step was read: as `give_tokens`, but cheap for who gets one each time."""
+        """A decode or fused step was read: as `give_tokens`, but cheap for requests that get a token with
+        every step."""
         gap_log = self._gap_log
         others = gap_log.note(requests, now_s)
         self.output_tokens += len(gap_log)
@@ -158,7 +160,8 @@ class Ledger:
             gap_log.join(tracked)
 
     def give_tokens(self, requests: Iterable[Request], now_s: float) -> list[TrackedRequest]:
-        """Note the tokens that these have got, and end who is done; those of the rest that got any."""
+        """Note the tokens that these requests got and end those that are done; returns the others that got
+        any."""
         going_on: list[TrackedRequest] = []
         for request in requests:
             tracked = self._tracked.get(request.rid)

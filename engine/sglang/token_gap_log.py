@@ -14,7 +14,7 @@ from pdmuxd.engine.sglang.api.types import Request
 from pdmuxd.engine.sglang.tracked_request import TrackedRequest
 
 MAX_GAPS = 4096
-"""After so many all members are given theirs: a busy batch may never be empty."""
+"""After so many gaps all members are given theirs, since a busy batch may never be empty."""
 
 _rid = attrgetter("rid")
 _finished_reason = attrgetter("finished_reason")

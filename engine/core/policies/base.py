@@ -30,14 +30,16 @@ class PolicyContext:
     latency: LatencyModel
     guard: ContentionGuard
     splits: tuple[Partition, ...] | None = None
-    """Of the engine, for policies that have none of their own; None: MuxWise's."""
+    """The engine's splits, for policies that have none of their own; None: MuxWise's."""
     captures_prefill: bool = True
-    """Whether the engine has captured prefills: `Decision.prefill_graph` is for one that has."""
+    """Whether the engine has captured prefills, which `Decision.prefill_graph` needs."""
     delivery_s: float = 0.0
-    """How much further apart two tokens reach a client than the engine made them: 99% of them, at most."""
+    """By how much the gap between two tokens at a client exceeds the engine's, for 99% of the gaps at most.
+    """
 
     def planned_tbt_s(self, target_s: float | None) -> float:
-        """What a step may take for its tokens to meet a TBT target; a tenth is kept for delivery at most."""
+        """What a step may take if its tokens are to meet a TBT target: the target less the delivery, for
+        which at most a tenth is kept."""
         if target_s is None:
             return float("inf")
         return target_s - min(self.delivery_s, 0.1 * target_s)
@@ -59,11 +61,11 @@ class PlanKind(StrEnum):
     SPLIT = "split"
     """Layers on the SMs of the prefill side beside decode steps on the others; alone they have all SMs."""
     WAIT = "wait"
-    """No prefill for now: others may come, or work in flight has to end first."""
+    """No prefill now: others may come soon, or work in flight has to end first."""
 
 
 class Plan(NamedTuple):
-    """One way to run the prefill at hand, with what it is predicted to come to.
+    """One way to run the prefill at hand, with what is predicted of it.
 
     A tuple, since some are made for every decision: a frozen dataclass takes 0.5 us longer to make.
     """
@@ -73,20 +75,20 @@ class Plan(NamedTuple):
     reason: Reason
     """As the decision would say it."""
     meets: bool = True
-    """Whether no gap between tokens is predicted to exceed the TBT target; so it is if nothing decodes."""
+    """Whether every gap between tokens is predicted to be within the TBT target; true if nothing decodes."""
     worst_gap_s: float | None = None
     """The longest gap between two tokens to expect; None where nothing decodes or nothing is predicted."""
     finish_s: float | None = None
-    """Predicted seconds until the last of the prompt's tokens is done; None where nobody needs it."""
+    """Predicted seconds until the last of the prompt's tokens is done; None if nobody compares them."""
     decode_steps: int = 0
     """Launched at once."""
     prefill_layers: int = 0
-    """Launched beside them; there may be fewer left."""
+    """Prefill layers launched beside the decode steps; fewer if fewer are left."""
     prompt_tokens: int = 0
     """Of one step, at most; 0 where layers are launched."""
     numbers: DecisionNumbers = NO_NUMBERS
     rejected: tuple[Alternative, ...] = ()
-    """Plans of its kind that were looked at before it, and do not meet the target."""
+    """Plans of the same kind that were looked at first and do not meet the target."""
 
 
 StateT = TypeVar("StateT")
@@ -96,7 +98,7 @@ class Policy(Protocol[StateT]):
     """A scheduling policy: pure, so that every rank decides the same (invariant 6).
 
     `StateT` is what it remembers from one decision to the next: a frozen value of its own type, which nobody
-    else reads. Who keeps it (an engine's loop) hands it back as it is and asks the policy about it.
+    else reads. The engine's loop keeps it, hands it back unchanged, and asks the policy for the next one.
     """
 
     @property
@@ -118,9 +120,10 @@ class Policy(Protocol[StateT]):
         """What to do until the next safe point."""
 
     def plans(self, obs: Observation, state: StateT) -> tuple[Plan, ...]:
-        """Every way that it has to run the prefill that it would go on with or start; `decide` takes one.
+        """Every way to run the prefill that it would go on with or start; `decide` takes one of them. Empty
+        if there is no prefill.
 
-        Empty if there is none. For people who ask what would be if: `decide` looks no further than it must.
+        It is for what-if questions: `decide` itself looks at no more plans than it needs.
         """
 
     def learn(self, feedback: Feedback, state: StateT) -> StateT:
@@ -130,11 +133,13 @@ class Policy(Protocol[StateT]):
         """The state after a prefill of known shape was measured."""
 
     def adopt(self, state: StateT, before: PolicyContext, *, is_refined: bool) -> StateT:
-        """The state in this policy's context; `state` was learned by the same policy in the context `before`.
+        """The state for this policy's context; `state` was learned by the same policy in the context
+        `before`.
 
-        `is_refined`: both are of one profile, and this context has what serving has taught the store since;
-        what was learned here stays. Else the predictions are others: what was learned of the old ones is
-        forgotten, and what is not of predictions (who is owed a turn, what the device took) stays.
+        `is_refined`: both contexts are of one profile, and this one has what serving has taught the store
+        since; what was learned here stays. Otherwise the predictions are different ones: what was learned
+        about the old predictions is forgotten, and what has nothing to do with predictions (who is owed a
+        turn, what the device took) stays.
         """
 
 

@@ -86,7 +86,7 @@ class BestFitPolicy:
         return state
 
     def adopt(self, state: BestFitState, before: PolicyContext, *, is_refined: bool) -> BestFitState:
-        """The guard is of predictions: what was raised here stays with them."""
+        """The guard corrects predictions: what was raised here belongs to these predictions."""
         return BestFitState(guard=self.splits.adopted(state.guard, before, is_refined=is_refined))
 
     def decide(self, obs: Observation, state: BestFitState) -> tuple[Decision, BestFitState]:
@@ -104,7 +104,7 @@ class BestFitPolicy:
         return decision, state
 
     def plans(self, obs: Observation, state: BestFitState) -> tuple[Plan, ...]:
-        """Every split for the prefill that it goes on with, or the next."""
+        """Every split for the prefill under way, or for the next one."""
         work = next_work(obs, self.context.layers)
         return self.splits.every(obs, work, state.guard) if work is not None else ()
 

@@ -1,8 +1,9 @@
-"""Fused steps: what is in one, how many prompt tokens the TBT target leaves room for, and what that takes.
+"""Fused steps: what is in one, how many prompt tokens the TBT target leaves room for, and how long that
+takes.
 
-`auto` weighs them as plans; every policy on one stream uses what they are made of, and decode alone.
-Sources: DuetServe section 4.2 (a token budget that the TBT target leaves), Sarathi-Serve's fixed chunk for
-while predictions cannot be trusted.
+`auto` compares them with splits; every policy that uses one stream builds its steps from the functions here.
+Sources: DuetServe section 4.2 (a token budget that the TBT target leaves), Sarathi-Serve (the fixed chunk
+that is used while predictions cannot be trusted).
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ Llama-8B, while serving: 13.9 and 14.6 ms, and 11.7 for 320): at a target of 20 
 split (conversation at 24/s in the emulator: 92% good, and 82% with it)."""
 
 LEAST_PROMPT_TOKENS = STEP_TOKENS[0]
-"""Of a fused step that has to be, whatever it takes: a prefill that has begun must end."""
+"""Prompt tokens of a fused step that must be launched even if it misses the target: a prefill that has begun
+must end."""
 
 FIXED_STEP_TOKENS = 512
 """Tokens of a step, decoding requests included, where no prediction can say how many: the fixed chunk that
@@ -93,7 +95,8 @@ def chunk_lengths(
 def predicted_step(
     obs: Observation, context: PolicyContext, table: PartitionTable, token_budget: int, reason: Reason
 ) -> tuple[Plan, ...]:
-    """What a step of a fixed token budget, decoding requests included, comes to; empty without a prefill."""
+    """What a step of a fixed token budget, decoding requests included, is predicted to take; empty without a
+    prefill."""
     batch = form_prefill_batch(obs)
     chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, token_budget - obs.decode.bs))
     if not chunk.new_tokens:
@@ -139,8 +142,8 @@ class FusedSteps:
         latency_margin: LatencyMargin,
         size_correction: BatchSizeCorrection,
     ) -> Plan:
-        """A step of a prefill that has no other way: it meets the target if one does; if none does, it is of
-        the fewest prompt tokens."""
+        """A step of a prefill that cannot run in any other way: within the target if some step is, else one
+        of the fewest prompt tokens."""
         tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, must=True)
         if not tokens:
             return self.plan(
@@ -154,7 +157,7 @@ class FusedSteps:
         return self.plan(obs, plan.prompt_tokens, step_s, meets=plan.meets)
 
     def fixed_step(self, obs: Observation, batch: tuple[WaitingRequest, ...]) -> Plan:
-        """A step of a fixed size, for while predictions prove wrong."""
+        """A step of a fixed size, used while predictions prove wrong."""
         tokens = fixed_prompt_tokens(obs.decode.bs)
         step_s = self.step_s(obs, tokens, batch)
         return self.plan(obs, tokens, step_s, reason=Reason.PREDICTIONS_WRONG)
@@ -168,13 +171,13 @@ class FusedSteps:
         *,
         must: bool,
     ) -> tuple[int, float]:
-        """The most prompt tokens whose step meets the TBT target even if it takes what few steps of its size
-        exceed, and its predicted seconds; (0, 0) if none.
+        """The most prompt tokens whose step meets the TBT target, and its predicted seconds; (0, 0) if there
+        are none.
 
-        `must`: where the host alone takes longer than the target, the most that takes no longer than that.
-
-        What is gone of the running gap is counted. Never more than what waits by the estimate: a prefix that
-        has left the cache since must not make the step longer than planned.
+        The step must meet the target even in the rare case that the latency margin covers. The part of the
+        running gap that has passed already counts. `must`: where the host alone takes longer than the target,
+        the most tokens that take no longer than the host. Never more tokens than wait by the estimate: if a
+        prefix has left the cache since, the step must not become longer than planned.
         """
         latency, total_sms = self.context.latency, self.table.rules.total_sms
         left_s = self.context.planned_tbt_s(obs.tbt_target_s) * FUSED_MARGIN
@@ -205,8 +208,8 @@ class FusedSteps:
     def total_s(
         self, obs: Observation, size_correction: BatchSizeCorrection, shape: PrefillShape, budget: int
     ) -> float:
-        """What a whole batch typically takes in steps of this budget: each chunk reads what came before it,
-        which is half on average."""
+        """What a whole batch typically takes in steps of this budget. Each chunk also reads what came before
+        it, which is half of the prompt on average."""
         new, reused = shape.new_tokens, shape.reused_tokens
         tokens = min(new, budget)
         chunk = PrefillShape.of([(tokens, reused + (new - tokens) // 2)])
@@ -225,7 +228,7 @@ class FusedSteps:
         bound_s: float | None = None,
         finish_s: float | None = None,
     ) -> Plan:
-        """Steps of so many prompt tokens; `bound_s` is what few of them exceed."""
+        """Steps of so many prompt tokens; few of them take longer than `bound_s`."""
         target_s = obs.tbt_target_s
         return Plan(
             kind=kind,
@@ -266,10 +269,10 @@ def fused_decision(
 def fused_learned(
     feedback: Feedback, latency_margin: LatencyMargin, size_correction: BatchSizeCorrection
 ) -> tuple[float, LatencyMargin, BatchSizeCorrection]:
-    """After a fused step: the seconds that were to be expected, and what is known of fused steps now.
+    """After a fused step: the seconds that it should have taken, and the corrections with this step learned.
 
-    A step that waited for the host tells nothing of its size, and one with nobody to wait for its tokens
-    nothing of what few steps exceed.
+    A step that waited for the host says nothing about its size. A step without decoding requests says nothing
+    about the margin: nobody waited for its tokens.
     """
     predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
     floor_s = latency_margin.floor_s

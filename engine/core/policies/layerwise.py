@@ -1,8 +1,8 @@
 """Splits: layers of one prefill batch on some SMs, decode steps on the others.
 
-What a split comes to, and which is the best fit (MuxWise, DRIFT, and `auto` where it splits); and what all
-split policies share, whichever they want: the cases of an observation, and the rule for switching groups.
-Source: MuxWise sections 3.2 to 3.4.
+What a split is predicted to take, and which one fits best (MuxWise, DRIFT, and `auto` where it splits); and
+what all split policies share: which prefill a decision is about, and the rule for switching groups. Source:
+MuxWise sections 3.2 to 3.4.
 """
 
 from __future__ import annotations
@@ -107,10 +107,11 @@ def without_prefill(obs: Observation, table: PartitionTable) -> Decision:
 def split_decision(
     obs: Observation, work: Work, plan: Plan, rejected: tuple[Alternative, ...] | None = None
 ) -> Decision:
-    """Carry a plan out as far as the observation lets it. `rejected`: more than the plan was preferred to.
+    """Carry a plan out as far as the observation allows. `rejected`: the alternatives to show, if not the
+    plan's own.
 
-    A group changes only when no prefill layer is in flight (invariant 2): until then decode goes on in
-    the group in force and no layer is launched, which drains the prefill stream within a step.
+    A group changes only when no prefill layer is in flight (invariant 2). Until then decode goes on in the
+    group in force and no layer is launched, so the prefill stream is empty within a step.
     """
     if plan.partition_id != obs.partition_id and work.layers_in_flight:
         return Decision(
@@ -171,7 +172,7 @@ def prefill_alone(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPlans:
-    """The splits of a table, and what each comes to."""
+    """The splits of a table, and the prediction for each."""
 
     context: PolicyContext
     table: PartitionTable
@@ -203,7 +204,7 @@ class SplitPlans:
             if meets:
                 break
             rejected.append(Alternative(label=f"decode_sms={decode_sms}", predicted_s=worst_s))
-        # What it comes to: as many decode steps as the prefill lasts, and layers to cover them.
+        # The plan: as many decode steps as the prefill lasts, and the layers that cover them.
         prefill_sms, in_flight = table.groups[group].prefill_sms, work.layers_in_flight
         prefill_s, layers_left = latency.prefill_s(work.shape, prefill_sms), work.layers_left + in_flight
         steps = 1

@@ -62,7 +62,7 @@ class PlaState(Generic[StateT]):
     inner: StateT
     samples: CrossoverSamples = field(default_factory=CrossoverSamples)
     fit: CrossoverFit | None = None
-    """Of `samples`; None while they do not allow one."""
+    """The fit to `samples`; None while there are too few for one."""
     adaptive_batching: AdaptiveBatchingState = field(default_factory=AdaptiveBatchingState)
     short_batches: int = 0
     """Batches of shorts since the last long prefill."""
@@ -88,7 +88,7 @@ class PlaPolicy(Generic[StateT]):
         return self.options.graphs and self.context.captures_prefill
 
     def initial_state(self) -> PlaState[StateT]:
-        """The inner policy's, and nothing learned of lengths and arrivals."""
+        """The inner policy's initial state; nothing is known yet of lengths and arrivals."""
         return PlaState(inner=self.inner.initial_state())
 
     def learn(self, feedback: Feedback, state: PlaState[StateT]) -> PlaState[StateT]:
@@ -96,16 +96,16 @@ class PlaPolicy(Generic[StateT]):
         return replace(state, inner=self.inner.learn(feedback, state.inner))
 
     def learn_prefill(self, sample: PrefillSample, state: PlaState[StateT]) -> PlaState[StateT]:
-        """Refit the boundary; a fit that the samples do not allow leaves the floor in force."""
+        """Fit the crossover again; if the samples do not allow a fit, FLOOR_TOKENS stays in force."""
         samples, inner = state.samples.plus(sample), self.inner.learn_prefill(sample, state.inner)
         return replace(state, inner=inner, samples=samples, fit=samples.fit())
 
     def adopt(self, state: PlaState[StateT], before: PolicyContext, *, is_refined: bool) -> PlaState[StateT]:
-        """What was measured of prefills, and whose turn it is, is not of predictions."""
+        """What was measured of prefills, and whose turn it is, does not depend on predictions."""
         return replace(state, inner=self.inner.adopt(state.inner, before, is_refined=is_refined))
 
     def decide(self, obs: Observation, state: PlaState[StateT]) -> tuple[Decision, PlaState[StateT]]:
-        """Choose the class, ask the inner policy, and put the graph to what it admits."""
+        """Choose the class, ask the inner policy, and attach the graph to what it admits."""
         shorts, longs = _by_class(obs.waiting, state.fit)
         state = replace(state, adaptive_batching=with_arrivals(state.adaptive_batching, shorts, obs.now_s))
         if self.options.deadlines:
@@ -121,7 +121,8 @@ class PlaPolicy(Generic[StateT]):
         return decision, state
 
     def plans(self, obs: Observation, state: PlaState[StateT]) -> tuple[Plan, ...]:
-        """The inner policy's for those who would be shown to it now; or to wait for company."""
+        """The inner policy's plans for the requests that it would be shown now; or the plan to wait for more
+        requests."""
         shorts, longs = _by_class(obs.waiting, state.fit)
         if self.options.deadlines:
             shorts.sort(key=_deadline_s)
@@ -147,7 +148,7 @@ class PlaPolicy(Generic[StateT]):
         shorts: list[WaitingRequest],
         longs: list[WaitingRequest],
     ) -> tuple[Decision, StateT]:
-        """One class at a time; a class whose turn it is but whose KV does not fit lets the other go."""
+        """One class at a time. If a class has its turn but its KV does not fit, the other class goes."""
         if obs.prefill is not None or obs.preempted is not None:
             return self.inner.decide(_showing(obs, self._colocated(obs, state, shorts, longs)), state.inner)
         if longs and not (shorts and self._shorts_first(obs, state, shorts, longs[0])):
@@ -179,7 +180,7 @@ class PlaPolicy(Generic[StateT]):
     def _ask_one_long(
         self, obs: Observation, inner: StateT, longs: list[WaitingRequest]
     ) -> tuple[Decision, StateT]:
-        """The inner policy picks the long that goes first, then decides on it alone."""
+        """The inner policy picks which long request goes first, and then decides about that one alone."""
         decision, after = self.inner.decide(_showing(obs, tuple(longs)), inner)
         if len(decision.admit) <= 1:
             return decision, after
@@ -194,7 +195,8 @@ class PlaPolicy(Generic[StateT]):
         shorts: list[WaitingRequest],
         longs: list[WaitingRequest],
     ) -> tuple[WaitingRequest, ...]:
-        """Who may be seen while a prefill is under way: shorts that may join it, or overtake a long one."""
+        """Who is shown while a prefill is under way: shorts that may join it, or that may overtake a long
+        one."""
         running = obs.prefill
         if running is None or not shorts:
             return ()
@@ -225,7 +227,7 @@ class PlaPolicy(Generic[StateT]):
     def _admitted(
         self, obs: Observation, decision: Decision, state: PlaState[StateT]
     ) -> tuple[Decision, PlaState[StateT]]:
-        """Take the turn, let W and D follow, and run the batch as a graph if it starts as a whole."""
+        """Count the turn, adapt W and D, and run the batch as a graph if all of it starts now."""
         chosen = set(decision.admit)
         batch = [request for request in obs.waiting if request.request_id in chosen]
         if not is_short(batch[0].new_tokens, batch[0].reused_tokens, state.fit):

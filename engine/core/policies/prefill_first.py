@@ -18,7 +18,7 @@ DEFAULT_CHUNK_TOKENS = LARGE_CHUNK_TOKENS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillFirstPolicy(Stateless):
-    """Decode stalls while anything can be prefilled."""
+    """Decode waits as long as anything can be prefilled."""
 
     name: str
     context: PolicyContext

@@ -22,7 +22,7 @@ from pdmuxd.engine.core.policies.upstream import UpstreamPolicy
 DEFAULT_POLICY = "auto"
 DEFAULT_PLA_INNER = "muxwise"
 FLEET_POLICY = "pla-spatial"
-"""Known by name only: it is a rule between engines (emulator/fleet.py), not one of an engine."""
+"""Known by name only: a rule for routing between engines (emulator/fleet.py), not a policy of one engine."""
 NO_PREFILL_GRAPHS = "SGLang captures no prefills, so short prompts run without graphs (as with +nograph)"
 CHUNK_RANGE_TOKENS = (16, 131072)
 

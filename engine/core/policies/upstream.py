@@ -57,7 +57,8 @@ class UpstreamPolicy(Stateless):
         return split_decision(obs, work, self._plan(obs, work)), state
 
     def plans(self, obs: Observation, state: None) -> tuple[Plan, ...]:  # noqa: ARG002 - the interface
-        """The one that the rule names, with what is predicted of it: the rule itself predicts nothing."""
+        """The one plan that the rule names. The rule predicts nothing; the predictions are added for
+        comparison."""
         work = next_work(obs, self.context.layers)
         if work is None:
             return ()

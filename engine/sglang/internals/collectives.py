@@ -18,17 +18,17 @@ GROUPS = (
     "moe_tp_group",
     "shared_experts_tp_group",
 )
-"""Names under which SGLang's layers look up whom they sum with."""
+"""Names by which SGLang's layers look up the ranks that they sum with."""
 
 
 class PrefillCollectives:
-    """A communicator of prefill's own, under every name that stands for decode's.
+    """A communicator for prefill alone, under every name that stands for decode's.
 
-    Sums of one communicator must come one after the other on each GPU; of two that meet, on the streams of
-    decode and of prefill, each takes the other's signals, and the GPUs wait for ever (two H200s, Llama-8B,
-    seconds after the first split, 2026-11-22). SGLang makes a second communicator for `--enable-pdmux`, but
-    its `pdmux_prefill_tp_group` gives that to those alone who ask for `tp_group`: attention's sums (0.5.23:
-    `attn_tp_group`) go over decode's all the same.
+    Sums over one communicator must come one after the other on each GPU. If two of them meet, one on decode's
+    stream and one on prefill's, each takes the other's signals and the GPUs wait for ever (two H200s,
+    Llama-8B, seconds after the first split, 2026-11-22). SGLang makes a second communicator for
+    `--enable-pdmux`. But its `pdmux_prefill_tp_group` replaces only the name `tp_group`, and attention asks
+    for another one (0.5.23: `attn_tp_group`), so its sums would still use decode's.
 
     Raises: EngineError if layers sum over ranks for which there is no second communicator.
     """

@@ -98,11 +98,11 @@ class SchedulerDecode:
         return launched
 
     def read(self, launched: Launched) -> None:
-        """Wait for the oldest step in flight, stream its tokens, end who is done; then sample the step behind
-        it, if that had to wait for these tokens.
+        """Wait for the oldest step in flight, stream its tokens and end the requests that are done. Then
+        sample the step behind it, if that had to wait for these tokens.
 
-        A request that ended may still have a row in the step launched after it, whose KV slot is free by
-        now: prefill on the other stream must not be given that slot before the step is over.
+        A request that ended may still be in the step launched after it, though its KV slots are free already:
+        prefill on the other stream must not be given these slots before that step is over.
         """
         s = self._s
         batch, result = s.result_queue.popleft()
@@ -141,8 +141,9 @@ class SchedulerDecode:
         return launched
 
     def _sample(self) -> None:
-        """What a grammar allows next depends on the token before. Sampling such a batch is left until it
-        was read, and the step computes meanwhile, as in SGLang's own loop."""
+        """Sample the step in flight, if that was left for later. What a grammar allows next depends on the
+        token before, so such a batch is sampled when that token was read; the step computes meanwhile, as in
+        SGLang's own loop."""
         if self._unsampled is None:
             return
         launched, batch, result = self._unsampled

@@ -25,9 +25,9 @@ from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
 _DATA_SHEET = {"H200": (989e12, 4.8e12), "H100": (989e12, 3.35e12), "A100": (312e12, 2.039e12)}
 """Dense bf16 FLOP/s and HBM bytes/s (NVIDIA's data sheets)."""
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.70, 0.85
-"""Of the data sheet's peak, what large matrix products and streaming reads achieve."""
+"""The shares of the data sheet's peak that large matrix products and streaming reads reach."""
 _TILE_ROWS = {"FlashAttentionBackend": FLASH_ATTENTION_TILE_ROWS}
-"""By the attention backend's class; of others nothing is known."""
+"""By the class of the attention backend; for other classes it is not known."""
 _OVERHEADS = Overheads(
     graph_launch_s=0.0001,
     layer_launch_s=0.0004,
@@ -82,13 +82,14 @@ def engine_info(scheduler: Scheduler, table: PartitionTable) -> EngineInfo:
 
 
 def _tile_rows(attention: AttentionBackend) -> int:
-    """Of a backend, or of the one that it hands prompts to. Its class says what runs, whatever was asked."""
+    """The tile height of a backend, or of the one that it gives prompts to. Its class says what really runs,
+    whatever was asked for."""
     prefill = getattr(attention, "prefill_backend", attention)
     return _TILE_ROWS.get(type(prefill).__name__, 0)
 
 
 def _fused_graph_tokens(runner: ModelRunner) -> tuple[int, ...]:
-    """Of the batches of prompt tokens that SGLang captured graphs of, growing."""
+    """The sizes for which SGLang captured graphs of prompt tokens, growing."""
     return tuple(sorted(getattr(runner.prefill_cuda_graph_runner, "capture_num_tokens", ()) or ()))
 
 
@@ -111,7 +112,7 @@ def _model_shape(config: Any, name: str) -> ModelShape:
 
 
 def _model_hash(config: Any) -> str:
-    """Of the configuration without the places it came from."""
+    """A hash of the configuration, without the fields that say where it came from."""
     fields = {k: v for k, v in config.to_dict().items() if k not in ("_name_or_path", "transformers_version")}
     return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -15,12 +15,12 @@ class GroupInForce:
         self._set_stream_index = sglang().streams.set_current_stream_idx
         self._streams = streams
         self._prefill_not_before: Event = None
-        """End of a step that a new prefill on the other stream must not overtake: it writes KV slots that
-        were given back, or it uses the prefill attention backend."""
+        """The end of a step that a new prefill on the other stream must wait for: the step still writes KV
+        slots that were given back, or it uses the prefill attention backend."""
         self.last_end: Event = None
         """Of the decode or fused step launched last."""
         self.attention_owner: Batch | None = None
-        """The prefill batch that the prefill attention backend's metadata belong to."""
+        """The prefill batch whose metadata the prefill attention backend holds."""
         self.index = 0
         self.use(0)
 
@@ -55,7 +55,7 @@ class GroupInForce:
         self._prefill_not_before = self.last_end
 
     def order_prefill(self) -> None:
-        """What is launched on the prefill stream from now on waits for what it must not overtake."""
+        """Make the prefill stream wait, from here on, for the step that must be over first."""
         if self._prefill_not_before is not None:
             self._streams.order_after(self.prefill, self._prefill_not_before)
             self._prefill_not_before = None

@@ -1,7 +1,7 @@
 """The hooks: SGLang makes our streams, runs our loop, knows of the prefill that the loop has in flight, and
-ends without delay.
+stops without delay.
 
-A hook that SGLang fails to apply is only logged there; `_verify` stops the server instead.
+If SGLang fails to apply a hook it only logs that; `_verify` stops the server instead.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
 
 
 def _kernel_hooks(process: _Process) -> dict[str, Hook]:
-    """Of what is launched on partitions; without partitions they change nothing."""
+    """Hooks on what is launched on partitions; elsewhere they change nothing."""
     attention()  # it is there, and takes what it is given
 
     def around(launch: Callable[..., Any]) -> Hook:
@@ -230,7 +230,8 @@ def _is_busy(process: _Process) -> bool:
 def _released(
     process: _Process, original: Callable[..., object], scheduler: Scheduler, request: Request
 ) -> None:
-    """A request that is aborted in the turn in which it came is in no queue that the loop looks at."""
+    """Tell the ledger: a request that is aborted in the turn in which it arrived is in no queue that the loop
+    looks at."""
     original(scheduler, request)
     if process.loop is not None and process.ledger is not None:
         process.ledger.released(request, process.loop.now_s())

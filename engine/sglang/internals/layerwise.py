@@ -122,7 +122,8 @@ class SchedulerPrefill:
             self._group.attention_owner = None
 
     def _own_attention(self, batch: Batch) -> None:
-        """The prefill attention backend holds one batch's metadata; another's were put there meanwhile."""
+        """Give the prefill attention backend this batch's metadata: it holds those of one batch, and another
+        batch may have used it since."""
         if self._group.attention_owner is batch:
             return
         if batch.split_index:

@@ -22,9 +22,9 @@ from pdmuxd.engine.sglang.internals.warming import Warming
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _WARM_UP = 1
-"""Runs ahead of those that count: kernels are chosen and memory is taken in the first."""
+"""Runs before those that count: the first run chooses kernels and takes memory."""
 _FUSED_LENGTHS, _FUSED_CONTEXTS = ((16, 0), (16, 16)), ((), (16,), (16,) * 4)
-"""Of fused batches that compile what all of them need."""
+"""Two fused batches; running them compiles what every fused batch needs."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,9 +32,9 @@ _log = logging.getLogger(__name__)
 class EngineMeasurer:
     """Carries out Measure messages on an idle scheduler.
 
-    Several ranks carry out each at the same time, and launch the same: their batches sum over each other.
-    What depends on the device's clock rank 0 decides for all. A rank that runs out of memory alone leaves
-    sums behind that the others would wait for without end, so where there are several, that ends the engine.
+    All ranks carry out each message at the same time and launch the same, since their batches sum with each
+    other. What depends on the device's clock, rank 0 decides for all. If one rank alone runs out of memory,
+    the others would wait for its sums for ever; so with several ranks that ends the engine.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class EngineMeasurer:
         return self._answer(message.point_id, lambda: run[message.mode](message))
 
     def warm_up(self) -> None:
-        """What is done the first time, done before anyone is served: see `warming.py`."""
+        """Do before serving what is slow the first time: see `warming.py`."""
         try:
             error = self._answer(0, self._warm_all).error
         except torch.OutOfMemoryError:
@@ -137,7 +137,8 @@ class EngineMeasurer:
         return Measured(point_id=message.point_id, decode_s=seconds, gpu_clock_mhz=clock_mhz)
 
     def _colocated(self, message: Measure) -> Measured:
-        """Decode steps while prefills run one after the other; only those wholly beside one count."""
+        """Decode steps while prefills run one after the other; only steps with a prefill beside them from
+        start to end count."""
         sms = (message.prefill_sms, message.decode_sms)
         group = self._use(lambda g: (g.prefill_sms, g.decode_sms) == sms)
         decode = self._batches.decode(message.decode)
@@ -208,8 +209,8 @@ class EngineMeasurer:
             return start, self._streams.mark(stream)
 
     def _seconds(self, spans: list[Span]) -> tuple[float, ...]:
-        """Of spans on one stream. Callers keep their batches until then: the device reads their tensors,
-        which belong to another stream."""
+        """Seconds of spans on one stream. Callers keep their batches until then: the device still reads their
+        tensors, which belong to another stream."""
         if spans:
             self._streams.wait(spans[-1][1])
         return tuple(self._streams.elapsed_s(start, end) for start, end in spans)

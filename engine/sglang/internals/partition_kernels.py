@@ -107,8 +107,12 @@ def capture_partition(
 
 
 def tell_attention(kernels: PartitionKernels, streams: LaunchStreams, runner: ModelRunner) -> bool:
-    """The decode backends' tile schedules must count the SMs that its kernel is told of: a schedule for more
-    would put parts of a context together that nobody computed. Whether attention is of that kind."""
+    """Tell the decode backends how many SMs their partition has, if they are FlashAttention-3; returns
+    whether they are.
+
+    Their tile schedules must count as many SMs as the kernel is told of: a schedule for more would put
+    together parts of a context that nobody computed.
+    """
     given = runner.decode_attn_backend_group or ()
     if any(type(backend).__name__ != "FlashAttentionBackend" for backend in given):
         return False

@@ -1,7 +1,7 @@
-"""Batches that serve nobody: made for a measurement on an idle engine whose prefix cache was emptied.
+"""Batches for measurements, on an idle engine whose prefix cache was emptied; they serve no request.
 
-KV slots are read and written without being taken from the pool, which is why the cache must be empty: every
-slot is free, and what a measurement leaves in it is overwritten by whoever takes it.
+They use KV slots without taking them from the pool. That is why the cache must be empty: every slot is free
+then, and whoever takes it later overwrites what a measurement left there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""SIGTERM, in the process that has the HTTP server: SGLang's own way of ending, without its waits.
+"""SIGTERM in the process that has the HTTP server: SGLang's own way of stopping, without its waits.
 
-SGLang looks every 5 s for whether it was told to end, and then every 5 s for whether requests are left, which
-is when a supervisor has lost its patience.
+SGLang checks every 5 s whether it was told to stop, and then every 5 s whether requests are left. By then a
+supervisor has lost its patience.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ LOOK_EVERY_S = 0.05
 
 
 async def end_without_delay(original: Callable[..., Awaitable[None]], manager: TokenizerManager) -> None:
-    """Around SGLang's watchdog: call it once there is nothing left that it would wait for.
+    """Around SGLang's watchdog: call it as soon as it would find nothing left to wait for.
 
-    It ends the schedulers, and lets the HTTP server finish its responses. An unhealthy server is its affair
-    at once: requests of a dead scheduler never end.
+    It ends the schedulers and lets the HTTP server finish its responses. If the server is unhealthy it is
+    called at once: requests of a dead scheduler never end.
     """
     unhealthy = sglang().ServerStatus.UnHealthy
     await _until(lambda: manager.gracefully_exit)

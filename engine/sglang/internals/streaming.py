@@ -1,4 +1,4 @@
-"""SGLang's way of sending tokens, with a moment's hold."""
+"""SGLang's output streamer, whose tokens can be held back for a moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HoldingStreamer:
         return getattr(self._streamer, name)
 
     def stream_output(self, requests: Sequence[Request], *args: Any, **kwargs: Any) -> None:
-        """Send what these requests have got, or note that it is to be sent."""
+        """Send the new tokens of these requests, or note that they are to be sent later."""
         if self._holds:
             self._held.append((list(requests), args, kwargs))
         else:

@@ -1,10 +1,11 @@
-"""First times, before anyone is served: kernels of matrix products, and prefills of all sizes on each stream.
+"""What is slow the first time is done before anyone is served: kernels of matrix products, and prefills of
+all sizes on each stream.
 
-A kernel is loaded when it is first launched, and memory is taken from the driver when a batch first needs
-it. Either waits until the device is idle, and so does every token that decodes meanwhile: on an H200 with
-Llama-8B 25 of the first 139 prefills stopped decode for a step. Which kernel a matrix product takes depends
-on its rows, in steps that nobody tells: so the products of every number of rows are asked which kernels they
-take, and one of each is run.
+A kernel is loaded when it is first launched, and memory is taken from the driver when a batch first needs it.
+Both wait until the device is idle, and every decode step waits with them: on an H200 with Llama-8B, 25 of the
+first 139 prefills stopped decode for a step. Which kernel a matrix product takes depends on its number of
+rows, by rules that are not documented. So every number of rows is asked which kernel it takes, and each
+kernel is run once.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ Lengths = tuple[tuple[int, int], ...]
 
 _LARGEST: Lengths = ((BATCH_TOKENS, 0),)
 _TOKENS = ((256, 2048), (1024, BATCH_TOKENS))
-"""Of prefills: from one number to the next, up to so many."""
+"""New tokens of the prefills: (step, largest) pairs, one after the other."""
 _REUSED = tuple((new, reused) for new in (16, 64, 256, 1024, 4096) for reused in (1024, 8192, 32768))
 _ROWS_STEP = 32
-"""Between numbers of rows that are asked about on a partition: kernels change with whole tiles there."""
+"""On a partition, only every so many rows are asked about: kernels change with whole tiles there."""
 _MOST_REQUESTS = 16
 """First tokens of so many requests in one prefill."""
 _MOST_ANSWERS = 256
@@ -59,8 +60,9 @@ def decline_small_copy(_dsts: Sequence[Tensor], _srcs: Sequence[Tensor]) -> bool
 def load_products(model: Any, streams: LaunchStreams) -> None:
     """Run every kernel once that a matrix product of the model takes with some number of rows.
 
-    Once on all SMs, and again on one split: splits share what was loaded (measured), and whether they share
-    it with ordinary streams too is not known. Then on each split what its own choice of kernels adds.
+    Once on all SMs and again on one split: splits share what was loaded (measured), but it is not known
+    whether they share it with ordinary streams. Then, on each split, the kernels that it chooses and the
+    others do not.
     """
     if not torch.cuda.is_available():
         return
@@ -87,7 +89,7 @@ def load_products(model: Any, streams: LaunchStreams) -> None:
 
 
 class Warming:
-    """Of one scheduler, whose prefix cache is empty."""
+    """Warms up one scheduler, whose prefix cache is empty."""
 
     def __init__(self, batches: ProbeBatches, streams: LaunchStreams, *, layers: int, launch: Launch) -> None:
         self._batches = batches
@@ -100,14 +102,15 @@ class Warming:
         """Of the largest prefill; None until it was run, and on a CPU."""
 
     def take_pinned_memory(self) -> None:
-        """Host memory that copies to the device start from; it is kept for the next who wants so much."""
+        """Take pinned host memory for copies to the device; it is kept for later copies of the same sizes."""
         if self._on_gpu:
             lengths = [size for size in _PINNED_BYTES for _ in range(_PINNED_BLOCKS)]
             blocks = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in lengths]
             del blocks
 
     def run(self, stream: Stream) -> None:
-        """All sizes on one stream. The largest is first: what later ones take is part of its memory."""
+        """Prefills of all sizes on one stream. The largest comes first: later ones fit into the memory that
+        it took."""
         kept: list[tuple[Batch, Event]] = []
         for lengths, layers in self._prefills():
             try:
@@ -154,7 +157,7 @@ class _Product:
     most_rows: int
 
     def load(self, kernels: Kernels, step: int = 1) -> list[int]:
-        """Run one number of rows for each kernel, of every `step`th number; which they were."""
+        """Run one number of rows per kernel, asking about every `step`th; returns those that were run."""
         rows = self._rows()
         # The memory of the largest product is taken here: capturing could not.
         self.multiply(rows)

@@ -1,10 +1,10 @@
-"""Fused batches as one graph each, where SGLang would capture segments and launch attention between them.
+"""Fused batches as one graph each. SGLang by itself captures segments and launches attention between them.
 
-Between the segments of Llama-8B the host launches 32 attention calls, 9 to 20 ms of its time for a batch
-that the device may do in 8; a whole graph is one launch. SGLang has both and calls whole ones experimental:
-their attention must be captured with bounds instead of the batch's own sizes. They are taken where that was
-measured and its answers compared (one H200, FlashAttention-3, 2026-11-22): attention of one kind over whole
-contexts, of text alone. Everything else keeps the segments.
+For the attention between Llama-8B's segments the host makes 32 launches, which take 9 to 20 ms for a batch
+that the device may finish in 8. A whole graph is one launch. SGLang can do both and calls whole graphs
+experimental: their attention must be captured with bounds instead of the batch's own sizes. They are used
+where their times were measured and their answers compared (one H200, FlashAttention-3, 2026-11-22): models of
+text alone with one kind of attention over whole contexts. All other models keep the segments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JOINING = 64
 """Requests whose prompts a fused batch may hold beside the largest batch of decode. One with more is launched
 layer by layer."""
 _MOST_DECODING = 256
-"""Where nothing says how large decode batches are captured."""
+"""Assumed where no setting says how large decode batches are captured."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,11 +35,11 @@ def choose_whole_graphs(runner: ModelRunner) -> None:
 
 
 def capture_unsplit(original: Callable[[PrefillGraphs], None], graphs: PrefillGraphs) -> None:
-    """Around capturing fused batches: a whole graph's attention does not divide a context among SMs.
+    """Around capturing fused batches: in a whole graph, attention does not divide a context among SMs.
 
-    What puts the parts of a divided context together is launched for every request that the graph could hold:
-    batches of up to 384 tokens took 14.9 ms instead of 9.6 (Llama-8B, one H200, 2026-11-22). Larger ones are
-    not divided anyway.
+    The kernel that puts the parts of a divided context together would be launched for every request that the
+    graph could hold: batches of up to 384 tokens took 14.9 ms instead of 9.6 (Llama-8B, one H200,
+    2026-11-22). In larger batches contexts are not divided anyway.
     """
     if graphs_in_force().prefill.backend != sglang().GraphBackend.FULL:
         original(graphs)

@@ -1,4 +1,4 @@
-"""What can be wrong before SGLang is imported, which takes many seconds: found here, said in one line."""
+"""What can be checked before SGLang is imported, which takes many seconds; each error is one line."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check_tp_size(model: str, tp_size: int, *, gpus: int | None) -> None:
 
 
 def _divides(tp_size: int, heads: int, kv_heads: int) -> bool:
-    """Each GPU has as many heads, and as many KV heads or a copy of one that it shares with others."""
+    """Each GPU gets equally many heads, and equally many KV heads or a copy of one that others have, too."""
     if kv_heads <= 0 or heads % tp_size:
         return False
     return kv_heads % tp_size == 0 if kv_heads >= tp_size else tp_size % kv_heads == 0

@@ -1,4 +1,4 @@
-"""What SGLang's side needs of a device beyond the loop: launching on a stream, order between two."""
+"""What SGLang's side needs of a device beyond the loop: launching on a stream, order between streams."""
 
 from __future__ import annotations
 

@@ -88,9 +88,10 @@ class GemmChoices:
         return rows in self._rows.get((sms, shape), ())
 
     def fastest(self, sms: int, shape: Shape, rows: int) -> Gemm | None:
-        """Of the timed number of rows at or above `rows`, else the largest; None where nothing was timed.
+        """The choice for the timed number of rows at or above `rows`, else for the largest; None if nothing
+        was timed.
 
-        At or above, because a kernel's tiles are filled up: 1,000 rows take what 1,024 take.
+        At or above, because a kernel fills up its tiles: 1,000 rows take as long as 1,024.
         """
         key = (sms, shape)
         all_rows = self._rows.get(key)
@@ -149,7 +150,7 @@ class GemmInForce:
         return self._in_force
 
     def put(self, gemm: Gemm) -> None:
-        """Products that are launched or captured from now on run so. 0.3 us if it changes, else nothing."""
+        """Products that are launched or captured from now on run in this way. A change takes 0.3 us."""
         if gemm == self._in_force:
             return
         if gemm.library != self._in_force.library:

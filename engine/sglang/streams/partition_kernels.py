@@ -39,7 +39,7 @@ class PartitionKernels:
             self.leave(before)
 
     def enter(self, sms: int) -> int | None:
-        """Launches go to a partition of `sms` SMs from now on; the SMs of the one before."""
+        """From now on launches go to a partition of `sms` SMs; returns the SMs of the one before."""
         before = self.sms
         self.sms = sms if 0 < sms < self.total_sms else None
         return before
@@ -50,17 +50,18 @@ class PartitionKernels:
 
     @property
     def sm_margin(self) -> int:
-        """SMs of the device that the partition lacks, as FlashAttention-3 is told of them."""
+        """The SMs of the device that the partition does not have; FlashAttention-3 is told of them."""
         return 0 if self.sms is None else self.total_sms - self.sms
 
     def fastest(self, shape: Shape, rows: int) -> Gemm:
-        """How to launch a product here; as PyTorch has it where nothing was timed."""
+        """How to launch a product here; as PyTorch would if nothing was timed."""
         if self.sms is None:
             return WHOLE_DEVICE
         return self.choices.fastest(self.sms, shape, rows) or WHOLE_DEVICE
 
     def put(self, gemm: Gemm) -> Gemm:
-        """Launch products so from now on; what was in force. The settings are the process's: put it back."""
+        """Launch products in this way from now on; returns the way before. The settings are the whole
+        process's, so put it back."""
         before = self._in_force.in_force
         self._in_force.put(gemm)
         return before

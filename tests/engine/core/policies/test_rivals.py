@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from observations import linear_context, observe, running_prefill, waiting
+from dataclasses import replace
 
+import pytest
+from observations import TEN, linear_context, observe, running_prefill, waiting
+
+from pdmuxd.engine.core.guard import ContentionGuard, guard_cell
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.types import Decision, Mode, Observation, PrefillMode, Reason
+from pdmuxd.engine.core.types import Decision, Mode, Observation, PrefillMode, PrefillShape, Reason
 
 
 def decide(spec: str, obs: Observation) -> Decision:
@@ -83,3 +86,38 @@ def test_static_gives_a_prefill_all_sms_when_nothing_decodes() -> None:
 @pytest.mark.parametrize(("decode_bs", "steps"), [(0, 0), (10, 1)])
 def test_chunked_takes_a_decode_step_along_when_there_is_one(decode_bs: int, steps: int) -> None:
     assert decide("chunked:512", observe(decode_bs=decode_bs, queue=(waiting(1, 100),))).decode_steps == steps
+
+
+@pytest.mark.parametrize(("target_s", "meets"), [(0.046, True), (0.045, False)])
+def test_static_says_whether_its_one_plan_meets_the_target_in_the_worst_case(
+    target_s: float, meets: bool
+) -> None:
+    policy = build_policy("static:96,36", linear_context())
+    obs = observe(decode_bs=10, tbt_target_s=target_s, queue=(waiting(1, 1000),))
+    (plan,) = policy.plans(obs, policy.initial_state())
+    assert plan.meets is meets
+    assert plan.worst_gap_s == pytest.approx(1.25 * 0.010 * 132 / 36)
+
+
+def test_a_target_is_met_by_what_takes_just_as_long() -> None:
+    policy = build_policy("static:96,36", linear_context())
+    worst_s = 1.25 * (10 * 0.001 * 132 / 36)
+    (plan,) = policy.plans(
+        observe(decode_bs=10, tbt_target_s=worst_s, queue=(waiting(1, 1000),)), policy.initial_state()
+    )
+    assert plan.worst_gap_s == worst_s
+    assert plan.meets is True
+
+
+def test_static_asks_the_guard_about_decodes_sms() -> None:
+    cell = guard_cell(36, PrefillShape.of([(1000, 0)]), TEN)
+    guard = ContentionGuard(default_ratio=1.25, cells={cell: 2.0})
+    policy = build_policy("static:96,36", replace(linear_context(), guard=guard))
+    (plan,) = policy.plans(observe(decode_bs=10, queue=(waiting(1, 1000),)), policy.initial_state())
+    assert plan.worst_gap_s == pytest.approx(2.0 * 0.010 * 132 / 36)
+
+
+def test_the_one_plan_of_chunked_follows_its_budget() -> None:
+    policy = build_policy("chunked:512", linear_context())
+    (plan,) = policy.plans(observe(decode_bs=12, queue=(waiting(1, 1000),)), policy.initial_state())
+    assert (plan.reason, plan.prompt_tokens) == (Reason.TOKEN_BUDGET, 500)
