@@ -9,6 +9,7 @@ Invariant 8: KV tokens in equals KV tokens out when idle.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,9 @@ from pdmuxd.engine.core.adaptive_batching import DEADLINE_FREE_WAIT_S
 from pdmuxd.engine.core.errors import PolicyError
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import EngineLimits, Mode, PrefillShape, Reason
+from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
+from pdmuxd.engine.loop.planner import EXPIRY_LOOK_S
 from pdmuxd.engine.loop.requests import Target
 
 POLICIES = (
@@ -348,3 +351,36 @@ def test_who_has_no_first_token_is_told_until_it_has_one() -> None:
     assert len(list(emulated.awaiting_first_token())) == 1
     run_until_idle(emulated)
     assert list(emulated.awaiting_first_token()) == []
+
+
+def refusing(**options: object) -> tuple[EmulatedEngine, Memory]:
+    memory = Memory()
+    made = engine("auto", observer=memory)
+    target = Target(
+        slo=Slo(ttft_fixed_s=1.0, ttft_per_1k_new_tokens_s=0.0, tbt_s=0.05, attainment_ratio=0.99), version=1
+    )
+    made.apply_settings(version=1, policy="auto", slos={"t": replace(target, **options)})
+    return made, memory
+
+
+def test_a_request_ends_as_refused_when_it_has_waited_for_as_long_as_it_may() -> None:
+    made, memory = refusing(max_wait_s=0.5)
+    made.submit(request("long", 100_000, 1), 0.0)
+    made.submit(request("waits", 90_000, 1, arrival_s=0.1), 0.1)
+    run_until_idle(made)
+    ends = {name: (phase, at_s) for name, phase, at_s in memory.ended}
+    assert ends["long"][0] == "finished"
+    assert ends["waits"][0] == "refused"
+    assert 0.6 < ends["waits"][1] < 0.6 + 2 * EXPIRY_LOOK_S
+    assert "waits" not in memory.tokens
+    made.check_integrity()
+
+
+@pytest.mark.parametrize(("late_action", "phase"), [("serve", "finished"), ("refuse", "refused")])
+def test_a_request_that_is_too_late_is_refused_only_if_its_tenant_wants_that(
+    late_action: str, phase: str
+) -> None:
+    made, memory = refusing(late_action=late_action)
+    made.submit(request("long", 100_000, 1), 0.0)
+    run_until_idle(made)
+    assert [(name, how) for name, how, _ in memory.ended] == [("long", phase)]

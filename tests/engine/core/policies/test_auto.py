@@ -21,6 +21,7 @@ from pdmuxd.engine.core.types import (
     PrefillMode,
     PrefillShape,
     Reason,
+    WaitingRequest,
 )
 
 AS_PREDICTED = LatencyMargin(ratio=1.0)
@@ -311,3 +312,75 @@ def test_a_fixed_plan_takes_over_and_says_so_when_predictions_prove_wrong() -> N
     assert (decision.token_budget, decision.admit) == (512, ("r1", "r2"))
     regained = after(60, 0.041, lost)
     assert policy.decide(obs, regained)[0].reason is not Reason.PREDICTIONS_WRONG
+
+
+def behind_chunks(*queue: WaitingRequest, deadline_s: float = 100.0) -> Observation:
+    """9,000 tokens in chunks; a step of some 30 prompt tokens takes 40 ms, so more than 10 s are left."""
+    chunk = running_prefill(9000, mode=PrefillMode.CHUNKED, deadline_s=deadline_s)
+    return observe(decode_bs=10, prefill=chunk, queue=queue)
+
+
+def test_a_prompt_in_chunks_sits_a_step_out_when_another_would_miss_its_target_behind_it() -> None:
+    decision = decide(behind_chunks(waiting(1, 10, deadline_s=1.0), waiting(2, 8, deadline_s=1.0)))
+    assert (decision.mode, decision.preempt) == (Mode.FUSED, True)
+    assert decision.reason is Reason.PREEMPTED_FOR_SHORTER
+    assert decision.admit == ("r1", "r2")
+    assert decision.token_budget == 10 + 18, "the decoding requests and these prompts, whole"
+
+
+@pytest.mark.parametrize(
+    ("request_", "deadline_s"),
+    [
+        (waiting(1, 20, deadline_s=90.0), 100.0),  # it can wait
+        (waiting(1, 5000, deadline_s=1.0), 100.0),  # it does not fit into a step
+        (waiting(1, 20, deadline_s=0.001), 100.0),  # it is too late as it is
+    ],
+)
+def test_a_prompt_in_chunks_goes_on_when_overtaking_it_saves_nothing_or_costs_its_target(
+    request_: WaitingRequest, deadline_s: float
+) -> None:
+    assert not decide(behind_chunks(request_, deadline_s=deadline_s)).preempt
+    assert not decide(behind_chunks(waiting(1, 20, deadline_s=1.0)), "auto:nopreempt").preempt
+
+
+def test_a_prompt_in_chunks_goes_on_when_it_would_be_late_after_one_step_more() -> None:
+    chunk = decide(behind_chunks())
+    step_s, tokens = chunk.numbers.predicted_fused_s, chunk.token_budget - 10
+    assert step_s is not None
+    left_s, urgent = step_s * -(-9000 // tokens), waiting(1, 20, deadline_s=1.0)
+    assert not decide(behind_chunks(urgent, deadline_s=left_s + 0.9 * step_s)).preempt
+    assert decide(behind_chunks(urgent, deadline_s=left_s + 1.1 * step_s)).preempt
+
+
+def test_a_late_prompt_in_chunks_goes_on_in_every_second_step() -> None:
+    policy = build_policy("auto", linear_context())
+    obs = behind_chunks(waiting(1, 20, deadline_s=1.0), deadline_s=0.5)
+    state, waits = replace(policy.initial_state(), latency_margin=AS_PREDICTED), []
+    for _ in range(4):
+        decision, state = policy.decide(obs, state)
+        waits.append(decision.preempt)
+    assert waits == [True, False, True, False]
+
+
+def test_the_batch_class_is_overtaken_whatever_that_does_to_its_target() -> None:
+    running = running_prefill(4000, launched=8, done=8, deadline_s=3.5)
+    batch_class = replace(
+        running, requests=tuple(replace(r, priority_class="batch") for r in running.requests)
+    )
+    urgent = (waiting(1, 500, deadline_s=1.5),)
+    assert not decide(observe(decode_bs=4, prefill=running, queue=urgent)).preempt
+    assert decide(observe(decode_bs=4, prefill=batch_class, queue=urgent)).preempt
+
+
+def test_the_batch_class_goes_behind_when_all_are_in_time() -> None:
+    queue = (
+        replace(waiting(1, 100, deadline_s=50.0), priority_class="batch"),
+        waiting(2, 100, deadline_s=90.0),
+    )
+    assert decide(observe(queue=queue)).admit == ("r2", "r1")
+
+
+def test_who_is_too_late_and_wants_to_know_is_refused() -> None:
+    late = waiting(1, 1000, deadline_s=0.1)
+    decision = decide(observe(queue=(late, replace(late, request_id="r2", refuses_late=True))))
+    assert (decision.deprioritize, decision.refuse) == (("r1", "r2"), ("r2",))
