@@ -46,6 +46,9 @@ from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.traffic.jobs import TrafficReplays
+from pdmuxd.daemon.traffic.prefixes import PrefixHasher
+from pdmuxd.daemon.traffic.ring import TrafficRing
 from pdmuxd.daemon.uses import Uses
 from pdmuxd.engine.link.messages import RequestRecord
 
@@ -66,6 +69,8 @@ class Parts:
     history: HistoryKeeper
     limiter: Limiter
     lifecycle: Lifecycle
+    traffic: TrafficRing
+    replays: TrafficReplays
 
 
 def build(
@@ -98,6 +103,15 @@ def build(
         uses=uses,
         limiter=limiter,
     )
+    traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
+    telemetry.on_ended = traffic.on_ended
+    replays = TrafficReplays(
+        traffic,
+        status=supervisor.status,
+        wanted=lambda: supervisor.wanted,
+        directory=lambda: telemetry.directory,
+        emulated=settings.engine.profile,
+    )
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
         loaded,
@@ -124,6 +138,7 @@ def build(
         history=history,
         metrics=metrics,
         actions=actions,
+        replays=replays,
         lifecycle=lifecycle,
         uses=uses,
         limiter=limiter,
@@ -158,6 +173,8 @@ def build(
         ),
         limiter=limiter,
         lifecycle=lifecycle,
+        traffic=traffic,
+        replays=replays,
     )
 
 
@@ -250,6 +267,7 @@ def build_gateway(
         auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,
+        name_prefixes=PrefixHasher().names if settings.admin.traffic_max_bytes else None,
         key_used=uses.key,
         limiter=limiter,
     )
@@ -264,6 +282,7 @@ def build_admin(
     history: History,
     metrics: Metrics,
     actions: OperatorActions,
+    replays: TrafficReplays,
     lifecycle: Lifecycle,
     uses: Uses,
     limiter: Limiter,
@@ -284,6 +303,7 @@ def build_admin(
             status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
         ),
         actions=actions,
+        replays=replays,
         daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(

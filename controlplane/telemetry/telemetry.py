@@ -35,7 +35,7 @@ from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
 from pdmuxd.controlplane.telemetry.recent import RecentLoad
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
-from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, OpenRequests, summed
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, OpenRequest, OpenRequests, summed
 from pdmuxd.engine.link.messages import (
     Ack,
     EngineStats,
@@ -53,6 +53,13 @@ RESUMED_WITHIN_S = 60.0
 _COUNTED_EVERY_S = 0.45
 """Open requests are looked at one by one, so not with each of the stats."""
 _EMPTY = DirectorySnapshot(version=0, tenants={}, keys={})
+
+
+OnEnded = Callable[[RequestRecord, OpenRequest | None, float], None]
+
+
+def _untold(_record: RequestRecord, _request: OpenRequest | None, _now_s: float) -> None:
+    """Nobody wants to know."""
 
 
 class Telemetry:
@@ -84,6 +91,8 @@ class Telemetry:
         self.decisions = Decisions()
         self.requests = RequestHistory(self.decisions)
         self.recent = RecentLoad()
+        self.on_ended: OnEnded = _untold
+        """Told of each request that ended, with what the gateway knows of it."""
         self.open = OpenRequests()
         self.partitions = PartitionUse()
         self.guard = GuardView()
@@ -128,6 +137,7 @@ class Telemetry:
         self.counters.heard_s = now_s
         if (ended := self.open.end(record.request_id)) is not None:
             self.open.learn(ended, record.new_tokens)
+        self.on_ended(record, ended, now_s)
         self._settle(judge(record), now_s)
         lifecycle = self.requests.on_record(record, now_s)
         self.recent.on_request(record, arrived_s=lifecycle.arrived_s, now_s=now_s)
@@ -160,6 +170,10 @@ class Telemetry:
     def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
         """The gateway has the body of a request."""
         self.open.read(request_id, is_streamed=is_streamed, body_bytes=body_bytes, read_s=read_s)
+
+    def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
+        """The gateway has named the leading parts of a prompt."""
+        self.open.prompt(request_id, prompt_bytes=prompt_bytes, prefixes=prefixes)
 
     def on_sent(self, request_id: str) -> None:
         """The gateway passes a request to the engine."""

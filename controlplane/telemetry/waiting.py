@@ -63,6 +63,9 @@ class OpenRequest:
     is_sent: bool = False
     """To the engine; before that no token can have come."""
     first_s: float | None = None
+    prompt_bytes: int = 0
+    prefixes: tuple[int, ...] = ()
+    """Names of the prompt's leading parts: see `daemon/traffic/prefixes.py`."""
 
 
 @dataclass(slots=True)
@@ -101,6 +104,12 @@ class OpenRequests:
         if request is not None:
             request.is_streamed, request.body_bytes = is_streamed, body_bytes
             request.arrived_s += read_s
+
+    def prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
+        """How long its prompt is, and what it begins with."""
+        request = self._open.get(request_id)
+        if request is not None:
+            request.prompt_bytes, request.prefixes = prompt_bytes, prefixes
 
     def sent(self, request_id: str) -> None:
         """It goes to the engine."""

@@ -44,6 +44,7 @@ COMMANDS = {
     "upgrade": Entry("pdmuxd.daemon.cli.upgrade", "Put a new daemon process in place, losing no request."),
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
+    "what-if": Entry("pdmuxd.daemon.cli.what_if", "Replay recent traffic under other settings."),
     "policy": Entry("pdmuxd.daemon.cli.policy", "Show and change the policy in force, and its shadow."),
     "admin-token": Entry("pdmuxd.daemon.cli.admin_token", "Issue, list and revoke tokens of operators."),
     "audit": Entry("pdmuxd.daemon.cli.audit", "Show who changed what, when and why."),
