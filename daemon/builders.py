@@ -125,6 +125,7 @@ def build(
                 bounds=_bounds(new),
                 body_timeout_s=new.http.body_timeout_s,
                 first_byte_timeout_s=new.data.first_byte_timeout_s,
+                engine_wait_s=new.data.engine_wait_s,
             ),
             lambda new: admission.use_max(new.data.max_in_flight),
             lambda new: actions.use_drain_timeout(new.drain_timeout_s),
@@ -230,6 +231,7 @@ def build_telemetry(
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
     )
+    telemetry.on_settled = metrics.request_judged
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
         metrics.registry.register(collector)
     return telemetry
@@ -264,6 +266,7 @@ def build_gateway(
         bounds=_bounds(settings),
         body_timeout_s=settings.http.body_timeout_s,
         first_byte_timeout_s=data.first_byte_timeout_s,
+        engine_wait_s=data.engine_wait_s,
         auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,

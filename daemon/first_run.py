@@ -15,7 +15,7 @@ from sqlalchemy import make_url
 
 from pdmuxd.controlplane import database
 from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.daemon.settings import LoadedSettings, Settings
+from pdmuxd.daemon.settings import LoadedSettings, Settings, places
 from pdmuxd.daemon.supervisor.choice import EngineChoice
 from pdmuxd.engine.core.errors import SettingsError
 
@@ -142,7 +142,7 @@ def ensure_admin_token(path: Path) -> str:
 
 def _read_token(path: Path) -> str:
     try:
-        if path.stat().st_mode & 0o077:
+        if path.stat().st_mode & 0o077 and not places.is_credential(path, os.environ):
             raise SettingsError(f"admin.token_file: others may read {path}; run: chmod 600 {path}")
         token = path.read_text("ascii").strip()
     except OSError as error:

@@ -26,6 +26,11 @@ class WindowOut(BaseModel):
     judged: int = Field(description="For TTFT these requests, for TBT the gaps between their tokens.")
     missed: int = Field(description="Of what was judged.")
     attainment_ratio: float | None = Field(description="Null without traffic.")
+    engine_judged: int = Field(description="As the engine made them; the others are as clients saw them.")
+    engine_missed: int
+    budget_left_ratio: float = Field(
+        description="Of this window's error budget; negative if overdrawn, 1 without traffic."
+    )
     burn: float | None = Field(
         description="How many times too fast the error budget is used; null without requests."
     )
@@ -129,6 +134,9 @@ def _window(violations: ViolationCounts, window_s: float, target_ratio: float) -
         requests=violations.requests,
         judged=violations.judged,
         missed=violations.missed,
+        engine_judged=violations.engine_judged,
+        engine_missed=violations.engine_missed,
+        budget_left_ratio=round(1.0 - (violations.burn(target_ratio) or 0.0), 6),
         attainment_ratio=rounded(violations.attainment_ratio),
         burn=rounded(violations.burn(target_ratio)),
     )

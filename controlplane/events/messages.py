@@ -256,6 +256,10 @@ class RequestEvent(EventMessage):
     tbt_gaps_met: int | None = None
     retractions: int | None = None
     slo_version: int | None = None
+    delivered_ttft_ms: float | None = None
+    """As the gateway wrote it to the client; of streamed answers with one choice, like the next two."""
+    delivered_tbt_max_ms: float | None = None
+    delivered_tbt_gaps_missed: int | None = None
     missed: tuple[RequestViolation, ...] = ()
     timeline: tuple[TimelinePoint, ...] = ()
 

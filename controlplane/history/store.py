@@ -35,7 +35,10 @@ _AT_ONCE = 500
 """Rows or series of one statement: a lock is held for milliseconds."""
 _SUM_NAMES = tuple(NAMES[column] for column in SUMS)
 _MAXIMUM_NAMES = tuple(NAMES[column] for column in MAXIMA)
-_JUDGED = ("ttft_judged", "ttft_missed", "tbt_requests", "gaps", "gaps_missed")
+_JUDGED = (
+    *("ttft_judged", "ttft_missed", "tbt_requests", "gaps", "gaps_missed"),
+    *("engine_ttft_judged", "engine_ttft_missed", "engine_gaps", "engine_gaps_missed"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +81,8 @@ class Judged:
 
     series: Series
     at_s: int
-    ttft: int
-    ttft_missed: int
-    tbt_requests: int
-    gaps: int
-    gaps_missed: int
+    counts: tuple[int, ...]
+    """TTFT judged and missed, requests with a gap, gaps and missed ones; and the engine's: TTFT, gaps."""
 
 
 class HistoryStore:
@@ -225,16 +225,8 @@ class HistoryStore:
             }
             for series_id, at_s, *values in session.connection().execute(statement):
                 if series_id in known:
-                    ttft, ttft_missed, requests, gaps, gaps_missed = map(int, values)
-                    yield Judged(
-                        series=known[series_id],
-                        at_s=int(at_s),
-                        ttft=ttft,
-                        ttft_missed=ttft_missed,
-                        tbt_requests=requests,
-                        gaps=gaps,
-                        gaps_missed=gaps_missed,
-                    )
+                    counts = tuple(int(value) for value in values)
+                    yield Judged(series=known[series_id], at_s=int(at_s), counts=counts)
 
     def decisions(self, segment: Segment) -> list[tuple[int, DecisionSummary]]:
         """(begin, summary) of each kind of decision in each period of a segment."""

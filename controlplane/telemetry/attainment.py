@@ -13,7 +13,7 @@ from pdmuxd.controlplane.events.messages import Spread, Verdict
 from pdmuxd.controlplane.history.store import Judged
 from pdmuxd.controlplane.telemetry.counts import CountWindow
 from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram
-from pdmuxd.controlplane.telemetry.judged import JudgedRequest
+from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
 
 WINDOW_S = 60.0
@@ -22,9 +22,12 @@ MINUTE_S, FIVE_MINUTES_S, HOUR_S, DAY_S, MONTH_S = WINDOWS_S
 
 DAY_SLOT_S, MONTH_SLOT_S = 900.0, 21_600.0
 """How precise the longer windows are."""
-_TTFT, _TTFT_MISSED, _TBT, _GAPS, _GAPS_MISSED, _ENDED, _GOOD, _OUTPUT, _REFUSED = range(9)
-_JUDGED = 5
+_TTFT, _TTFT_MISSED, _TBT, _GAPS, _GAPS_MISSED = range(5)
+_ENGINE_TTFT, _ENGINE_TTFT_MISSED, _ENGINE_GAPS, _ENGINE_GAPS_MISSED = range(5, 9)
+_JUDGED = 9
 """Columns of the longer windows, which are for attainment alone."""
+_ENDED, _GOOD, _OUTPUT, _REFUSED = range(9, 13)
+_COLUMNS = 13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,9 @@ class ViolationCounts:
     """These requests, or their gaps."""
     missed: int
     """Of what was judged."""
+    engine_judged: int = 0
+    engine_missed: int = 0
+    """The same as the engine made them; the others are as clients saw them, where the gateway could."""
 
     @property
     def attainment_ratio(self) -> float | None:
@@ -69,8 +75,8 @@ class Attainment:
         self._ttft = SlidingHistogram()
         self._tbt_gaps = SlidingHistogram()
         self._tbt_worst = SlidingHistogram()
-        self._minute = CountWindow(9, slots=12, slot_s=5.0)
-        self._hour = CountWindow(9, slots=120, slot_s=30.0)
+        self._minute = CountWindow(_COLUMNS, slots=12, slot_s=5.0)
+        self._hour = CountWindow(_COLUMNS, slots=120, slot_s=30.0)
         self._day = CountWindow(_JUDGED, slots=96, slot_s=DAY_SLOT_S)
         self._month = CountWindow(_JUDGED, slots=120, slot_s=MONTH_SLOT_S)
 
@@ -91,6 +97,12 @@ class Attainment:
             self._count_judged(_TBT, 1, now_s)
             self._count_judged(_GAPS, judged.gaps, now_s)
             self._count_judged(_GAPS_MISSED, judged.gaps_missed, now_s)
+        record = judged.record
+        if (missed := ttft_missed(record)) is not None:
+            self._count_judged(_ENGINE_TTFT, 1, now_s)
+            self._count_judged(_ENGINE_TTFT_MISSED, int(missed), now_s)
+        self._count_judged(_ENGINE_GAPS, record.tbt_gaps, now_s)
+        self._count_judged(_ENGINE_GAPS_MISSED, record.tbt_gaps - record.tbt_gaps_met, now_s)
         if judged.good:
             self._count(_GOOD, 1, now_s)
 
@@ -98,8 +110,7 @@ class Attainment:
         """Count what was judged before the daemon started, for one of WINDOWS_S."""
         self.last_s = max(self.last_s, min(now_s, past.at_s))
         window = self._window(window_s)
-        counts = (past.ttft, past.ttft_missed, past.tbt_requests, past.gaps, past.gaps_missed)
-        for column, count in enumerate(counts):
+        for column, count in enumerate(past.counts):
             window.restore(column, count, at_s=past.at_s, now_s=now_s)
 
     def on_refused(self, now_s: float) -> None:
@@ -137,8 +148,20 @@ class Attainment:
         counts = self._window(window_s).sums(now_s, window_s)
         judged = counts[_TTFT] + waiting.judged
         return (
-            ViolationCounts(requests=judged, judged=judged, missed=counts[_TTFT_MISSED] + waiting.missed),
-            ViolationCounts(requests=counts[_TBT], judged=counts[_GAPS], missed=counts[_GAPS_MISSED]),
+            ViolationCounts(
+                requests=judged,
+                judged=judged,
+                missed=counts[_TTFT_MISSED] + waiting.missed,
+                engine_judged=counts[_ENGINE_TTFT],
+                engine_missed=counts[_ENGINE_TTFT_MISSED],
+            ),
+            ViolationCounts(
+                requests=counts[_TBT],
+                judged=counts[_GAPS],
+                missed=counts[_GAPS_MISSED],
+                engine_judged=counts[_ENGINE_GAPS],
+                engine_missed=counts[_ENGINE_GAPS_MISSED],
+            ),
         )
 
     def verdict(self, now_s: float, target_ratio: float, waiting: OpenCounts = NOTHING_OPEN) -> Verdict:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.telemetry.decisions import Decisions, SeenDecision
+from pdmuxd.controlplane.telemetry.judged import Delivered
 from pdmuxd.controlplane.telemetry.slo_violations import SloViolation, find_violations
 from pdmuxd.engine.link.messages import RequestRecord
 
@@ -25,6 +26,8 @@ class RequestLifecycle:
     arrived_s: float | None = None
     ended_s: float | None = None
     record: RequestRecord | None = None
+    delivered: Delivered | None = None
+    """What its client saw, of a streamed answer with one choice."""
     violations: tuple[SloViolation, ...] = ()
 
 
@@ -45,11 +48,14 @@ class RequestHistory:
         lifecycle = RequestLifecycle(request_id=request_id, tenant=tenant, path=path, arrived_s=now_s)
         self._open[request_id] = lifecycle
 
-    def on_answered(self, request_id: str, *, status: int, now_s: float) -> None:
+    def on_answered(
+        self, request_id: str, *, status: int, now_s: float, delivered: Delivered | None = None
+    ) -> None:
         """The gateway has answered it, or given it up."""
         lifecycle = self._open.pop(request_id, None) or self._ended.get(request_id)
         if lifecycle is not None:
-            self._keep(replace(lifecycle, status=status, ended_s=lifecycle.ended_s or now_s))
+            ended_s = lifecycle.ended_s or now_s
+            self._keep(replace(lifecycle, status=status, ended_s=ended_s, delivered=delivered))
 
     def on_record(self, record: RequestRecord, now_s: float) -> RequestLifecycle:
         """The engine has reported its end; that may come before the answer or after it."""

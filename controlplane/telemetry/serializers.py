@@ -225,6 +225,13 @@ def request(lifecycle: RequestLifecycle) -> RequestEvent:
             "slo_version": record.slo_version,
         }
     )
+    delivered = lifecycle.delivered
+    if delivered is not None:
+        engine_side |= {
+            "delivered_ttft_ms": ms(delivered.ttft_s),
+            "delivered_tbt_max_ms": to_ms(delivered.gap_max_s),
+            "delivered_tbt_gaps_missed": delivered.gaps_missed,
+        }
     return RequestEvent.model_validate(
         {
             "request_id": lifecycle.request_id,

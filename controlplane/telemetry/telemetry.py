@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
@@ -30,12 +30,13 @@ from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView
-from pdmuxd.controlplane.telemetry.judged import JudgedRequest, judge
+from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest
 from pdmuxd.controlplane.telemetry.load import EngineCounters
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
 from pdmuxd.controlplane.telemetry.recent import RecentLoad
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
-from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, OpenRequest, OpenRequests, summed
+from pdmuxd.controlplane.telemetry.settling import Settling
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, OpenRequests, summed
 from pdmuxd.engine.link.messages import (
     Ack,
     EngineStats,
@@ -55,10 +56,15 @@ _COUNTED_EVERY_S = 0.45
 _EMPTY = DirectorySnapshot(version=0, tenants={}, keys={})
 
 
-OnEnded = Callable[[RequestRecord, OpenRequest | None, float], None]
+PromptNames = tuple[int, tuple[int, ...]]
+"""A prompt's bytes, and names of its leading parts: see `daemon/traffic/prefixes.py`."""
+OnEnded = Callable[[RequestRecord, float | None, PromptNames, float], None]
+_NO_PROMPT: PromptNames = (0, ())
+_KEPT_PROMPTS = 4096
+"""Of requests that have not ended; with more in flight, the oldest count as not alike."""
 
 
-def _untold(_record: RequestRecord, _request: OpenRequest | None, _now_s: float) -> None:
+def _untold(_record: RequestRecord, _arrived_s: float | None, _prompt: PromptNames, _now_s: float) -> None:
     """Nobody wants to know."""
 
 
@@ -92,8 +98,12 @@ class Telemetry:
         self.requests = RequestHistory(self.decisions)
         self.recent = RecentLoad()
         self.on_ended: OnEnded = _untold
-        """Told of each request that ended, with what the gateway knows of it."""
+        """Told of each request that ended in the engine, with its arrival and its prompt."""
+        self._prompts: OrderedDict[str, PromptNames] = OrderedDict()
         self.open = OpenRequests()
+        self.on_settled: Callable[[JudgedRequest], None] = lambda _: None
+        """Told of each request when both the engine and the gateway are done with it."""
+        self._settling = Settling(self.open)
         self.partitions = PartitionUse()
         self.guard = GuardView()
         self.drift = DriftWatch()
@@ -135,13 +145,11 @@ class Telemetry:
         """A request ended in the engine."""
         now_s = self.clock()
         self.counters.heard_s = now_s
-        if (ended := self.open.end(record.request_id)) is not None:
-            self.open.learn(ended, record.new_tokens)
-        self.on_ended(record, ended, now_s)
-        self._settle(judge(record), now_s)
         lifecycle = self.requests.on_record(record, now_s)
         self.recent.on_request(record, arrived_s=lifecycle.arrived_s, now_s=now_s)
-        self.publish("request", serializers.request(lifecycle))
+        self.on_ended(record, lifecycle.arrived_s, self._prompts.pop(record.request_id, _NO_PROMPT), now_s)
+        for settled in self._settling.on_record(record):
+            self._settle(settled, now_s)
 
     def on_state(self, state: EngineState, reason: str | None) -> None:
         """The engine is now in `state`."""
@@ -173,7 +181,9 @@ class Telemetry:
 
     def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
         """The gateway has named the leading parts of a prompt."""
-        self.open.prompt(request_id, prompt_bytes=prompt_bytes, prefixes=prefixes)
+        self._prompts[request_id] = (prompt_bytes, prefixes)
+        while len(self._prompts) > _KEPT_PROMPTS:
+            self._prompts.popitem(last=False)
 
     def on_sent(self, request_id: str) -> None:
         """The gateway passes a request to the engine."""
@@ -183,10 +193,15 @@ class Telemetry:
         """The engine's answer to a request began to arrive."""
         self.open.first_byte(request_id, self.clock())
 
-    def on_answered(self, request_id: str, *, status: int) -> None:
-        """The gateway is done with a request that it had let in."""
-        self.open.end(request_id)
-        self.requests.on_answered(request_id, status=status, now_s=self.clock())
+    def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None = None) -> None:
+        """The gateway is done with a request that it had let in; `delivered` is what its client saw."""
+        now_s = self.clock()
+        self.requests.on_answered(request_id, status=status, now_s=now_s, delivered=delivered)
+        settled = self._settling.on_answered(
+            request_id, status=status, delivered=delivered, tenants=self.directory.tenants, now_s=now_s
+        )
+        for each in settled:
+            self._settle(each, now_s)
 
     def on_refused(self, tenant: str, cause: str) -> None:
         """The gateway had no place, or no engine, for a request; `cause` is one of few."""
@@ -224,6 +239,8 @@ class Telemetry:
         now_s = self.clock()
         self._ticks += 1
         if self.recorder.is_due():
+            for settled in self._settling.overdue(now_s):
+                self._settle(settled, now_s)
             self.recorder.turn(self._gauges(now_s))
         is_second = self._ticks % TICKS_PER_SECOND == 0
         if self.events.clients:
@@ -341,6 +358,10 @@ class Telemetry:
         if tenant in self.directory.tenants:
             self._tenant(tenant).on_request(judged, now_s)
             self._chronicle.on_request(judged)
+        self.on_settled(judged)
+        lifecycle = self.requests.find(judged.record.request_id)
+        if lifecycle is not None and lifecycle.record is not None:
+            self.publish("request", serializers.request(lifecycle))
 
     def _gauges(self, now_s: float) -> dict[str, Gauges]:
         waiting, in_flight = self.open_counts(now_s), self.in_flight()

@@ -63,9 +63,6 @@ class OpenRequest:
     is_sent: bool = False
     """To the engine; before that no token can have come."""
     first_s: float | None = None
-    prompt_bytes: int = 0
-    prefixes: tuple[int, ...] = ()
-    """Names of the prompt's leading parts: see `daemon/traffic/prefixes.py`."""
 
 
 @dataclass(slots=True)
@@ -105,12 +102,6 @@ class OpenRequests:
             request.is_streamed, request.body_bytes = is_streamed, body_bytes
             request.arrived_s += read_s
 
-    def prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
-        """How long its prompt is, and what it begins with."""
-        request = self._open.get(request_id)
-        if request is not None:
-            request.prompt_bytes, request.prefixes = prompt_bytes, prefixes
-
     def sent(self, request_id: str) -> None:
         """It goes to the engine."""
         request = self._open.get(request_id)
@@ -122,6 +113,10 @@ class OpenRequests:
         request = self._open.get(request_id)
         if request is not None and request.first_s is None:
             request.first_s = now_s
+
+    def find(self, request_id: str) -> OpenRequest | None:
+        """One that is open."""
+        return self._open.get(request_id)
 
     def end(self, request_id: str) -> OpenRequest | None:
         """It is answered, or has ended in the engine; None if it was before."""

@@ -43,7 +43,7 @@ def check_open_files(limit: int | None, max_in_flight: int) -> Finding:
     return warn(
         "open files",
         f"limit {limit}; {max_in_flight} requests in flight (data.max_in_flight) need {needed}",
-        f"raise it with `ulimit -n {needed}`; systemd/pdmuxd.service does so",
+        f"raise it with `ulimit -n {needed}`; the systemd unit does so",
     )
 
 

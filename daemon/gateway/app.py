@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,9 +13,18 @@ import structlog
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, Identity, TenantRecord
 from pdmuxd.daemon.gateway.admission import Admission
-from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Receive, Scope, Send, read_body, send_answer
+from pdmuxd.daemon.gateway.asgi import (
+    BODY_TIMEOUT_S,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    send_answer,
+    until_gone,
+)
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
+from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
 from pdmuxd.daemon.gateway.identity import identify
@@ -52,6 +61,7 @@ class _Call:
     status: int = CLIENT_GONE_STATUS
     end: End = End.COMPLETE
     is_logged: bool = True
+    delivery: Delivery | None = None
 
 
 class Gateway:
@@ -67,6 +77,7 @@ class Gateway:
         bounds: RequestBounds | None = None,
         body_timeout_s: float = BODY_TIMEOUT_S,
         first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
+        engine_wait_s: float = 0.0,
         auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
         name_prefixes: Callable[[bytes, str], tuple[int, ...]] | None = None,
@@ -80,6 +91,7 @@ class Gateway:
         self._bounds = bounds or RequestBounds()
         self._body_timeout_s = body_timeout_s
         self._first_byte_timeout_s = first_byte_timeout_s
+        self._engine_wait_s = engine_wait_s
         self._auth_failures = auth_failures or AuthFailures(_MAX_AUTH_FAILURES, time.monotonic)
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
@@ -106,8 +118,10 @@ class Gateway:
         bounds: RequestBounds,
         body_timeout_s: float,
         first_byte_timeout_s: float,
+        engine_wait_s: float,
     ) -> None:
         """From now on requests may be so large and take so long."""
+        self._engine_wait_s = engine_wait_s
         self._max_body_bytes, self._bounds = max_body_bytes, bounds
         self._body_timeout_s, self._first_byte_timeout_s = body_timeout_s, first_byte_timeout_s
 
@@ -140,6 +154,7 @@ class Gateway:
         Those are ended with an error that says so.
         """
         self.refuse_new()
+        self._slot.wait_no_more()
         if await self.idle_within(timeout_s):
             return 0
         ended = self._interrupt_all(End.SHUTDOWN)
@@ -182,8 +197,10 @@ class Gateway:
         tenant = identity.tenant
         call.tenant = tenant.name
         self._key_used(identity.key.key_id)
-        upstream = self._slot.serving()
+        if not self._engine_wait_s:
+            self._slot.serving()
         if route.kind is Kind.MODELS:
+            upstream = self._slot.serving()
             # No answer of the model, but a connection to the engine all the same.
             self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
             try:
@@ -214,11 +231,11 @@ class Gateway:
             if not await self._turn(call, identity, body_bytes=len(body), answers=places):
                 call.end = End.CLIENT_GONE
                 return
-            upstream = self._slot.serving()  # again: reading or waiting may have taken long
-            check_model(request.model, upstream.models)
-            self._observer.on_sent(call.rid)
+            if request.is_streamed and places == 1:
+                arrived_s = call.started_s + read_s
+                call.delivery = Delivery(arrived_s=arrived_s, tbt_target_s=tenant.slo.tbt_s)
             waits = key_wait_s(identity) if request.is_streamed else []
-            await self._exchange(call, route, upstream, request.payload, first_byte_within_s=waits)
+            await self._send_to_engine(call, route, request, first_byte_within_s=waits)
         except RequestError as error:
             call.status = error.status
             raise
@@ -228,7 +245,8 @@ class Gateway:
         finally:
             self._limiter.leave(call.rid, was_served=call.status < 400 or call.status == CLIENT_GONE_STATUS)
             self.admission.leave(tenant.name, places)
-            self._observer.on_answered(call.rid, status=call.status)
+            delivered = None if call.delivery is None else call.delivery.seen()
+            self._observer.on_answered(call.rid, status=call.status, delivered=delivered)
 
     async def _identify(self, call: _Call, scope: Scope) -> Identity:
         """Whose key the request has; whoever keeps sending wrong ones is kept waiting.
@@ -277,7 +295,7 @@ class Gateway:
 
     async def _wait_for(self, waiting: asyncio.Task[None], receive: Receive) -> bool:
         """Wait for a turn; False if the client left before. A drain or a lost engine ends it as well."""
-        leaving = asyncio.create_task(_disconnected(receive), name="leaving")
+        leaving = asyncio.create_task(until_gone(receive), name="leaving")
         self._in_turn.add(waiting)
         try:
             await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -311,6 +329,52 @@ class Gateway:
         async with self._one_large_body:
             return await asyncio.to_thread(work)
 
+    async def _send_to_engine(
+        self, call: _Call, route: Route, request: EngineRequest, *, first_byte_within_s: Sequence[float]
+    ) -> None:
+        """To the engine that serves, or the next; once more if that is lost before the answer began.
+
+        Only once, since it may be this request that ends engines. Raises: RequestError 503 if none serves.
+        """
+        lost: Upstream | None = None
+        while True:
+            upstream = await self._engine_for(call, other_than=lost)
+            if upstream is None:
+                call.end = End.CLIENT_GONE
+                return
+            check_model(request.model, upstream.models)
+            self._observer.on_sent(call.rid)
+            may_again = lost is None and self._left_to_wait_s(call) > 0
+            is_lost = await self._exchange(
+                call,
+                route,
+                upstream,
+                request.payload,
+                first_byte_within_s=first_byte_within_s,
+                may_be_sent_again=may_again,
+            )
+            if not is_lost:
+                return
+            lost = upstream
+
+    async def _engine_for(self, call: _Call, *, other_than: Upstream | None) -> Upstream | None:
+        """The engine that is asked; None if the client left before one served. Raises: RequestError 503."""
+        left_s = self._left_to_wait_s(call)
+        if left_s <= 0:
+            return self._slot.serving()
+        waiting = asyncio.create_task(self._slot.serving_within(left_s, other_than=other_than))
+        leaving = asyncio.create_task(until_gone(call.receive))
+        try:
+            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else None
+        finally:
+            for task in (waiting, leaving):
+                task.cancel()
+            await asyncio.wait((waiting, leaving))
+
+    def _left_to_wait_s(self, call: _Call) -> float:
+        return call.started_s + self._engine_wait_s - time.monotonic()
+
     async def _exchange(
         self,
         call: _Call,
@@ -319,7 +383,9 @@ class Gateway:
         payload: bytes | None,
         *,
         first_byte_within_s: Iterable[float] = (),
-    ) -> None:
+        may_be_sent_again: bool = False,
+    ) -> bool:
+        """Relay it; whether it is to be sent again, to another engine."""
         exchange = Exchange(
             rid=call.rid,
             upstream=upstream,
@@ -327,6 +393,8 @@ class Gateway:
             on_first_byte=lambda: self._on_first_byte(call),
             abortable=payload is not None,
             first_byte_timeout_s=min([self._first_byte_timeout_s, *first_byte_within_s]),
+            may_be_sent_again=may_be_sent_again,
+            delivery=call.delivery,
         )
         self._exchanges.add(exchange)
         try:
@@ -334,6 +402,7 @@ class Gateway:
         finally:
             self._exchanges.discard(exchange)
             call.status, call.end = exchange.status, exchange.end
+        return exchange.is_to_be_sent_again
 
     def _on_first_byte(self, call: _Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)
@@ -369,8 +438,3 @@ class Gateway:
         except TimeoutError:
             return False
         return True
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -30,6 +30,12 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return None
 
 
+async def until_gone(receive: Receive) -> None:
+    """Wait until the client leaves; its body has been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def read_body(
     scope: Scope, receive: Receive, *, max_bytes: int, timeout_s: float = BODY_TIMEOUT_S
 ) -> bytes | None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 import aiohttp
 
 from pdmuxd.daemon.gateway.asgi import Receive, Send, send_answer
+from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Answer, Header, error_body, error_event
 from pdmuxd.daemon.gateway.upstream import Upstream
 
@@ -58,13 +59,17 @@ class Exchange:
         on_first_byte: Callable[[], None],
         abortable: bool,
         first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
+        may_be_sent_again: bool = False,
+        delivery: Delivery | None = None,
     ) -> None:
         self.rid = rid
+        self._may_be_sent_again = may_be_sent_again
         self.end = End.COMPLETE
         self.status = CLIENT_GONE_STATUS
         self._upstream = upstream
         self._send = send
         self._told_of_first_byte = on_first_byte
+        self._delivery = delivery
         self._first_byte_timeout_s = first_byte_timeout_s
         self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
@@ -92,8 +97,13 @@ class Exchange:
             self._task = None
             self._first_byte_timer.cancel()
             watcher.cancel()
-        if self.end is not End.COMPLETE:
+        if self.end is not End.COMPLETE and not self.is_to_be_sent_again:
             await self._finish_early()
+
+    @property
+    def is_to_be_sent_again(self) -> bool:
+        """Whether the engine was lost before the client was told anything, and another one may be asked."""
+        return self._may_be_sent_again and self.end is End.ENGINE_LOST and not self._started
 
     def interrupt(self, end: End) -> None:
         """End the exchange now because of `end`; the first cause wins."""
@@ -129,13 +139,18 @@ class Exchange:
         start = {"type": "http.response.start", "status": response.status, "headers": headers}
         self.status, self._started = response.status, True
         await self._send(start)
-        first = True
+        first, delivery = True, self._delivery
         async for chunk in response.content.iter_any():
             if first:
                 self._on_first_byte()
                 first = False
             self._tail = chunk
+            if delivery is None:
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                continue
+            delivery.begins()
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            delivery.written()
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _whole(self, response: aiohttp.ClientResponse, content_type: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pdmuxd.controlplane.telemetry.judged import Delivered
+
 
 class CallObserver(Protocol):
     """Is told in the event loop; must neither block nor raise."""
@@ -23,8 +25,11 @@ class CallObserver(Protocol):
     def on_first_byte(self, request_id: str) -> None:
         """The engine's answer began to arrive."""
 
-    def on_answered(self, request_id: str, *, status: int) -> None:
-        """A request that was let in is over; `status` is 499 if its client left first."""
+    def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None) -> None:
+        """A request that was let in is over; `status` is 499 if its client left first.
+
+        `delivered` is of a streamed answer with one choice.
+        """
 
     def on_refused(self, tenant: str, cause: str) -> None:
         """A request was not served for want of a place or of an engine; `cause` is the code of its error."""
@@ -48,7 +53,7 @@ class NobodyWatches:
     def on_first_byte(self, request_id: str) -> None:
         """Nothing."""
 
-    def on_answered(self, request_id: str, *, status: int) -> None:
+    def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None) -> None:
         """Nothing."""
 
     def on_refused(self, tenant: str, cause: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
@@ -28,6 +29,28 @@ class EngineSlot:
         self._draining = False
         self._unresponsive = False
         self._closing: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._is_final = False
+
+    async def serving_within(self, timeout_s: float, *, other_than: Upstream | None) -> Upstream:
+        """The upstream for a request, `other_than` the one that it lost. Raises: RequestError 503."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self._is_final:
+                    with contextlib.suppress(RequestError):
+                        if (found := self.serving()) is not other_than:
+                            return found
+                    await self._changed.wait()
+        return self.serving()
+
+    def wait_no_more(self) -> None:
+        """The daemon stops: whoever waits for an engine is told now."""
+        self._is_final = True
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def serving(self) -> Upstream:
         """The upstream for a new request. Raises: RequestError 503 saying why there is none."""
@@ -44,6 +67,7 @@ class EngineSlot:
             return
         self._drop()
         self._upstream = Upstream(address, on_abort_error=self._on_abort_error)
+        self._tell()
 
     def empty(self, state: str) -> None:
         """New requests are refused because the engine is in `state`."""
@@ -53,6 +77,7 @@ class EngineSlot:
     def suspect(self, is_unresponsive: bool) -> None:
         """Whether the engine is silent: new requests would only wait with those that do."""
         self._unresponsive = is_unresponsive
+        self._tell()
 
     def refuse_new(self) -> None:
         """Refuse new requests from now on; those under way keep their upstream."""
@@ -61,6 +86,7 @@ class EngineSlot:
     def accept_new(self) -> None:
         """Take new requests again, as soon as there is an upstream."""
         self._draining = False
+        self._tell()
 
     async def close(self) -> None:
         """Close every connection to the engine."""

@@ -20,7 +20,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from pdmuxd.controlplane.telemetry.judged import is_good
+from pdmuxd.controlplane.telemetry.judged import JudgedRequest, is_good
 from pdmuxd.daemon.metrics.definitions import counter, histogram
 from pdmuxd.daemon.metrics.gaps import GapHistograms
 from pdmuxd.daemon.metrics.tenants import TenantLabels
@@ -64,6 +64,11 @@ class Metrics:
         self._tbt_all = counter("pdmuxd_tbt_requests_total", registry)
         self._gaps_met = counter("pdmuxd_tbt_gaps_met_total", registry)
         self._gaps = counter("pdmuxd_tbt_gaps_total", registry)
+        self._delivered_ttft = histogram("pdmuxd_delivered_ttft_seconds", registry)
+        self._delivered_ttft_met = counter("pdmuxd_delivered_ttft_met_total", registry)
+        self._delivered_ttft_all = counter("pdmuxd_delivered_ttft_requests_total", registry)
+        self._delivered_gaps_met = counter("pdmuxd_delivered_tbt_gaps_met_total", registry)
+        self._delivered_gaps = counter("pdmuxd_delivered_tbt_gaps_total", registry)
         self._prompt = counter("pdmuxd_prompt_tokens_total", registry)
         self._reused = counter("pdmuxd_reused_tokens_total", registry)
         self._output = counter("pdmuxd_output_tokens_total", registry)
@@ -143,6 +148,17 @@ class Metrics:
             self._gaps_met.labels(tenant).inc(record.tbt_gaps_met)
             self._gap_histograms.add(tenant, record.tbt_counts)
 
+    def request_judged(self, judged: JudgedRequest) -> None:
+        """Engine and gateway are done with a request: how its client saw it."""
+        tenant = self.tenants.of(judged.record.tenant)
+        if judged.ttft_s is not None:
+            self._delivered_ttft.labels(tenant).observe(judged.ttft_s)
+        if judged.ttft_missed is not None:
+            self._delivered_ttft_all.labels(tenant).inc()
+            self._delivered_ttft_met.labels(tenant).inc(not judged.ttft_missed)
+        self._delivered_gaps.labels(tenant).inc(judged.gaps)
+        self._delivered_gaps_met.labels(tenant).inc(judged.gaps - judged.gaps_missed)
+
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its type is CONTENT_TYPE."""
         return generate_latest(self.registry)
@@ -151,5 +167,7 @@ class Metrics:
         return (
             *(self._requests, self._refusals, self._outcomes, self._good, self._ttft, self._tbt_max),
             *(self._ttft_met, self._ttft_all, self._tbt_met, self._tbt_all, self._gaps_met, self._gaps),
+            *(self._delivered_ttft, self._delivered_ttft_met, self._delivered_ttft_all),
+            *(self._delivered_gaps_met, self._delivered_gaps),
             *(self._prompt, self._reused, self._output),
         )

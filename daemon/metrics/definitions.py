@@ -89,6 +89,11 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "cause",
         ),
         _counter("gateway_abort_errors", "Aborts that the engine did not confirm."),
+        _histogram("delivered_ttft_seconds", "Arrival here to the first token written.", TTFT_BUCKETS_S, *T),
+        _counter("delivered_ttft_met", "Requests whose first token was written in time.", *T),
+        _counter("delivered_ttft_requests", "With a first token, or late without one.", *T),
+        _counter("delivered_tbt_gaps_met", "Gaps between writes within the target: attainment.", *T),
+        _counter("delivered_tbt_gaps", "Gaps between tokens as written to clients.", *T),
     ),
     "Of targets": (
         _gauge("slo_ttft_fixed_seconds", "The TTFT target of an empty prompt.", *T),

@@ -131,7 +131,9 @@ class Settings(BaseSettings):
     @property
     def resolved_token_file(self) -> Path:
         """Absolute; the file need not exist."""
-        return places.absolute(self.admin.token_file or self.resolved_state_dir / "admin-token")
+        return places.absolute(
+            self.admin.token_file or places.default_token_file(self.resolved_state_dir, os.environ)
+        )
 
     @property
     def resolved_reader_token_file(self) -> Path:

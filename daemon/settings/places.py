@@ -14,6 +14,9 @@ SOCKET_PATH_BYTES = 107
 """Linux: `sun_path` of unix(7) has 108 bytes, one of them the closing NUL."""
 SOCKET_NAME_BYTES = 32
 """The longest name of a socket that may be put into the runtime directory."""
+SERVICE_STATE = Path("/var/lib/pdmuxd")
+SERVICE_TOKEN = Path("/etc/pdmuxd/admin-token")
+"""Written by `pdmuxd install-service --credential`."""
 MAX_RUNTIME_DIR_BYTES = SOCKET_PATH_BYTES - 1 - SOCKET_NAME_BYTES
 
 
@@ -35,6 +38,28 @@ def default_state_dir(environ: Mapping[str, str]) -> Path:
 def given_runtime_dir(environ: Mapping[str, str]) -> Path | None:
     """systemd's $RUNTIME_DIRECTORY."""
     return _first(environ.get("RUNTIME_DIRECTORY", ""))
+
+
+def default_token_file(state_dir: Path, environ: Mapping[str, str]) -> Path:
+    """The service's credential if there is one, for root the file that it comes from, else in `state_dir`."""
+    credentials = environ.get("CREDENTIALS_DIRECTORY")
+    if credentials:
+        shown = Path(credentials) / "admin-token"
+        try:
+            if shown.is_file():
+                return shown
+        except PermissionError:
+            return shown  # whoever reads it says so
+    own = state_dir / "admin-token"
+    if state_dir == SERVICE_STATE and not own.exists() and os.access(SERVICE_TOKEN, os.R_OK):
+        return SERVICE_TOKEN
+    return own
+
+
+def is_credential(path: Path, environ: Mapping[str, str]) -> bool:
+    """Whether systemd made the file, and sees to it that nobody else reads it."""
+    credentials = environ.get("CREDENTIALS_DIRECTORY")
+    return bool(credentials) and path.parent == Path(str(credentials))
 
 
 def default_runtime_dir(state_dir: Path) -> Path:

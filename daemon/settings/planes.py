@@ -56,6 +56,11 @@ class DataSection(_Section):
         description="Seconds until an answer begins, waiting included; then 504. "
         "One that is not streamed begins when it is complete.",
     )
+    engine_wait_s: Annotated[Number, Field(ge=0, le=3600)] = Field(
+        0.0,
+        description="Seconds that a request may wait for an engine that starts, is restarted or is silent, "
+        "and for the next one if the first is lost before the answer began; 0: 503 or 502 at once.",
+    )
     max_connections: _Connections = Field(
         4096,
         description="Connections at once; fewer if the process may not open two files for each. "

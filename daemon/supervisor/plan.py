@@ -34,6 +34,8 @@ class EnginePlan:
     heartbeat_timeout_s: float = 30.0
     """A serving engine that sends nothing for this long hangs and is replaced."""
 
+    standstill_timeout_s: float = 60.0
+    """One whose heartbeats say for so long that it makes nothing of its requests is replaced too."""
     adopt_timeout_s: float = 15.0
     """In which an engine that is taken over from another daemon must answer."""
 

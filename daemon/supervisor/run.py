@@ -22,7 +22,7 @@ from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.evidence import keep_evidence
 from pdmuxd.daemon.supervisor.handle import EngineHandle
 from pdmuxd.daemon.supervisor.plan import KEY_VARIABLE, Command, EnginePlan
-from pdmuxd.daemon.supervisor.silence import TICK_S, Silence
+from pdmuxd.daemon.supervisor.silence import TICK_S, Silence, Standstill
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
 from pdmuxd.engine.link import procfs
@@ -79,6 +79,7 @@ class EngineRun:
         self._on_serving = on_serving
         self._greeted = asyncio.Event()
         self._silence = Silence(time.monotonic)
+        self._standstill = Standstill()
         self._is_unresponsive = False
         self._said: deque[object] = deque(maxlen=_KEPT_MESSAGES)
         self._serving = False
@@ -231,6 +232,7 @@ class EngineRun:
                     self._sync.on_ack(message)
                 case EngineStats():
                     self.stats = message
+                    self._standstill.heard(message)
                 case RequestRecord():
                     self._listener.on_request(message)
                     continue
@@ -292,7 +294,10 @@ class EngineRun:
             self._silence.tick()
             silent_s = self._silence.silent_s
             if silent_s > self._plan.heartbeat_timeout_s:
-                await self._end_hanging(silent_s)
+                await self._end_hanging(f"was silent for {silent_s:.0f} s")
+            if self._standstill.stuck_s > self._plan.standstill_timeout_s:
+                stuck_s = self._standstill.stuck_s
+                await self._end_hanging(f"made nothing of its requests for {stuck_s:.0f} s")
             self._tell_unresponsive(silent_s > self._plan.unresponsive_s)
             if time.monotonic() - bounded_s >= _HOUSEKEEPING_PERIOD_S:
                 bounded_s = time.monotonic()
@@ -307,9 +312,9 @@ class EngineRun:
                 log.info("engine is heard again")
             self._listener.on_unresponsive(is_unresponsive)
 
-    async def _end_hanging(self, silent_s: float) -> None:
+    async def _end_hanging(self, what: str) -> None:
         """Its heartbeats come from the loop that serves, so it hangs. Raises: EngineLostError."""
-        reason = f"the engine was silent for {silent_s:.0f} s and was stopped"
+        reason = f"the engine {what} and was stopped"
         self.stop_grace_s = 0.0  # it would not hear a request to end either
         if self.pid is not None:
             try:

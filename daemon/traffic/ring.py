@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from pdmuxd.controlplane.telemetry.waiting import OpenRequest
+from pdmuxd.controlplane.telemetry.telemetry import PromptNames
 from pdmuxd.daemon.background import in_background
 from pdmuxd.engine.link.messages import RequestRecord
 
@@ -52,21 +52,23 @@ class TrafficRing:
         self.lost = 0
         self._is_failing = False
 
-    def on_ended(self, record: RequestRecord, request: OpenRequest | None, now_s: float) -> None:
-        """A request ended in the engine; `request` is what the gateway knows of it."""
+    def on_ended(
+        self, record: RequestRecord, arrived_s: float | None, prompt: PromptNames, now_s: float
+    ) -> None:
+        """A request ended in the engine; its arrival is None where the gateway knows nothing of it."""
         tokens = record.new_tokens + record.reused_tokens
         if not self._most_bytes or not tokens or not record.output_tokens:
             return
         self.lost += len(self._unwritten) == _UNWRITTEN
-        at_s = now_s - (record.ttft_s or 0.0) if request is None else request.arrived_s
+        at_s = now_s - (record.ttft_s or 0.0) if arrived_s is None else arrived_s
         self._unwritten.append(
             CapturedRequest(
                 at_s=round(at_s, 3),
                 tenant=record.tenant,
                 input_tokens=tokens,
                 output_tokens=record.output_tokens,
-                prompt_bytes=0 if request is None else request.prompt_bytes,
-                prefixes=() if request is None else request.prefixes,
+                prompt_bytes=prompt[0],
+                prefixes=prompt[1],
             )
         )
 

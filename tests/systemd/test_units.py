@@ -15,7 +15,7 @@ import pytest
 from pdmuxd.daemon.settings import Settings, load_settings
 from pdmuxd.daemon.supervisor.choice import EMULATOR_START_S
 
-FOLDER = Path(__file__).parents[2] / "systemd"
+FOLDER = Path(__file__).parents[2] / "daemon" / "service" / "units"
 WORST_EXPOSURE = 20
 """Tenths of systemd's exposure level, which goes from 0 to 10; below 2.0 it says OK."""
 
@@ -35,7 +35,7 @@ def installed(tmp_path: Path) -> Path:
     text = (FOLDER / "pdmuxd.service").read_text()
     unit = tmp_path / "pdmuxd.service"
     # In quotes, since the folder of this checkout may have a space in its name.
-    unit.write_text(re.sub(r"^ExecStart=\S+", f'ExecStart="{sys.executable}"', text, flags=re.MULTILINE))
+    unit.write_text(re.sub(r"^(Exec\w+)=\S+", rf'\1="{sys.executable}"', text, flags=re.MULTILINE))
     return unit
 
 

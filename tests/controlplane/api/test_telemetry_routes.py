@@ -126,10 +126,12 @@ async def test_attainment_is_shown_by_tenant_and_window(call: AdminCalls, known:
     assert [one["tenant"] for one in body["tenants"]] == ["batch", "chat"]
     chat = body["tenants"][1]
     assert (chat["requests"], chat["refused"], chat["budget_left_ratio"]) == (10, 1, -9)
-    assert [one["window_ms"] for one in chat["ttft"]] == body["windows_ms"] == [60000, 300000, 3600000]
+    minute, hour, day = 60_000, 3_600_000, 86_400_000
+    wanted = [minute, 5 * minute, hour, day, 30 * day]
+    assert [one["window_ms"] for one in chat["ttft"]] == body["windows_ms"] == wanted
     for window in chat["ttft"]:
         assert (window["requests"], window["judged"], window["missed"]) == (10, 10, 1)
-        assert (window["attainment_ratio"], window["burn"]) == (0.9, 10)
+        assert (window["attainment_ratio"], window["burn"], window["budget_left_ratio"]) == (0.9, 10, -9)
     for window in chat["tbt"]:
         assert (window["requests"], window["judged"], window["missed"]) == (10, 100, 0), "by gap"
     assert body["tenants"][0]["ttft"][0]["attainment_ratio"] is None

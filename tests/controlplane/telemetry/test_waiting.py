@@ -50,6 +50,7 @@ def test_a_request_is_late_now_when_it_waits_past_its_target(known: Telemetry, c
     known.on_first_byte("a")
     assert (counts(known).waiting, counts(known).late, counts(known).begun_late) == (0, 0, 1)
     known.on_request(request_record(request_id="a", ttft_s=1.4))
+    known.on_answered("a", status=200)
     assert counts(known) == OpenCounts()
 
 
@@ -122,6 +123,7 @@ def test_a_body_that_comes_slowly_is_not_late(known: Telemetry, clock: HandClock
 def test_the_target_of_a_long_prompt_is_learned_from_those_before(known: Telemetry, clock: HandClock) -> None:
     begin(known, "first")
     known.on_request(request_record(request_id="first", new_tokens=10_000))
+    known.on_answered("first", status=200)
     begin(known, "second")
     clock.turn(8.0)
     assert counts(known).late == 0, "10,000 tokens may take 8.5 s"

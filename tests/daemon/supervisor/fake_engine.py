@@ -10,6 +10,7 @@ mute               never greets
 stubborn           ignores SIGTERM
 family             has a child of its own
 silent             greets and acknowledges, but sends no heartbeat
+stuck              has a request of which it makes nothing
 """
 
 import argparse
@@ -82,10 +83,13 @@ async def main(args):
     link = EngineEnd(args.link)
     if args.profile not in ("mute", "slow"):
         link.send(hello())
+    uptime_s = 0.0
     async with server, asyncio.TaskGroup() as group:
         group.create_task(obey(link, args.profile))
         while args.profile != "silent":
-            link.send(EngineStats(**ZEROS))
+            uptime_s += 0.1
+            stuck = {"running": 1, "steps": 7} if args.profile == "stuck" else {}
+            link.send(EngineStats(**ZEROS | {"uptime_s": uptime_s} | stuck))
             await asyncio.sleep(0.1)
 
 

@@ -20,8 +20,9 @@ from pdmuxd.daemon.supervisor.backoff import HEALTHY_S, Backoff
 from pdmuxd.daemon.supervisor.child import describe_exit, engine_environment
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.plan import emulator_command
-from pdmuxd.daemon.supervisor.silence import TICK_S, Silence
+from pdmuxd.daemon.supervisor.silence import TICK_S, Silence, Standstill
 from pdmuxd.engine.link import procfs
+from pdmuxd.engine.link.messages import EngineStats
 
 _UP_AND_WAIT = "print('up'); signal.pause()"
 
@@ -261,3 +262,27 @@ def test_sockets_are_removed_when_nobody_listens_on_them(tmp_path):
         assert orphan.remove_stale_sockets(tmp_path) == 1
         left = {path.name for path in tmp_path.iterdir()}
         assert left == {"engine-live.sock", "engine-note.txt", "engine-file.sock"}
+
+
+def _heartbeat(**fields):
+    zeros = dict.fromkeys(EngineStats.__struct_fields__, 0) | {"policy": "auto"}
+    return EngineStats(**zeros | fields)
+
+
+@pytest.mark.parametrize(
+    ("second", "stuck_s"),
+    [
+        ({"running": 1, "steps": 5}, 2.0),
+        ({"waiting": 1, "steps": 5}, 2.0),
+        ({"running": 1, "steps": 6}, 0.0),
+        ({"running": 1, "steps": 5, "output_tokens": 1}, 0.0),
+        ({"running": 0, "steps": 5}, 0.0),
+    ],
+)
+def test_an_engine_stands_still_when_it_has_requests_and_makes_nothing_of_them(second, stuck_s):
+    standstill = Standstill()
+    standstill.heard(_heartbeat(running=1, steps=5, uptime_s=10.0))
+    standstill.heard(_heartbeat(uptime_s=12.0, **second))
+    assert standstill.stuck_s == stuck_s
+    standstill.heard(_heartbeat(uptime_s=13.0, running=1, steps=9))
+    assert standstill.stuck_s == 0.0

@@ -120,6 +120,15 @@ async def test_an_engine_is_replaced_when_it_falls_silent(make_world):
     assert "Hello(" in evidence
 
 
+async def test_an_engine_is_replaced_when_its_loop_turns_and_nothing_comes_of_it(make_world):
+    world = await make_world("stuck", standstill_timeout_s=0.3)
+    await world.listener.next("serving")
+    reason = await world.listener.next("down")
+    assert "made nothing of its requests" in reason
+    evidence = await asyncio.to_thread(Path(reason.rpartition(" ")[2]).read_text)
+    assert "EngineStats(" in evidence
+
+
 async def test_a_silent_engine_gets_no_requests_until_it_is_heard(make_world):
     world = await make_world(unresponsive_s=0.5)
     await world.listener.next("serving")

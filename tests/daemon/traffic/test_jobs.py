@@ -14,7 +14,6 @@ from telemetry_feeds import HELLO, directory, request_record
 
 from pdmuxd.controlplane.replays import Job, WantedVariant
 from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
-from pdmuxd.controlplane.telemetry.waiting import OpenRequest
 from pdmuxd.daemon.traffic import jobs as module
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.ring import TrafficRing
@@ -50,11 +49,10 @@ class World:
             tenant, tokens = ("chat", 400) if number % 3 else ("search", 6000)
             at_s = NOW_S - 60.0 + 0.2 * number
             names = (7, 8) if tenant == "chat" else ()
-            request = OpenRequest(tenant=tenant, arrived_s=at_s, prompt_bytes=4 * tokens, prefixes=names)
             record = request_record(
                 request_id=str(number), tenant=tenant, new_tokens=tokens, output_tokens=30
             )
-            self.ring.on_ended(record, request, at_s + 1.0)
+            self.ring.on_ended(record, at_s, (4 * tokens, names), at_s + 1.0)
 
     async def task(self, *variants: WantedVariant) -> ReplayTask:
         found = self.ring.read(since_s=0.0, limit=1000)

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from telemetry_feeds import request_record
 
-from pdmuxd.controlplane.telemetry.waiting import OpenRequest
 from pdmuxd.daemon.traffic.prefixes import BLOCK_BYTES, MOST_BLOCKS, PrefixHasher
 from pdmuxd.daemon.traffic.ring import TrafficRing
 
 
 def fill(ring: TrafficRing, count: int, *, start: int = 0, prefixes: tuple[int, ...] = ()) -> None:
     for number in range(start, start + count):
-        request = OpenRequest(tenant="chat", arrived_s=1000.0 + number, prompt_bytes=4000, prefixes=prefixes)
-        ring.on_ended(request_record(request_id=str(number)), request, 2000.0 + number)
+        record = request_record(request_id=str(number))
+        ring.on_ended(record, 1000.0 + number, (4000, prefixes), 2000.0 + number)
 
 
 def test_what_was_told_is_read_again_when_another_daemon_starts(tmp_path: Path) -> None:
@@ -79,5 +78,5 @@ def test_prompts_share_names_as_far_as_they_are_equal() -> None:
 @pytest.mark.parametrize("changes", [{"output_tokens": 0}, {"new_tokens": 0}])
 def test_what_had_no_tokens_is_no_traffic(tmp_path: Path, changes: dict[str, int]) -> None:
     ring = TrafficRing(tmp_path, max_bytes=1 << 20)
-    ring.on_ended(request_record(**changes), None, 1.0)
+    ring.on_ended(request_record(**changes), None, (0, ()), 1.0)
     assert ring.read(since_s=0.0, limit=10) == []

@@ -1,0 +1,104 @@
+"""Brings together what engine and gateway say of a request, in whichever order they are done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest, judge
+from pdmuxd.controlplane.telemetry.waiting import OpenRequests
+from pdmuxd.engine.link.messages import RequestRecord
+
+RECORD_WITHIN_S = 5.0
+"""After its answer a request's record takes milliseconds; later there was no engine to send one."""
+_LOST = frozenset({499, 502, 504})
+"""The client left, the engine was lost, or no answer began in time: whoever waited was not served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answered:
+    at_s: float
+    delivered: Delivered | None
+    waited_s: float
+    instead: RequestRecord | None
+    """What is judged if no record comes; None if there is nothing to judge."""
+
+
+class Settling:
+    """Requests that one of the two is done with. Bounded by those in flight, and those of some seconds."""
+
+    def __init__(self, open_requests: OpenRequests) -> None:
+        self._open = open_requests
+        self._records: dict[str, RequestRecord] = {}
+        self._answered: dict[str, _Answered] = {}
+
+    def on_record(self, record: RequestRecord) -> Iterator[JudgedRequest]:
+        """The engine is done; yields the request if the gateway is too, or never knew of it."""
+        request = self._open.find(record.request_id)
+        if request is not None:
+            self._open.learn(request, record.new_tokens)
+            self._records[record.request_id] = record
+            return
+        answered = self._answered.pop(record.request_id, None)
+        if answered is None:
+            yield judge(record)
+        else:
+            yield judge(record, answered.delivered, waited_s=answered.waited_s)
+
+    def on_answered(
+        self,
+        request_id: str,
+        *,
+        status: int,
+        delivered: Delivered | None,
+        tenants: Mapping[str, TenantRecord],
+        now_s: float,
+    ) -> Iterator[JudgedRequest]:
+        """The gateway is done; yields the request if the engine is as well."""
+        request = self._open.end(request_id)
+        if request is None:
+            return
+        waited_s = now_s - request.arrived_s
+        record = self._records.pop(request_id, None)
+        if record is not None:
+            yield judge(record, delivered, waited_s=waited_s)
+            return
+        tenant, instead = tenants.get(request.tenant), None
+        if tenant is not None and (status in _LOST or status < 400):
+            target_s = self._open.target_s(request, tenant)
+            instead = _without_record(request_id, tenant, ttft_target_s=target_s)
+        self._answered[request_id] = _Answered(
+            at_s=now_s, delivered=delivered, waited_s=waited_s, instead=instead
+        )
+
+    def overdue(self, now_s: float) -> Iterator[JudgedRequest]:
+        """Those for which no record came."""
+        for request_id, answered in list(self._answered.items()):
+            if now_s - answered.at_s < RECORD_WITHIN_S:
+                return  # they stand in the order in which they were answered
+            del self._answered[request_id]
+            if answered.instead is not None:
+                yield judge(answered.instead, answered.delivered, waited_s=answered.waited_s)
+
+
+def _without_record(request_id: str, tenant: TenantRecord, *, ttft_target_s: float) -> RequestRecord:
+    """Of a request that no engine reports: nothing was made, as far as is known."""
+    return RequestRecord(
+        request_id=request_id,
+        tenant=tenant.name,
+        outcome="failed",
+        new_tokens=0,
+        reused_tokens=0,
+        output_tokens=0,
+        queue_s=None,
+        ttft_s=None,
+        ttft_target_s=ttft_target_s,
+        tbt_target_s=tenant.slo.tbt_s,
+        tbt_max_s=None,
+        tbt_p99_s=None,
+        tbt_gaps=0,
+        tbt_gaps_met=0,
+        retractions=0,
+        slo_version=tenant.slo_version,
+    )

@@ -1,0 +1,1 @@
+"""pdmuxd as a service of systemd: its units, and installing them."""

@@ -1,0 +1,1 @@
+"""Faults that `chaos.py` does to a daemon on loopback."""

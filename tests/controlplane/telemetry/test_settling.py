@@ -1,0 +1,126 @@
+"""A tenant's attainment is what its clients saw, and each request counts once."""
+
+from __future__ import annotations
+
+import pytest
+from telemetry_feeds import HandClock, request_record, telemetry
+
+from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, ViolationCounts
+from pdmuxd.controlplane.telemetry.judged import Delivered
+from pdmuxd.controlplane.telemetry.settling import RECORD_WITHIN_S
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.engine.link.durations import bucket_of
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def known(clock: HandClock) -> Telemetry:
+    return telemetry(clock, chat=0.04)
+
+
+def begin(known: Telemetry, request_id: str = "r1") -> None:
+    known.on_begin(request_id, tenant="chat", path="/v1/completions")
+    known.on_read(request_id, is_streamed=True, body_bytes=4000, read_s=0.0)
+    known.on_sent(request_id)
+
+
+def judged(known: Telemetry) -> tuple[ViolationCounts, ViolationCounts]:
+    return known.tenants["chat"].violations(known.clock(), FIVE_MINUTES_S)
+
+
+SLOW = Delivered(
+    ttft_s=1.6, gaps_missed=4, gap_max_s=0.184, gap_counts=((bucket_of(0.02), 4), (bucket_of(0.184), 4))
+)
+
+
+@pytest.mark.parametrize("answered_first", [False, True])
+def test_what_clients_saw_counts_and_what_was_made_is_kept_beside_it(
+    known: Telemetry, clock: HandClock, answered_first: bool
+) -> None:
+    begin(known)
+    clock.turn(2.0)
+    ends = [
+        lambda: known.on_request(request_record()),
+        lambda: known.on_answered("r1", status=200, delivered=SLOW),
+    ]
+    for end in reversed(ends) if answered_first else ends:
+        end()
+    ttft, tbt = judged(known)
+    assert (ttft.judged, ttft.missed, ttft.engine_judged, ttft.engine_missed) == (1, 1, 1, 0)
+    assert (tbt.judged, tbt.missed, tbt.engine_judged, tbt.engine_missed) == (10, 4, 10, 0)
+    (chat,) = known.tenants_event(clock()).tenants
+    assert chat.goodput_per_s == 0
+    assert chat.tbt_gap_ms.count == 10, "two of them came with the token before"
+    assert chat.tbt_worst_ms.p99 == pytest.approx(184, rel=0.04)
+    assert chat.ttft_ms.p50 == pytest.approx(1600, rel=0.04)
+
+
+def test_the_engines_word_counts_when_an_answer_is_not_streamed(known: Telemetry, clock: HandClock) -> None:
+    begin(known)
+    clock.turn(3.0)
+    known.on_answered("r1", status=200)
+    known.on_request(request_record())
+    ttft, tbt = judged(known)
+    assert (ttft.judged, ttft.missed, tbt.judged, tbt.missed) == (1, 0, 10, 0)
+
+
+def test_nothing_is_counted_twice_when_record_and_answer_come_late(
+    known: Telemetry, clock: HandClock
+) -> None:
+    begin(known)
+    known.on_request(request_record())
+    assert judged_requests(known) == 0, "its client has not had all of it"
+    for _ in range(3):
+        clock.turn(RECORD_WITHIN_S)
+        known.tick()
+    known.on_answered("r1", status=200, delivered=SLOW)
+    known.on_answered("r1", status=200, delivered=SLOW)
+    for _ in range(3):
+        clock.turn(RECORD_WITHIN_S)
+        known.tick()
+    assert judged_requests(known) == 1
+
+
+def judged_requests(known: Telemetry) -> int:
+    return judged(known)[0].judged
+
+
+@pytest.mark.parametrize(
+    ("status", "waited_s", "missed"), [(499, 2.0, 1), (499, 1.0, 0), (504, 2.0, 1), (429, 2.0, 0)]
+)
+def test_a_client_that_left_after_its_target_was_served_too_late(
+    known: Telemetry, clock: HandClock, status: int, waited_s: float, missed: int
+) -> None:
+    begin(known)
+    clock.turn(waited_s)
+    known.on_answered("r1", status=status)
+    for _ in range(2):
+        clock.turn(RECORD_WITHIN_S)
+        known.tick()
+    ttft, _ = judged(known)
+    assert (ttft.judged, ttft.missed, ttft.engine_judged) == (missed, missed, 0)
+
+
+def test_an_aborted_request_missed_its_target_when_it_had_waited_longer(
+    known: Telemetry, clock: HandClock
+) -> None:
+    begin(known)
+    clock.turn(2.0)
+    known.on_answered("r1", status=499)
+    nothing = {"ttft_s": None, "tbt_max_s": None, "tbt_p99_s": None, "tbt_gaps": 0, "tbt_gaps_met": 0}
+    known.on_request(request_record(outcome="aborted", tbt_counts=(), **nothing))
+    ttft, _ = judged(known)
+    assert (ttft.judged, ttft.missed) == (1, 1)
+
+
+def test_a_requests_delivery_is_shown(known: Telemetry) -> None:
+    begin(known)
+    known.on_request(request_record())
+    known.on_answered("r1", status=200, delivered=SLOW)
+    lifecycle = known.requests.find("r1")
+    assert lifecycle is not None
+    assert lifecycle.delivered == SLOW

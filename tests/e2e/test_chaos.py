@@ -1,0 +1,20 @@
+"""A short form of tests/bench/chaos.py: each fault once, under load."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+
+from chaos import chaos
+from chaos_faults.faults import FAULTS
+
+EVERY_S = 5.0
+
+
+def test_what_must_hold_holds_when_each_fault_comes_once(folder):
+    seconds = EVERY_S * (len(FAULTS) + 1)
+    report = asyncio.run(chaos(folder, seconds=seconds, every_s=EVERY_S, seed=3, rate_per_s=2.0))
+    assert report["violations"] == []
+    assert report["outcomes"]["complete"] > 20
+    assert len(report["faults"]) >= len(FAULTS) - 4, "a fault that takes long leaves time for fewer"
