@@ -13,7 +13,7 @@ Action = Literal["start", "drain", "resume", "restart"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What came of an action; `changed` is False if things were so already."""
+    """The result of an action; `changed` is False if nothing had to be done."""
 
     action: Action
     changed: bool
@@ -22,13 +22,11 @@ class Done:
 
 
 class EngineActions(Protocol):
-    """Called in the daemon's event loop; none waits for what it sets going.
-
-    All raise ConflictError if the engine's state does not allow it.
-    """
+    """Called in the daemon's event loop. Each starts its action and does not wait for it. All raise
+    ConflictError if the engine's state does not allow it."""
 
     def start(self) -> Done:
-        """Start an engine that is down now, and not after its back-off."""
+        """Start an engine that is down at once, without waiting for its back-off."""
 
     def drain(self) -> Done:
         """Refuse new requests; those in flight finish, the engine stays."""
@@ -41,7 +39,7 @@ class EngineActions(Protocol):
 
 
 class NoEngine:
-    """Where no daemon runs. Each raises: EngineError."""
+    """Used where no daemon runs. Each raises: EngineError."""
 
     def start(self) -> Done:
         """Refuse."""

@@ -1,4 +1,4 @@
-"""The load that a what-if is asked for: what was given, and for the rest that of the last minutes."""
+"""The load that a what-if assumes: the given figures, and for the others those of the last minutes."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _acting: ContextVar[Acting | None] = ContextVar("pdmuxd_acting", default=None)
 
 
 def now_acting() -> Acting:
-    """In whose name this task or thread acts; by itself, the daemon."""
+    """In whose name this task or thread acts; the daemon's, unless something else was set."""
     return _acting.get() or _BY_ITSELF
 
 

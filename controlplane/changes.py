@@ -50,7 +50,7 @@ class Transactions(Protocol):
         """Read, or change what no directory shows."""
 
     def change(self) -> AbstractContextManager[Changing]:
-        """Change something: one after the other, each with a settings version of its own."""
+        """Change something. Changes run one after the other, each with a settings version of its own."""
 
 
 def check_expected(expected: int | None, current: int, what: str) -> None:

@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
 )
 
 from pdmuxd.controlplane import postgresql, sqlite
+from pdmuxd.controlplane.cross_check import require_targets_as_audited
 from pdmuxd.engine.core.errors import ConflictError, StoreError, StoreSetupError
 from pdmuxd.migrations import alembic_config, head_revision, known_revisions
 
@@ -57,8 +58,8 @@ def upgrade(url: str) -> str:
     path = sqlite.sqlite_path(parsed)
     if path is not None:
         sqlite.create_private(path)
-    # A table that is rebuilt must not take the rows that refer to it along, so foreign keys are off
-    # meanwhile; and IMMEDIATE makes a second upgrade wait instead of failing half-way.
+    # Rebuilding a table must not delete the rows that refer to it, so foreign keys are off meanwhile. With
+    # IMMEDIATE a second upgrade waits instead of failing half-way.
     engine = _connect(parsed, foreign_keys=False, begin="BEGIN IMMEDIATE")
     try:
         with store_errors(engine), engine.begin() as connection:
@@ -74,7 +75,7 @@ def upgrade(url: str) -> str:
 
 
 def check(url: str) -> str:
-    """Read the whole database and return its schema revision.
+    """Read the whole database, compare what it holds twice, and return its schema revision.
 
     Raises: StoreError if it is missing, damaged, or of another revision than this version's.
     """
@@ -83,6 +84,7 @@ def check(url: str) -> str:
         with store_errors(engine), engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 sqlite.require_whole(connection)
+            require_targets_as_audited(connection)
     finally:
         engine.dispose()
     return head_revision()
@@ -157,7 +159,8 @@ def store_errors(engine: Engine) -> Iterator[None]:
         raise ConflictError(f"the change contradicts what is stored: {error.orig}") from error
     except DBAPIError as error:
         if type(error) is DatabaseError:
-            # Neither locked nor unreachable: SQLite says so of a file that is damaged, or is no database.
+            # Neither locked nor unreachable: this is SQLite's error for a file that is damaged, or is no
+            # database.
             raise StoreSetupError(f"{name} cannot be read: {error.orig}") from error
         raise StoreError(f"{name} does not answer as it should: {error.orig}") from error
     except SQLAlchemyError as error:

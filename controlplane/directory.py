@@ -36,7 +36,8 @@ class TenantRecord:
     slo_version: int
     max_in_flight: int
     since_ms: int = field(default=0, repr=False)
-    """When it was created, in milliseconds since 1970: tells it from one of the same name before."""
+    """When it was created, in milliseconds since 1970; it distinguishes this tenant from an earlier one of
+    the same name."""
     cache_group: str | None = None
     """Tenants of one group find each other's prompts in the prefix cache; None: nobody's but its own."""
     priority_class: PriorityClass = DEFAULT_PRIORITY_CLASS
@@ -118,7 +119,7 @@ class DirectorySnapshot:
         return identity
 
     def find_key(self, secret: str, *, now_s: float | None = None) -> Identity:
-        """Whose key this is, whatever it may be used for. Raises: UnknownKeyError."""
+        """The tenant of a key, whatever the key may be used for. Raises: UnknownKeyError."""
         key = self.keys.get(digest(secret))
         if key is None:
             raise UnknownKeyError("the API key is unknown or was revoked")

@@ -47,7 +47,7 @@ class OperatorActions:
         return self._done("drain", changed=True, text=text)
 
     def resume(self) -> Done:
-        """Let go of a held engine. Raises: ConflictError."""
+        """Let an engine that was held serve again. Raises: ConflictError."""
         self._require_running()
         if self._restarting:
             raise ConflictError("the engine is being restarted; it serves again by itself")

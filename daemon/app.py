@@ -50,7 +50,8 @@ from pdmuxd.daemon.uses import start_noting_uses
 from pdmuxd.engine.core.errors import EngineError, PdmuxdError, SettingsError
 
 _STOP_MARGIN_S = 15.0
-"""What stopping may take beyond the drain limit: last words, the engine's end, open connections."""
+"""How long stopping may take after the drain limit: last messages, the end of the engine, open connections.
+"""
 _LOOK_S = 0.1
 _UNREAD_WHILE_DRAINING_S = 2.0
 """A client that does not read its answer must not hold up the end of the daemon."""
@@ -138,7 +139,7 @@ class _Daemon:
     listeners: Listeners
     servers: _Servers
     duties: AsyncExitStack
-    """What is one daemon's at a time: it ends when another has taken the place."""
+    """Work that only one daemon may do at a time: it ends when another daemon has taken over."""
     predecessor: Predecessor
     notifier: Notifier
     lifecycle: Lifecycle
@@ -185,7 +186,7 @@ async def _start(
     load_use(parts.limiter, control_plane)
     connect_service_manager(parts.bus, notifier.status)
 
-    # Its last write comes after the engine's end, when nothing is counted any more.
+    # Its last write must come after the engine's end, when nothing is counted any more.
     start_keeping_history(stack, parts.history)
     predecessor = Predecessor(
         supervisor,
@@ -221,7 +222,8 @@ async def _start(
     start_noting_uses(stack, parts.uses)
     start_writing(stack, parts.traffic)
     start_storing_use(stack, parts.limiter, control_plane)
-    # What the start made stays: without it a full garbage collection holds up no stream's tokens.
+    # The objects made by the start live as long as the daemon. Without this, each full garbage collection
+    # would look at them and delay every stream's tokens.
     gc.collect()
     gc.freeze()
     welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
@@ -256,7 +258,7 @@ async def _announce(daemon: _Daemon, *, to_people: bool) -> None:
 
 
 async def _drain(daemon: _Daemon, requests: StopRequests, timeout_s: float) -> None:
-    """Let what is in flight finish within `timeout_s`, unless a second signal says at once."""
+    """Let requests in flight finish within `timeout_s`, unless a second signal asks to stop at once."""
     in_flight = daemon.gateway.admission.in_flight
     log.info("stopping", in_flight=in_flight, drain_timeout_s=timeout_s)
     daemon.notifier.stopping(f"Draining {in_flight} requests")

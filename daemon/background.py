@@ -1,4 +1,4 @@
-"""Tasks that belong to someone: to an exit stack, or to the one who waits for the first to end."""
+"""Tasks with an owner: an exit stack, or whoever waits for the first of them to end."""
 
 from __future__ import annotations
 

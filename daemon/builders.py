@@ -38,6 +38,7 @@ from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import collectors
+from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
 from pdmuxd.daemon.reader_token import ReaderToken
@@ -149,7 +150,8 @@ def build(
     refinement = Refinement(
         control_plane, status=supervisor.status, clock=telemetry.clock, at_bound=telemetry.on_at_bound
     )
-    # In this order: a tenant is counted before it is served, and served before it is told of.
+    # The order matters: a tenant's metrics exist before it is served, and it is served before anyone is told
+    # about it.
     connect_metrics(bus, metrics)
     connect_gateway(bus, gateway)
     bus.subscribe(RequestRecord, limiter.on_request)
@@ -272,6 +274,8 @@ def build_gateway(
         observer=telemetry,
         name_prefixes=PrefixHasher().names if settings.admin.traffic_max_bytes else None,
         key_used=uses.key,
+        load=partial(node_load, telemetry),
+        tells_load=data.load_metrics,
         limiter=limiter,
     )
 

@@ -1,4 +1,4 @@
-"""A typed event bus: who publishes an event does not know who hears it.
+"""A typed event bus: the publisher of an event does not know who receives it.
 
 Events are values; their type says what happened. Handlers are called at once, in the publisher's thread (the
 daemon's event loop), in the order in which they subscribed; they must neither block nor raise.

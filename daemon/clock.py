@@ -1,4 +1,5 @@
-"""Unix time that never goes back: windows and event times hold across a correction of the wall clock."""
+"""Unix time that never goes back, so that windows and event times stay right when the wall clock is
+corrected."""
 
 from __future__ import annotations
 

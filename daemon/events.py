@@ -1,4 +1,4 @@
-"""What happens to the engine and to the tenants, brought to the bus, and who hears it there."""
+"""Events about the engine and the tenants: who publishes them on the bus, and who receives them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def connect_gateway(bus: EventBus, gateway: Gateway) -> None:
 
     def on_state(event: EngineStateChanged) -> None:
         if event.state == "draining":
-            # It goes on with what it has; only the gateway knows when that is done.
+            # The engine goes on with its requests; only the gateway knows when they are done.
             gateway.refuse_new()
         else:
             gateway.lose_engine(event.state)

@@ -23,7 +23,7 @@ ENGINE = (
     *("engine.policy", "engine.start_timeout_s"),
     *("engine.restart_backoff_initial_s", "engine.restart_backoff_max_s"),
 )
-"""These, and those of `engine.sglang`, are in force when the next engine is started."""
+"""These settings, and those of `engine.sglang`, take effect when the next engine is started."""
 FIXED = ("state_dir", "runtime_dir", "data.host", "data.port", "admin.host", "admin.port")
 """What a new process takes over from the old one."""
 

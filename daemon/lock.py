@@ -17,7 +17,7 @@ from pathlib import Path
 from pdmuxd.engine.core.errors import PdmuxdError, SettingsError
 
 _RETRIES, _RETRY_S = 5, 0.02
-"""`holder_of` holds the lock for an instant, which must not stop a start."""
+"""`holder_of` takes the lock for an instant; that must not make a start fail."""
 _MAX_BYTES = 1000
 
 

@@ -1,7 +1,7 @@
-"""Tells systemd how the daemon is: sd_notify(3) over the socket that $NOTIFY_SOCKET names.
+"""Tells systemd the daemon's state: sd_notify(3) over the socket that $NOTIFY_SOCKET names.
 
 Without that variable every call does nothing. A message that cannot be sent is counted and logged, never
-raised: the daemon serves as well without it, and systemd's own time limits notice what is missing.
+raised: the daemon can serve without it, and systemd notices a missing message by its own time limits.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class LivePredictors:
         self._profile_name = emulated
 
     def __call__(self) -> Predicting | None:
-        """None while no engine has said enough of itself."""
+        """None until an engine has reported enough about itself."""
         status, wanted = self._status(), self._wanted()
         hello, predictors = status.hello, wanted.predictors
         if hello is None:

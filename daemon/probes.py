@@ -1,4 +1,5 @@
-"""What machines ask the admin address without a token: alive, ready, and how much of everything."""
+"""What machines ask the admin address without a token: whether it is alive, whether it is ready, and its
+metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from pdmuxd.daemon.metrics import CONTENT_TYPE, Metrics
 
 def add_probes(app: FastAPI, metrics: Metrics, not_ready_because: Callable[[], str | None]) -> None:
     """Add `/healthz`, `/readyz` and `/metrics`; asynchronous, so that busy worker threads delay none."""
-    # 10,000 lines take 80 ms: in the event loop they would be a gap in every stream of tokens.
+    # Writing 10,000 lines takes 80 ms: in the event loop that would be a gap in every stream of tokens.
     renderer = ThreadPoolExecutor(1, thread_name_prefix="metrics")
 
     @app.get("/healthz", tags=["probes"])

@@ -1,4 +1,4 @@
-"""What progress bars share: they are drawn on stderr, and only on a terminal."""
+"""The common part of progress bars: they are drawn on stderr, and only on a terminal."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from pdmuxd.engine.link.predictors import Predictors, latency_model
 from pdmuxd.engine.profiling.refine import Refiner
 
 PERIOD_S = 5.0
-"""How often what was learned is stored and told to the engine, which has raised its guard long before."""
+"""How often what was learned is stored and sent to the engine, which has raised its own guard long before."""
 
 log = structlog.get_logger("pdmuxd.refinement")
 

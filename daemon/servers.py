@@ -20,10 +20,11 @@ from pdmuxd.engine.core.errors import SettingsError
 
 _BACKLOG = 2048
 _SEND_BUFFER_BYTES = 128 * 1024
-"""In the kernel, for each connection (Linux takes twice as much): what a client that does not read costs."""
+"""Size of the kernel's send buffer for each connection (Linux takes twice as much). A client that does not
+read costs this much memory."""
 _DATE_PERIOD_S = 1.0
 _STOP_TIMEOUT_S = 1
-"""For answers still being written when the server stops; the gateway has drained before that."""
+"""Time for answers that are still being written when the server stops; the gateway has drained before."""
 
 log = structlog.get_logger("pdmuxd.http")
 
@@ -44,7 +45,7 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        """Instead of uvicorn's, which accepts whatever comes."""
+        """In place of uvicorn's own, which accepts any connection."""
         self.servers = []
 
         def make(peer: str) -> LimitedProtocol:
@@ -58,7 +59,7 @@ class Server(uvicorn.Server):
         self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, and give what is being written a moment."""
+        """Accept no more connections, and give answers that are being written a moment."""
         self.acceptor.close()
         await super().shutdown(sockets)
         await self.acceptor.stop_sweeping()
@@ -152,7 +153,7 @@ async def serving(
         access_log=False,
         log_config=None,
         server_header=False,
-        # Else whoever is on this machine could name any address as its own.
+        # Otherwise anyone on this machine could claim any address as its own.
         proxy_headers=False,
         timeout_graceful_shutdown=_STOP_TIMEOUT_S,
     )

@@ -19,7 +19,7 @@ log = structlog.get_logger("pdmuxd.daemon")
 
 
 class Uses:
-    """Told of every use in the event loop, which costs an assignment; `store` writes each key once."""
+    """Each use is noted in the event loop, which costs an assignment; `store` writes each key once."""
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self._control_plane = control_plane

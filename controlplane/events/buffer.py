@@ -51,7 +51,7 @@ class EventBuffer:
         self.is_closed = False
         self.clients = 0
         self.lost_events = 0
-        """Events that some client should have had and never will, counted once for each client."""
+        """Events that a client missed for good; each counts once for each such client."""
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._events: deque[Event] = deque()
@@ -83,7 +83,7 @@ class EventBuffer:
         """At most `limit` of the kept events beyond `number`, oldest first."""
         first = max(0, number - self.oldest + 1)
         count = min(limit, len(self._events) - first)
-        # Most clients are near the newest end, from which a deque is indexed at once.
+        # Most clients are near the newest end, from which a deque is indexed fastest.
         return [self._events[first + index] for index in range(count)]
 
     async def wait(self, number: int, timeout_s: float) -> None:

@@ -68,7 +68,7 @@ class _Client:
         self._clock = clock
         self.cursor = buffer.head
         self._live_from = buffer.head
-        """What was published before is wanted for its own sake, however old it is."""
+        """Events from before the connection were asked for, so they are sent however old they are."""
 
     @property
     def is_behind(self) -> bool:
@@ -86,7 +86,8 @@ class _Client:
         return b""
 
     def alive(self) -> bytes:
-        """A sign of life, with the client's place: of what its filter leaves out it needs none again."""
+        """A sign of life, with the client's position: after a reconnection it then skips what its filter
+        leaves out."""
         return f": alive\nid: {self._buffer.session}-{self.cursor}\n\n".encode()
 
     def take(self) -> bytes:

@@ -56,6 +56,7 @@ class Exchange:
         rid: str,
         upstream: Upstream,
         send: Send,
+        id_headers: tuple[Header, ...],
         on_first_byte: Callable[[], None],
         abortable: bool,
         first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
@@ -68,6 +69,7 @@ class Exchange:
         self.status = CLIENT_GONE_STATUS
         self._upstream = upstream
         self._send = send
+        self._id_headers = id_headers
         self._told_of_first_byte = on_first_byte
         self._delivery = delivery
         self._first_byte_timeout_s = first_byte_timeout_s
@@ -170,7 +172,7 @@ class Exchange:
     def _passed(self, response: aiohttp.ClientResponse) -> list[Header]:
         given = ((name, response.headers.get(name)) for name in _PASSED_HEADERS)
         passed = [(name.lower().encode(), value.encode()) for name, value in given if value is not None]
-        return [(b"x-request-id", self.rid.encode()), *passed]
+        return [*self._id_headers, *passed]
 
     async def _finish_early(self) -> None:
         if self._abortable and self.end is not End.ENGINE_LOST:
@@ -194,5 +196,5 @@ class Exchange:
             return
         self.status = _STATUS[self.end]
         body = error_body(message, status=self.status, code=code)
-        headers = ((b"retry-after", b"1"), (b"x-request-id", self.rid.encode()))
+        headers = ((b"retry-after", b"1"), *self._id_headers)
         await send_answer(self._send, Answer(status=self.status, body=body, headers=headers))

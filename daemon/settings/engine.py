@@ -13,7 +13,8 @@ from pdmuxd.engine.core.errors import PolicyError, SettingsError
 from pdmuxd.engine.sglang.launch.flags import split_extra
 
 _DEFAULT_POLICY = "auto"
-"""That of the registry, which takes long to import: most commands read the settings, few ask for a policy."""
+"""The registry's parser, imported late because that takes long: most commands read the settings, few need a
+policy."""
 
 
 def _allowed_policy(extra: JsonDict) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pdmuxd.engine.core.errors import SettingsError
 
 SOCKET_PATH_BYTES = 107
-"""Linux: `sun_path` of unix(7) has 108 bytes, one of them the closing NUL."""
+"""The longest path of a socket on Linux: `sun_path` of unix(7) has 108 bytes, one of them the closing NUL."""
 SOCKET_NAME_BYTES = 32
 """The longest name of a socket that may be put into the runtime directory."""
 SERVICE_STATE = Path("/var/lib/pdmuxd")

@@ -69,6 +69,11 @@ class DataSection(_Section):
     max_connections_per_peer: _Connections = Field(
         1024, description="Of these, from one address; behind a proxy set it as high as max_connections."
     )
+    load_metrics: bool = Field(
+        False,
+        description="Whether /metrics here tells the load, without a key and without tenants' names, "
+        "to routers that scrape engines.",
+    )
 
 
 class AdminSection(_Section):

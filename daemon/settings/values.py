@@ -21,7 +21,7 @@ def not_allowed(text: str, *, key: str | None = None) -> PydanticCustomError:
 
 
 def _refuse_bool(value: object) -> object:
-    """TOML's `true` is a mistake where a number is meant, though Python would take it for 1."""
+    """Refuse TOML's `true` where a number is meant; Python would take it for 1."""
     if isinstance(value, bool):
         raise ValueError("a number is not true or false")
     return value

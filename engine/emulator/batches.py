@@ -21,9 +21,9 @@ class Admitted:
     entry: WaitingRequest
     holding: Holding
     done_tokens: int = 0
-    """Of `entry.new_tokens`, prefilled by the chunks that were launched."""
+    """Tokens of `entry.new_tokens` that are in the chunks launched so far."""
     awaits_first: bool = False
-    """Its prompt is computed or about to be, and its first token was not read."""
+    """Its whole prompt is computed or launched, but its first token was not read yet."""
 
     @property
     def rid(self) -> str:
@@ -31,7 +31,7 @@ class Admitted:
         return self.request.request_id
 
     def begin_tokens(self, step: int) -> bool:
-        """The prompt's own token is on its way. Whether there are more, the next with decode step `step`."""
+        """Its first token is on its way. If more follow, the next comes with decode step `step`."""
         request = self.request
         self.awaits_first = True
         request.produced_tokens += 1
@@ -46,7 +46,7 @@ class Admitted:
         self.request.segments[-1] = (now_s, first, stop)
 
     def forget_unread(self, steps_read: int) -> None:
-        """It ends, or is retracted, before all that it has produced was read: it keeps what was."""
+        """It ends, or is retracted, before all that it produced was read; it keeps only what was read."""
         request = self.request
         if not request.segments:
             return
@@ -67,7 +67,7 @@ class EmulatedPrefill:
     reqs: list[Admitted]
     shape: PrefillShape
     graph_shape: PrefillShape | None
-    """What it computes as a captured graph, padding included; None with the standard kernel."""
+    """The work of its captured graph, padding included; None if it runs with the standard kernel."""
     layers_launched: int = 0
 
 
@@ -78,9 +78,10 @@ class EmulatedStep:
     start: Event
     end: Event
     index: int
-    """Of the decode step, counted from the engine's start; the next one's if nothing decodes in it."""
+    """Index of the decode step, counted from the engine's start; the next step's if nothing decodes in this
+    one."""
     decoding: int
-    """Requests that get a token of it, but for those that ended since or were retracted."""
+    """Requests that get a token from it, without those that ended or were retracted since."""
     is_decode: bool
     ended: list[Admitted]
     """Those whose last token it is."""
@@ -107,7 +108,7 @@ class DecodeBatch:
     _targets: Counter[float] = field(default_factory=Counter)
     _joined: int = 0
     _max_context_member: Admitted | None = None
-    """The member with the longest context, if somebody has looked since the last change."""
+    """The member with the longest context; None if it was not looked for since the last change."""
 
     @property
     def shape(self) -> DecodeShape:
@@ -143,7 +144,8 @@ class DecodeBatch:
         heapq.heappush(self._ends, (last_step, self._joined, request.request_id))
 
     def step(self) -> list[Admitted]:
-        """A step was launched: one token for everyone. Those for whom it is the last, already removed."""
+        """A step was launched: every member gets one token. Returns the members for which it is the last;
+        they have left already."""
         self.steps += 1
         self.reused_tokens += len(self.members)
         ended: list[Admitted] = []

@@ -47,14 +47,15 @@ class EmulatedBook:
     # --- what the loop asks
 
     def watch(self, waiting: object, now_s: float) -> None:
-        """Nothing to compare: requests come and go by this book."""
+        """Nothing to do: requests come and go through this book itself."""
 
     def entry(self, request: Admitted) -> WaitingRequest:
         """How it looked when it was admitted."""
         return request.entry
 
     def window(self, waiting: object, size: int) -> tuple[WaitingRequest, ...]:  # noqa: ARG002 - the interface
-        """The first entries in arrival order, the deprioritized behind; an eighth is kept for these."""
+        """The first entries in arrival order, deprioritized ones last; an eighth of the places is kept for
+        these."""
         return self.queue.window(size)
 
     def deprioritize(self, request_ids: Iterable[str]) -> None:
@@ -70,7 +71,7 @@ class EmulatedBook:
         return tuple(request_ids)
 
     def look_up(self, request_ids: Iterable[str]) -> bool:
-        """Look waiting prompts up in the cache again; whether any shares more or less than it seemed."""
+        """Look these prompts up in the prefix cache again; returns whether any entry changed."""
         changed = False
         for request_id in request_ids:
             found = self.queue.get(request_id)
@@ -243,10 +244,10 @@ class EmulatedBook:
         )
 
     def _given(self, step: EmulatedStep) -> Iterator[EmulatedRequest]:
-        """Who got a token of a step, asked for while it is read."""
+        """The requests that got a token from a step; for use while the step is read."""
         for member in self.batch.in_step(step.index):
             yield member.request
-        # Who got the last token of this step, or of one launched since, has left the batch.
+        # A request that got its last token from this step, or from one launched since, has left the batch.
         for launched in (step, *self.unread):
             for member in launched.ended:
                 if member.request.segments[-1][1] <= step.index and self.holds(member):

@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 _DONE_S = 1e-9
-"""Work below this is rounding error of a clock that counts hours."""
+"""Less work than this is a rounding error: the clock counts hours."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +28,7 @@ class Event:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """Something that was launched, with the events ahead of it and behind it."""
+    """Work that was launched, with the events before and behind it."""
 
     left_s: float
     sms: int
@@ -80,7 +80,7 @@ class Device:
         """Works done since the start."""
         self._bytes_per_s = bytes_per_s
         self._decode_ratios = (decode_colocated_ratio, decode_colocated_sms_ratio, contention_ratio)
-        """Fixed, per share of the SMs, and per share of the bandwidth."""
+        """Slowdowns of decode: fixed, per share of the SMs, and per share of the bandwidth."""
         self._prefill_ratio = prefill_colocated_ratio
         self._throttle_ratio = 1.0
 

@@ -6,7 +6,7 @@ DIGITS = 6
 
 
 def rounded(value: object) -> object:
-    """Floats, however deep, to DIGITS digits: more says nothing, and takes room."""
+    """Round all floats in a value, however deep, to DIGITS digits: more digits say nothing and take room."""
     match value:
         case float():
             return float(f"{value:.{DIGITS}g}")

@@ -77,7 +77,7 @@ class EmulatedEngine:
         self._awaited: Event | None = None
         """What the loop waits for on the device."""
         self._rests = True
-        """Whether it waits for anything at all: a request, a setting, the device."""
+        """Whether it waits for anything: a request, a setting, or the device."""
         self._alarm_s = math.inf
         """When it looks again though nothing has come."""
 
@@ -142,10 +142,8 @@ class EmulatedEngine:
         predictors: Predictors | None = None,
         splits: Splits | None = None,
     ) -> None:
-        """As `apply`, for one who holds the values.
-
-        Raises: PolicyError, PartitionError or ProfileError, and changes nothing.
-        """
+        """As `apply`, from values instead of a message. Raises: PolicyError, PartitionError or ProfileError,
+        and changes nothing."""
         self._runtime.use(policy, predictors, splits)
         self._runtime.settings_version = version
         self._book.retarget(dict(slos))
@@ -157,11 +155,11 @@ class EmulatedEngine:
 
     @property
     def profile_id(self) -> int:
-        """Of the predictors in force; 0 if they are the profile's own."""
+        """Id of the profile that the predictors in force are from; 0 if they are the emulator's own."""
         return self._runtime.profile_id
 
     def shadow_counts(self) -> ShadowCounts | None:
-        """How a shadow policy's decisions differ; None without one."""
+        """How the decisions of the shadow policy differ; None if there is no shadow policy."""
         return self._runtime.shadow_counts()
 
     @property
@@ -261,7 +259,7 @@ class EmulatedEngine:
     # --- the loop's waiting
 
     def _wake(self) -> None:
-        """Something came; a loop that waits for the device sees it in its next turn."""
+        """Something arrived; a loop that waits for the device sees it in its next turn."""
         if self._awaited is None:
             self._rests = False
 

@@ -29,7 +29,7 @@ SMS_STEP = 4
 
 
 def derive(name: str) -> Profile:
-    """The roofline-derived profile of a known deployment. Raises: ProfileError listing them."""
+    """The roofline-derived profile of a known deployment. Raises: ProfileError listing the known ones."""
     deployment = DEPLOYMENTS.get(name)
     if deployment is None:
         raise ProfileError(f"unknown deployment {name!r}; known are {', '.join(DEPLOYMENTS)}")

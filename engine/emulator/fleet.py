@@ -178,7 +178,7 @@ class EmulatedFleet:
         return self._at[request.request_id].engine.token_times(request)
 
     def check_integrity(self) -> None:
-        """Of every instance. Raises: EngineInvariantError."""
+        """Check every instance. Raises: EngineInvariantError."""
         for instance in self._instances:
             instance.engine.check_integrity()
 

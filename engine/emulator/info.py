@@ -1,4 +1,4 @@
-"""The emulated engine as the loop is told of it, and whom the loop tells of its work."""
+"""What the loop is told about the emulated engine, and whom it tells about its work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EmulatedInfo:
         return policy, self._streams.made_for(policy.table)
 
     def prefill_sample(self, batch: LayerwiseBatch) -> PrefillSample | None:
-        """One of a single request, or a graph of equal ones, that ran alone on all SMs."""
+        """A sample of a prefill of one request, or of a graph of equal ones, that ran alone on all SMs."""
         captured = batch.batch.graph_shape
         if not batch.ran_alone or batch.sms != self.total_sms or (batch.shape.bs != 1 and captured is None):
             return None

@@ -39,7 +39,7 @@ class FleetInstance:
 
     @property
     def load(self) -> tuple[float, int]:
-        """What the least-loaded instance has least of: prefill to do, then requests in progress."""
+        """How loaded it is, for choosing the least loaded: first prefill to do, then requests in progress."""
         return (self.queued_s, self.open)
 
     def submit(self, request: EmulatedRequest, now_s: float) -> None:
@@ -94,7 +94,7 @@ class FleetInstance:
         return True
 
     def _service_s(self, request: EmulatedRequest) -> float:
-        """The whole prompt counts: what is cached where is not known to a router."""
+        """The whole prompt counts, because a router does not know what is cached on which instance."""
         sms = self._profile.device.total_sms
         return self._profile.predictor.request_s(request.input_tokens, 0, sms)
 

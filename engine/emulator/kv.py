@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pdmuxd.engine.core.errors import EngineInvariantError
 
 _STALE_ENTRIES = 64
-"""Of the LRU heap that are not worth a pass over it."""
+"""Fewer outdated entries of the LRU heap than this are not worth a pass over it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +38,7 @@ class Holding:
 
 
 def _is_leaf_of(entry: tuple[int, int, Block]) -> bool:
-    """Whether an entry of the LRU heap still says when its block was used last, and it can be evicted."""
+    """Whether an entry of the LRU heap is up to date and its block can be evicted."""
     last_used, _, block = entry
     return (
         block.refs == 0 and not block.children and block.last_used == last_used and block.parent is not None
@@ -57,7 +57,8 @@ class KvPool:
         self._root = Block(key=0, parent=None, tokens=0)
         self._clock = 0
         self._lru: list[tuple[int, int, Block]] = []
-        """A heap of the unlocked leaves, and of entries that are out of date: a leaf was used again since."""
+        """A heap of the unlocked leaves. It also has outdated entries, of leaves that were used again since.
+        """
         self._pushes = 0
         self._blocks = 0
 
@@ -208,7 +209,8 @@ class KvPool:
                 self._drop_stale_entries()
 
     def _drop_stale_entries(self) -> None:
-        """A pass over the heap after at least half as many pushes: memory is bounded by the blocks."""
+        """Remove outdated entries after every so many pushes, at least half of the heap's length: so memory
+        is bounded by the number of blocks."""
         self._lru = [entry for entry in self._lru if _is_leaf_of(entry)]
         heapq.heapify(self._lru)
 

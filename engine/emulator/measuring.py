@@ -25,11 +25,12 @@ class Noise:
 
     ratio: float = 0.0
     launch_ratio: float = 0.0
-    """Scatter of launching layers, which lasts for a stretch of time and stalls in some; 0: none of both."""
+    """Scatter of launching layers. It is the same for a stretch of time, and some stretches stall; 0:
+    neither."""
     seed: int = 0
 
     def launching(self, at_s: float) -> float:
-        """What launching takes at an instant, over what it takes on the whole."""
+        """What launching takes at an instant, relative to what it takes on average."""
         if not self.launch_ratio:
             return 1.0
         source = random.Random(f"{self.seed} launch {int(at_s / LAUNCH_STRETCH_S)}")  # noqa: S311 - scatter

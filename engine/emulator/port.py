@@ -110,12 +110,12 @@ class EmulatedPort:
         self.switch_s = self.profile.overheads.switch_s
 
     def decode_sms(self) -> int:
-        """What a step of the group in force is launched on. With no SMs for decode it is all, as on SGLang: a
-        request may join while the prefill that was to have them all is in flight."""
+        """SMs of a step in the group in force. If decode has none there, it is launched on all, as in SGLang:
+        a request may join while the prefill that was to have all SMs is in flight."""
         return self._streams.groups[self.stream_group].decode_sms or self.profile.device.total_sms
 
     def prefill_sms(self) -> int:
-        """What layers of the group in force are launched on; all of them, likewise."""
+        """SMs of layers in the group in force; all of them if prefill has none there."""
         return self._streams.groups[self.stream_group].prefill_sms or self.profile.device.total_sms
 
     def spend(self, seconds: float) -> None:
@@ -131,7 +131,7 @@ class EmulatedDecodeStream:
         self._book = port.book
 
     def settle(self) -> None:
-        """Whoever joins has joined when the step was launched."""
+        """Nothing to do: requests joined the decode batch when the step was launched."""
 
     def nothing_launched(self) -> None:
         """There is nothing to forget."""

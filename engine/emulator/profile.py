@@ -64,9 +64,9 @@ class Profile:
     contention_ratio: float
     """Slowdown of decode beside a prefill that moves the whole bandwidth, on top of sharing it."""
     decode_colocated_ratio: float = 0.0
-    """Slowdown of decode beside any prefill, whatever that moves."""
+    """Slowdown of decode beside any prefill, however little bandwidth that uses."""
     decode_colocated_sms_ratio: float = 0.0
-    """And beside a prefill on all SMs; in proportion to those that it has."""
+    """Further slowdown of decode beside a prefill on all SMs; on fewer SMs in proportion."""
     prefill_colocated_ratio: float | None = None
     """Slowdown of prefill beside a decode step that moves the whole bandwidth on all SMs: in proportion to
     what it moves, and to the root of the SMs that it has. None: `contention_ratio`, on any SMs."""
@@ -100,7 +100,7 @@ class Profile:
 
     @cached_property
     def truth(self) -> Truth:
-        """The latencies that the emulated device really has."""
+        """The latencies of the emulated device itself."""
         is_measured = self.provenance.startswith(_MEASURED)
         return Truth(
             model=self.model,

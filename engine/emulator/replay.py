@@ -63,7 +63,7 @@ class _Clock:
 
     @property
     def next_sample_s(self) -> float:
-        """A product, not a sum: a sum of many intervals would drift."""
+        """A product, not a sum: adding many intervals up would accumulate rounding errors."""
         return self._samples * self._sample_every_s
 
     def run_to(self, until_s: float) -> None:

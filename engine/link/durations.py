@@ -1,4 +1,4 @@
-"""Durations as counts on a logarithmic scale: how an engine tells of many in few bytes."""
+"""Durations as counts on a logarithmic scale, with which an engine reports many of them in few bytes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Counts = tuple[tuple[int, int], ...]
 
 LOWEST_S = 1e-4
 GROWTH = 1.08
-"""From one bucket to the next; a bucket's middle is off by at most 4%."""
+"""The ratio between two buckets; a bucket's middle is off by at most 4%."""
 BUCKETS = 210
-"""Up to 1e-4 * 1.08**208 s, which is a quarter of an hour; what is longer counts as that."""
+"""The last bucket ends at 1e-4 * 1.08**208 s, a quarter of an hour; longer durations are counted in it."""
 _PER_LOG = 1.0 / math.log(GROWTH)
 _UPPER_S = (*(LOWEST_S * GROWTH**bucket for bucket in range(BUCKETS - 1)), math.inf)
 """Where each bucket ends."""
@@ -37,7 +37,7 @@ def counted(ordered_s: Sequence[float]) -> Counts:
     start = 0
     while start < len(ordered_s):
         bucket = bucket_of(ordered_s[start])
-        # At a bucket's very edge logarithm and power may disagree; go on by one at least.
+        # At the edge of a bucket, logarithm and power may disagree; so go on by at least one.
         end = max(start + 1, bisect_right(ordered_s, _UPPER_S[bucket], start))
         found.append((bucket, end - start))
         start = end

@@ -44,5 +44,5 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     """Decode steps, host work included. `colocated`: only those with the prefill running from their start to
     their end. `fused`: the mixed batches."""
     gpu_clock_mhz: int | None = None
-    """Of the SMs right after the last repeat; None if the driver does not say."""
+    """Clock of the SMs right after the last repeat; None if the driver does not say."""
     error: str | None = None

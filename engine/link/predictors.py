@@ -46,19 +46,20 @@ class Predictors(msgspec.Struct, frozen=True, kw_only=True):
     corrections: tuple[Correction, ...] = ()
     captured_decode_bs: tuple[int, ...] = ()
     device: DeviceShape | None = None
-    """As measured; for SM counts and batches that have no fit. None: what the engine assumes."""
+    """The device as measured, for SM counts and batches without a fit. None: what the engine assumes."""
     overheads: Overheads | None = None
     model_hash: str = ""
     total_sms: int = 0
     device_name: str = ""
     gpus: int = 0
-    """Of one copy of the model. With the three before it what engine they are for; empty or 0 if for any."""
+    """GPUs of one copy of the model. Together with the three fields before it this says which engine the
+    predictors are for; empty or 0: any."""
 
 
 def latency_model(predictors: Predictors, prior: RooflineModel) -> SoloRunModel:
-    """What policies predict with: the fits as corrected, and behind them a roofline.
+    """What policies predict with: the fits with their corrections and, for everything else, a roofline.
 
-    It is the one that is `prior` of the engine, but for the device and overheads that the profile has.
+    The roofline is the engine's `prior`, with the device and overheads of the profile if it has any.
     """
     fallback = RooflineModel(
         model=prior.model,

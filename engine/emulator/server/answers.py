@@ -20,7 +20,7 @@ GAP = "\x00"
 """Where a template's text goes; GAP_JSON is what it looks like encoded."""
 GAP_JSON = b"\\u0000"
 MAX_BEHIND_BYTES = 64 * 1024
-"""Of texts that a reader of /generate may be sent at once because it fell behind."""
+"""Bytes of texts that a reader of /generate may be sent at once after it fell behind."""
 
 
 class Answer(Protocol):
@@ -49,10 +49,11 @@ class GenerateAnswer:
         self._head = self._tail = b""
 
     def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:  # noqa: ARG002
-        """Events of tokens, one each; that of the last one is `ending`, which carries the reason.
+        """One event per token; that of the last token is `ending`, which carries the reason.
 
-        Each carries the whole text, and so what those before it said: a reader that is far behind gets the
-        newest alone. It would otherwise be sent as many whole texts as it has missed tokens.
+        Each event carries the whole text so far, and so all that the events before it said. A reader that is
+        far behind gets only the newest: otherwise it would be sent as many whole texts as it has missed
+        tokens.
         """
         if not self._head:
             # Not before the first token: only then is it known what the prefix cache held.

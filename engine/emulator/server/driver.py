@@ -20,7 +20,8 @@ LATE_S = 0.005
 """Waking up later than this after an event was due is counted as lag; event loops sleep in whole
 milliseconds, so less than that is their granularity."""
 _HEARTBEAT_S = 0.05
-"""The longest that engine time stands still while nothing happens: less than between two heartbeats sent."""
+"""While nothing happens, the engine's time stands still for at most so long, which is less than the time
+between two heartbeats."""
 _SHORTEST_SLEEP_S = 0.001
 _ALIVE_S = 5.0
 
@@ -78,7 +79,7 @@ class WallClockDriver:
         self._listeners.append(listener)
 
     async def run(self) -> None:
-        """Turn until cancelled. Raises: EngineInvariantError, also one that another method met before."""
+        """Run until cancelled. Raises: EngineInvariantError, also one that another method met before."""
         due_s = self.now_s()
         while True:
             if self._failure is not None:
@@ -130,7 +131,7 @@ class WallClockDriver:
         return outputs
 
     def abort(self, outputs: Sequence[Output], error: RequestError | None = None) -> None:
-        """End what has not ended; `error` is what their clients are told."""
+        """End all requests that have not ended; `error` is what their clients are told."""
         if self._failure is not None:
             return
         now_s = self.now_s()

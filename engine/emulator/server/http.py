@@ -13,7 +13,7 @@ from pdmuxd.engine.core.errors import SettingsError
 
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
-"""Longer than clients keep idle connections: whoever closes first should be the one that knows."""
+"""Longer than clients keep idle connections, so that it is the client that closes them."""
 
 
 class HttpServer(uvicorn.Server):

@@ -12,10 +12,11 @@ _CHECK_EVERY_S = 0.5
 
 
 class Parent:
-    """The process that started this one, if it asked to be watched, or the one that it gave this one to.
+    """The process that this one belongs to: the one that started it, if it asked to be watched, or the one
+    that took it over later.
 
-    `link` is the address beside which a new owner is named. It is polled: the kernel's signal of a parent's
-    death cannot be told from a request to stop. Raises: EngineError if `pid` is not the parent (any more).
+    Beside the address `link` a new owner is named. The parent is polled: the kernel's signal of its death
+    cannot be told from a request to stop. Raises: EngineError if `pid` is not the parent (any more).
     """
 
     def __init__(self, pid: int | None, link: str | None = None) -> None:

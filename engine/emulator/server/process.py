@@ -54,10 +54,8 @@ class Parts:
 
 
 def prepare(arguments: Arguments, cleanup: ExitStack) -> Parts:
-    """Make everything that an argument can be wrong for; `cleanup` closes it.
-
-    Raises: SettingsError, ProfileError, PolicyError, PartitionError, LinkError, EngineError.
-    """
+    """Make every part that a wrong argument could break; `cleanup` closes them. Raises: SettingsError,
+    ProfileError, PolicyError, PartitionError, LinkError, EngineError."""
     parent = Parent(arguments.parent_pid, arguments.link)
     key = os.environ.get(KEY_VARIABLE) or None
     if key is None and arguments.host not in _LOOPBACK:
@@ -155,7 +153,7 @@ class Process:
         await serving
 
     def _on_signal(self) -> None:
-        """A request to stop; one that comes after the parent's death leaves requests in flight their time."""
+        """A request to stop. If the parent is dead, requests in flight keep the time that they have."""
         if not self._stop_after.done():
             self._stop(ORPHAN_DRAIN_S if self._parts.parent.has_died else 0.0)
         elif not self._parts.parent.has_died:

@@ -18,7 +18,7 @@ _EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cach
 
 
 class _WaitingResponse(Response):
-    """Aborts what has not ended when it is left, for whatever cause."""
+    """A context that aborts all unfinished requests when it is left, whatever the cause."""
 
     def __init__(
         self, driver: WallClockDriver, inbox: Inbox, outputs: Sequence[Output], answer: Answer
@@ -30,7 +30,8 @@ class _WaitingResponse(Response):
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond. Cancelled only when the process stops and the client does not read: that is no defect."""
+        """Send the response. It is cancelled only when the process stops while the client does not read,
+        which is no defect."""
         try:
             async with _disconnection(receive, self._inbox):
                 with contextlib.suppress(asyncio.CancelledError):

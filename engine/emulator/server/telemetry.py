@@ -39,7 +39,7 @@ class Reporter:
 
     @property
     def dropped_records(self) -> int:
-        """Records lost since the start: by a full queue, or for being too many at once."""
+        """Records lost since the start, because the queue was full or too many came at once."""
         return self._link.dropped + self._engine.dropped_records + self._skipped_records
 
     async def run(self) -> None:
