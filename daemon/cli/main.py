@@ -48,6 +48,7 @@ COMMANDS = {
     "policy": Entry("pdmuxd.daemon.cli.policy", "Show and change the policy in force, and its shadow."),
     "admin-token": Entry("pdmuxd.daemon.cli.admin_token", "Issue, list and revoke tokens of operators."),
     "audit": Entry("pdmuxd.daemon.cli.audit", "Show who changed what, when and why."),
+    "usage": Entry("pdmuxd.daemon.cli.usage", "Show what each tenant used, as a table, JSON or CSV."),
     "token": Entry("pdmuxd.daemon.cli.token", "Make and end the token that only reads."),
     "profile": Entry("pdmuxd.daemon.cli.profile", "Measure a model on this GPU, and keep what was measured."),
     "top": Entry("pdmuxd.daemon.cli.top", "Watch and tune it live, in the terminal."),
