@@ -36,7 +36,9 @@ from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.notify import Notifier
+from pdmuxd.daemon.prefill_speed import start_forecasting
 from pdmuxd.daemon.refinement import start_refining
+from pdmuxd.daemon.retention import start_forgetting
 from pdmuxd.daemon.servers import Server, adopt, bind, serving, url_of
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.places import make_private
@@ -218,7 +220,9 @@ async def _start(
     in_background(duties, _tick(parts.telemetry), name="telemetry")
     start_refining(duties, parts.refinement)
     start_noting_uses(stack, parts.uses)
+    start_forgetting(stack, control_plane, settings.audit_retention_days)
     start_storing_use(stack, parts.limiter, control_plane)
+    start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)
     # The objects made by the start live as long as the daemon. Without this, each full garbage collection
     # would look at them and delay every stream's tokens.
     gc.collect()
