@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
 )
 
 from pdmuxd.controlplane import postgresql, sqlite
+from pdmuxd.controlplane.cross_check import require_targets_as_audited
 from pdmuxd.engine.core.errors import ConflictError, StoreError, StoreSetupError
 from pdmuxd.migrations import alembic_config, head_revision, known_revisions
 
@@ -74,7 +75,7 @@ def upgrade(url: str) -> str:
 
 
 def check(url: str) -> str:
-    """Read the whole database and return its schema revision.
+    """Read the whole database, compare what it holds twice, and return its schema revision.
 
     Raises: StoreError if it is missing, damaged, or of another revision than this version's.
     """
@@ -83,6 +84,7 @@ def check(url: str) -> str:
         with store_errors(engine), engine.connect() as connection:
             if connection.dialect.name == "sqlite":
                 sqlite.require_whole(connection)
+            require_targets_as_audited(connection)
     finally:
         engine.dispose()
     return head_revision()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.telemetry.alarms import Condition
-from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
+from pdmuxd.controlplane.telemetry.attainment import DAY_S, FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
 from pdmuxd.controlplane.telemetry.drift import Drift
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
 
@@ -18,11 +18,15 @@ ENOUGH_REQUESTS = 20
 ENOUGH_LATE = 3
 """Requests waiting past their target: fewer may be one client's own bad luck."""
 
-BURN_PAIRS = ((FIVE_MINUTES_S, MINUTE_S, 6.0), (HOUR_S, FIVE_MINUTES_S, 2.0))
+BURN_PAIRS = ((FIVE_MINUTES_S, MINUTE_S, 6.0), (HOUR_S, FIVE_MINUTES_S, 2.0), (DAY_S, HOUR_S, 3.0))
 """(long, short, burn): an alarm when both burn as fast. The long window says that it matters, the short one
-that it still goes on. At 6 an hour's budget is gone in ten minutes, at 2 in half an hour."""
+that it still goes on. At 6 an hour's budget is gone in ten minutes, at 2 in half an hour; a day at 3 takes a
+tenth of a month's, in small misses that the short windows may pass over."""
 
-_WINDOWS = {MINUTE_S: "1 min", FIVE_MINUTES_S: "5 min", HOUR_S: "1 h"}
+DAY_OVER_HOUR = 4
+"""So many times as much must have been judged in a day as in its last hour."""
+
+_WINDOWS = {MINUTE_S: "1 min", FIVE_MINUTES_S: "5 min", HOUR_S: "1 h", DAY_S: "24 h"}
 
 
 def engine_conditions(
@@ -52,7 +56,9 @@ def burn_conditions(
             for long_s, short_s, limit in BURN_PAIRS:
                 long, short = missed[long_s][index], missed[short_s][index]
                 burns = (long.burn(target_ratio) or 0.0, short.burn(target_ratio) or 0.0)
-                if short.requests >= ENOUGH_REQUESTS and min(burns) >= limit:
+                # A day of which only the last hour is known says nothing that the hour does not say.
+                is_known = long_s < DAY_S or long.judged >= DAY_OVER_HOUR * short.judged
+                if short.requests >= ENOUGH_REQUESTS and is_known and min(burns) >= limit:
                     text = (
                         f"{name}: {label} misses use up the error budget {burns[0]:.1f} times too fast over "
                         f"{_WINDOWS[long_s]}, {burns[1]:.1f} times over {_WINDOWS[short_s]}"

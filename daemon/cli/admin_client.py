@@ -56,6 +56,10 @@ class AdminClient:
         """Read. Raises: PdmuxdError as the problem says; so do the others."""
         return self._call("GET", path)
 
+    def text(self, path: str) -> str:
+        """Read what is no JSON."""
+        return self._send("GET", path).text
+
     def post(self, path: str, body: Mapping[str, object], *, timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
         """Create, or act."""
         return self._call("POST", path, body, timeout_s=timeout_s)

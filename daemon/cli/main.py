@@ -45,9 +45,11 @@ COMMANDS = {
     "install-service": Entry("pdmuxd.daemon.cli.install_service", "Install it as a service of systemd."),
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
+    "what-if": Entry("pdmuxd.daemon.cli.what_if", "Replay recent traffic under other settings."),
     "policy": Entry("pdmuxd.daemon.cli.policy", "Show and change the policy in force, and its shadow."),
     "admin-token": Entry("pdmuxd.daemon.cli.admin_token", "Issue, list and revoke tokens of operators."),
     "audit": Entry("pdmuxd.daemon.cli.audit", "Show who changed what, when and why."),
+    "usage": Entry("pdmuxd.daemon.cli.usage", "Show what each tenant used, as a table, JSON or CSV."),
     "token": Entry("pdmuxd.daemon.cli.token", "Make and end the token that only reads."),
     "profile": Entry("pdmuxd.daemon.cli.profile", "Measure a model on this GPU, and keep what was measured."),
     "top": Entry("pdmuxd.daemon.cli.top", "Watch and tune it live, in the terminal."),
@@ -62,6 +64,9 @@ COMMANDS = {
         "pdmuxd.daemon.cli.monitoring", "Write rules and a dashboard for Prometheus, Grafana."
     ),
     "doctor": Entry("pdmuxd.daemon.cli.doctor", "Check this machine and installation."),
+    "support-bundle": Entry(
+        "pdmuxd.daemon.cli.support_bundle", "Collect what helpers need, without secrets."
+    ),
     "version": Entry("pdmuxd.daemon.cli.version", "Print the version."),
 }
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 
+import msgspec
 import structlog
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, Identity, TenantRecord
+from pdmuxd.daemon.gateway import about
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.asgi import (
     BODY_TIMEOUT_S,
@@ -24,14 +25,16 @@ from pdmuxd.daemon.gateway.asgi import (
 )
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
+from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
-from pdmuxd.daemon.gateway.identity import identify
+from pdmuxd.daemon.gateway.forecast import FirstTokens
+from pdmuxd.daemon.gateway.identity import client_request_id, identify
 from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import EngineRequest, check_model, rewrite
-from pdmuxd.daemon.gateway.routes import Kind, Route, find_route
+from pdmuxd.daemon.gateway.routes import Kind, Route, find_route, model_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.upstream import Upstream
 from pdmuxd.daemon.httpd.peers import THROTTLED_DELAY_S, AuthFailures, peer_of
@@ -46,22 +49,6 @@ _LAST_WORDS_S = 2.0
 """After the drain limit, how long the error messages to clients may take."""
 
 log = structlog.get_logger("pdmuxd.access")
-
-
-@dataclass(slots=True, kw_only=True)
-class _Call:
-    """One call, with what the access log and the metrics say of it."""
-
-    receive: Receive
-    send: Send
-    rid: str = field(default_factory=lambda: uuid.uuid4().hex)
-    started_s: float = field(default_factory=time.monotonic)
-    tenant: str = ""
-    path: str = OTHER_PATH
-    status: int = CLIENT_GONE_STATUS
-    end: End = End.COMPLETE
-    is_logged: bool = True
-    delivery: Delivery | None = None
 
 
 class Gateway:
@@ -80,8 +67,12 @@ class Gateway:
         engine_wait_s: float = 0.0,
         auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
+        name_prefixes: Callable[[bytes, str], tuple[int, ...]] | None = None,
         key_used: Callable[[str], None] = lambda _: None,
+        load: Callable[[], about.NodeLoad] = about.no_load,
+        tells_load: bool = False,
         limiter: Limiter | None = None,
+        first_tokens: FirstTokens | None = None,
     ) -> None:
         self.admission = admission
         self._directory = directory
@@ -94,10 +85,15 @@ class Gateway:
         self._auth_failures = auth_failures or AuthFailures(_MAX_AUTH_FAILURES, time.monotonic)
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
+        self._name_prefixes = name_prefixes
         self._key_used = key_used
+        self._load = load
+        self._tells_load = tells_load
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
         self._limiter = limiter or Limiter()
         self._limiter.use_tenants(directory.tenants)
+        self._first_tokens = first_tokens or FirstTokens()
+        self._first_tokens.use_tenants(directory.tenants.values())
         self._exchanges: set[Exchange] = set()
         self._in_turn: set[asyncio.Task[None]] = set()
         """Requests that wait for their turn under a limit."""
@@ -108,6 +104,7 @@ class Gateway:
         self._directory = snapshot
         self.admission.expect(len(snapshot.tenants))
         self._limiter.use_tenants(snapshot.tenants)
+        self._first_tokens.use_tenants(snapshot.tenants.values())
 
     def use_limits(
         self,
@@ -131,7 +128,6 @@ class Gateway:
         """End what is in flight with an error; new requests are refused because of `state`."""
         self._interrupt_all(End.ENGINE_LOST)
         self._slot.empty(state)
-        self._end_waits()
 
     def suspect_engine(self, is_unresponsive: bool) -> None:
         """Refuse new requests while the engine is silent; those in flight wait for it."""
@@ -167,7 +163,7 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request (ASGI)."""
-        call = _Call(receive=receive, send=send)
+        call = Call(receive=receive, send=send, client_id=client_request_id(scope))
         try:
             await self._serve(call, scope)
         except RequestError as error:
@@ -175,7 +171,7 @@ class Gateway:
             self._metrics.request_refused(call.tenant, error.code)
             if call.tenant and (error.status == 429 or error.status >= 500):
                 self._observer.on_refused(call.tenant, error.code)
-            await send_answer(send, answer_for(error), extra=((b"x-request-id", call.rid.encode()),))
+            await send_answer(send, answer_for(error), extra=call.id_headers)
         except Exception:
             # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
             call.status, call.end = 500, End.DEFECT
@@ -183,7 +179,7 @@ class Gateway:
         finally:
             self._account(call, scope)
 
-    async def _serve(self, call: _Call, scope: Scope) -> None:
+    async def _serve(self, call: Call, scope: Scope) -> None:
         route = find_route(scope["method"], scope["path"])
         call.path = route.path
         if route.kind is Kind.HEALTH:
@@ -191,14 +187,25 @@ class Gateway:
             call.status = 200
             await send_answer(call.send, Answer(status=200, body=b'{"status":"ok"}'))
             return
+        if route.kind is Kind.LOAD_METRICS:
+            await self._tell_scraper(call)
+            return
         identity = await self._identify(call, scope)
         tenant = identity.tenant
         call.tenant = tenant.name
         self._key_used(identity.key.key_id)
+        if route.kind is Kind.ABOUT:
+            known = msgspec.json.encode(about.answer(route.path, self._load()))
+            call.status = 200
+            await send_answer(call.send, Answer(status=200, body=known), extra=call.id_headers)
+            return
         if not self._engine_wait_s:
             self._slot.serving()
-        if route.kind is Kind.MODELS:
+        if route.kind in (Kind.MODELS, Kind.MODEL):
             upstream = self._slot.serving()
+            if route.kind is Kind.MODEL:
+                check_model(model_of(scope["path"]), upstream.models)
+                route = replace(route, path=scope["path"])
             # No answer of the model, but a connection to the engine all the same.
             self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
             try:
@@ -221,6 +228,9 @@ class Gateway:
             self._observer.on_read(
                 call.rid, is_streamed=request.is_streamed, body_bytes=len(body), read_s=read_s
             )
+            if self._name_prefixes is not None:
+                prefixes = self._name_prefixes(request.prompt, namespace_of(tenant))
+                self._observer.on_prompt(call.rid, prompt_bytes=len(request.prompt), prefixes=prefixes)
             self._grow(tenant, request.outputs)
             places = request.outputs
             if not await self._turn(call, identity, body_bytes=len(body), answers=places):
@@ -229,8 +239,16 @@ class Gateway:
             if request.is_streamed and places == 1:
                 arrived_s = call.started_s + read_s
                 call.delivery = Delivery(arrived_s=arrived_s, tbt_target_s=tenant.slo.tbt_s)
+            new_tokens = self._limiter.expected.input_tokens(tenant.name, len(body), count_cached=False)
+            self._first_tokens.admit(call.rid, tenant, new_tokens)
             waits = key_wait_s(identity) if request.is_streamed else []
-            await self._send_to_engine(call, route, request, first_byte_within_s=waits)
+            await self._send_to_engine(
+                call,
+                route,
+                request,
+                first_byte_within_s=waits,
+                holds_head=tenant.late_action == "refuse" or tenant.max_wait_ms is not None,
+            )
         except RequestError as error:
             call.status = error.status
             raise
@@ -238,12 +256,23 @@ class Gateway:
             call.status = 500
             raise
         finally:
+            self._first_tokens.ended(call.rid)
             self._limiter.leave(call.rid, was_served=call.status < 400 or call.status == CLIENT_GONE_STATUS)
             self.admission.leave(tenant.name, places)
             delivered = None if call.delivery is None else call.delivery.seen()
             self._observer.on_answered(call.rid, status=call.status, delivered=delivered)
 
-    async def _identify(self, call: _Call, scope: Scope) -> Identity:
+    async def _tell_scraper(self, call: Call) -> None:
+        """Raises: RequestError 404 unless `data.load_metrics` is set: who may connect would see the load."""
+        if not self._tells_load:
+            raise RequestError(
+                "the load is not told here (data.load_metrics)", status=404, code="unknown_path"
+            )
+        call.status = 200
+        text = about.metrics_text(self._load())
+        await send_answer(call.send, Answer(status=200, body=text, content_type=about.METRICS_TYPE))
+
+    async def _identify(self, call: Call, scope: Scope) -> Identity:
         """Whose key the request has; whoever keeps sending wrong ones is kept waiting.
 
         Raises: RequestError 401, 403, or 429 instead of 401.
@@ -268,7 +297,7 @@ class Gateway:
                 retry_after_s=_AUTH_RETRY_AFTER_S,
             ) from None
 
-    def _enter(self, call: _Call, tenant: TenantRecord) -> None:
+    def _enter(self, call: Call, tenant: TenantRecord) -> None:
         """Take a place under the limits. Raises: RequestError 429."""
         self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
@@ -277,7 +306,7 @@ class Gateway:
         """Take a place for each further answer. Raises: RequestError 422 or 429."""
         self.admission.grow(tenant.name, tenant.max_in_flight, outputs=outputs, weight=tenant.weight)
 
-    async def _turn(self, call: _Call, identity: Identity, *, body_bytes: int, answers: int) -> bool:
+    async def _turn(self, call: Call, identity: Identity, *, body_bytes: int, answers: int) -> bool:
         """Pass the limits of the tenant and the key; False if the client left while it waited for its turn.
 
         Raises: RequestError 429.
@@ -289,7 +318,7 @@ class Gateway:
         return await self._wait_for(waiting, call.receive)
 
     async def _wait_for(self, waiting: asyncio.Task[None], receive: Receive) -> bool:
-        """Wait for a turn; False if the client left before. A drain or a lost engine ends it as well."""
+        """Wait for a turn; False if the client left before. Raises: RequestError 429, or 503 in a drain."""
         leaving = asyncio.create_task(until_gone(receive), name="leaving")
         self._in_turn.add(waiting)
         try:
@@ -300,7 +329,10 @@ class Gateway:
                 task.cancel()
             await asyncio.wait((waiting, leaving))
         if waiting.cancelled():
-            return leaving.cancelled()  # ended from here: the engine's state says why
+            if leaving.cancelled():  # ended from here
+                self._slot.serving()
+                raise RequestError("no new requests are taken", status=503, code="draining", retry_after_s=1)
+            return False
         waiting.result()
         return True
 
@@ -325,7 +357,13 @@ class Gateway:
             return await asyncio.to_thread(work)
 
     async def _send_to_engine(
-        self, call: _Call, route: Route, request: EngineRequest, *, first_byte_within_s: Sequence[float]
+        self,
+        call: Call,
+        route: Route,
+        request: EngineRequest,
+        *,
+        first_byte_within_s: Sequence[float],
+        holds_head: bool,
     ) -> None:
         """To the engine that serves, or the next; once more if that is lost before the answer began.
 
@@ -347,12 +385,13 @@ class Gateway:
                 request.payload,
                 first_byte_within_s=first_byte_within_s,
                 may_be_sent_again=may_again,
+                holds_head=holds_head,
             )
             if not is_lost:
                 return
             lost = upstream
 
-    async def _engine_for(self, call: _Call, *, other_than: Upstream | None) -> Upstream | None:
+    async def _engine_for(self, call: Call, *, other_than: Upstream | None) -> Upstream | None:
         """The engine that is asked; None if the client left before one served. Raises: RequestError 503."""
         left_s = self._left_to_wait_s(call)
         if left_s <= 0:
@@ -367,29 +406,32 @@ class Gateway:
                 task.cancel()
             await asyncio.wait((waiting, leaving))
 
-    def _left_to_wait_s(self, call: _Call) -> float:
+    def _left_to_wait_s(self, call: Call) -> float:
         return call.started_s + self._engine_wait_s - time.monotonic()
 
     async def _exchange(
         self,
-        call: _Call,
+        call: Call,
         route: Route,
         upstream: Upstream,
         payload: bytes | None,
         *,
         first_byte_within_s: Iterable[float] = (),
         may_be_sent_again: bool = False,
+        holds_head: bool = False,
     ) -> bool:
         """Relay it; whether it is to be sent again, to another engine."""
         exchange = Exchange(
             rid=call.rid,
             upstream=upstream,
             send=call.send,
+            id_headers=call.id_headers,
             on_first_byte=lambda: self._on_first_byte(call),
             abortable=payload is not None,
             first_byte_timeout_s=min([self._first_byte_timeout_s, *first_byte_within_s]),
             may_be_sent_again=may_be_sent_again,
             delivery=call.delivery,
+            holds_head=holds_head,
         )
         self._exchanges.add(exchange)
         try:
@@ -399,11 +441,12 @@ class Gateway:
             call.status, call.end = exchange.status, exchange.end
         return exchange.is_to_be_sent_again
 
-    def _on_first_byte(self, call: _Call) -> None:
+    def _on_first_byte(self, call: Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)
+        self._first_tokens.begun(call.rid)
         self._observer.on_first_byte(call.rid)
 
-    def _account(self, call: _Call, scope: Scope) -> None:
+    def _account(self, call: Call, scope: Scope) -> None:
         self._metrics.request_ended(call.tenant, call.path, call.status)
         if call.end is not End.COMPLETE:
             self._metrics.ended_early(call.end)
@@ -412,6 +455,7 @@ class Gateway:
         log.info(
             "request",
             rid=call.rid,
+            **({} if call.client_id is None else {"client_id": call.client_id}),
             tenant=call.tenant,
             path=call.path if call.path != OTHER_PATH else scope["path"][:_LOGGED_PATH_LENGTH],
             status=call.status,

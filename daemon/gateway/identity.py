@@ -1,10 +1,22 @@
-"""From a request's bearer key to its tenant."""
+"""Who asks, by the bearer key; and what the client calls the request."""
 
 from __future__ import annotations
+
+import re
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, Identity
 from pdmuxd.daemon.gateway.asgi import Scope, header
 from pdmuxd.engine.core.errors import KeyScopeError, RequestError, TenantDisabledError, UnknownKeyError
+
+REQUEST_ID = b"x-request-id"
+OWN_REQUEST_ID = b"x-pdmuxd-request-id"
+_CLIENT_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+def client_request_id(scope: Scope) -> str | None:
+    """What the client calls the request; None if it does not say, or in other words than ids have."""
+    given = header(scope, REQUEST_ID)
+    return None if given is None or _CLIENT_ID.fullmatch(given) is None else given.decode("ascii")
 
 
 def identify(scope: Scope, directory: DirectorySnapshot) -> Identity:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pdmuxd.daemon.gateway.about import LOAD_METRICS, LOADS, MODEL_INFO, SERVER_INFO
 from pdmuxd.engine.core.errors import RequestError
 
 
@@ -15,6 +16,12 @@ class Kind(StrEnum):
     """Answered here, without a key."""
     MODELS = "models"
     """Passed to the engine as it is."""
+    MODEL = "model"
+    """One model of that list."""
+    ABOUT = "about"
+    """Answered here, with a key: the node and its load."""
+    LOAD_METRICS = "load_metrics"
+    """Its load for scrapers, without a key; only if `data.load_metrics` says so."""
     CHAT = "chat"
     COMPLETION = "completion"
     GENERATE = "generate"
@@ -33,7 +40,10 @@ ROUTES = {
     route.path: route
     for route in (
         Route(path="/health", method="GET", kind=Kind.HEALTH),
+        Route(path="/health_generate", method="GET", kind=Kind.HEALTH),
         Route(path="/v1/models", method="GET", kind=Kind.MODELS),
+        *(Route(path=path, method="GET", kind=Kind.ABOUT) for path in (*SERVER_INFO, *MODEL_INFO, LOADS)),
+        Route(path=LOAD_METRICS, method="GET", kind=Kind.LOAD_METRICS),
         Route(path="/v1/chat/completions", method="POST", kind=Kind.CHAT),
         Route(path="/v1/completions", method="POST", kind=Kind.COMPLETION),
         Route(path="/generate", method="POST", kind=Kind.GENERATE),
@@ -41,9 +51,29 @@ ROUTES = {
 }
 
 
+ONE_MODEL = Route(path="/v1/models/{id}", method="GET", kind=Kind.MODEL)
+_ONE_MODEL_PREFIX = "/v1/models/"
+_WITHOUT_TENANT = ("/v1/responses", "/v1/messages")
+"""SGLang's, which have no field for a tenant or a request's id: its targets would not be kept."""
+
+
+def model_of(path: str) -> str:
+    """The model that a path of ONE_MODEL names."""
+    return path.removeprefix(_ONE_MODEL_PREFIX)
+
+
 def find_route(method: str, path: str) -> Route:
     """The route of a call. Raises: RequestError 404 for an unknown path, 405 for another method."""
     route = ROUTES.get(path)
+    if route is None and path.startswith(_ONE_MODEL_PREFIX):
+        route = ONE_MODEL
+    if route is None and path.startswith(_WITHOUT_TENANT):
+        raise RequestError(
+            f"{path} is not served: the engine takes no tenant there, so no target could be kept; "
+            "use /v1/chat/completions",
+            status=501,
+            code="not_supported",
+        )
     if route is None:
         raise RequestError(
             f"there is no such path here; known are {', '.join(ROUTES)}", status=404, code="unknown_path"

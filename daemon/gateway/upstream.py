@@ -27,6 +27,7 @@ class Upstream:
         self.address = address
         self.models = address.models
         self._on_abort_error = on_abort_error
+        self._base = URL(address.base_url)
         self._urls = {path: URL(address.base_url + path) for path in (*ROUTES, "/abort_request")}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
@@ -44,7 +45,9 @@ class Upstream:
 
         Raises: aiohttp.ClientError or TimeoutError if the engine cannot be reached or goes away.
         """
-        return await self._session.request(method, self._urls[path], data=payload, allow_redirects=False)
+        return await self._session.request(
+            method, self._urls.get(path) or self._base / path.lstrip("/"), data=payload, allow_redirects=False
+        )
 
     def abort(self, rid: str) -> None:
         """Tell the engine, in the background, that nobody waits for `rid` any more."""

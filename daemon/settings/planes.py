@@ -69,6 +69,11 @@ class DataSection(_Section):
     max_connections_per_peer: _Connections = Field(
         1024, description="Of these, from one address; behind a proxy set it as high as max_connections."
     )
+    load_metrics: bool = Field(
+        False,
+        description="Whether /metrics here tells the load, without a key and without tenants' names, "
+        "to routers that scrape engines.",
+    )
 
 
 class AdminSection(_Section):
@@ -97,6 +102,11 @@ class AdminSection(_Section):
         256, description="Connections at once; 16 of them are for health, readiness and metrics alone."
     )
     max_body_bytes: _Bytes = Field(4 << 20, description="Largest request body; a larger one gets 413.")
+    traffic_max_bytes: Annotated[WholeNumber, Field(ge=0, le=1 << 30)] = Field(
+        16 << 20,
+        description="Bytes of recent traffic kept on disk for replays: times, lengths, tenants and keyed "
+        "hashes of prompts' beginnings, never text; 0 keeps none.",
+    )
     metrics_max_tenants: Annotated[WholeNumber, Field(ge=0, le=10_000)] = Field(
         100, description="Tenants with series of their own in /metrics; all others together are `_rest`."
     )

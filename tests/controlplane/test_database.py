@@ -3,12 +3,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import struct
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from stores import new_database, opened
+from stores import new_database, opened, slo
 
 from pdmuxd.controlplane import database, sqlite
 from pdmuxd.controlplane.services import ControlPlane
@@ -265,3 +266,36 @@ class TestLostFile:
             with pytest.raises(StoreError, match="was removed"):
                 remove_and_change(control_plane)
             assert heard == []
+
+
+@pytest.mark.parametrize("bit", range(0, 64, 7))
+def test_check_finds_a_flipped_bit_in_stored_targets(url: str, path: Path, bit: int) -> None:
+    with opened(url) as control_plane:
+        control_plane.create_tenant("chat")
+        control_plane.set_slo("chat", slo(0.04))
+    assert database.check(url) == head_revision()
+    stored = struct.pack(">d", 0.04)
+    flipped = (int.from_bytes(stored, "big") ^ 1 << bit).to_bytes(8, "big")
+    (value,) = struct.unpack(">d", flipped)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE slo_revisions SET tbt_s = ? WHERE version = 2", (value,))
+    with pytest.raises(StoreError, match="is damaged: version 2 of the targets of tenant chat"):
+        database.check(url)
+
+
+def test_check_finds_an_audit_that_cannot_be_read(url: str, path: Path) -> None:
+    with opened(url) as control_plane:
+        control_plane.create_tenant("chat")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE audit SET after = '{' || after")
+    with pytest.raises(StoreError, match="entry 1 of the audit cannot be read"):
+        database.check(url)
+
+
+def test_what_is_acknowledged_is_on_the_disk(url: str) -> None:
+    engine = database.open_database(url)
+    try:
+        with engine.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
+    finally:
+        engine.dispose()

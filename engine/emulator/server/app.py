@@ -83,6 +83,7 @@ class _Endpoints:
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/generate", self.generate, methods=["POST", "PUT"]),
             Route("/v1/models", self.models),
+            Route("/v1/models/{model:path}", self.one_model),
             Route("/health", self.health),
             Route("/server_info", self.server_info),
             Route("/get_server_info", self.server_info),
@@ -113,6 +114,11 @@ class _Endpoints:
     async def models(self, _: Request) -> Response:
         """GET /v1/models."""
         return _json(info.model_list(self._driver, self._model, self._created))
+
+    async def one_model(self, request: Request) -> Response:
+        """GET /v1/models/ID."""
+        self._check_model(request.path_params["model"])
+        return _json(info.model_list(self._driver, self._model, self._created)["data"][0])
 
     async def health(self, _: Request) -> Response:
         """GET /health: 200 only while the engine's loop turns and takes requests."""

@@ -1,6 +1,6 @@
 """The bodies that clients send, and the one form into which they are brought.
 
-Fields that SGLang knows and that cannot change an emulated answer (temperature, penalties, tools, ...) are
+Fields that SGLang knows and that cannot change an emulated answer (temperature, penalties, ...) are
 checked where a wrong value would be refused, and otherwise left alone. What would change the answer and is
 not emulated is refused by name.
 """
@@ -52,7 +52,18 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool | None = None
 
 
+class ResponseFormat(msgspec.Struct):
+    """Anything but plain text cannot be kept: the tokens are filler."""
+
+    type: str = "text"
+
+
 class _OpenAiBody(msgspec.Struct, kw_only=True):
+    response_format: ResponseFormat | None = None
+    json_schema: msgspec.Raw = _ABSENT
+    regex: str | None = None
+    ebnf: str | None = None
+    structural_tag: msgspec.Raw = _ABSENT
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -91,6 +102,9 @@ class ChatBody(_OpenAiBody, kw_only=True):
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     max_completion_tokens: _Positive | None = None
+    tools: msgspec.Raw = _ABSENT
+    tool_choice: msgspec.Raw = _ABSENT
+    functions: msgspec.Raw = _ABSENT
     logprobs: bool | None = None
 
 
@@ -113,6 +127,10 @@ class SamplingParams(msgspec.Struct, kw_only=True):
     stop: _Stops | None = None
     no_stop_trim: bool | None = None
     sampling_seed: int | None = None
+    json_schema: msgspec.Raw = _ABSENT
+    regex: str | None = None
+    ebnf: str | None = None
+    structural_tag: msgspec.Raw = _ABSENT
     temperature: _Temperature | None = None
     top_p: _TopP | None = None
     n: _Positive | None = None

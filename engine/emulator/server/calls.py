@@ -27,6 +27,7 @@ def chat_call(body: ChatBody) -> Call:
     """Read a chat request. Raises: RequestError."""
     if body.logprobs:
         raise _unsupported("logprobs")
+    _no_tools(body)
     prompts = (_conversation(body.messages),)
     if body.max_completion_tokens is not None:
         return _openai_call(body, prompts, "messages", body.max_completion_tokens, "max_completion_tokens")
@@ -56,6 +57,7 @@ def generate_call(body: GenerateBody) -> Call:
     sampling = body.sampling_params or SamplingParams()
     prompt, param = _generate_prompt(body)
     _one_choice(sampling.n, "sampling_params.n")
+    _no_structure(sampling, "sampling_params.")
     return Call(
         rid=body.rid,
         tenant=_tenant(sampling.custom_params),
@@ -75,6 +77,25 @@ def generate_call(body: GenerateBody) -> Call:
     )
 
 
+def _no_tools(body: ChatBody) -> None:
+    """Filler calls no tool; with `tool_choice` none that is what was asked for."""
+    given = bytes(body.tools) not in (b"null", b"[]")
+    if given and bytes(body.tool_choice) != b'"none"':
+        raise _unsupported("tools")
+    if bytes(body.functions) not in (b"null", b"[]"):
+        raise _unsupported("functions")
+
+
+def _no_structure(body: ChatBody | CompletionBody | SamplingParams, prefix: str) -> None:
+    """Filler follows no grammar."""
+    for name in ("json_schema", "structural_tag"):
+        if bytes(getattr(body, name)) != b"null":
+            raise _unsupported(prefix + name)
+    for name in ("regex", "ebnf"):
+        if getattr(body, name) is not None:
+            raise _unsupported(prefix + name)
+
+
 def _openai_call(
     body: ChatBody | CompletionBody,
     prompts: tuple[str | list[int], ...],
@@ -83,6 +104,9 @@ def _openai_call(
     limit_param: str,
 ) -> Call:
     _one_choice(body.n, "n")
+    if body.response_format is not None and body.response_format.type != "text":
+        raise _unsupported("response_format")
+    _no_structure(body, "")
     if body.stream_options is not None and not body.stream:
         raise refuse("`stream_options` is only allowed with `stream`: true", param="stream_options")
     options = body.stream_options or StreamOptions()

@@ -103,6 +103,17 @@ def test_a_burning_budget_is_told_with_its_tenant_when_requests_miss(
     assert alarms_over(watched, clock, 300) == []
 
 
+def test_a_slow_burn_over_a_day_is_told_when_it_still_goes_on(watched: Telemetry, clock: HandClock) -> None:
+    # Of two requests a minute one in 22 is late: too few for the short windows to tell.
+    for number in range(20 * 60):
+        watched.on_request(request_record(ttft_s=2.0 if number % 22 == 0 else 0.3))
+        clock.turn(30.0)
+        watched.counters.heard_s = clock()
+        watched.watch(clock())
+    texts = [alarm.text for alarm in watched.alarms.active() if alarm.kind == "ttft_burn"]
+    assert any("over 24 h" in text for text in texts), texts
+
+
 def test_nothing_burns_when_requests_are_too_few_to_tell(watched: Telemetry, clock: HandClock) -> None:
     for _ in range(19):
         watched.on_request(request_record(ttft_s=2.0))

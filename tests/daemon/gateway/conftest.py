@@ -52,6 +52,9 @@ class ScriptedEngine:
     def die(self):
         self.say(DIE)
 
+    async def one_model(self, request):
+        return web.json_response({"id": request.match_info["model"], "object": "model"})
+
     async def models(self, request):
         return web.Response(body=b'{"object":"list","data":[]}', content_type="application/json")
 
@@ -129,6 +132,7 @@ def directory(**limits):
 async def engine_server(engine):
     app = web.Application()
     app.router.add_get("/v1/models", engine.models)
+    app.router.add_get("/v1/models/{model:.+}", engine.one_model)
     app.router.add_post("/abort_request", engine.abort)
     for path in ("/v1/chat/completions", "/v1/completions", "/generate"):
         app.router.add_post(path, engine.generate)

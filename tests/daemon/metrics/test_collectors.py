@@ -12,8 +12,10 @@ from pdmuxd.daemon.httpd.metrics import HttpCollector
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import EngineCollector, collectors
 from pdmuxd.daemon.metrics.definitions import DEFINITIONS
+from pdmuxd.engine.link.messages import ShadowCounts
 
 STATS = heartbeat(steps=7)
+SHADOW = ShadowCounts(**dict.fromkeys(ShadowCounts.__struct_fields__, 0) | {"policy": "muxwise"})
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def of_engine(status):
 
 
 def test_every_family_is_defined_and_every_definition_is_exported(fed):
-    stats = msgspec.structs.replace(STATS, gpu_clock_mhz=1395, gpu_power_w=698.5)
+    stats = msgspec.structs.replace(STATS, gpu_clock_mhz=1395, gpu_power_w=698.5, shadow=SHADOW)
     fed.status = lambda: EngineStatus(state="serving", since_s=0.0, stats=stats)
     metrics = Metrics()
     for collector in (*collectors(fed, metrics.tenants, node_limit=1024), HttpCollector(())):

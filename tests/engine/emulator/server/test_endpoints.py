@@ -18,6 +18,8 @@ async def test_the_model_is_listed_when_asked_for(server: Any) -> None:
     models = (await server.client.get("/v1/models")).json()
     assert [model["id"] for model in models["data"]] == ["llama-8b"]
     assert models["data"][0]["max_model_len"] == 131_072
+    assert (await server.client.get("/v1/models/llama-8b")).json() == models["data"][0]
+    assert (await server.client.get("/v1/models/llama-9b")).status_code == 404
     assert (await server.client.get("/get_model_info")).json()["is_generation"] is True
 
 

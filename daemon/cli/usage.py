@@ -1,0 +1,71 @@
+"""`pdmuxd usage`: what each tenant used in a period, for charge-back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from pdmuxd.daemon.cli.admin_client import admin_client
+from pdmuxd.daemon.cli.output import AsJson, percent, print_json, print_table
+
+EPILOG = """\b
+Examples:
+  pdmuxd usage
+  pdmuxd usage --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z --csv > january.csv"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the `usage` command."""
+    app.command("usage", epilog=EPILOG)(usage)
+
+
+def usage(
+    ctx: typer.Context,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="INSTANT", help="The begin of this month unless given.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="INSTANT", help="Until before; the end of this hour.")
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line per tenant and model.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each tenant used: requests, tokens, SM time, refusals, attainment.
+
+    Instants have a zone; whole minutes of the last two days, whole hours before.
+    """
+    asked = {"from": start, "to": end, "tenant": tenant, "format": "csv" if as_csv else None}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    with admin_client(ctx) as client:
+        if as_csv:
+            typer.echo(client.text(f"/usage?{query}"), nl=False)
+            return
+        found = client.get(f"/usage?{query}")
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(f"from {found['from']} until before {found['to']}")
+    print_table([_columns(line) for line in found["lines"]], empty="nothing was used")
+
+
+def _columns(line: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "tenant": line["tenant"],
+        "model": line["model"],
+        "requests": line["requests"],
+        "prefilled": line["prefill_tokens"],
+        "cached": line["cached_tokens"],
+        "output": line["output_tokens"],
+        "SM s": round(line["prefill_sm_s"] + line["decode_sm_s"], 1),
+        "refused": line["refused"],
+        "TTFT met": _met(line["ttft_attainment_ratio"]),
+        "TBT met": _met(line["tbt_attainment_ratio"]),
+    }
+
+
+def _met(ratio: float | None) -> str:
+    return "-" if ratio is None else percent(round(ratio, 4))

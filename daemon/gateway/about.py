@@ -1,0 +1,148 @@
+"""What routers ask of an engine, answered by the node: its model, its size, its load, and its headroom.
+
+The names are SGLang's, so that what routes to SGLang routes to pdmuxd. The queue is the node's own: requests
+without a first token, wherever they wait, since a router that saw only the engine's would send ever more.
+Source: SGLang 0.5.23, `entrypoints/http_server.py`, `entrypoints/v1_loads.py`; llm-d's inference scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from pdmuxd.engine.link.messages import EngineStats, Hello
+
+SERVER_INFO = ("/server_info", "/get_server_info")
+MODEL_INFO = ("/model_info", "/get_model_info")
+LOADS = "/v1/loads"
+LOAD_METRICS = "/metrics"
+METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+_SERVER = "pdmuxd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLoad:
+    """The node at this moment. `hello` and `stats` are None while no engine serves."""
+
+    hello: Hello | None
+    stats: EngineStats | None
+    waiting: int
+    """Requests without a first token: at the gateway, in the engine's queue or in its prefill."""
+    ttft_headroom_ratio: float
+    """1 less the largest share that a waiting request has used of its TTFT target; below 0 if one is late."""
+    tbt_headroom_ratio: float
+    """Likewise of the last step, and the strictest TBT target that decodes; 1 if nothing decodes."""
+
+    @property
+    def running(self) -> int:
+        """Requests that decode or are in prefill."""
+        return 0 if self.stats is None else self.stats.running + self.stats.prefilling
+
+    @property
+    def queued(self) -> int:
+        """Requests that are in neither."""
+        if self.stats is None:
+            return self.waiting
+        return max(self.stats.waiting, self.waiting - self.stats.prefilling)
+
+    @property
+    def token_usage(self) -> float:
+        """Share of the KV pool in use."""
+        if self.stats is None or not self.stats.kv_capacity_tokens:
+            return 0.0
+        return round(self.stats.kv_used_tokens / self.stats.kv_capacity_tokens, 4)
+
+
+def no_load() -> NodeLoad:
+    """Of a gateway by itself."""
+    return NodeLoad(hello=None, stats=None, waiting=0, ttft_headroom_ratio=1.0, tbt_headroom_ratio=1.0)
+
+
+def answer(path: str, load: NodeLoad) -> Mapping[str, Any]:
+    """The body for one of the paths above; LOAD_METRICS apart, which is text."""
+    if path in SERVER_INFO:
+        return _server_info(load)
+    return _model_info(load) if path in MODEL_INFO else _loads(load)
+
+
+def _model_info(load: NodeLoad) -> Mapping[str, Any]:
+    model = load.hello.model if load.hello else None
+    return {"model_path": model, "served_model_name": model, "tokenizer_path": model, "is_generation": True}
+
+
+def _server_info(load: NodeLoad) -> Mapping[str, Any]:
+    """Without what else SGLang tells here: its arguments, among them its key."""
+    hello = load.hello
+    return {
+        **_model_info(load),
+        "version": hello.sglang_version or hello.engine_version if hello else "",
+        "server": _SERVER,
+        "pdmuxd_version": version("pdmuxd"),
+        "status": "ready" if load.stats else "starting",
+        "tp_size": hello.tensor_parallel.gpus if hello else 1,
+        "dp_size": 1,
+        "device": hello.device if hello else None,
+        "max_total_num_tokens": hello.kv_capacity_tokens if hello else 0,
+        "max_running_requests": hello.max_decode_bs if hello else 0,
+        "max_prefill_tokens": hello.max_prefill_tokens if hello else 0,
+        "disaggregation_mode": "null",
+        "internal_states": [_one_load(load)],
+    }
+
+
+def _loads(load: NodeLoad) -> Mapping[str, Any]:
+    hello = load.hello
+    return {
+        "timestamp": datetime.now(UTC).isoformat(),
+        "version": hello.sglang_version or hello.engine_version if hello else "",
+        "accelerator": hello.device if hello else None,
+        "num_accelerators": hello.tensor_parallel.gpus if hello else 0,
+        "loads": [_one_load(load)],
+    }
+
+
+def _one_load(load: NodeLoad) -> Mapping[str, Any]:
+    stats = load.stats
+    return {
+        "dp_rank": 0,
+        "num_running_reqs": load.running,
+        "num_waiting_reqs": load.queued,
+        "num_total_reqs": load.running + load.queued,
+        "num_used_tokens": stats.kv_used_tokens if stats else 0,
+        "num_total_tokens": stats.kv_used_tokens if stats else 0,
+        "max_total_num_tokens": stats.kv_capacity_tokens if stats else 0,
+        "max_running_requests": load.hello.max_decode_bs if load.hello else 0,
+        "token_usage": load.token_usage,
+        "cache_hit_rate": round(stats.reused_tokens / stats.prompt_tokens, 4)
+        if stats and stats.prompt_tokens
+        else 0.0,
+        "pdmuxd_ttft_headroom": load.ttft_headroom_ratio,
+        "pdmuxd_tbt_headroom": load.tbt_headroom_ratio,
+    }
+
+
+def metrics_text(load: NodeLoad) -> bytes:
+    """The same in Prometheus's format, with SGLang's names: no tenant's name is in it."""
+    hello = load.hello
+    model = (hello.model if hello else "").replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    label = f'model_name="{model}"'
+    gauges = {
+        "sglang:num_running_reqs": load.running,
+        "sglang:num_queue_reqs": load.queued,
+        "sglang:num_used_tokens": load.stats.kv_used_tokens if load.stats else 0,
+        "sglang:max_total_num_tokens": load.stats.kv_capacity_tokens if load.stats else 0,
+        "sglang:token_usage": load.token_usage,
+        "pdmuxd:ttft_headroom_ratio": load.ttft_headroom_ratio,
+        "pdmuxd:tbt_headroom_ratio": load.tbt_headroom_ratio,
+    }
+    lines = [line for name, value in gauges.items() for line in _gauge(name, label, value)]
+    pages = hello.kv_capacity_tokens if hello else 0
+    lines += _gauge("sglang:cache_config_info", f'{label},page_size="1",num_pages="{pages}"', 1)
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _gauge(name: str, labels: str, value: float) -> tuple[str, str]:
+    return f"# TYPE {name} gauge", f"{name}{{{labels}}} {value:g}"

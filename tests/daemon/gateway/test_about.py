@@ -1,0 +1,149 @@
+"""What routers ask: the model, the node, its load; and what the client calls a request."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from telemetry_feeds import HELLO, HandClock, heartbeat, step, telemetry
+
+from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.daemon.gateway import about
+from pdmuxd.daemon.node_load import node_load
+
+LOAD = about.NodeLoad(
+    hello=HELLO,
+    stats=heartbeat(running=3, prefilling=1, waiting=2, kv_used_tokens=50, kv_capacity_tokens=200),
+    waiting=9,
+    ttft_headroom_ratio=0.25,
+    tbt_headroom_ratio=-0.5,
+)
+PATHS = (*about.SERVER_INFO, *about.MODEL_INFO, about.LOADS)
+
+
+def authorized(setup, path, **headers):
+    return setup.client.get(setup.url + path, headers={"Authorization": "Bearer pdm_alice"} | headers)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_the_node_tells_of_itself_with_a_key_only(setup, path):
+    async with setup.client.get(setup.url + path) as answer:
+        assert answer.status == 401
+    async with authorized(setup, path) as answer:
+        assert answer.status == 200
+        assert await answer.json()
+
+
+async def test_health_generate_is_health(setup):
+    async with setup.client.get(setup.url + "/health_generate") as answer:
+        assert answer.status == 200
+    setup.gateway.lose_engine("down")
+    async with setup.client.get(setup.url + "/health_generate") as answer:
+        assert answer.status == 503
+
+
+async def test_the_load_is_not_told_to_scrapers_unless_it_is_allowed(setup):
+    async with setup.client.get(setup.url + "/metrics") as answer:
+        assert answer.status == 404
+    setup.gateway._tells_load, setup.gateway._load = True, lambda: LOAD
+    async with setup.client.get(setup.url + "/metrics") as answer:
+        assert answer.status == 200
+        found = {
+            sample.name: (sample.value, sample.labels)
+            for family in text_string_to_metric_families(await answer.text())
+            for sample in family.samples
+        }
+    assert {name: value for name, (value, _) in found.items()} == {
+        "sglang:num_running_reqs": 4,
+        # 9 wait for a first token; one of them is in prefill.
+        "sglang:num_queue_reqs": 8,
+        "sglang:num_used_tokens": 50,
+        "sglang:max_total_num_tokens": 200,
+        "sglang:token_usage": 0.25,
+        "sglang:cache_config_info": 1,
+        "pdmuxd:ttft_headroom_ratio": 0.25,
+        "pdmuxd:tbt_headroom_ratio": -0.5,
+    }
+    assert all(labels["model_name"] == "llama-8b" for _, labels in found.values())
+
+
+async def test_one_model_is_passed_and_an_unknown_one_is_not_found(setup):
+    async with authorized(setup, "/v1/models/nobody") as answer:
+        assert answer.status == 404
+        assert (await answer.json())["error"]["code"] == "model_not_found"
+    async with authorized(setup, "/v1/models/test-model") as answer:
+        assert answer.status == 200
+        assert (await answer.json())["id"] == "test-model"
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"])
+async def test_what_has_no_field_for_a_tenant_is_refused_by_name(setup, path):
+    async with setup.client.post(setup.url + path, json={}) as answer:
+        assert answer.status == 501
+        error = (await answer.json())["error"]
+    assert error["code"] == "not_supported"
+    assert "/v1/chat/completions" in error["message"]
+
+
+async def test_the_clients_own_id_is_returned(setup):
+    setup.engine.say(b"{}")
+    async with setup.post(headers={"X-Request-Id": "trace-7:a/b"}) as answer:
+        assert answer.headers["x-request-id"] == "trace-7:a/b"
+        own = answer.headers["x-pdmuxd-request-id"]
+    assert (await setup.engine.seen.get())["rid"] == own != "trace-7:a/b"
+
+
+@pytest.mark.parametrize("given", ["", "x" * 129, "a b", 'a"b'])
+async def test_an_id_that_is_none_is_replaced(setup, given):
+    setup.engine.say(b"{}")
+    async with setup.post(headers={"X-Request-Id": given}) as answer:
+        assert answer.headers["x-request-id"] == (await setup.engine.seen.get())["rid"]
+        assert "x-pdmuxd-request-id" not in answer.headers
+
+
+async def test_a_refused_request_has_the_clients_id_too(setup):
+    async with setup.post(key="pdm_wrong", headers={"X-Request-Id": "mine"}) as answer:
+        assert answer.status == 401
+        assert answer.headers["x-request-id"] == "mine"
+
+
+def test_no_key_and_no_argument_of_the_engine_is_told():
+    text = str([about.answer(path, LOAD) for path in PATHS]) + about.metrics_text(LOAD).decode()
+    assert "key" not in text
+    assert "tenant" not in text
+
+
+def test_an_engine_that_does_not_serve_has_no_load():
+    for path in PATHS:
+        assert about.answer(path, about.no_load())
+    assert b'sglang:num_queue_reqs{model_name=""} 0' in about.metrics_text(about.no_load())
+
+
+def test_a_models_name_cannot_end_a_label():
+    odd = dataclasses.replace(LOAD, hello=type(HELLO)(**{**_fields(HELLO), "model": 'a"} 1\nx{b="'}))
+    names = {family.name for family in text_string_to_metric_families(about.metrics_text(odd).decode())}
+    assert all(name.startswith(("sglang:", "pdmuxd:")) for name in names)
+
+
+def test_headroom_is_what_the_most_urgent_has_left():
+    clock = HandClock()
+    fed = telemetry(clock, chat=0.04)
+    fed.status = lambda: EngineStatus(state="serving", since_s=0.0, hello=HELLO, stats=heartbeat())
+    fed.in_flight = lambda: {"chat": 1}
+    assert node_load(fed).ttft_headroom_ratio == node_load(fed).tbt_headroom_ratio == 1.0
+
+    fed.on_begin("r1", tenant="chat", path="/generate")
+    fed.on_read("r1", is_streamed=True, body_bytes=0, read_s=0.0)
+    clock.turn(0.4)
+    fed.on_message(step(measured_decode_s=0.03, now_s=clock.now_s))
+    load = node_load(fed)
+    assert load.queued == load.waiting == 1
+    assert load.ttft_headroom_ratio == pytest.approx(0.2)  # 0.4 s of 0.5 s are gone
+    assert load.tbt_headroom_ratio == pytest.approx(0.25)
+    clock.turn(0.4)
+    assert node_load(fed).ttft_headroom_ratio == pytest.approx(-0.6)
+
+
+def _fields(struct):
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
