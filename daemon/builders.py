@@ -48,6 +48,9 @@ from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.traffic.jobs import TrafficReplays
+from pdmuxd.daemon.traffic.prefixes import PrefixHasher
+from pdmuxd.daemon.traffic.ring import TrafficRing
 from pdmuxd.daemon.uses import Uses
 from pdmuxd.engine.link.messages import RequestRecord, TenantQueues
 
@@ -70,6 +73,8 @@ class Parts:
     first_tokens: FirstTokens
     predictors: LivePredictors
     lifecycle: Lifecycle
+    traffic: TrafficRing
+    replays: TrafficReplays
 
 
 def build(
@@ -106,6 +111,15 @@ def build(
         limiter=limiter,
         first_tokens=first_tokens,
     )
+    traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
+    telemetry.on_ended = traffic.on_ended
+    replays = TrafficReplays(
+        traffic,
+        status=supervisor.status,
+        wanted=lambda: supervisor.wanted,
+        directory=lambda: telemetry.directory,
+        emulated=settings.engine.profile,
+    )
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
         loaded,
@@ -133,6 +147,7 @@ def build(
         history=history,
         metrics=metrics,
         actions=actions,
+        replays=replays,
         lifecycle=lifecycle,
         uses=uses,
         limiter=limiter,
@@ -173,6 +188,8 @@ def build(
         first_tokens=first_tokens,
         predictors=predictors,
         lifecycle=lifecycle,
+        traffic=traffic,
+        replays=replays,
     )
 
 
@@ -268,6 +285,7 @@ def build_gateway(
         auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,
+        name_prefixes=PrefixHasher().names if settings.admin.traffic_max_bytes else None,
         key_used=uses.key,
         load=partial(node_load, telemetry),
         tells_load=data.load_metrics,
@@ -285,6 +303,7 @@ def build_admin(
     history: History,
     metrics: Metrics,
     actions: OperatorActions,
+    replays: TrafficReplays,
     lifecycle: Lifecycle,
     uses: Uses,
     limiter: Limiter,
@@ -304,6 +323,7 @@ def build_admin(
         history=history,
         predictors=predictors,
         actions=actions,
+        replays=replays,
         daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(

@@ -67,6 +67,7 @@ class Gateway:
         engine_wait_s: float = 0.0,
         auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
+        name_prefixes: Callable[[bytes, str], tuple[int, ...]] | None = None,
         key_used: Callable[[str], None] = lambda _: None,
         load: Callable[[], about.NodeLoad] = about.no_load,
         tells_load: bool = False,
@@ -84,6 +85,7 @@ class Gateway:
         self._auth_failures = auth_failures or AuthFailures(_MAX_AUTH_FAILURES, time.monotonic)
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
+        self._name_prefixes = name_prefixes
         self._key_used = key_used
         self._load = load
         self._tells_load = tells_load
@@ -226,6 +228,9 @@ class Gateway:
             self._observer.on_read(
                 call.rid, is_streamed=request.is_streamed, body_bytes=len(body), read_s=read_s
             )
+            if self._name_prefixes is not None:
+                prefixes = self._name_prefixes(request.prompt, namespace_of(tenant))
+                self._observer.on_prompt(call.rid, prompt_bytes=len(request.prompt), prefixes=prefixes)
             self._grow(tenant, request.outputs)
             places = request.outputs
             if not await self._turn(call, identity, body_bytes=len(body), answers=places):
