@@ -104,7 +104,7 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
     def list_requests(
         tenant: str | None = None,
         missed: Annotated[bool | None, Query(description="Whether a target was missed.")] = None,
-        outcome: Literal["finished", "aborted", "failed"] | None = None,
+        outcome: Literal["finished", "aborted", "failed", "refused"] | None = None,
         in_flight: Annotated[bool, Query(description="Those in flight instead of those that ended.")] = False,
         limit: _Limit = 100,
     ) -> RequestsOut:

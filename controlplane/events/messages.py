@@ -169,6 +169,10 @@ class DecisionEvent(EventMessage):
     step: int
     mode: str
     reason: str
+    order: str = Field(
+        "arrival",
+        description="What decided who was admitted: arrival, slack, fair_share or aged.",
+    )
     partition_id: int
     prefill_sms: int
     decode_sms: int

@@ -113,6 +113,7 @@ def decision_event(run: list[SeenDecision], *, folded_other: int = 0) -> Decisio
         step=record.step,
         mode=record.mode,
         reason=record.reason,
+        order=record.order,
         partition_id=record.partition_id,
         prefill_sms=record.prefill_sms,
         decode_sms=record.decode_sms,

@@ -64,13 +64,15 @@ def run(
     policy: str, arrivals: Sequence[EmulatedRequest], targets: Mapping[str, Target]
 ) -> tuple[Outcomes, NDArray[np.bool_]]:
     """What became of the requests, and which were good: the first token and p99 of their gaps in time."""
+    for index, request in enumerate(arrivals):
+        request.request_id = str(index)  # as Collector wants it
     collector = Collector(arrivals, DEFAULT_SLO.tbt_s)
     engine = EmulatedEngine(
         profile=load_profile(PROFILE), policy=policy, observer=collector, block_tokens=512
     )
     engine.apply_settings(version=1, policy=policy, slos=targets)
     collector.attach(engine.token_times)
-    drive(engine, arrivals, sample_every_s=1.0, on_sample=lambda now_s: None)  # noqa: ARG005
+    drive(engine, arrivals, sample_every_s=1.0, on_sample=lambda now_s: None)
     outcomes = collector.outcomes()
     new_tokens = np.maximum(outcomes.input_tokens - outcomes.reused_tokens, 1)
     target_s = DEFAULT_SLO.ttft_fixed_s + DEFAULT_SLO.ttft_per_1k_new_tokens_s * new_tokens / 1000.0

@@ -87,7 +87,7 @@ def test_a_message_is_refused_with_both_versions_when_the_header_has_another_pro
 
 def test_a_hello_is_refused_with_both_versions_when_it_names_another_protocol() -> None:
     hello = Hello(
-        protocol=7,
+        protocol=99,
         engine="emulator",
         engine_version="0",
         pid=1,
@@ -99,7 +99,7 @@ def test_a_hello_is_refused_with_both_versions_when_it_names_another_protocol() 
         profile_provenance="derived",
         settings_version=0,
     )
-    with pytest.raises(LinkError, match=f"link protocol 7, this end {LINK_PROTOCOL}"):
+    with pytest.raises(LinkError, match=f"link protocol 99, this end {LINK_PROTOCOL}"):
         frames.decode_to_daemon([frames.HEADER, frames.encode_to_daemon((hello,))])
 
 
