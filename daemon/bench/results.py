@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -90,8 +92,15 @@ def name_of(key: list[Any], of_build: str | None) -> str:
 
 def append_result(path: Path, result: dict[str, Any]) -> None:
     """Keep a result, in one piece: several processes may append to one file."""
-    with path.open("ab", buffering=0) as file:
-        file.write(json.dumps(result, separators=(",", ":")).encode() + b"\n")
+    data = json.dumps(result, separators=(",", ":")).encode() + b"\n"
+    with path.open("a+b", buffering=0) as file:
+        # What a full disk or a killed process cut off must not swallow the next result.
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            data = data if file.read(1) == b"\n" else b"\n" + data
+        written = file.write(data)
+    if written < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def read_results(path: Path) -> Iterator[dict[str, Any]]:

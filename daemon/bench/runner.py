@@ -8,15 +8,17 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, zip_longest
 from typing import Any, TypeVar
 
 from pdmuxd.daemon.bench.load.client import Seen, is_idle, send_all
 from pdmuxd.daemon.bench.load.score import record, summary
-from pdmuxd.daemon.bench.load.workload import Cell
+from pdmuxd.daemon.bench.load.workload import Cell, Request
 from pdmuxd.daemon.bench.load.workload import build as build_requests
 from pdmuxd.daemon.bench.options import RunOptions
 from pdmuxd.daemon.bench.plans.between_steps import profile_run
@@ -36,6 +38,8 @@ COLD_S = 36.0
 0.5.23, 2026-11-21)."""
 START_S = {"llama-8b": 72.0, "codellama-34b": 100.0, "tiny": 40.0}
 """A later start with its warm-up, by model; Llama-8B as measured (61 to 66 s, 8 s), the others estimated."""
+UNKNOWN_START_S = 120.0
+"""Of a model that was not started yet: reading weights takes longer than making them up."""
 EMULATOR_START_S = 10.0
 AHEAD_START_S = 40.0
 """What is left of a start after its imports, with the warm-up; an estimate."""
@@ -61,11 +65,41 @@ def answers(seen: Sequence[Seen]) -> None:
         raise ServerError(f"no request had a token, the first: {seen[0].error or seen[0].outcome}")
 
 
+RequestsOf = Callable[[Cell, int], list[Request]]
+"""The requests of a cell with a seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doing:
+    """What is done at the moment, and what is expected to follow."""
+
+    what: str
+    began_s: float = 0.0
+    takes_s: float = 0.0
+    behind_s: float = 0.0
+    done: int = 0
+    runs: int = 0
+
+    def left_s(self, now_s: float) -> float:
+        """Of everything."""
+        return max(0.0, self.began_s + self.takes_s - now_s) + self.behind_s
+
+
 class Runner:
     """One session: results of one call are known to come from one machine at one time."""
 
-    def __init__(self, options: RunOptions, *, model_of: ModelOf | None = None) -> None:
+    def __init__(
+        self,
+        options: RunOptions,
+        *,
+        model_of: ModelOf | None = None,
+        requests_of: RequestsOf | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self._options = options
+        self._requests_of = requests_of or self._of_traces
+        self._tell = say or (lambda text: print(text, flush=True))
+        self.doing = Doing(what="starting")
         self._model_of = cache(model_of or (lambda name: shape_model(name, options.work, options.config)))
         self._begin_s = time.monotonic()
         self._end_s = self._begin_s + options.budget_s
@@ -80,6 +114,8 @@ class Runner:
         self._servers = Servers(options, self._model_of)
         if options.stalls is not None:
             watch_client(options.stalls)
+        self._behind: list[list[Run]] = []
+        self._runs = self._done = 0
         self.left = 0
         self.failed: list[str] = []
 
@@ -89,14 +125,16 @@ class Runner:
         wanted = [run for run in runs if run.is_anchor or not run.is_in(done)]
         self._tell_predictors(wanted)
         groups = [list(group) for _, group in groupby(wanted, key=lambda run: run.server)]
+        self._runs, self._done = len(runs), len(runs) - len(wanted)
         try:
-            for runs_of_server, following in zip_longest(groups, groups[1:]):
+            for number, (runs_of_server, following) in enumerate(zip_longest(groups, groups[1:])):
+                self._behind = groups[number + 1 :]
                 await self._group(runs_of_server, following)
         finally:
             await self._servers.forget()
 
     def _tell_predictors(self, runs: Sequence[Run]) -> None:
-        for model in dict.fromkeys(run.model for run in runs if run.arm.policy is not None):
+        for model in dict.fromkeys(run.model for run in runs if run.arm.server == "ours"):
             told = self._options.predictors.get(model, "the roofline, for lack of a profile: --predictors")
             self._say(f"policies predict {model} with {told}")
 
@@ -136,13 +174,28 @@ class Runner:
             return EMULATOR_START_S
         if run.model in self._took_s:
             return self._took_s[run.model]
-        return START_S[run.model] + (0.0 if self._took_s or self._options.cpu else COLD_S)
+        return START_S.get(run.model, UNKNOWN_START_S) + (
+            0.0 if self._took_s or self._options.cpu else COLD_S
+        )
+
+    def _begin(self, what: str, takes_s: float, behind: Sequence[Run]) -> None:
+        """Note what is done now, and what is left behind it."""
+        later_s = sum(self._start_s(group[0]) + self._run_s(*group) for group in self._behind)
+        self.doing = Doing(
+            what=what,
+            began_s=time.monotonic(),
+            takes_s=takes_s,
+            behind_s=self._run_s(*behind) + later_s,
+            done=self._done,
+            runs=self._runs,
+        )
 
     def _has_time(self, seconds: float) -> bool:
         return time.monotonic() + seconds < self._end_s
 
     async def _serve(self, runs: list[Run], following: list[Run] | None) -> None:
         began_s = time.monotonic()
+        self._begin(f"{runs[0].arm.server} starts", self._start_s(runs[0]), runs)
         stack, server = await self._servers.take(runs[0])
         async with stack:
             self._say(f"{runs[0].model} {runs[0].arm.server}{' (started ahead)' if server.gate else ''}")
@@ -158,8 +211,12 @@ class Runner:
                     return
                 if following is not None and self._is_worth_it(following[0], behind=runs[number:]):
                     await self._servers.start_ahead(following[0])
+                self._begin(
+                    f"{run.arm.name} {run.cell} seed {run.seed}", self._run_s(run), runs[number + 1 :]
+                )
                 try:
                     await self._measure(run, server.base_url, server.link)
+                    self._done += 1
                 except ArmError as error:
                     self._fail(run.arm.name, error)
                     self.left += 1
@@ -175,31 +232,33 @@ class Runner:
         self._say(f"  FAILED {what}: {error}")
 
     def _say(self, text: str) -> None:
-        print(f"[{time.monotonic() - self._begin_s:5.0f} s] {text}", flush=True)
+        self._tell(f"[{time.monotonic() - self._begin_s:5.0f} s] {text}")
 
     async def _warm_up(self, run: Run, base_url: str, link: Link | None) -> None:
         """Let kernels be chosen and graphs be replayed once, for short and long prompts alike."""
-        for cell in (Cell(workload="decode", rate=8.0), Cell(workload="prefill", rate=2048.0)):
+        model = self._model_of(run.model)
+        longest = min(2048, model.context_tokens // 2)
+        for cell in (Cell(workload="decode", rate=8.0), Cell(workload="prefill", rate=longest)):
             requests = build_requests(cell, self._traces, seed=0, duration_s=2.0)
             seen = await send_all(
                 base_url,
                 requests,
-                vocab=self._model_of(run.model).vocab,
+                vocab=model.vocab,
                 tenants=link is not None,
                 drain_s=8.0,
                 name="warm",
             )
             answers(seen)
 
+    def _of_traces(self, cell: Cell, seed: int) -> list[Request]:
+        options = self._options
+        return build_requests(
+            cell, self._traces, seed=seed, duration_s=options.duration_s, leave_ratio=options.leave_ratio
+        )
+
     async def _measure(self, run: Run, base_url: str, link: Link | None) -> None:
         options = self._options
-        requests = build_requests(
-            run.cell,
-            self._traces,
-            seed=run.seed,
-            duration_s=options.duration_s,
-            leave_ratio=options.leave_ratio,
-        )
+        requests = self._requests_of(run.cell, run.seed)
         if not requests:
             raise ArmError(f"{run.cell}: no request arrives within {options.duration_s:g} s")
         if link is not None:
@@ -207,6 +266,7 @@ class Runner:
                 policy=str(run.arm.policy),
                 tbt_ms=run.judged_ms[0],
                 predictors=predictors(options.predictors, run.model),
+                ttft=requests[0].ttft,
             )
             link.reset()
         name = f"{run.arm.name}-{run.cell}-{run.seed}-{run.tbt_ms}"
@@ -249,15 +309,18 @@ def gpu_name() -> str:
 
 
 def run_until_told(work: Coroutine[Any, Any, T]) -> T | None:
-    """Run it; a SIGTERM ends it with the servers that it started, and there is no result."""
+    """Run it; a SIGTERM or Ctrl-C ends it with the servers that it started, and there is no result."""
 
     async def told() -> T | None:
         task = asyncio.ensure_future(work)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Once: a second Ctrl-C must not keep servers from being ended.
+            loop.add_signal_handler(number, lambda: None if task.cancelling() else task.cancel())
         try:
             return await task
         except asyncio.CancelledError:
-            print("told to stop", flush=True)
+            print("told to stop", file=sys.stderr, flush=True)
             return None
 
     return asyncio.run(told())

@@ -30,7 +30,7 @@ from pdmuxd.daemon.compare.ablate import with_ablations
 from pdmuxd.daemon.compare.document import Origin, build_document
 from pdmuxd.daemon.compare.plan import DEFAULT_RESOLUTION, MAX_RATE_RPS, ComparePlan
 from pdmuxd.daemon.compare.progress import CompareProgress
-from pdmuxd.daemon.compare.rows import notes
+from pdmuxd.daemon.compare.rows import notes, verdict
 from pdmuxd.daemon.compare.schema import CompareDocument
 from pdmuxd.daemon.compare.stages import Comparison, compare
 from pdmuxd.daemon.compare.table import result_table
@@ -189,6 +189,7 @@ def _publish(
         title=f"{workload.file}: {workload.requests:,} requests of {workload.mean_input_tokens:,.0f} input "
         f"and {workload.mean_output_tokens:,.0f} output tokens on average; runs of {runs.seconds:g} s, "
         f"{len(runs.seeds)} seeds",
+        verdict=verdict(document),
         notes=notes(document),
         table=result_table(document),
         page=page,

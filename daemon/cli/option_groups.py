@@ -6,10 +6,12 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
+
+Result = TypeVar("Result")
 
 
-def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+def with_option_groups(command: Callable[..., Result]) -> Callable[..., Result]:
     """The command as typer reads it: the fields of each dataclass among its parameters are options.
 
     Every field but those of the plain parameters needs a default, as options do.
@@ -19,10 +21,10 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, type[Any]] = {name: hints[name] for name in parameters if is_dataclass(hints.get(name))}
 
     @wraps(command)
-    def flat(**given: object) -> None:
+    def flat(**given: object) -> Result:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        command(**given)
+        return command(**given)
 
     options = [
         option

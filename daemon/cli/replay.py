@@ -32,6 +32,7 @@ from pdmuxd.daemon.replay.feasible import check_tbt_feasible
 from pdmuxd.daemon.replay.jobs import replay_policies
 from pdmuxd.daemon.replay.notes import notes
 from pdmuxd.daemon.replay.progress import ReplayProgress
+from pdmuxd.daemon.replay.rows import verdict
 from pdmuxd.daemon.replay.run import PolicyReplay, ReplayPlan
 from pdmuxd.daemon.replay.shape import Shaping
 from pdmuxd.daemon.replay.table import ResultTable
@@ -179,6 +180,7 @@ def _publish(
         document,
         title=f"{trace.file}: {trace.requests:,} requests in {trace.arrival_span_s:,.0f} s, "
         f"{trace.input_tokens:,} input and {trace.output_tokens:,} output tokens",
+        verdict=verdict(document),
         notes=notes(document),
         table=ResultTable(document),
         page=page,

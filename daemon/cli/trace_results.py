@@ -22,14 +22,16 @@ def publish(
     document: ReplayDocument | CompareDocument,
     *,
     title: str,
+    verdict: str,
     notes: Sequence[str],
     table: RenderableType,
     page: Callable[[], str],
     json: Path | None,
     html: Path | None,
 ) -> None:
-    """Print title, profile, notes and table, then write the files that were asked for."""
+    """Print verdict, title, profile, notes and table, then write the files that were asked for."""
     console, profile = Console(highlight=False), document.profile
+    console.print(verdict, markup=False, style="bold")
     console.print(title, markup=False)
     console.print(f"{profile.name}: {profile.model} on {profile.device} ({profile.provenance})", markup=False)
     for note in notes:

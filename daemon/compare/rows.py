@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pdmuxd.daemon.compare.schema import AtGoodput, CellDocument, CompareDocument
 from pdmuxd.daemon.replay.notes import DERIVED_PROFILE
 
-HEADINGS = ("policy", "goodput /s", "of best", "TTFT p50 p99", "TBT p50 p99", "SMs P/D")
-"""Six columns of 80 characters together."""
+HEADINGS = ("policy", "goodput /s", "of best", "TTFT p50", "p99", "TBT p50", "p99", "SMs P/D")
+"""Eight columns of 80 characters together."""
 
 MEANINGS = (
     "its specification",
     "requests a second, mean over the seeds, with the half-width of its 95% confidence interval",
     "share of the best policy's goodput under the same target",
-    "milliseconds at that policy's own goodput",
-    "milliseconds at that policy's own goodput",
+    "median, milliseconds at that policy's own goodput",
+    "99th percentile, milliseconds at that policy's own goodput",
+    "median, milliseconds at that policy's own goodput",
+    "99th percentile, milliseconds at that policy's own goodput",
     "shares of the GPU's SM time that prefill and decode occupied there",
 )
 
@@ -68,6 +70,33 @@ def notes(document: CompareDocument) -> list[str]:
     return said
 
 
+def verdict(document: CompareDocument) -> str:
+    """What the reader came for: who holds the highest rate, under each target."""
+    return " ".join(_verdict(document, tbt_ms) for tbt_ms in document.targets.tbt_ms)
+
+
+def _verdict(document: CompareDocument, tbt_ms: float) -> str:
+    cells = [cell for cell in document.cells if cell.tbt_ms == tbt_ms]
+    first, *others = sorted(cells, key=lambda cell: -cell.goodput_requests_per_s)
+    target = f"TBT {tbt_ms:g} ms"
+    if first.goodput_requests_per_s <= 0.0:
+        return f"Under {target} no policy holds any rate that was tried."
+    held = f"{rate_text(first.goodput_requests_per_s)} requests a second"
+    if not others:
+        return f"Under {target} {first.policy} holds {held}."
+    second = others[0]
+    gap = first.goodput_requests_per_s - second.goodput_requests_per_s
+    # Two means whose intervals overlap are not told apart.
+    if gap <= (first.goodput_half_width_95 or 0.0) + (second.goodput_half_width_95 or 0.0):
+        return f"Under {target} {first.policy} and {second.policy} hold about the same, {held}."
+    if second.goodput_requests_per_s <= 0.0:
+        return f"Under {target} only {first.policy} holds a rate: {held}."
+    times = first.goodput_requests_per_s / second.goodput_requests_per_s
+    return (
+        f"Under {target} {first.policy} holds {held}, {times:.2f} times what {second.policy} does, the next."
+    )
+
+
 def rate_text(rate_per_s: float) -> str:
     """Three digits, as many as the search can tell apart."""
     if rate_per_s <= 0:
@@ -92,10 +121,12 @@ def _goodput(cell: CellDocument) -> str:
 
 def _latencies(at: AtGoodput | None) -> tuple[str, ...]:
     if at is None:
-        return ("-", "-", "-")
+        return ("-", "-", "-", "-", "-")
     return (
-        f"{_ms(at.ttft_p50_ms)} {_ms(at.ttft_p99_ms)}",
-        f"{_ms(at.tbt_p50_ms)} {_ms(at.tbt_p99_ms)}",
+        _ms(at.ttft_p50_ms),
+        _ms(at.ttft_p99_ms),
+        _ms(at.tbt_p50_ms),
+        _ms(at.tbt_p99_ms),
         f"{at.prefill_sm_ratio * 100:.0f}/{at.decode_sm_ratio * 100:.0f}%",
     )
 

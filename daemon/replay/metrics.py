@@ -90,7 +90,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(outcomes: Outcomes, totals: EngineTotals, slo: Slo) -> Metrics:
     """All metrics of one replay under one SLO for every tenant."""
-    judged = _judge(outcomes, slo)
+    judged = judge(outcomes, slo)
     count = len(outcomes.arrival_s)
     first_s = float(outcomes.arrival_s.min())
     arrival_span_s = float(outcomes.arrival_s.max()) - first_s
@@ -147,10 +147,12 @@ def measure(outcomes: Outcomes, totals: EngineTotals, slo: Slo) -> Metrics:
     )
 
 
-class _Judged(msgspec.Struct, frozen=True):
+class Judged(msgspec.Struct, frozen=True):
     """Per request: what it was owed and whether it got it."""
 
     new_tokens: Floats
+    due_s: Floats
+    """From arrival to the first token."""
     owed_gaps: Floats
     gaps_met: Floats
     ttft_met: Flags
@@ -158,13 +160,15 @@ class _Judged(msgspec.Struct, frozen=True):
     good_strict: Flags
 
 
-def _judge(outcomes: Outcomes, slo: Slo) -> _Judged:
+def judge(outcomes: Outcomes, slo: Slo) -> Judged:
+    """Every request against the targets."""
     new_tokens = np.maximum(outcomes.input_tokens - outcomes.reused_tokens, 1).astype(np.float64)
-    target_s = slo.ttft_fixed_s + slo.ttft_per_1k_new_tokens_s * new_tokens / 1000.0
-    ttft_met = outcomes.finished & (outcomes.ttft_s <= target_s + ROUNDING_S)
+    due_s = slo.ttft_fixed_s + slo.ttft_per_1k_new_tokens_s * new_tokens / 1000.0
+    ttft_met = outcomes.finished & (outcomes.ttft_s <= due_s + ROUNDING_S)
     limit_s = slo.tbt_s + ROUNDING_S
-    return _Judged(
+    return Judged(
         new_tokens=new_tokens,
+        due_s=due_s,
         owed_gaps=np.maximum(outcomes.output_tokens - 1, 0).astype(np.float64),
         gaps_met=np.where(outcomes.finished, outcomes.gaps_met, 0).astype(np.float64),
         ttft_met=ttft_met,
@@ -173,7 +177,7 @@ def _judge(outcomes: Outcomes, slo: Slo) -> _Judged:
     )
 
 
-def _group(name: str, members: Flags, judged: _Judged) -> GroupAttainment:
+def _group(name: str, members: Flags, judged: Judged) -> GroupAttainment:
     """Shares among `members`; an empty group has missed nothing."""
     count = int(members.sum())
     return GroupAttainment(

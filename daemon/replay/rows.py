@@ -20,6 +20,8 @@ class Row:
     label: str
     meaning: str
     cells: tuple[str, ...]
+    met: tuple[bool | None, ...]
+    """Per policy, whether what the row is about reaches its target; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ def sections(document: ReplayDocument) -> tuple[Section, ...]:
     """All rows, in order. Labels are short enough for four policies in 80 columns."""
     metrics = [policy.metrics for policy in document.policies]
     built = [
-        _section(title, specs, metrics)
+        _section(title, specs, metrics, document.slo.attainment_ratio)
         for title, specs in (
             ("Requests", _requests()),
             ("TTFT, ms", _ttft()),
@@ -68,14 +70,65 @@ def percent(ratio: float) -> str:
     return f"{tenths / 10:.1f}%"
 
 
-def _section(title: str, specs: list[_Spec], metrics: list[Metrics]) -> Section:
+def verdict(document: ReplayDocument) -> str:
+    """What the reader came for: who keeps the targets, and what that is worth."""
+    held = [one for one in document.policies if one.metrics.targets_met]
+    if not held:
+        nearest = max(document.policies, key=lambda one: one.metrics.good_ratio)
+        missed = _missed(document, nearest.metrics)
+        who = "No policy keeps both targets; the nearest," if len(document.policies) > 1 else ""
+        return f"{who} {nearest.policy} misses {missed}: {_good(nearest.metrics)}.".strip()
+    best = max(held, key=lambda one: one.metrics.goodput_requests_per_s)
+    if len(document.policies) == 1:
+        return f"{best.policy} keeps both targets: {_good(best.metrics)}."
+    if len(held) == 1:
+        return f"Only {best.policy} keeps both targets: {_good(best.metrics)}."
+    others = f"{len(held)} of {len(document.policies)} policies keep both targets"
+    return f"{others}; the best of them is {best.policy}: {_good(best.metrics)}."
+
+
+def _good(metrics: Metrics) -> str:
+    offered = metrics.requests / metrics.arrival_span_s if metrics.arrival_span_s > 0 else 0.0
+    if not offered:
+        return f"{percent(metrics.good_ratio)} of requests were good"
+    return f"{metrics.goodput_requests_per_s:.3g} of {offered:.3g} requests a second were good"
+
+
+def _missed(document: ReplayDocument, metrics: Metrics) -> str:
+    least = document.slo.attainment_ratio
+    found = [
+        f"the {name} target ({percent(ratio)} of {least * 100:g}%)"
+        for name, ratio in (("TTFT", metrics.ttft_attainment_ratio), ("TBT", metrics.tbt_attainment_ratio))
+        if ratio < least
+    ]
+    return " and ".join(found)
+
+
+def _section(title: str, specs: list[_Spec], metrics: list[Metrics], attainment_ratio: float) -> Section:
     return Section(
         title=title,
         rows=tuple(
-            Row(label=label, meaning=meaning, cells=tuple(cell(m) for m in metrics))
+            Row(
+                label=label,
+                meaning=meaning,
+                cells=tuple(cell(m) for m in metrics),
+                met=tuple(_is_met(title, label, m, attainment_ratio) for m in metrics),
+            )
             for label, meaning, cell in specs
         ),
     )
+
+
+def _is_met(title: str, label: str, metrics: Metrics, attainment_ratio: float) -> bool | None:
+    if title != "Within target":
+        return None
+    ratios = {
+        "TTFT": metrics.ttft_attainment_ratio,
+        "TBT": metrics.tbt_attainment_ratio,
+        "good requests": metrics.good_ratio,
+        "good, every gap": metrics.good_strict_ratio,
+    }
+    return ratios[label] >= attainment_ratio if label in ratios else metrics.targets_met
 
 
 def _requests() -> list[_Spec]:
@@ -176,7 +229,12 @@ def _durations(policies: tuple[PolicyDocument, ...], metrics: list[Metrics]) -> 
         ("arrivals", "first to last arrival, virtual", lambda m: f"{m.arrival_span_s:,.0f} s"),
         ("makespan", "first arrival to last token, virtual", lambda m: f"{m.makespan_s:,.0f} s"),
     ]
-    virtual = _section("Time", specs, metrics)
+    virtual = _section("Time", specs, metrics, attainment_ratio=1.0)
     wall = tuple(f"{policy.wall_s:.1f} s" for policy in policies)
-    real = Row(label="replay took", meaning="real seconds on the machine that replayed it", cells=wall)
+    real = Row(
+        label="replay took",
+        meaning="real seconds on the machine that replayed it",
+        cells=wall,
+        met=(None,) * len(wall),
+    )
     return Section(title=virtual.title, rows=(*virtual.rows, real))

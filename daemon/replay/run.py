@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdmuxd.daemon.replay.collect import Collector
-from pdmuxd.daemon.replay.metrics import Metrics, measure
+from pdmuxd.daemon.replay.metrics import Judged, Metrics, judge, measure
 from pdmuxd.daemon.replay.outcomes import EngineTotals, Outcomes
-from pdmuxd.daemon.replay.timeline import Sample, Timeline, summarise
+from pdmuxd.daemon.replay.timeline import GoodOverTime, Sample, Timeline, good_over_time, summarise
 from pdmuxd.daemon.replay.trace import Trace
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import EngineLimits
@@ -53,6 +53,9 @@ class Curves:
     """Quantiles at `ttft_share`."""
     ttft_share: NDArray[np.float64]
     """Of all requests, so that it ends below 1 if some never got a token."""
+    ttft_over_target: NDArray[np.float64]
+    """Quantiles at `ttft_over_target_share` of TTFT over what was due to the same request."""
+    ttft_over_target_share: NDArray[np.float64]
     gap_s: NDArray[np.float64]
     gap_share: NDArray[np.float64]
     scatter_input_tokens: NDArray[np.int64]
@@ -68,6 +71,7 @@ class PolicyReplay:
     metrics: Metrics
     timeline: Timeline
     curves: Curves
+    good_over_time: GoodOverTime
     wall_s: float
     """Real seconds of the replay itself, on the machine that ran it."""
 
@@ -101,12 +105,14 @@ def replay_policy(plan: ReplayPlan, policy: str, on_progress: OnProgress) -> Pol
     sample_every_s = max(plan.trace.span_s / SAMPLES_PER_SPAN, MIN_SAMPLE_S)
     drive(engine, requests, sample_every_s=sample_every_s, on_sample=on_sample)
     outcomes = collector.outcomes()
+    judged = judge(outcomes, plan.slo)
     kv_capacity_tokens = engine.counters().kv_capacity_tokens
     return PolicyReplay(
         policy=policy,
         metrics=measure(outcomes, engine_totals(engine, outcomes), plan.slo),
         timeline=summarise(samples, total_sms=engine.total_sms, kv_capacity_tokens=kv_capacity_tokens),
-        curves=_curves(outcomes, plan.seed),
+        curves=_curves(outcomes, judged, plan.seed),
+        good_over_time=good_over_time(outcomes.arrival_s, judged.good),
         wall_s=time.perf_counter() - started,
     )
 
@@ -162,9 +168,11 @@ def engine_totals(engine: ReplayedEngine, outcomes: Outcomes) -> EngineTotals:
     )
 
 
-def _curves(outcomes: Outcomes, seed: int) -> Curves:
+def _curves(outcomes: Outcomes, judged: Judged, seed: int) -> Curves:
     owed_gaps = int(np.maximum(outcomes.output_tokens - 1, 0).sum())
     ttft_s, ttft_share = _quantiles(outcomes.ttft_s[np.isfinite(outcomes.ttft_s)], len(outcomes.ttft_s))
+    over = outcomes.ttft_s / judged.due_s
+    over_target, over_target_share = _quantiles(over[np.isfinite(over)], len(over))
     gap_s, gap_share = _quantiles(outcomes.gaps_s, owed_gaps)
     answered = np.flatnonzero(np.isfinite(outcomes.ttft_s))
     if len(answered) > SCATTER_POINTS:
@@ -172,6 +180,8 @@ def _curves(outcomes: Outcomes, seed: int) -> Curves:
     return Curves(
         ttft_s=ttft_s,
         ttft_share=ttft_share,
+        ttft_over_target=over_target,
+        ttft_over_target_share=over_target_share,
         gap_s=gap_s,
         gap_share=gap_share,
         scatter_input_tokens=outcomes.input_tokens[answered],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,6 +12,11 @@ from numpy.typing import NDArray
 
 MAX_INTERVALS = 200
 """As many as a plot can show; longer replays merge neighbours."""
+MAX_GOOD_INTERVALS = 60
+LEAST_ARRIVALS = 25
+"""Fewer in an interval say little of a share."""
+BROKEN_INTERVALS = 3
+"""A burst that a policy recovers from is no break."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,45 @@ class Timeline:
     def idle_sm_ratio(self) -> NDArray[np.float64]:
         """What neither prefill nor decode used."""
         return np.maximum(0.0, 1.0 - self.prefill_sm_ratio - self.decode_sm_ratio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodOverTime:
+    """Shares of good requests by when they arrived, in equal intervals of virtual time."""
+
+    end_s: NDArray[np.float64]
+    """Ends of the intervals; the first starts with the first arrival."""
+    good_ratio: NDArray[np.float64]
+    """NaN where nothing arrived."""
+
+    def breaks_at_s(self, attainment_ratio: float) -> float | None:
+        """From when on more requests miss their targets than may: the start of the first BROKEN_INTERVALS
+        intervals in a row of which that is true. None if there are none."""
+        starts_s = [self.end_s[0] - (self.end_s[1] - self.end_s[0] if len(self.end_s) > 1 else 0.0)]
+        starts_s += list(self.end_s[:-1])
+        in_a_row, since_s = 0, 0.0
+        for start_s, ratio in zip(starts_s, self.good_ratio, strict=True):
+            if math.isnan(ratio):
+                continue
+            if ratio >= attainment_ratio:
+                in_a_row = 0
+                continue
+            since_s = since_s if in_a_row else float(start_s)
+            in_a_row += 1
+            if in_a_row == BROKEN_INTERVALS:
+                return since_s
+        return None
+
+
+def good_over_time(arrival_s: NDArray[np.float64], good: NDArray[np.bool_]) -> GoodOverTime:
+    """With as many intervals as leave LEAST_ARRIVALS to each on average."""
+    count = min(MAX_GOOD_INTERVALS, max(1, len(arrival_s) // LEAST_ARRIVALS))
+    edges = np.linspace(arrival_s.min(), max(arrival_s.max(), arrival_s.min() + 1e-9), count + 1)
+    place = np.clip(np.searchsorted(edges, arrival_s, side="right") - 1, 0, count - 1)
+    arrived = np.bincount(place, minlength=count)
+    ratio = np.full(count, np.nan)
+    np.divide(np.bincount(place, weights=good, minlength=count), arrived, out=ratio, where=arrived > 0)
+    return GoodOverTime(end_s=edges[1:], good_ratio=ratio)
 
 
 def summarise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -172,7 +173,12 @@ def _fitted(
         found = {sms: fit_on(sms, statistics.median(floors)) for sms in found}
     fits += [
         FitErrors(
-            predictor=family.name, sms=sms, samples=fit.samples, outliers=fit.outliers, errors=fit.errors
+            predictor=family.name,
+            sms=sms,
+            samples=fit.samples,
+            outliers=fit.outliers,
+            errors=fit.errors,
+            held_out=tuple(None if math.isnan(one) else round(float(one), 5) for one in fit.held_out),
         )
         for sms, fit in found.items()
     ]

@@ -58,6 +58,9 @@ class FitErrors(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     outliers: int
     errors: Errors
+    held_out: tuple[float | None, ...] = ()
+    """Predicted over measured less 1 of each sample of the predictor, in their order, by a fit without it;
+    None where none could be made. Empty in profiles of before 2026-11-23."""
 
 
 class GuardSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -143,7 +143,8 @@ def best_of(
 ) -> tuple[Tried, Floats]:
     """The simplest design that predicts held-out samples as well as any other, and its errors there.
 
-    If a size has a single sample, that sample is not held out: nothing else could predict it.
+    If a size has a single sample, that sample is not held out, and its error is NaN: nothing else could
+    predict it.
 
     The error on the samples that a design was fitted to favours designs with many terms. But fitting all
     designs to all folds takes too long. So for each number of terms only the design with the best score goes
@@ -162,7 +163,7 @@ def best_of(
         at_most = 1.0 if _tells_more(one.design, best.design) else WORTHWHILE
         if not of_best.size or _is_better(errors, of_best, at_most):
             best, of_best = one, errors
-    return best, of_best[~np.isnan(of_best)]
+    return best, of_best
 
 
 def _tells_more(design: Design, other: Design) -> bool:
@@ -177,7 +178,7 @@ def _is_better(errors: Floats, of_best: Floats, at_most: float) -> bool:
     judged = ~np.isnan(errors) & ~np.isnan(of_best)
     if judged.sum() < MIN_JUDGED:
         return False
-    p90, best_p90 = (np.percentile(each[judged], 90.0) for each in (errors, of_best))
+    p90, best_p90 = (np.percentile(np.abs(each[judged]), 90.0) for each in (errors, of_best))
     return bool(p90 < at_most * best_p90)
 
 
@@ -216,7 +217,7 @@ def _held_out(
             sure = confirmed[~is_out]
             found = fit_design(kept, kept_s, design, prior, sure, floor_s) or fit(kept, kept_s, prior, sure)
             predicted = predict(rows[is_out], found, design)
-            errors[is_out] = np.abs(predicted / seconds[is_out] - 1.0)
+            errors[is_out] = predicted / seconds[is_out] - 1.0
     return errors
 
 

@@ -122,6 +122,8 @@ class SoloFit(Generic[_CoefficientsT]):
     """Per column of the design."""
     floor_s: float
     errors: Errors
+    held_out: Floats
+    """Predicted over measured less 1 of each sample, by a fit without it; NaN where none could be made."""
     samples: int
     outliers: int
     is_odd: tuple[bool, ...]
@@ -171,7 +173,8 @@ def fit_solo(
         design=best.design,
         terms=regression.coefficients,
         floor_s=regression.floor_s,
-        errors=Errors.of(held_out),
+        errors=Errors.of(np.abs(held_out[~np.isnan(held_out)])),
+        held_out=held_out,
         samples=len(samples),
         outliers=int((~regression.is_inlier).sum()),
         is_odd=tuple(bool(one) for one in ~inliers_of(regression.residuals)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pdmuxd.tui.show import colours
 from pdmuxd.tui.show.roles import Role
 
 
@@ -102,8 +103,8 @@ DARK = _coloured(
     prefill="#f0a830",
     decode="#6cb4f0",
     idle="#8b949e",
-    prefill_fill="#e69f00",
-    decode_fill="#0a66b0",
+    prefill_fill=colours.PREFILL,
+    decode_fill=colours.DECODE,
     idle_fill="#2a323b",
     good="#4cc9a4",
     warn="#f0d060",
@@ -122,12 +123,12 @@ LIGHT = _coloured(
     prefill="#8a5200",
     decode="#00579c",
     idle="#5c6670",
-    prefill_fill="#e69f00",
-    decode_fill="#0a66b0",
+    prefill_fill=colours.PREFILL,
+    decode_fill=colours.DECODE,
     idle_fill="#dde1e4",
-    good="#00694f",
+    good=colours.GOOD,
     warn="#7a5800",
-    bad="#a8240f",
+    bad=colours.BAD,
     heats=("#e8eef4", "#c3d3e6", "#c9a3c0", "#c4643e", "#6b2a16"),
     heat_text=("#000000", "#000000", "#000000", "#000000", "#ffffff"),
     is_dark=False,

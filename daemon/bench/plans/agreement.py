@@ -32,7 +32,7 @@ from pdmuxd.daemon.bench.outcome import kept_and_printed
 from pdmuxd.daemon.bench.results import build
 from pdmuxd.daemon.bench.servers.arms import Arm, split_names
 from pdmuxd.daemon.bench.servers.linked import linked, steps_by
-from pdmuxd.daemon.bench.servers.model_folder import write_model_folder, write_weights
+from pdmuxd.daemon.bench.servers.model_folder import CONTEXT_TOKENS, write_model_folder, write_weights
 from pdmuxd.daemon.bench.servers.models import ServedModel
 from pdmuxd.daemon.bench.servers.server import ArmError
 
@@ -152,7 +152,9 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
     """Start the server, ask alone, then together under each policy. Raises: ServerError, ArmError."""
     config = _CONFIG | {"torch_dtype": "float32" if options.cpu else "bfloat16"} | options.config
     folder_of = write_weights(write_model_folder("tiny", options.work / "agreement", **config))
-    model = ServedModel(name="agreement", folder=folder_of, vocab=512, emulator_profile="")
+    model = ServedModel(
+        name="agreement", folder=folder_of, vocab=512, context_tokens=CONTEXT_TOKENS, emulator_profile=""
+    )
     arm, log = Arm(name=f"ours:{options.policies[0]}"), options.log_dir / "agreement.log"
     extra = ("--grammar-backend", "xgrammar")
     prompts = prompts_of(options.count, longest=options.longest, vocab=512)

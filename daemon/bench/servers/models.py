@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdmuxd.daemon.bench.servers.model_folder import SHAPES, write_model_folder
+from pdmuxd.daemon.bench.servers.model_folder import CONTEXT_TOKENS, SHAPES, write_model_folder
 from pdmuxd.engine.core.errors import InvalidValueError
+from pdmuxd.engine.emulator.profile import load_profile
 
 DUMMY = ("--load-format", "dummy")
 """How long a step takes does not depend on the values of weights."""
 EMULATED_AS_MEASURED = ("llama-8b", "codellama-34b", "qwen3-8b", "qwen3-14b")
 """Models whose emulator profile was measured."""
+_EMULATED_VOCABULARY = 32_000
 LEAST_VOCABULARY = 512
 """Prompts are of ordinary tokens, which start above 300."""
 
@@ -26,6 +28,8 @@ class ServedModel:
     folder: Path
     """Unused by the emulated engine."""
     vocab: int
+    context_tokens: int
+    """The most that a request may have, prompt and answer."""
     flags: tuple[str, ...] = ()
     """More of SGLang's, for this model."""
     emulator_profile: str
@@ -39,6 +43,7 @@ def shape_model(name: str, work: Path, config: Mapping[str, object]) -> ServedMo
         name=name,
         folder=write_model_folder(name, work / name, **config),
         vocab=int(SHAPES[name]["vocab_size"]),
+        context_tokens=int(config.get("max_position_embeddings", CONTEXT_TOKENS)),  # type: ignore[call-overload]
         flags=DUMMY,
         emulator_profile=profile,
     )
@@ -59,6 +64,7 @@ def model_in(folder: Path) -> ServedModel:
     if not isinstance(vocab, int) or vocab < LEAST_VOCABULARY:
         text = f"--model {folder}: its config.json has no vocab_size of {LEAST_VOCABULARY} or more"
         raise InvalidValueError("--model", text)
+    context = config.get("max_position_embeddings", text_config.get("max_position_embeddings"))
     weights = any(
         found for kind in ("*.safetensors", "*.bin", "*.pt", "*.gguf") for found in folder.glob(kind)
     )
@@ -66,6 +72,19 @@ def model_in(folder: Path) -> ServedModel:
         name=folder.resolve().name,
         folder=folder.resolve(),
         vocab=vocab,
+        context_tokens=context if isinstance(context, int) else CONTEXT_TOKENS,
         flags=() if weights else DUMMY,
         emulator_profile="",
+    )
+
+
+def emulated_model(profile: str) -> ServedModel:
+    """The emulated engine's. Raises: ProfileError."""
+    loaded = load_profile(profile)
+    return ServedModel(
+        name=loaded.model.name,
+        folder=Path(),
+        vocab=_EMULATED_VOCABULARY,
+        context_tokens=min(loaded.model.max_context_tokens, loaded.kv_capacity_tokens),
+        emulator_profile=profile,
     )

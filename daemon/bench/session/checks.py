@@ -15,18 +15,20 @@ from pdmuxd.daemon.bench.servers import ahead
 from pdmuxd.daemon.bench.session.step import Need
 
 _LOOKS_S = 90.0
+SGLANG = (
+    "import importlib.util as u\n"
+    "from pdmuxd.engine.sglang.launch.checks import check_environment\n"
+    "check_environment()\n"
+    "names = ('torch', 'transformers', 'sgl_kernel', 'sglang.launch_server')\n"
+    "missing = [name for name in names if u.find_spec(name) is None]\n"
+    "assert not missing, f'{missing[0]} is not installed'"
+)
+"""A program that fails where a server could not be started."""
 _CODE = {
     Need.CLIENT: "import pdmuxd.daemon.bench.runner",
     Need.FITS: "import pdmuxd.daemon.bench.plans.measure",
     Need.DAEMON: "import pdmuxd.daemon.cli.serve, pdmuxd.daemon.app, pdmuxd.daemon.cli.db, httptools, uvloop",
-    Need.SGLANG: (
-        "import importlib.util as u\n"
-        "from pdmuxd.engine.sglang.launch.checks import check_environment\n"
-        "check_environment()\n"
-        "names = ('torch', 'transformers', 'sgl_kernel', 'sglang.launch_server')\n"
-        "missing = [name for name in names if u.find_spec(name) is None]\n"
-        "assert not missing, f'{missing[0]} is not installed'"
-    ),
+    Need.SGLANG: SGLANG,
     Need.GPU: (
         "from cuda.bindings import driver\n"
         "from pdmuxd.engine.sglang.launch.groups import find_device\n"
@@ -92,25 +94,27 @@ class Checks:
         if need is Need.PREDICTORS:
             code = code.format(files=json.dumps({model: str(path) for model, path in predictors.items()}))
         if need is not Need.GPU:
-            return await _run(code, environment)
-        return await _run(code.format(gpus=gpus), environment) or await _lacking_memory(environment)
+            return await complaint_of(code, environment)
+        return await complaint_of(code.format(gpus=gpus), environment) or await _lacking_memory(environment)
 
 
 async def whole(environment: Mapping[str, str], *, on_gpu: bool) -> str | None:
     """What of all that SGLang's server imports is missing, or why a GPU's SMs cannot be split."""
-    return await _run(_WHOLE, environment) or (await _run(_GREEN, environment) if on_gpu else None)
+    return await complaint_of(_WHOLE, environment) or (
+        await complaint_of(_GREEN, environment) if on_gpu else None
+    )
 
 
 async def warned(environment: Mapping[str, str]) -> str | None:
     """What is missing that nothing fails without."""
-    return await _run(_WARNED, environment)
+    return await complaint_of(_WARNED, environment)
 
 
-async def _run(code: str, environment: Mapping[str, str]) -> str | None:
-    """Its last words, if it fails."""
+async def complaint_of(code: str, environment: Mapping[str, str], python: Path | None = None) -> str | None:
+    """The last words of a program, if it fails; of this Python unless another is named."""
     call = partial(
         subprocess.run,
-        [sys.executable, "-P", "-c", code],
+        [str(python or sys.executable), "-P", "-c", code],
         env=dict(environment),
         capture_output=True,
         text=True,

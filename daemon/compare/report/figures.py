@@ -23,10 +23,10 @@ def all_figures(document: CompareDocument, common: Sequence[CommonRate], slos: S
     for at, slo in zip(common, slos, strict=True):
         where = f"TBT {slo.tbt_s * 1000.0:g} ms, {at.rate_rps:.3g} requests a second"
         shown = (
-            latency.ttft_cdf(at.replays),
-            latency.tbt_cdf(at.replays, slo),
+            latency.ttft_exceeding(at.replays, slo),
+            latency.tbt_exceeding(at.replays, slo),
+            over_time.good_and_load(at.replays, slo),
             over_time.sm_split(at.replays),
-            over_time.load(at.replays),
             over_time.reasons(at.replays),
         )
         figures += [replace(figure, title=f"{figure.title} ({where})") for figure in shown]
@@ -63,6 +63,25 @@ def goodput_curves(document: CompareDocument) -> Figure:
                 row=row,
                 col=1,
             )
+        for cell in (cell for cell in document.cells if cell.tbt_ms == tbt_ms):
+            if cell.goodput_requests_per_s > 0.0:
+                plot.add_scatter(
+                    x=[cell.goodput_requests_per_s],
+                    y=[document.targets.attainment_ratio],
+                    mode="markers",
+                    name=cell.policy,
+                    legendgroup=cell.policy,
+                    showlegend=False,
+                    marker={
+                        "color": colours.policy_colour(policies.index(cell.policy)),
+                        "size": 13,
+                        "symbol": "diamond",
+                        "line": {"width": 1.5, "color": colours.TARGET},
+                    },
+                    hovertemplate="goodput %{x:.3g}/s",
+                    row=row,
+                    col=1,
+                )
         plot.add_hline(
             y=document.targets.attainment_ratio,
             line={"color": colours.TARGET, "dash": "dash", "width": 1.5},
@@ -76,7 +95,7 @@ def goodput_curves(document: CompareDocument) -> Figure:
     return Figure(
         title="Goodput curves",
         caption="Share of requests that met both targets against the rate of arrivals. A policy's goodput is "
-        "the highest rate at which its line is still above the grey one.",
+        "the highest rate at which its line is still above the grey one: the diamond, a mean over the seeds.",
         plot=plot,
     )
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from pdmuxd.daemon.compare.report.figures import all_figures
-from pdmuxd.daemon.compare.rows import HEADINGS, MEANINGS, notes, sections
+from pdmuxd.daemon.compare.rows import HEADINGS, MEANINGS, notes, sections, verdict
 from pdmuxd.daemon.compare.schema import CompareDocument
 from pdmuxd.daemon.compare.stages import CommonRate
-from pdmuxd.daemon.replay.report.assemble import Page, TableColumn, TableRow, TableSection, assemble
+from pdmuxd.daemon.replay.report.assemble import Cell, Page, TableColumn, TableRow, TableSection, assemble
 from pdmuxd.daemon.replay.report.colours import policy_colour
 from pdmuxd.engine.core.slo import Slo
 
@@ -20,6 +20,7 @@ def render(document: CompareDocument, common: Sequence[CommonRate], slos: Sequen
     return assemble(
         Page(
             title=f"Policies compared on {PurePath(document.workload.file).name}",
+            verdict=verdict(document),
             lead=f"The rates that {', '.join(policies)} hold on the emulated {document.profile.device}",
             notes=notes(document),
             facts=_facts(document),
@@ -71,12 +72,19 @@ def _columns() -> list[TableColumn]:
     ]
 
 
+def _marked(cells: Sequence[str]) -> list[str | Cell]:
+    """The best policy's share of the best is reached, and that of one that holds no rate is missed."""
+    goodput, of_best, *others = cells
+    is_met = True if of_best == "1.00" else False if goodput == "0" else None
+    return [goodput, Cell(of_best, is_met), *others]
+
+
 def _sections(document: CompareDocument, policies: list[str]) -> list[TableSection]:
     return [
         TableSection(
             title=section.title,
             rows=[
-                TableRow(label=name, cells=cells, colour=policy_colour(policies.index(name)))
+                TableRow(label=name, cells=_marked(cells), colour=policy_colour(policies.index(name)))
                 for name, *cells in section.rows
             ],
         )

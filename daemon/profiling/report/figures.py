@@ -13,7 +13,7 @@ from pdmuxd.daemon.replay.report.plots import Figure, log_axis, single
 from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.predictors import latency_model
-from pdmuxd.engine.profiling.document import MeasuredProfile
+from pdmuxd.engine.profiling.document import FitErrors, MeasuredProfile
 from pdmuxd.engine.profiling.measurement import Sample
 
 HEIGHT_PX = 420
@@ -25,9 +25,9 @@ def all_figures(profile: MeasuredProfile) -> list[Figure]:
     """In the order in which a person would ask."""
     model = latency_model(profile.predictors(0), profile.roofline)
     figures = [
-        measured_against_predicted(profile, model, "prefill"),
-        measured_against_predicted(profile, model, "decode"),
-        measured_against_predicted(profile, model, "fused"),
+        held_out_errors(profile, "prefill"),
+        held_out_errors(profile, "decode"),
+        held_out_errors(profile, "fused"),
         latency_by_sms(profile, model),
         slowdowns(profile, model),
         prefill_slowdowns(profile, model),
@@ -37,34 +37,41 @@ def all_figures(profile: MeasuredProfile) -> list[Figure]:
     return [figure for figure in figures if figure is not None]
 
 
-def measured_against_predicted(profile: MeasuredProfile, model: SoloRunModel, mode: str) -> Figure | None:
-    """Every sample of a mode, by SM count."""
-    samples = [sample for sample in profile.samples if sample.point.mode == mode]
-    if not samples:
+def held_out_errors(profile: MeasuredProfile, mode: str) -> Figure | None:
+    """Every sample of a mode, by SM count, as a fit without it predicts it: what the table sums up."""
+    fits = [fit for fit in profile.fits if fit.predictor == mode and fit.held_out]
+    pairs = {fit.sms: _judged(profile, fit) for fit in fits}
+    every_ms = [sample.seconds * 1000.0 for found in pairs.values() for sample, _ in found]
+    if not every_ms:
         return None
     plot = single(HEIGHT_PX)
-    for index, sms in enumerate(sorted({sample.sms for sample in samples})):
-        ours = [sample for sample in samples if sample.sms == sms]
-        measured_ms = [sample.seconds * 1000.0 for sample in ours]
-        errors = [predicted_s(model, sample) / sample.seconds - 1.0 for sample in ours]
+    for index, (sms, found) in enumerate(sorted(pairs.items())):
         plot.add_scatter(
-            x=measured_ms,
-            y=errors,
+            x=[sample.seconds * 1000.0 for sample, _ in found],
+            y=[error for _, error in found],
             mode="markers",
             name=f"{sms} SMs",
-            marker={"color": colours.policy_colour(index), "size": 6, "symbol": index % 6},
-            hovertext=[_text(sample) for sample in ours],
+            marker={"color": colours.partition_colour(index, len(pairs)), "size": 6, "symbol": index % 6},
+            hovertext=[_text(sample) for sample, _ in found],
         )
     for limit in (-0.05, 0.05):
         plot.add_hline(y=limit, line={"color": colours.TARGET, "dash": "dash", "width": 1})
-    everything_ms = [sample.seconds * 1000.0 for sample in samples]
-    plot.update_xaxes(**log_axis(everything_ms, "measured, ms"))
+    plot.update_xaxes(**log_axis(every_ms, "measured, ms"))
     plot.update_yaxes(title="predicted / measured - 1", tickformat=".0%")
     return Figure(
-        title=f"Measured against predicted: {mode}",
-        caption="Each sample's relative error against what it took; the grey lines are 5%.",
+        title=f"Errors on held-out samples: {mode}",
+        caption="Each sample as it is predicted by a fit to the others, against what it took; the table has "
+        "the percentiles of these. The grey lines are 5%.",
         plot=plot,
     )
+
+
+def _judged(profile: MeasuredProfile, fit: FitErrors) -> list[tuple[Sample, float]]:
+    """The samples of a predictor that were held out, with their errors."""
+    ours = [one for one in profile.samples if one.point.mode == fit.predictor and one.sms == fit.sms]
+    if len(ours) != len(fit.held_out):
+        return []
+    return [(one, error) for one, error in zip(ours, fit.held_out, strict=True) if error is not None]
 
 
 def latency_by_sms(profile: MeasuredProfile, model: SoloRunModel) -> Figure:
@@ -93,16 +100,6 @@ def latency_by_sms(profile: MeasuredProfile, model: SoloRunModel) -> Figure:
         "few SMs saturate.",
         plot=plot,
     )
-
-
-def predicted_s(model: SoloRunModel, sample: Sample) -> float:
-    """What the profile says of a solo sample."""
-    point = sample.point
-    if point.mode == "prefill":
-        return model.prefill_s(point.prefill_shape, point.prefill_sms)
-    if point.mode == "fused":
-        return model.fused_s(point.prefill_shape, point.decode_shape, point.prefill_sms)
-    return model.decode_s(point.decode_shape, point.decode_sms)
 
 
 def _line(plot: object, sizes: Sequence[int], values: Sequence[float], name: str, dash: str) -> None:

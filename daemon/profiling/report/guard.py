@@ -66,11 +66,12 @@ def slowdowns(profile: MeasuredProfile, model: SoloRunModel) -> Figure | None:
     if not pairs:
         return None
     plot = single(380)
-    for index, sms in enumerate(sorted({pair.point.decode_sms for pair in pairs})):
+    sizes = sorted({pair.point.decode_sms for pair in pairs})
+    for index, sms in enumerate(sizes):
         plot.add_histogram(
             x=[pair.slowdown for pair in pairs if pair.point.decode_sms == sms],
             name=f"{sms} decode SMs",
-            marker={"color": colours.policy_colour(index)},
+            marker={"color": colours.partition_colour(index, len(sizes))},
             xbins={"size": 0.01},
         )
     plot.update_layout(barmode="stack")

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from pdmuxd.daemon.profiling.report.figures import all_figures
-from pdmuxd.daemon.replay.report.assemble import Page, TableColumn, TableRow, TableSection, assemble
+from pdmuxd.daemon.replay.report.assemble import Cell, Page, TableColumn, TableRow, TableSection, assemble
+from pdmuxd.engine.profiling.assessment import MAX_P90, doubtful_because
 from pdmuxd.engine.profiling.document import FitErrors, MeasuredProfile, from_json
 
 HEADINGS = ("Predictor", "SMs", "Samples", "Outliers", "p50", "p90", "max")
@@ -21,8 +22,11 @@ def report_page(document: dict[str, Any], learned: dict[str, Any]) -> str:
     return assemble(
         Page(
             title=f"Profile {profile.name}",
+            verdict=_verdict(profile),
             lead=f"{provenance.model} on {profile.devices}: measured against predicted",
-            notes=[f"Left out: {one}" for one in profile.left_out] + _learned_notes(learned),
+            notes=[f"Left out: {one}" for one in profile.left_out]
+            + _old_notes(profile)
+            + _learned_notes(learned),
             facts=_facts(profile),
             caption="Relative errors on samples that the predictor was not fitted to (cross-validated); "
             "the roofline's are of all samples.",
@@ -34,6 +38,24 @@ def report_page(document: dict[str, Any], learned: dict[str, Any]) -> str:
             created_at=provenance.measured_at,
         )
     )
+
+
+def _verdict(profile: MeasuredProfile) -> str:
+    doubt = doubtful_because(profile, None)
+    if doubt is not None:
+        return f"Doubtful: {doubt}."
+    return (
+        "Accurate enough to be put in force: on samples that they were not fitted to, nine in ten "
+        f"predictions of every predictor are within {profile.worst_p90:.1%}."
+    )
+
+
+def _old_notes(profile: MeasuredProfile) -> list[str]:
+    if any(fit.held_out for fit in profile.fits):
+        return []
+    return [
+        "Measured before errors were kept by sample: their plots are missing; the table has what is known."
+    ]
 
 
 def _learned_notes(learned: dict[str, Any]) -> list[str]:
@@ -76,13 +98,16 @@ def _facts(profile: MeasuredProfile) -> list[tuple[str, str]]:
 
 
 def _row(fit: FitErrors) -> TableRow:
-    errors = (fit.errors.p50, fit.errors.p90, fit.errors.max)
+    p90 = f"{fit.errors.p90:.1%}"
+    is_met = None if fit.predictor == "roofline" else fit.errors.p90 <= MAX_P90
     return TableRow(
         label=fit.predictor,
         cells=[
             str(fit.sms or "all"),
             str(fit.samples),
             str(fit.outliers),
-            *(f"{one:.1%}" for one in errors),
+            f"{fit.errors.p50:.1%}",
+            Cell(p90, is_met),
+            f"{fit.errors.max:.1%}",
         ],
     )

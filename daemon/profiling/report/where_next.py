@@ -19,7 +19,8 @@ def where_next(profile: MeasuredProfile) -> Figure | None:
         return None
     plot = single(420)
     shown: list[Uncertainty] = []
-    for index, (predictor, sms) in enumerate(dict.fromkeys((one.predictor, one.sms) for one in found)):
+    predictors = list(dict.fromkeys((one.predictor, one.sms) for one in found))
+    for index, (predictor, sms) in enumerate(predictors):
         ours = [one for one in found if (one.predictor, one.sms) == (predictor, sms)][:SHOWN]
         shown += ours
         plot.add_scatter(
@@ -28,7 +29,7 @@ def where_next(profile: MeasuredProfile) -> Figure | None:
             mode="markers",
             name=f"{predictor}, {sms} SMs",
             marker={
-                "color": colours.policy_colour(index),
+                "color": colours.partition_colour(index, len(predictors)),
                 "symbol": index % 8,
                 "size": [float(np.clip(6.0 + 400.0 * one.error, 6.0, 30.0)) for one in ours],
             },

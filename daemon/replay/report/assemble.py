@@ -26,12 +26,21 @@ class TableColumn:
     """Whether it says what each row means."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell that says more than its text."""
+
+    text: str
+    is_met: bool | None = None
+    """Whether what was aimed at is reached; None where nothing was."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
     """A row: what it is of, and a cell for each column after the first."""
 
     label: str
-    cells: Sequence[str]
+    cells: Sequence[str | Cell]
     colour: str | None = None
     meaning: str | None = None
 
@@ -49,6 +58,8 @@ class Page:
     """What is on the page: plain text, which the template escapes."""
 
     title: str
+    verdict: str
+    """What the reader came for, in a sentence."""
     lead: str
     notes: Sequence[str]
     facts: Sequence[tuple[str, str]]
@@ -60,6 +71,8 @@ class Page:
     command: str
     version: str
     created_at: str
+    is_sortable: bool = True
+    """Whether rows are alike, so that sorting them says something."""
 
 
 def assemble(page: Page) -> str:
@@ -73,6 +86,7 @@ def assemble(page: Page) -> str:
         css=_asset("page.css"),
         js=_asset("page.js"),
         swatch=_swatch,
+        cell=_cell,
     )
 
 
@@ -99,6 +113,14 @@ def _swatch(colour: str | None) -> Markup:
     if colour is None:
         return Markup("")
     return Markup('<span class="swatch" style="background:{}"></span>').format(colour)
+
+
+def _cell(cell: str | Cell) -> Markup:
+    if isinstance(cell, str) or cell.is_met is None:
+        return Markup("<td>{}</td>").format(cell if isinstance(cell, str) else cell.text)
+    kind, mark, said = ("met", "✓", "reached") if cell.is_met else ("missed", "✗", "missed")
+    shown = Markup('<td class="{}"><span class="mark" role="img" aria-label="{}">{}</span>{}</td>')
+    return shown.format(kind, said, mark, cell.text)
 
 
 def _for_script(json_text: str) -> Markup:

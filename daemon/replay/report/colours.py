@@ -5,14 +5,17 @@ Lines and bars keep a contrast of 3:1 against both; lines also differ by dash.
 
 from __future__ import annotations
 
+import colorsys
+
 from pdmuxd.engine.core.types import Reason
+from pdmuxd.tui.show import colours
 
 POLICIES = ("#0072B2", "#D55E00", "#009E73", "#B8649B", "#8A7A00", "#6C7BD9")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
-PREFILL = "#E69F00"
-DECODE = "#56B4E9"
-IDLE = "rgba(140,140,140,0.30)"
+PREFILL, DECODE = colours.PREFILL, colours.DECODE
+IDLE = f"{colours.IDLE}4d"
+"""Three tenths of it: the paper shines through."""
 TARGET = "#808080"
 
 # Paul Tol's "muted" scheme, its indigo lighter for dark paper, then what else stays apart, then greys:
@@ -27,8 +30,8 @@ _REASONS = (
     "#882255",
     "#999933",
     "#AA4499",
-    "#E69F00",
-    "#0072B2",
+    "#7F5539",
+    "#4D7EA8",
     "#D55E00",
     "#F0E442",
     "#A0522D",
@@ -49,6 +52,13 @@ def policy_colour(index: int) -> str:
 def policy_dash(index: int) -> str:
     """The dash of the policy in that column."""
     return DASHES[(index + index // len(POLICIES)) % len(DASHES)]
+
+
+def partition_colour(index: int, count: int) -> str:
+    """The colour of one of `count` partitions: no two are alike, and neighbours differ in brightness, too."""
+    lightness = (0.42, 0.58)[index % 2]
+    red, green, blue = colorsys.hls_to_rgb(index / max(count, 1), lightness, 0.65)
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
 
 def reason_colour(reason: str) -> str:

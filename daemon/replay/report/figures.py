@@ -14,12 +14,12 @@ def all_figures(replays: Sequence[PolicyReplay], slo: Slo) -> list[Figure]:
     """What clients saw first, then what the engine did."""
     tenants = len(replays[0].metrics.by_tenant)
     return [
-        latency.ttft_cdf(replays),
-        latency.tbt_cdf(replays, slo),
+        latency.ttft_exceeding(replays, slo),
+        latency.tbt_exceeding(replays, slo),
         latency.attainment(replays, by_tenant=False),
         *([latency.attainment(replays, by_tenant=True)] if tenants > 1 else []),
         latency.ttft_by_length(replays, slo),
+        over_time.good_and_load(replays, slo),
         over_time.sm_split(replays),
-        over_time.load(replays),
         over_time.reasons(replays),
     ]

@@ -6,50 +6,61 @@ from collections.abc import Sequence
 from html import escape
 
 import numpy as np
-import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from pdmuxd.daemon.replay.report import colours
-from pdmuxd.daemon.replay.report.plots import MARGIN_PX, Figure, Values, log_axis, settle, single
+from pdmuxd.daemon.replay.report.plots import (
+    MARGIN_PX,
+    Figure,
+    add_exceeding,
+    exceeding_axis,
+    log_axis,
+    settle,
+    single,
+)
 from pdmuxd.daemon.replay.run import PolicyReplay
 from pdmuxd.engine.core.slo import Slo
 
 
-def ttft_cdf(replays: Sequence[PolicyReplay]) -> Figure:
-    """Share of requests with at most that TTFT."""
+def ttft_exceeding(replays: Sequence[PolicyReplay], slo: Slo) -> Figure:
+    """Share of requests whose first token took longer than so many times its own target."""
     plot = single(height=430)
     for index, replay in enumerate(replays):
-        _cdf(plot, index, replay.policy, replay.curves.ttft_s * 1000.0, replay.curves.ttft_share)
-    every_ms = np.concatenate([replay.curves.ttft_s for replay in replays]) * 1000.0
-    plot.update_xaxes(**log_axis(every_ms, "TTFT, ms"))
+        curves = replay.curves
+        add_exceeding(
+            plot,
+            index,
+            replay.policy,
+            curves.ttft_over_target,
+            curves.ttft_over_target_share,
+            unit=" of its target",
+        )
+    every = np.concatenate([[1.0], *(replay.curves.ttft_over_target for replay in replays)])
+    plot.update_xaxes(**log_axis(every, "TTFT over its own target"))
+    exceeding_axis(plot, slo.attainment_ratio, target=1.0)
     return Figure(
-        title="Time to first token",
-        caption="Share of all requests whose first token came within the time below. A line that ends under "
-        "100% has requests that never got a token.",
+        title="Time to first token over its target",
+        caption="Share of requests whose first token took longer than so many times what was due to it. A "
+        "line that passes below the crossing of the grey lines keeps the target; one that ends high up has "
+        "requests that never got a token.",
         plot=plot,
     )
 
 
-def tbt_cdf(replays: Sequence[PolicyReplay], slo: Slo) -> Figure:
-    """Share of gaps of at most that length, with the target."""
+def tbt_exceeding(replays: Sequence[PolicyReplay], slo: Slo) -> Figure:
+    """Share of gaps longer than so long, with the target."""
     plot = single(height=430)
     for index, replay in enumerate(replays):
-        _cdf(plot, index, replay.policy, replay.curves.gap_s * 1000.0, replay.curves.gap_share)
+        curves = replay.curves
+        add_exceeding(plot, index, replay.policy, curves.gap_s * 1000.0, curves.gap_share, unit=" ms")
     target_ms = slo.tbt_s * 1000.0
-    plot.add_scatter(
-        x=[target_ms, target_ms],
-        y=[0, 1],
-        mode="lines",
-        name=f"target {target_ms:g} ms",
-        line={"color": colours.TARGET, "dash": "dash", "width": 1.5},
-        hoverinfo="skip",
-    )
     every_ms = np.concatenate([*(replay.curves.gap_s * 1000.0 for replay in replays), [target_ms]])
     plot.update_xaxes(**log_axis(every_ms, "TBT, ms"))
+    exceeding_axis(plot, slo.attainment_ratio, target=target_ms)
     return Figure(
         title="Time between tokens",
-        caption="Share of all gaps between two tokens of a request that were at most this long; the grey "
-        "line is the TBT target.",
+        caption="Share of all gaps between two tokens of a request that were longer. A line that passes "
+        "below the crossing of the grey lines keeps the target.",
         plot=plot,
     )
 
@@ -140,15 +151,3 @@ def ttft_by_length(replays: Sequence[PolicyReplay], slo: Slo) -> Figure:
         "prompt with nothing in the cache; a cached prefix lowers it.",
         plot=plot,
     )
-
-
-def _cdf(plot: go.Figure, index: int, name: str, values: Values, share: Values) -> None:
-    plot.add_scatter(
-        x=values.astype(np.float32),
-        y=share.astype(np.float32),
-        mode="lines",
-        name=name,
-        line={"color": colours.policy_colour(index), "dash": colours.policy_dash(index), "width": 2},
-        hovertemplate="%{y:.2%} within %{x:,.4g} ms",
-    )
-    plot.update_yaxes(title="share", tickformat=".0%", range=[0, 1.01])

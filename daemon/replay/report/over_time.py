@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from pdmuxd.daemon.replay.report import colours
 from pdmuxd.daemon.replay.report.plots import Figure, Values, minutes, stacked_panels
 from pdmuxd.daemon.replay.run import PolicyReplay
+from pdmuxd.engine.core.slo import Slo
 
 
 def sm_split(replays: Sequence[PolicyReplay]) -> Figure:
@@ -31,14 +32,23 @@ def sm_split(replays: Sequence[PolicyReplay]) -> Figure:
     )
 
 
-def load(replays: Sequence[PolicyReplay]) -> Figure:
-    """Running, waiting and KV use; one line per policy."""
-    plot = stacked_panels(("running requests", "waiting requests", "KV pool in use"))
+def good_and_load(replays: Sequence[PolicyReplay], slo: Slo) -> Figure:
+    """Good requests, running, waiting and KV use; one line per policy, and a mark where each one breaks."""
+    plot = stacked_panels(
+        ("good requests, by arrival", "running requests", "waiting requests", "KV pool in use")
+    )
+    said = []
     for index, replay in enumerate(replays):
-        line = replay.timeline
-        for row, values in enumerate((line.running, line.waiting, line.kv_used_ratio), start=1):
+        line, good = replay.timeline, replay.good_over_time
+        panels = (
+            (good.end_s, good.good_ratio, "%{y:.1%}"),
+            (line.end_s, line.running, "%{y:,}"),
+            (line.end_s, line.waiting, "%{y:,}"),
+            (line.end_s, line.kv_used_ratio, "%{y:.1%}"),
+        )
+        for row, (end_s, values, shown) in enumerate(panels, start=1):
             plot.add_scatter(
-                x=minutes(line.end_s),
+                x=minutes(end_s),
                 y=values.astype(np.float32),
                 mode="lines",
                 name=replay.policy,
@@ -48,18 +58,44 @@ def load(replays: Sequence[PolicyReplay]) -> Figure:
                     "color": colours.policy_colour(index),
                     "dash": colours.policy_dash(index),
                     "width": 1.5,
+                    "shape": "vh" if row == 1 else "linear",
                 },
-                hovertemplate="%{y:.1%}" if row == 3 else "%{y:,}",
+                hovertemplate=shown,
                 row=row,
                 col=1,
             )
+        broke_s = good.breaks_at_s(slo.attainment_ratio)
+        if broke_s is not None:
+            _mark_break(plot, index, replay.policy, broke_s)
+            said.append(f"{replay.policy} at {broke_s / 60.0:.1f} min")
+    plot.add_hline(y=slo.attainment_ratio, line={"color": colours.TARGET, "dash": "dot"}, row=1, col=1)
     plot.update_yaxes(rangemode="tozero", nticks=5)
-    plot.update_yaxes(tickformat=".0%", row=3)
+    plot.update_yaxes(tickformat=".0%", range=[0, 1.06], row=1)
+    plot.update_yaxes(tickformat=".0%", row=4)
+    breaks = "No policy misses its targets for long."
+    if said:
+        breaks = f"Targets begin to be missed for long, at the crosses: {', '.join(said)}."
     return Figure(
-        title="Load",
-        caption="The most in each interval. A waiting line that keeps growing means more work than the "
+        title="Attainment and load",
+        caption=f"{breaks} Above, the share of good requests by when they arrived, and the share that must "
+        "be; below, the most in each interval. A waiting line that keeps growing means more work than the "
         "policy can do.",
         plot=plot,
+    )
+
+
+def _mark_break(plot: go.Figure, index: int, policy: str, broke_s: float) -> None:
+    plot.add_scatter(
+        x=[broke_s / 60.0],
+        y=[1.02],
+        mode="markers",
+        name=policy,
+        legendgroup=policy,
+        showlegend=False,
+        marker={"color": colours.policy_colour(index), "symbol": "x", "size": 10},
+        hovertemplate="breaks at %{x:.1f} min",
+        row=1,
+        col=1,
     )
 
 

@@ -7,10 +7,10 @@ from pathlib import PurePath
 
 from pdmuxd.daemon.replay.document import ReplayDocument
 from pdmuxd.daemon.replay.notes import notes
-from pdmuxd.daemon.replay.report.assemble import Page, TableColumn, TableRow, TableSection, assemble
+from pdmuxd.daemon.replay.report.assemble import Cell, Page, TableColumn, TableRow, TableSection, assemble
 from pdmuxd.daemon.replay.report.colours import policy_colour
 from pdmuxd.daemon.replay.report.figures import all_figures
-from pdmuxd.daemon.replay.rows import sections
+from pdmuxd.daemon.replay.rows import sections, verdict
 from pdmuxd.daemon.replay.run import PolicyReplay
 from pdmuxd.engine.core.slo import Slo
 
@@ -20,6 +20,7 @@ def render(document: ReplayDocument, replays: Sequence[PolicyReplay], slo: Slo) 
     return assemble(
         Page(
             title=f"Replay of {PurePath(document.trace.file).name}",
+            verdict=verdict(document),
             lead=_lead(document),
             notes=notes(document),
             facts=_facts(document),
@@ -28,6 +29,7 @@ def render(document: ReplayDocument, replays: Sequence[PolicyReplay], slo: Slo) 
             sections=_sections(document),
             figures=all_figures(replays, slo),
             command=document.command,
+            is_sortable=False,
             version=document.pdmuxd_version,
             created_at=document.created_at,
         )
@@ -73,7 +75,14 @@ def _sections(document: ReplayDocument) -> list[TableSection]:
     return [
         TableSection(
             title=section.title,
-            rows=[TableRow(label=row.label, cells=row.cells, meaning=row.meaning) for row in section.rows],
+            rows=[
+                TableRow(
+                    label=row.label,
+                    cells=[Cell(text, is_met) for text, is_met in zip(row.cells, row.met, strict=True)],
+                    meaning=row.meaning,
+                )
+                for row in section.rows
+            ],
         )
         for section in sections(document)
     ]

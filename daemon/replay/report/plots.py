@@ -10,10 +10,14 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from pdmuxd.daemon.replay.report import colours
+
 Values = NDArray[np.float64]
 
 PANEL_PX = 190
 MARGIN_PX = 130
+LEAST_SHARE = 1e-4
+"""Where the logarithmic axis of shares ends."""
 MAX_FINE_DECADES = 2.5
 """Up to so many decades, an axis has room for ticks at 1, 2 and 5."""
 
@@ -76,6 +80,52 @@ def log_axis(values: Iterable[float], title: str) -> dict[str, object]:
         "ticktext": [f"{tick:,.0f}" if tick >= 1 else f"{tick:g}" for tick in ticks],
         "title": title,
     }
+
+
+def add_exceeding(
+    plot: go.Figure, index: int, name: str, values: Values, share: Values, *, unit: str
+) -> None:
+    """The complementary distribution: `share` of values at or below each become those above it."""
+    above = np.maximum(1.0 - share, LEAST_SHARE)
+    plot.add_scatter(
+        x=values.astype(np.float32),
+        y=above.astype(np.float32),
+        mode="lines",
+        name=name,
+        legendgroup=name,
+        line={
+            "color": colours.policy_colour(index),
+            "dash": colours.policy_dash(index),
+            "width": 2,
+            "shape": "hv",
+        },
+        hovertemplate="%{y:.3%} above %{x:,.4g}" + unit,
+    )
+
+
+def exceeding_axis(plot: go.Figure, attainment_ratio: float, *, target: float) -> None:
+    """Shares on a logarithmic axis, and the two lines below whose crossing a distribution must pass."""
+    ticks = [1.0, 0.1, 0.01, 0.001, LEAST_SHARE]
+    above = max(1.0 - attainment_ratio, LEAST_SHARE)
+    plot.update_yaxes(
+        type="log",
+        range=[float(np.log10(LEAST_SHARE)), 0.05],
+        tickvals=ticks,
+        ticktext=["100%", "10%", "1%", "0.1%", "0.01%"],
+        title="share above",
+    )
+    plot.add_hline(y=above, line={"color": colours.TARGET, "dash": "dot", "width": 1.5})
+    plot.add_vline(x=target, line={"color": colours.TARGET, "dash": "dash", "width": 1.5})
+    plot.add_annotation(
+        text=f"{100 * attainment_ratio:g}% within",
+        x=0,
+        xref="paper",
+        xanchor="left",
+        y=float(np.log10(above)),
+        yanchor="bottom",
+        showarrow=False,
+        font={"size": 11},
+    )
 
 
 def minutes(seconds: Values) -> NDArray[np.float32]:

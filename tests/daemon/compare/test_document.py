@@ -70,7 +70,7 @@ def nothing_held() -> Comparison:
 
 def test_a_dash_stands_for_what_is_not_known_when_no_rate_was_held() -> None:
     built = document(OF, nothing_held())
-    assert sections(built)[0].rows == (("muxwise", "0", "-", "-", "-", "-"),)
+    assert sections(built)[0].rows == (("muxwise", "0", "-", "-", "-", "-", "-", "-"),)
     assert built.cells[0].ratio_to_best is None
     assert any("A goodput of 0 means" in note for note in notes(built))
 

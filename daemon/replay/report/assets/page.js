@@ -42,6 +42,43 @@
       makeRoom(div, figure.layout);
     });
   };
+  // Rows are sorted within their section, numbers by what they are worth; a third click restores the order.
+  const worth = (cell) => {
+    const text = cell.textContent.replace(/[✓✗,]/g, "").trim();
+    const number = parseFloat(text);
+    return Number.isNaN(number) ? text : number;
+  };
+  const compare = (a, b) => {
+    if (typeof a === typeof b) return typeof a === "number" ? a - b : a.localeCompare(b);
+    return typeof a === "number" ? -1 : 1; // "never" and "-" come last
+  };
+  const sortable = (table) => {
+    const body = table.tBodies[0];
+    const asMade = [...body.rows];
+    const sort = (head, column) => {
+      const order = { ascending: "descending", descending: "none" }[head.ariaSort] ?? "ascending";
+      for (const other of table.tHead.rows[0].cells) other.ariaSort = null;
+      head.ariaSort = order === "none" ? null : order;
+      const way = order === "descending" ? -1 : 1;
+      const groups = [[]];
+      for (const row of asMade) {
+        if (row.classList.contains("section")) groups.push([]);
+        groups.at(-1).push(row);
+      }
+      for (const group of groups) {
+        const rows = group.filter((row) => !row.classList.contains("section"));
+        if (order !== "none") rows.sort((a, b) => way * compare(worth(a.cells[column]), worth(b.cells[column])));
+        body.append(...group.filter((row) => row.classList.contains("section")), ...rows);
+      }
+    };
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      head.tabIndex = 0;
+      head.addEventListener("click", () => sort(head, column));
+      head.addEventListener("keydown", (event) => event.key === "Enter" && sort(head, column));
+    });
+  };
+  document.querySelectorAll("table.sortable").forEach(sortable);
+
   draw();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 })();
