@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-sglang lock serve test test-slow test-all test-postgresql test-sglang check docs lint types contracts format mutants
-.PHONY: bench-core bench-turns bench-gateway bench-console bench-telemetry bench-history evaluate clean
+.PHONY: bench-admission bench-core bench-turns bench-gateway bench-console bench-telemetry bench-history evaluate clean
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -84,6 +84,10 @@ bench-turns: $(READY) ## What a turn of SGLang's loop costs the host, without a 
 
 bench-gateway: $(READY) ## The gateway's cost against the engine directly
 	@$(PY) tests/bench/bench_gateway.py
+
+bench-admission: $(READY) ## What it costs the gateway to let one request in, and what refusing late ones saves
+	@$(PY) tests/bench/bench_admission.py
+	@$(PY) tests/bench/bench_shedding.py
 
 bench-telemetry: $(READY) ## What it costs to keep and tell what the engine does
 	@$(PY) tests/bench/bench_telemetry.py

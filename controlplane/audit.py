@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Text
+from sqlalchemy import Text, delete
 from sqlmodel import Field, Session, col, select
 
 from pdmuxd.controlplane.callers import Acting
@@ -128,6 +128,14 @@ class AuditRepository:
         if before_id is not None:
             statement = statement.where(col(AuditRow.id) < before_id)
         return [row.value() for row in self._session.exec(statement)]
+
+    def forget(self, before: datetime, *, limit: int) -> int:
+        """Delete entries that are older, at most so many; how many it were."""
+        old = select(AuditRow.id).where(col(AuditRow.at) < before).order_by(col(AuditRow.id)).limit(limit)
+        ids = list(self._session.exec(old))
+        if ids:
+            self._session.connection().execute(delete(AuditRow).where(col(AuditRow.id).in_(ids)))
+        return len(ids)
 
 
 def log_entry(entry: AuditEntry) -> None:

@@ -25,6 +25,8 @@ from pdmuxd.engine.core.slo import DEFAULT_SLO, Slo
 
 HISTORY_LIMIT = 100
 AUDIT_LIMIT = 100
+FORGOTTEN_AT_ONCE = 500
+"""Entries of the audit in one transaction: some 10 ms in which no change is made."""
 
 
 class ControlPlane:
@@ -167,6 +169,13 @@ class ControlPlane:
             return AuditRepository(session).list(
                 before_id=before_id, tenant=tenant, who=who, action=action, limit=limit
             )
+
+    def forget_audit(self, before: datetime, *, limit: int = FORGOTTEN_AT_ONCE) -> int:
+        """Delete entries of the audit that are older, at most so many; how many it were."""
+        with self.store.transaction() as session:
+            deleted = AuditRepository(session).forget(before, limit=limit)
+            session.commit()
+            return deleted
 
     def record_action(self, action: str, *, subject: str, after: object) -> None:
         """Record what was done to something that is not in the database, such as the engine."""

@@ -36,7 +36,9 @@ from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.notify import Notifier
+from pdmuxd.daemon.prefill_speed import start_forecasting
 from pdmuxd.daemon.refinement import start_refining
+from pdmuxd.daemon.retention import start_forgetting
 from pdmuxd.daemon.servers import Server, adopt, bind, serving, url_of
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.places import make_private
@@ -45,6 +47,7 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.orphan import remove_stale_sockets
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.token_use import load_use, start_storing_use
+from pdmuxd.daemon.traffic.ring import start_writing
 from pdmuxd.daemon.uses import start_noting_uses
 from pdmuxd.engine.core.errors import EngineError, PdmuxdError, SettingsError
 
@@ -197,6 +200,7 @@ async def _start(
 
     stack.push_async_callback(gateway.close)
     stack.push_async_callback(parts.actions.close)
+    stack.push_async_callback(parts.replays.close)
     follow_directory(stack, control_plane, parts.bus)
     if successor is not None:
         await _take_engine(supervisor, successor)
@@ -218,7 +222,10 @@ async def _start(
     in_background(duties, _tick(parts.telemetry), name="telemetry")
     start_refining(duties, parts.refinement)
     start_noting_uses(stack, parts.uses)
+    start_forgetting(stack, control_plane, settings.audit_retention_days)
+    start_writing(stack, parts.traffic)
     start_storing_use(stack, parts.limiter, control_plane)
+    start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)
     # The objects made by the start live as long as the daemon. Without this, each full garbage collection
     # would look at them and delay every stream's tokens.
     gc.collect()

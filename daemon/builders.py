@@ -31,6 +31,7 @@ from pdmuxd.daemon.events import (
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
+from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
@@ -47,8 +48,11 @@ from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.traffic.jobs import TrafficReplays
+from pdmuxd.daemon.traffic.prefixes import PrefixHasher
+from pdmuxd.daemon.traffic.ring import TrafficRing
 from pdmuxd.daemon.uses import Uses
-from pdmuxd.engine.link.messages import RequestRecord
+from pdmuxd.engine.link.messages import RequestRecord, TenantQueues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,11 @@ class Parts:
     uses: Uses
     history: HistoryKeeper
     limiter: Limiter
+    first_tokens: FirstTokens
+    predictors: LivePredictors
     lifecycle: Lifecycle
+    traffic: TrafficRing
+    replays: TrafficReplays
 
 
 def build(
@@ -87,7 +95,10 @@ def build(
     telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
     history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
-    limiter = Limiter()
+    limiter, first_tokens = Limiter(), FirstTokens()
+    predictors = LivePredictors(
+        status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
+    )
     metrics.registry.register(listeners.collector())
     gateway = build_gateway(
         settings,
@@ -98,6 +109,16 @@ def build(
         telemetry=telemetry,
         uses=uses,
         limiter=limiter,
+        first_tokens=first_tokens,
+    )
+    traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
+    telemetry.on_ended = traffic.on_ended
+    replays = TrafficReplays(
+        traffic,
+        status=supervisor.status,
+        wanted=lambda: supervisor.wanted,
+        directory=lambda: telemetry.directory,
+        emulated=settings.engine.profile,
     )
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
@@ -126,9 +147,11 @@ def build(
         history=history,
         metrics=metrics,
         actions=actions,
+        replays=replays,
         lifecycle=lifecycle,
         uses=uses,
         limiter=limiter,
+        predictors=predictors,
         admin_token=admin_token,
         engine_log=plan.log_path,
     )
@@ -140,6 +163,8 @@ def build(
     connect_metrics(bus, metrics)
     connect_gateway(bus, gateway)
     bus.subscribe(RequestRecord, limiter.on_request)
+    bus.subscribe(RequestRecord, first_tokens.on_request)
+    bus.subscribe(TenantQueues, first_tokens.on_queues)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
     connect_engine(bus, supervisor)
@@ -160,7 +185,11 @@ def build(
             tenants=lambda: control_plane.directory.tenants,
         ),
         limiter=limiter,
+        first_tokens=first_tokens,
+        predictors=predictors,
         lifecycle=lifecycle,
+        traffic=traffic,
+        replays=replays,
     )
 
 
@@ -241,6 +270,7 @@ def build_gateway(
     telemetry: Telemetry,
     uses: Uses,
     limiter: Limiter,
+    first_tokens: FirstTokens,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -255,10 +285,12 @@ def build_gateway(
         auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,
+        name_prefixes=PrefixHasher().names if settings.admin.traffic_max_bytes else None,
         key_used=uses.key,
         load=partial(node_load, telemetry),
         tells_load=data.load_metrics,
         limiter=limiter,
+        first_tokens=first_tokens,
     )
 
 
@@ -271,9 +303,11 @@ def build_admin(
     history: History,
     metrics: Metrics,
     actions: OperatorActions,
+    replays: TrafficReplays,
     lifecycle: Lifecycle,
     uses: Uses,
     limiter: Limiter,
+    predictors: LivePredictors,
     admin_token: str,
     engine_log: Path,
 ) -> Callable[..., Any]:
@@ -287,10 +321,9 @@ def build_admin(
         limit_use=limiter,
         telemetry=telemetry,
         history=history,
-        predictors=LivePredictors(
-            status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
-        ),
+        predictors=predictors,
         actions=actions,
+        replays=replays,
         daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(

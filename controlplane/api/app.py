@@ -31,6 +31,7 @@ from pdmuxd.controlplane.api.partitions import partition_routes
 from pdmuxd.controlplane.api.policy import policy_routes
 from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
 from pdmuxd.controlplane.api.profiles import profile_routes
+from pdmuxd.controlplane.api.replays import replay_routes
 from pdmuxd.controlplane.api.slos import slo_routes
 from pdmuxd.controlplane.api.tenants import tenant_routes
 from pdmuxd.controlplane.api.usage import usage_routes
@@ -41,6 +42,7 @@ from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.store import HistoryStore
 from pdmuxd.controlplane.lifecycle import DaemonActions, NoDaemon
+from pdmuxd.controlplane.replays import NoReplays, ReplayJobs
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.slo_preview import Previews
 from pdmuxd.controlplane.status import EngineStatus
@@ -62,6 +64,7 @@ def build_admin_app(
     history: History | None = None,
     predictors: Predictors = lambda: None,
     actions: EngineActions | None = None,
+    replays: ReplayJobs | None = None,
     daemon_actions: DaemonActions | None = None,
     engine_log: Path | None = None,
     limit_use: LimitUse | None = None,
@@ -118,6 +121,7 @@ def build_admin_app(
         usage_routes(history, control_plane),
         partition_routes(telemetry),
         what_if_routes(telemetry, predictors),
+        replay_routes(replays or NoReplays(), predictors),
         action_routes(actions or NoEngine(), control_plane),
         daemon_routes(daemon_actions or NoDaemon(), control_plane),
         log_routes(engine_log),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
@@ -56,6 +56,18 @@ _COUNTED_EVERY_S = 0.45
 _EMPTY = DirectorySnapshot(version=0, tenants={}, keys={})
 
 
+PromptNames = tuple[int, tuple[int, ...]]
+"""A prompt's bytes, and names of its leading parts: see `daemon/traffic/prefixes.py`."""
+OnEnded = Callable[[RequestRecord, float | None, PromptNames, float], None]
+_NO_PROMPT: PromptNames = (0, ())
+_KEPT_PROMPTS = 4096
+"""Of requests that have not ended; with more in flight, the oldest count as not alike."""
+
+
+def _untold(_record: RequestRecord, _arrived_s: float | None, _prompt: PromptNames, _now_s: float) -> None:
+    """Nobody wants to know."""
+
+
 class Telemetry:
     """Fed in the daemon's event loop; what it holds may be read in any thread.
 
@@ -85,6 +97,9 @@ class Telemetry:
         self.decisions = Decisions()
         self.requests = RequestHistory(self.decisions)
         self.recent = RecentLoad()
+        self.on_ended: OnEnded = _untold
+        """Told of each request that ended in the engine, with its arrival and its prompt."""
+        self._prompts: OrderedDict[str, PromptNames] = OrderedDict()
         self.open = OpenRequests()
         self.on_settled: Callable[[JudgedRequest], None] = lambda _: None
         """Told of each request when both the engine and the gateway are done with it."""
@@ -132,6 +147,7 @@ class Telemetry:
         self.counters.heard_s = now_s
         lifecycle = self.requests.on_record(record, now_s)
         self.recent.on_request(record, arrived_s=lifecycle.arrived_s, now_s=now_s)
+        self.on_ended(record, lifecycle.arrived_s, self._prompts.pop(record.request_id, _NO_PROMPT), now_s)
         for settled in self._settling.on_record(record):
             self._settle(settled, now_s)
 
@@ -162,6 +178,12 @@ class Telemetry:
     def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
         """The gateway has the body of a request."""
         self.open.read(request_id, is_streamed=is_streamed, body_bytes=body_bytes, read_s=read_s)
+
+    def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
+        """The gateway has named the leading parts of a prompt."""
+        self._prompts[request_id] = (prompt_bytes, prefixes)
+        while len(self._prompts) > _KEPT_PROMPTS:
+            self._prompts.popitem(last=False)
 
     def on_sent(self, request_id: str) -> None:
         """The gateway passes a request to the engine."""

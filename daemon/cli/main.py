@@ -45,6 +45,7 @@ COMMANDS = {
     "install-service": Entry("pdmuxd.daemon.cli.install_service", "Install it as a service of systemd."),
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
+    "what-if": Entry("pdmuxd.daemon.cli.what_if", "Replay recent traffic under other settings."),
     "policy": Entry("pdmuxd.daemon.cli.policy", "Show and change the policy in force, and its shadow."),
     "admin-token": Entry("pdmuxd.daemon.cli.admin_token", "Issue, list and revoke tokens of operators."),
     "audit": Entry("pdmuxd.daemon.cli.audit", "Show who changed what, when and why."),

@@ -20,6 +20,8 @@ from pdmuxd.daemon.cli.output import (
     print_json,
     print_table,
 )
+from pdmuxd.daemon.cli.tuning import candidates, in_a_line, proposal
+from pdmuxd.daemon.cli.what_if import follow, print_outcomes
 
 app = typer.Typer(help="Show and set tenants' latency targets.")
 
@@ -137,6 +139,46 @@ def preview(
         print_json(outlook)
     else:
         print_outlook(outlook)
+
+
+@app.command(epilog="Example: pdmuxd slo tune chat --policies auto,muxwise --tbt-ms 15,20,30")
+def tune(
+    ctx: typer.Context,
+    tenant: TenantName,
+    tbt_ms: Annotated[
+        str | None,
+        typer.Option("--tbt-ms", help="TBT targets to try, with commas. Unset: from half of what holds."),
+    ] = None,
+    policies: Annotated[
+        str | None, typer.Option("--policies", help="Policies to try, with commas. Unset: the one in force.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="Recent traffic to replay.")] = 10.0,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the proposal without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Propose the strictest targets, and the policy, that recent traffic would have kept for every tenant.
+
+    Replays it on the emulator for each; nothing is applied without a yes.
+    """
+    with admin_client(ctx) as client:
+        before = client.get(slo_path(tenant))
+        variants = candidates(tenant, targets_of(before), tbt_ms, policies)
+        done = follow(client, client.post("/what-if/replays", {"minutes": minutes, "variants": variants}))
+        found = proposal(tenant, done, variants)
+        if as_json:
+            print_json({"proposal": found, "replay": done})
+        else:
+            print_outcomes(done)
+            typer.echo(in_a_line(tenant, found))
+        if found is None or as_json or not (yes or typer.confirm("Apply it?")):
+            return
+        if found["policy"] is not None:
+            policy = client.get("/policy")
+            body = {**{name: policy[name] for name in ("partitions", "shadow")}, "policy": found["policy"]}
+            client.put("/policy", body, if_match=policy["version"])
+        after = client.put(slo_path(tenant), found["targets"], if_match=before["version"])
+        after.pop("outlook")
+        print_fields({"tenant": tenant, **fields_of(_when_in_force(client, slo_path(tenant), after))})
 
 
 @app.command(epilog="Example: pdmuxd slo history chat")

@@ -29,6 +29,7 @@ from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Answer, answer_for
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, FIRST_BYTE_TIMEOUT_S, End, Exchange
+from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.identity import client_request_id, identify
 from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
@@ -66,10 +67,12 @@ class Gateway:
         engine_wait_s: float = 0.0,
         auth_failures: AuthFailures | None = None,
         observer: CallObserver | None = None,
+        name_prefixes: Callable[[bytes, str], tuple[int, ...]] | None = None,
         key_used: Callable[[str], None] = lambda _: None,
         load: Callable[[], about.NodeLoad] = about.no_load,
         tells_load: bool = False,
         limiter: Limiter | None = None,
+        first_tokens: FirstTokens | None = None,
     ) -> None:
         self.admission = admission
         self._directory = directory
@@ -82,12 +85,15 @@ class Gateway:
         self._auth_failures = auth_failures or AuthFailures(_MAX_AUTH_FAILURES, time.monotonic)
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
+        self._name_prefixes = name_prefixes
         self._key_used = key_used
         self._load = load
         self._tells_load = tells_load
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
         self._limiter = limiter or Limiter()
         self._limiter.use_tenants(directory.tenants)
+        self._first_tokens = first_tokens or FirstTokens()
+        self._first_tokens.use_tenants(directory.tenants.values())
         self._exchanges: set[Exchange] = set()
         self._in_turn: set[asyncio.Task[None]] = set()
         """Requests that wait for their turn under a limit."""
@@ -98,6 +104,7 @@ class Gateway:
         self._directory = snapshot
         self.admission.expect(len(snapshot.tenants))
         self._limiter.use_tenants(snapshot.tenants)
+        self._first_tokens.use_tenants(snapshot.tenants.values())
 
     def use_limits(
         self,
@@ -121,7 +128,6 @@ class Gateway:
         """End what is in flight with an error; new requests are refused because of `state`."""
         self._interrupt_all(End.ENGINE_LOST)
         self._slot.empty(state)
-        self._end_waits()
 
     def suspect_engine(self, is_unresponsive: bool) -> None:
         """Refuse new requests while the engine is silent; those in flight wait for it."""
@@ -222,6 +228,9 @@ class Gateway:
             self._observer.on_read(
                 call.rid, is_streamed=request.is_streamed, body_bytes=len(body), read_s=read_s
             )
+            if self._name_prefixes is not None:
+                prefixes = self._name_prefixes(request.prompt, namespace_of(tenant))
+                self._observer.on_prompt(call.rid, prompt_bytes=len(request.prompt), prefixes=prefixes)
             self._grow(tenant, request.outputs)
             places = request.outputs
             if not await self._turn(call, identity, body_bytes=len(body), answers=places):
@@ -230,8 +239,16 @@ class Gateway:
             if request.is_streamed and places == 1:
                 arrived_s = call.started_s + read_s
                 call.delivery = Delivery(arrived_s=arrived_s, tbt_target_s=tenant.slo.tbt_s)
+            new_tokens = self._limiter.expected.input_tokens(tenant.name, len(body), count_cached=False)
+            self._first_tokens.admit(call.rid, tenant, new_tokens)
             waits = key_wait_s(identity) if request.is_streamed else []
-            await self._send_to_engine(call, route, request, first_byte_within_s=waits)
+            await self._send_to_engine(
+                call,
+                route,
+                request,
+                first_byte_within_s=waits,
+                holds_head=tenant.late_action == "refuse" or tenant.max_wait_ms is not None,
+            )
         except RequestError as error:
             call.status = error.status
             raise
@@ -239,6 +256,7 @@ class Gateway:
             call.status = 500
             raise
         finally:
+            self._first_tokens.ended(call.rid)
             self._limiter.leave(call.rid, was_served=call.status < 400 or call.status == CLIENT_GONE_STATUS)
             self.admission.leave(tenant.name, places)
             delivered = None if call.delivery is None else call.delivery.seen()
@@ -300,7 +318,7 @@ class Gateway:
         return await self._wait_for(waiting, call.receive)
 
     async def _wait_for(self, waiting: asyncio.Task[None], receive: Receive) -> bool:
-        """Wait for a turn; False if the client left before. A drain or a lost engine ends it as well."""
+        """Wait for a turn; False if the client left before. Raises: RequestError 429, or 503 in a drain."""
         leaving = asyncio.create_task(until_gone(receive), name="leaving")
         self._in_turn.add(waiting)
         try:
@@ -311,7 +329,10 @@ class Gateway:
                 task.cancel()
             await asyncio.wait((waiting, leaving))
         if waiting.cancelled():
-            return leaving.cancelled()  # ended from here: the engine's state says why
+            if leaving.cancelled():  # ended from here
+                self._slot.serving()
+                raise RequestError("no new requests are taken", status=503, code="draining", retry_after_s=1)
+            return False
         waiting.result()
         return True
 
@@ -336,7 +357,13 @@ class Gateway:
             return await asyncio.to_thread(work)
 
     async def _send_to_engine(
-        self, call: Call, route: Route, request: EngineRequest, *, first_byte_within_s: Sequence[float]
+        self,
+        call: Call,
+        route: Route,
+        request: EngineRequest,
+        *,
+        first_byte_within_s: Sequence[float],
+        holds_head: bool,
     ) -> None:
         """To the engine that serves, or the next; once more if that is lost before the answer began.
 
@@ -358,6 +385,7 @@ class Gateway:
                 request.payload,
                 first_byte_within_s=first_byte_within_s,
                 may_be_sent_again=may_again,
+                holds_head=holds_head,
             )
             if not is_lost:
                 return
@@ -390,6 +418,7 @@ class Gateway:
         *,
         first_byte_within_s: Iterable[float] = (),
         may_be_sent_again: bool = False,
+        holds_head: bool = False,
     ) -> bool:
         """Relay it; whether it is to be sent again, to another engine."""
         exchange = Exchange(
@@ -402,6 +431,7 @@ class Gateway:
             first_byte_timeout_s=min([self._first_byte_timeout_s, *first_byte_within_s]),
             may_be_sent_again=may_be_sent_again,
             delivery=call.delivery,
+            holds_head=holds_head,
         )
         self._exchanges.add(exchange)
         try:
@@ -413,6 +443,7 @@ class Gateway:
 
     def _on_first_byte(self, call: Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)
+        self._first_tokens.begun(call.rid)
         self._observer.on_first_byte(call.rid)
 
     def _account(self, call: Call, scope: Scope) -> None:

@@ -8,9 +8,11 @@ from enum import StrEnum
 
 import aiohttp
 
-from pdmuxd.daemon.gateway.asgi import Receive, Send, send_answer
+from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
+from pdmuxd.daemon.gateway.asgi import Message, Receive, Send, send_answer
 from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Answer, Header, error_body, error_event
+from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
 
 _EVENT_STREAM = "text/event-stream"
@@ -60,9 +62,13 @@ class Exchange:
         on_first_byte: Callable[[], None],
         abortable: bool,
         first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
+        holds_head: bool = False,
         may_be_sent_again: bool = False,
         delivery: Delivery | None = None,
     ) -> None:
+        """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
+        without beginning it is then answered as an error, and not in a stream that was opened for it.
+        """
         self.rid = rid
         self._may_be_sent_again = may_be_sent_again
         self.end = End.COMPLETE
@@ -75,12 +81,16 @@ class Exchange:
         self._first_byte_timeout_s = first_byte_timeout_s
         self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
+        self._holds_head = holds_head
         self._task: asyncio.Task[object] | None = None
         self._started = False
         self._tail = b""
 
     async def run(self, method: str, path: str, payload: bytes | None, receive: Receive) -> None:
-        """Relay until the end; `end` and `status` then say how it went, also when either side failed."""
+        """Relay until the end; `end` and `status` then say how it went, also when either side failed.
+
+        Raises: RequestError 503 if the engine refuses the request after all, before anything was sent.
+        """
         self._task = asyncio.current_task()
         self._first_byte_timer = asyncio.get_running_loop().call_later(
             self._first_byte_timeout_s, self.interrupt, End.TOO_LATE
@@ -139,11 +149,14 @@ class Exchange:
     async def _stream(self, response: aiohttp.ClientResponse, content_type: str) -> None:
         headers = [(b"content-type", content_type.encode()), *self._passed(response)]
         start = {"type": "http.response.start", "status": response.status, "headers": headers}
-        self.status, self._started = response.status, True
-        await self._send(start)
+        if not self._holds_head:
+            await self._begin(start)
         first, delivery = True, self._delivery
         async for chunk in response.content.iter_any():
             if first:
+                if not self._started:
+                    self._raise_if_refused(chunk)
+                    await self._begin(start)
                 self._on_first_byte()
                 first = False
             self._tail = chunk
@@ -153,11 +166,23 @@ class Exchange:
             delivery.begins()
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             delivery.written()
+        if not self._started:
+            await self._begin(start)
         await self._send({"type": "http.response.body", "body": b""})
+
+    async def _begin(self, start: Message) -> None:
+        self.status, self._started = int(start["status"]), True
+        await self._send(start)
+
+    def _raise_if_refused(self, answer: bytes) -> None:
+        refused = refused_by_engine(answer, RETRY_AFTER_S)
+        if refused is not None:
+            raise refused
 
     async def _whole(self, response: aiohttp.ClientResponse, content_type: str) -> None:
         """Hold an answer that is no stream until it is whole: losing the engine still gives a clean error."""
         body = await response.read()
+        self._raise_if_refused(body)
         self._on_first_byte()
         self.status = response.status
         self._task = None  # from here on there is nothing left to interrupt

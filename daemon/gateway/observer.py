@@ -16,6 +16,9 @@ class CallObserver(Protocol):
     def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
         """Its body is there, and took `read_s` to arrive."""
 
+    def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
+        """Names of its prompt's leading parts, where any are made."""
+
     def on_sent(self, request_id: str) -> None:
         """It goes to the engine."""
 
@@ -39,6 +42,9 @@ class NobodyWatches:
         """Nothing."""
 
     def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
+        """Nothing."""
+
+    def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
         """Nothing."""
 
     def on_sent(self, request_id: str) -> None:

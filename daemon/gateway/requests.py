@@ -81,6 +81,9 @@ _OPTIONAL: Mapping[str, msgspec.json.Decoder[Any]] = {
 }
 
 
+_PROMPTS = ("messages", "prompt", "text", "input_ids")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
     """What goes to the engine."""
@@ -91,6 +94,8 @@ class EngineRequest:
     outputs: int
     """Answers that it makes: prompts times choices. So many places it takes under the limits."""
     is_streamed: bool = False
+    prompt: bytes = b""
+    """As the client sent it, in JSON."""
 
 
 def rewrite(
@@ -122,6 +127,7 @@ def rewrite(
         _check(name, fields[name], _OPTIONAL[name])
     outputs = _count_outputs(kind, fields, prompts, bounds)
     is_streamed = bytes(fields.get("stream", _FALSE)) == b"true"
+    prompt = next((bytes(fields[name]) for name in _PROMPTS if name in fields), b"")
 
     for name in RESERVED_FIELDS:
         fields.pop(name, None)
@@ -135,7 +141,11 @@ def rewrite(
         fields["custom_params"] = _with_tenant(fields.get("custom_params"), tenant)
     model = _MODEL.decode(fields["model"]) if kind is not Kind.GENERATE else None
     return EngineRequest(
-        payload=msgspec.json.encode(fields), model=model, outputs=outputs, is_streamed=is_streamed
+        payload=msgspec.json.encode(fields),
+        model=model,
+        outputs=outputs,
+        is_streamed=is_streamed,
+        prompt=prompt,
     )
 
 

@@ -75,6 +75,9 @@ class Settings(BaseSettings):
     upgrade_drain_timeout_s: Annotated[Number, Field(ge=0, le=86_400)] = Field(
         600.0, description="Seconds that requests in flight may take to end after `pdmuxd upgrade`."
     )
+    audit_retention_days: Annotated[WholeNumber, Field(ge=0, le=36_500)] = Field(
+        400, description="How long entries of the audit are kept; 0: for good."
+    )
     data: DataSection = DataSection()
     admin: AdminSection = AdminSection()
     http: HttpSection = HttpSection()

@@ -102,6 +102,11 @@ class AdminSection(_Section):
         256, description="Connections at once; 16 of them are for health, readiness and metrics alone."
     )
     max_body_bytes: _Bytes = Field(4 << 20, description="Largest request body; a larger one gets 413.")
+    traffic_max_bytes: Annotated[WholeNumber, Field(ge=0, le=1 << 30)] = Field(
+        16 << 20,
+        description="Bytes of recent traffic kept on disk for replays: times, lengths, tenants and keyed "
+        "hashes of prompts' beginnings, never text; 0 keeps none.",
+    )
     metrics_max_tenants: Annotated[WholeNumber, Field(ge=0, le=10_000)] = Field(
         100, description="Tenants with series of their own in /metrics; all others together are `_rest`."
     )

@@ -119,3 +119,13 @@ def test_a_changes_entry_stays_when_its_tenant_is_deleted(control_plane: Control
         "tenant.create",
     ]
     assert newest(control_plane).after is None
+
+
+def test_entries_are_forgotten_in_small_parts_when_they_are_old(control_plane: ControlPlane) -> None:
+    for number in range(5):
+        control_plane.create_tenant(f"t{number}")
+    kept = control_plane.audit(limit=2)
+    before = kept[-1].at
+    parts = [control_plane.forget_audit(before, limit=2) for _ in range(3)]
+    assert (parts, control_plane.audit()) == ([2, 1, 0], kept)
+    assert control_plane.directory.version == 5

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 
 import pytest
 from daemon_process import Daemon, SharedDaemon, is_running, wait_until
+from tmux_console import Tmux
 
 QUICK = ("test_serving.py",)
 """Their tests share one daemon, so `make test` can afford them; the others are left to `make test-all`."""
@@ -60,3 +62,26 @@ def until():
 @pytest.fixture(scope="session")
 def running():
     return is_running
+
+
+@pytest.fixture
+def open_console(tmp_path):
+    terminals = []
+
+    def begin(daemon, **options):
+        settings = ["--set", f"state_dir={daemon.folder / '.pdmuxd'}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pdmuxd.daemon.cli.main",
+            *settings,
+            "top",
+            "--url",
+            daemon.admin_url,
+        ]
+        terminals.append(Tmux(tmp_path, command, **options))
+        return terminals[-1]
+
+    yield begin
+    for terminal in terminals:
+        terminal.stop()

@@ -2,95 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
-import time
 
-import pytest
-from daemon_process import PATIENCE_S
 from steady_load import steady_load
 
-TMUX_ROWS, TMUX_COLUMNS = 24, 80
 POLICY = "engine.policy=muxwise"
-AND_TELL = 'trap : INT TERM; "$@"; echo "ended with status $?"; exec sleep 600'
-"""Of a shell: run a command and show how it ended. (tmux can miss the end of a pane's process.)"""
-
-
-class Tmux:
-    """One terminal with the console in it, on a server of its own."""
-
-    def __init__(self, place, command, *, width=TMUX_COLUMNS, height=TMUX_ROWS):
-        self._tmux = [tmux(), "-S", str(place / "tmux"), "-f", os.devnull]
-        size = ["-x", str(width), "-y", str(height)]
-        self._run("new-session", "-d", "-s", "console", *size, "sh", "-c", AND_TELL, "sh", *command)
-
-    def _run(self, *words):
-        environ = {name: value for name, value in os.environ.items() if name != "TMUX"}
-        return subprocess.run(
-            [*self._tmux, *words], check=True, capture_output=True, text=True, timeout=PATIENCE_S, env=environ
-        ).stdout
-
-    @property
-    def text(self):
-        return self._run("capture-pane", "-p", "-t", "console")
-
-    def press(self, *keys):
-        self._run("send-keys", "-t", "console", *keys)
-
-    def until(self, condition, *, within_s=PATIENCE_S):
-        """Until the screen is as wanted; returns what `condition` found."""
-        deadline_s = time.monotonic() + within_s
-        while not (found := condition(self.text)):
-            assert time.monotonic() < deadline_s, self.text
-            time.sleep(0.05)
-        return found
-
-    def until_shown(self, text, **options):
-        return self.until(lambda shown: text in shown, **options)
-
-    def stop(self):
-        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True, timeout=PATIENCE_S)
-
-
-def tmux():
-    """The path of tmux; without it the test is skipped, but not in CI."""
-    path = shutil.which("tmux")
-    if path is None:
-        assert not os.environ.get("CI"), "tmux is missing; install the package tmux"
-        pytest.skip("tmux is not installed")
-    return path
 
 
 def decode_sms(text):
     """Of the split in the title of the GPU; None where the screen shows no split."""
     found = re.search(r"now \d+ SMs prefill, (\d+) decode", text)
     return int(found[1]) if found else None
-
-
-@pytest.fixture
-def open_console(tmp_path):
-    terminals = []
-
-    def begin(daemon, **options):
-        settings = ["--set", f"state_dir={daemon.folder / '.pdmuxd'}"]
-        command = [
-            sys.executable,
-            "-m",
-            "pdmuxd.daemon.cli.main",
-            *settings,
-            "top",
-            "--url",
-            daemon.admin_url,
-        ]
-        terminals.append(Tmux(tmp_path, command, **options))
-        return terminals[-1]
-
-    yield begin
-    for terminal in terminals:
-        terminal.stop()
 
 
 def test_the_split_moves_when_an_slo_is_edited_in_the_console(start, open_console):

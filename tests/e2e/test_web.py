@@ -10,6 +10,8 @@ import sys
 
 import chromium
 import pytest
+from daemon_process import wait_until
+from steady_load import steady_load
 
 pytestmark = pytest.mark.slow
 LOGIN = "document.querySelector('#token').value = '{token}'; document.forms[0].submit()"
@@ -47,7 +49,7 @@ async def test_the_console_is_the_same_when_it_is_in_a_browser(start, tmp_path):
             await page.until_drawn("● serving")
             page.forget()
             await page.press("2")
-            await page.until_drawn("[2 Tenants]")
+            await page.until_drawn(r"\[2 Tenants\]")
             await page.until_drawn("default")
             await page.press("q")
             await page.until("document.body.classList.contains('-closed')")
@@ -68,3 +70,55 @@ async def test_the_reference_opens_without_the_internet_when_a_browser_asks(star
         loaded = [requested for requested in page.requested if not requested.startswith("data:")]
         assert loaded
         assert all(requested.startswith(daemon.admin_url) for requested in loaded), loaded
+
+
+MOST_KEYS = 12
+FROM_ALARM_TO_EFFECT = (
+    ("Enter", "Why targets were missed"),
+    ("e", "Targets of default, version 2"),
+    ("8", ""),
+    ("0", "busy load|usual load"),
+    ("Enter", "Change the targets of default"),
+    ("y", r" 3 [^\n]*in force"),
+    ("Escape", r"(?s)Tenants, worst first.*/80 "),
+)
+"""A key, and what is to be seen before the next one."""
+
+
+@pytest.fixture
+def overloaded(start):
+    """More comes than the GPU serves within a very strict TTFT target; the daemon says so in an alarm."""
+    daemon = start(settings=["engine.policy=muxwise"])
+    targets = {"ttft_fixed_ms": 20, "ttft_per_1k_new_tokens_ms": 20, "tbt_ms": 50, "attainment_ratio": 0.99}
+    daemon.admin("PUT", "/api/v1/tenants/default/slo?force=true", json=targets)
+    with steady_load(daemon.data_url, daemon.key, daemon.model, users=24, prompt_words=1500, tokens=200):
+        wait_until(lambda: daemon.admin("GET", "/api/v1/alarms").json()["active"])
+        yield daemon
+
+
+def test_the_effect_is_seen_within_twelve_keys_when_there_is_an_alarm(overloaded, open_console):
+    terminal = open_console(overloaded)
+    terminal.until(lambda text: "alarm" in text and "default misses TTFT" in text and "Likely cause:" in text)
+    pressed = 0
+    for key, seen in FROM_ALARM_TO_EFFECT:
+        terminal.press(key)
+        pressed += 1
+        terminal.until(lambda text, seen=seen: re.search(seen, text))
+    assert overloaded.admin("GET", "/api/v1/tenants/default/slo").json()["tbt_ms"] == 80
+    terminal.until(lambda text: "default misses" in text or "default meets" in text)
+    assert pressed <= MOST_KEYS
+
+
+async def test_the_effect_is_seen_within_twelve_keys_when_the_alarm_is_in_a_browser(overloaded, tmp_path):
+    chromium.path()
+    token = (overloaded.folder / ".pdmuxd" / "admin-token").read_text().strip()
+    with serving_web(overloaded) as url:
+        async with chromium.chromium(tmp_path / "browser") as page:
+            await log_in(page, url, token)
+            await page.until_drawn("default misses TTFT")
+            for key, seen in FROM_ALARM_TO_EFFECT:
+                page.forget()
+                await page.press(key)
+                await page.until_drawn(seen)
+            assert len(FROM_ALARM_TO_EFFECT) <= MOST_KEYS
+    assert overloaded.admin("GET", "/api/v1/tenants/default/slo").json()["tbt_ms"] == 80

@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 KEYS = {
     "Enter": {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
     "Escape": {"key": "Escape", "code": "Escape", "windowsVirtualKeyCode": 27},
@@ -67,9 +67,10 @@ class Page:
         """Begin anew to collect what is drawn."""
         self._drawn.clear()
 
-    async def until_drawn(self, text: str) -> None:
+    async def until_drawn(self, pattern: str) -> None:
+        """Until what matches has been drawn."""
         async with asyncio.timeout(PATIENCE_S):
-            while text not in self.text:
+            while not re.search(pattern, self.text):
                 await self.run("0")
                 await asyncio.sleep(0.05)
 

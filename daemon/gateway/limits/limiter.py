@@ -69,6 +69,11 @@ class Limiter:
 
     # Requests
 
+    @property
+    def expected(self) -> Expected:
+        """What is known of the requests before."""
+        return self._expected
+
     def need(self, identity: Identity, *, body_bytes: int, answers: int) -> Need:
         """What a request is expected to use."""
         tenant = identity.tenant
@@ -316,9 +321,10 @@ def key_wait_s(identity: Identity) -> list[float]:
 def refusal(block: Block, *, waited_s: float | None = None) -> RequestError:
     """The answer to a request that a limit keeps out: which limit, its value, what is used, when to retry."""
     limit, retry_after_s = block.limit, max(1, math.ceil(block.retry_s))
+    more = f", and this one is expected to use {block.wanted}" if "tokens" in limit.name else ""
     waited = "" if waited_s is None else f"; it waited {waited_s:g} s for its turn"
     return RequestError(
-        f"{limit.name} of {block.of} is {limit.value}, and {block.used} are used{waited}; "
+        f"{limit.name} of {block.of} is {limit.value}, and {block.used} are used{more}{waited}; "
         f"try again in {retry_after_s} s",
         status=429,
         code=limit.name,
@@ -329,6 +335,7 @@ def refusal(block: Block, *, waited_s: float | None = None) -> RequestError:
                 "of": block.of,
                 "value": limit.value,
                 "used": block.used,
+                "expected": block.wanted,
                 "retry_after_s": retry_after_s,
             }
         },

@@ -32,6 +32,8 @@ class Block:
     of: str
     """`tenant NAME` or `key ID`."""
     used: int
+    wanted: int
+    """What the request is expected to use of it."""
     retry_s: float
     """Until there is room for it, if nothing else is used meanwhile."""
     meter: Meter
@@ -119,7 +121,7 @@ class Meter:
             if used + wanted <= limit.value or (not used and wanted):
                 continue
             retry_s = self._retry_s(limit, wanted, now_s=now_s, now=now)
-            block = Block(limit=limit, of=self.of, used=used, retry_s=retry_s, meter=self)
+            block = Block(limit=limit, of=self.of, used=used, wanted=wanted, retry_s=retry_s, meter=self)
             if found is None or (block.limit.action, -block.retry_s) < (found.limit.action, -found.retry_s):
                 found = block
         return found

@@ -33,6 +33,7 @@ def known(control_plane: ControlPlane) -> Telemetry:
             record = {"request_id": f"{tenant}{second - 5}", "tenant": tenant, "new_tokens": new_tokens}
             if second >= 5:
                 made.on_request(request_record(**record, ttft_s=0.4, tbt_gaps=100, tbt_gaps_met=100))
+                made.on_answered(f"{tenant}{second - 5}", status=200)
         clock.turn(1.0)
     return made
 

@@ -25,8 +25,8 @@ async def test_the_limit_its_value_and_its_use_are_named_when_requests_are_too_m
     error = refused(rig)
     assert (error.code, error.retry_after_s) == ("requests_per_min", 31)
     assert str(error) == "requests_per_min of tenant chat is 3, and 3 are used; try again in 31 s"
-    named = {"name": "requests_per_min", "of": "tenant chat", "value": 3, "used": 3, "retry_after_s": 31}
-    assert error.details == {"limit": named}
+    named = {"name": "requests_per_min", "of": "tenant chat", "value": 3, "used": 3}
+    assert error.details == {"limit": {**named, "expected": 1, "retry_after_s": 31}}
     rig.clock.now_s += 30
     refused(rig)
     rig.clock.now_s += 1

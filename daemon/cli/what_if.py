@@ -1,0 +1,141 @@
+"""`pdmuxd what-if`: recent traffic, replayed on the emulator under other settings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from pdmuxd.daemon.cli.admin_client import AdminClient, admin_client
+from pdmuxd.daemon.cli.completing import policies
+from pdmuxd.daemon.cli.output import AsJson, instant, print_json, print_table
+from pdmuxd.engine.core.errors import PdmuxdError
+
+app = typer.Typer(help="Replay recent traffic under other settings. Nothing is applied.")
+
+POLL_S = 0.3
+
+
+@app.command(epilog="Example: pdmuxd what-if replay --tbt-ms chat=20 --policy muxwise --rate 1.5")
+def replay(
+    ctx: typer.Context,
+    minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="Of traffic, until now.")] = 10.0,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Another policy.", autocompletion=policies)
+    ] = None,
+    tbt_ms: Annotated[
+        list[str] | None,
+        typer.Option("--tbt-ms", metavar="TENANT=MS", help="Another TBT target; repeatable."),
+    ] = None,
+    rate: Annotated[float, typer.Option(min=0.05, max=20, help="Times the rate of all requests.")] = 1.0,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option("--scale", metavar="TENANT=TIMES", help="Times a tenant's requests; repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay recent traffic as it is in force and with these settings; show both side by side."""
+    with admin_client(ctx) as client:
+        targets = {}
+        for name, value in _pairs("--tbt-ms", tbt_ms).items():
+            slo = client.get(f"/tenants/{name}/slo")
+            names = ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "attainment_ratio")
+            targets[name] = {**{each: slo[each] for each in names}, "tbt_ms": value}
+        variant = {
+            "label": "asked",
+            "policy": policy,
+            "targets": targets,
+            "rate_scale": rate,
+            "tenant_scale": _pairs("--scale", scale),
+        }
+        done = follow(client, client.post("/what-if/replays", {"minutes": minutes, "variants": [variant]}))
+    if as_json:
+        print_json(done)
+    else:
+        print_outcomes(done)
+
+
+@app.command("list", epilog="Example: pdmuxd what-if list")
+def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the latest replays."""
+    with admin_client(ctx) as client:
+        jobs = client.get("/what-if/replays")
+    if as_json:
+        print_json(jobs)
+        return
+    rows = [
+        {
+            "id": job["id"],
+            "state": job["state"],
+            "requests": job["requests"],
+            "progress": f"{job['progress_ratio']:.0%}",
+            "begun": instant(job["created_at"]),
+        }
+        for job in jobs
+    ]
+    print_table(rows, empty="nothing was replayed since the daemon started")
+
+
+@app.command(epilog="Example: pdmuxd what-if cancel 0c8b6f5d2a11")
+def cancel(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """End a replay."""
+    with admin_client(ctx) as client:
+        typer.echo(client.delete(f"/what-if/replays/{job}")["state"])
+
+
+def follow(client: AdminClient, job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Wait until a replay is done; Ctrl-C cancels it. Raises: PdmuxdError if it fails."""
+    path = f"/what-if/replays/{job['id']}"
+    typer.echo(f"replaying {job['requests']:,} requests ...", err=True)
+    try:
+        while job["state"] in ("waiting", "running"):
+            time.sleep(POLL_S)
+            job = client.get(path)
+    except KeyboardInterrupt:
+        client.delete(path)
+        raise
+    if job["state"] != "done":
+        raise PdmuxdError(f"the replay is {job['state']}: {job['reason'] or 'somebody ended it'}")
+    return job
+
+
+def print_outcomes(job: Mapping[str, Any]) -> None:
+    """A row for each variant and tenant."""
+    print_table(
+        [
+            {
+                "variant": outcome["label"],
+                "tenant": one["tenant"],
+                "TTFT p99 ms": _number(one["ttft_p99_ms"]),
+                "TTFT met": _share(one["ttft_attainment_ratio"]),
+                "TBT p99 ms": _number(one["tbt_p99_ms"]),
+                "TBT met": _share(one["tbt_attainment_ratio"]),
+                "kept": "yes" if one["kept"] else "no",
+                "good/s": f"{outcome['goodput_per_s']:.2f}",
+            }
+            for outcome in job["outcomes"]
+            for one in outcome["tenants"]
+        ],
+        empty="no request was replayed",
+    )
+
+
+def _pairs(option: str, texts: list[str] | None) -> dict[str, float]:
+    found = {}
+    for text in texts or []:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise typer.BadParameter(f"{option} is {text!r}; allowed is TENANT=NUMBER") from None
+    return found
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

@@ -1,0 +1,255 @@
+"""When a request would have its first token: so that one that must be late can be refused at once.
+
+The queue ahead is known here: what was sent to the engine and has no first token yet, in seconds of prefill
+by the live predictors. Ahead of a request are the classes above its own, and of its own class the whole queue
+or, where that is less, its tenant's part of it stretched by the tenant's share: what the engine's fairness
+would let pass it. Requests that are late already are not ahead of one that can be in time: the engine sees
+them last. What remains of error is learned: how long first tokens really took, by what was forecast of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.core.slo import PriorityClass
+from pdmuxd.engine.link.messages import RequestRecord, TenantQueues
+
+UNREACHABLE = "deadline_unreachable"
+ENGINE_CAUSES = (UNREACHABLE, "max_wait")
+"""Why the engine ends a request that it has not begun; its error's code, or the first word of its message."""
+_RANK: Mapping[PriorityClass, int] = {"interactive": 0, "standard": 1, "batch": 2}
+_FORGET = 0.98
+"""What the requests before weigh beside the next in the learned pace."""
+_PACE_RANGE = (0.25, 4.0)
+_MOST_ERROR_BYTES = 4096
+
+Speed = Callable[[int], float]
+"""Seconds of prefill for so many new tokens, beside the decoding that there is."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """One tenant's requests without a first token."""
+
+    rank: int
+    weight: float
+    waiting: int = 0
+    seconds: float = 0.0
+    """Of prefill; of those that can still be in time."""
+    counted: float = 0.0
+    """Of these, what is taken to be ahead: no more requests than the engine says have no first token."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sent:
+    tenant: str
+    seconds: float
+    deadline_s: float
+    forecast_s: float
+    """Before the learned pace."""
+    is_late: bool = False
+    has_begun: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Of one request: seconds until its first token, and of these without anybody before it."""
+
+    first_token_s: float
+    alone_s: float
+
+
+@dataclass(slots=True)
+class _Pace:
+    forecast_s: float = 0.0
+    really_s: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        low, high = _PACE_RANGE
+        return min(high, max(low, self.really_s / self.forecast_s)) if self.forecast_s > 1.0 else 1.0
+
+    def learn(self, forecast_s: float, really_s: float) -> None:
+        self.forecast_s = _FORGET * self.forecast_s + forecast_s
+        self.really_s = _FORGET * self.really_s + really_s
+
+
+@dataclass(slots=True)
+class FirstTokens:
+    """Lives in the event loop. Does nothing while no tenant refuses late requests, or no speed is known."""
+
+    clock: Callable[[], float] = time.monotonic
+    speed: Speed | None = None
+    is_wanted: bool = False
+    """Whether any tenant refuses late requests."""
+    _lines: dict[str, _Line] = field(default_factory=dict)
+    _by_rank: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    _weight_by_rank: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    _sent: dict[str, _Sent] = field(default_factory=dict)
+    _deadlines: list[tuple[float, str]] = field(default_factory=list)
+    _pace: _Pace = field(default_factory=_Pace)
+
+    def use_tenants(self, tenants: Iterable[TenantRecord]) -> None:
+        """Tenants have changed."""
+        self.is_wanted = any(tenant.late_action == "refuse" for tenant in tenants)
+
+    def admit(self, rid: str, tenant: TenantRecord, new_tokens: int) -> None:
+        """A request is about to be sent to the engine.
+
+        Raises: RequestError 503 if its tenant refuses late requests, this one would be late, and would be in
+        time with nobody before it: whether it is too long in itself the engine knows better, which counts
+        its tokens.
+        """
+        if not self.is_wanted or self.speed is None:
+            return
+        now_s = self.clock()
+        forecast = self.forecast(tenant, new_tokens, now_s)
+        target_s = tenant.slo.ttft_target_s(new_tokens)
+        if tenant.late_action == "refuse" and forecast.alone_s <= target_s < forecast.first_token_s:
+            raise late(forecast.first_token_s, target_s)
+        line = self._lines.get(tenant.name)
+        if line is None:
+            line = self._lines[tenant.name] = _Line(_RANK[tenant.priority_class], tenant.weight)
+            self._weight_by_rank[line.rank] += line.weight
+        seconds = self.speed(new_tokens)
+        line.waiting += 1
+        line.seconds += seconds
+        self._count(line, line.counted + seconds)
+        deadline_s = now_s + target_s
+        self._sent[rid] = _Sent(
+            tenant=tenant.name,
+            seconds=seconds,
+            deadline_s=deadline_s,
+            forecast_s=forecast.first_token_s / self._pace.ratio,
+        )
+        heapq.heappush(self._deadlines, (deadline_s, rid))
+
+    def forecast(self, tenant: TenantRecord, new_tokens: int, now_s: float) -> Forecast:
+        """Of a request that would be sent now. Takes some microseconds, however many wait."""
+        self._expire(now_s)
+        rank = _RANK[tenant.priority_class]
+        own_s = 0.0 if self.speed is None else self.speed(new_tokens)
+        line = self._lines.get(tenant.name)
+        weights = self._weight_by_rank[rank] + (tenant.weight if line is None else 0.0)
+        its_line_s = 0.0 if line is None else line.counted
+        fair_s = (its_line_s + own_s) * max(1.0, weights / tenant.weight)
+        ahead_s = sum(self._by_rank[:rank]) + min(self._by_rank[rank] + own_s, fair_s)
+        pace = self._pace.ratio
+        return Forecast(first_token_s=ahead_s * pace, alone_s=own_s * pace)
+
+    def begun(self, rid: str) -> None:
+        """Its answer begins."""
+        sent = self._sent.get(rid)
+        if sent is not None and not sent.has_begun:
+            sent.has_begun = True
+            self._remove(sent)
+
+    def ended(self, rid: str) -> None:
+        """The gateway is done with it."""
+        self.begun(rid)
+        sent = self._sent.pop(rid, None)
+        if sent is not None and len(self._deadlines) > 2 * len(self._sent) + 64:
+            self._deadlines = [(each.deadline_s, other) for other, each in self._sent.items()]
+            heapq.heapify(self._deadlines)
+
+    def on_request(self, record: RequestRecord) -> None:
+        """The engine has told how long a first token took."""
+        sent = self._sent.get(record.request_id)
+        if sent is not None:
+            if record.ttft_s is not None:
+                self._pace.learn(sent.forecast_s, record.ttft_s)
+            self.begun(record.request_id)
+
+    def on_queues(self, queues: TenantQueues) -> None:
+        """How many have no first token by the engine; of those not streamed, it is known here at the end."""
+        waiting = {queue.tenant: queue.waiting for queue in queues.queues}
+        for name, line in self._lines.items():
+            part = min(1.0, waiting.get(name, 0) / line.waiting) if line.waiting else 0.0
+            self._count(line, line.seconds * part)
+
+    def _expire(self, now_s: float) -> None:
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            _, rid = heapq.heappop(self._deadlines)
+            sent = self._sent.get(rid)
+            if sent is not None and not sent.has_begun and not sent.is_late:
+                sent.is_late = True
+                self._take_off(self._lines[sent.tenant], sent.seconds)
+
+    def _remove(self, sent: _Sent) -> None:
+        line = self._lines[sent.tenant]
+        if not sent.is_late:
+            self._take_off(line, sent.seconds)
+        line.waiting -= 1
+        if not line.waiting:
+            self._count(line, 0.0)
+            del self._lines[sent.tenant]
+            self._weight_by_rank[line.rank] -= line.weight
+            if not self._lines:
+                self._by_rank, self._weight_by_rank = [0.0] * 3, [0.0] * 3  # what rounding left
+
+    def _take_off(self, line: _Line, seconds: float) -> None:
+        part = line.counted / line.seconds if line.seconds > 0 else 0.0
+        line.seconds = max(0.0, line.seconds - seconds)
+        self._count(line, max(0.0, line.counted - seconds * part))
+
+    def _count(self, line: _Line, seconds: float) -> None:
+        self._by_rank[line.rank] += seconds - line.counted
+        line.counted = seconds
+
+
+def late(first_token_s: float, target_s: float) -> RequestError:
+    """The answer to a request that could only be late."""
+    retry_after_s = max(1, math.ceil(first_token_s - target_s))
+    return RequestError(
+        f"the first token is expected after {to_ms(first_token_s):.0f} ms, and is due after "
+        f"{to_ms(target_s):.0f} ms: too many are waiting; try again in {retry_after_s} s",
+        status=503,
+        code=UNREACHABLE,
+        retry_after_s=retry_after_s,
+        details={
+            "expected_ttft_ms": round(to_ms(first_token_s)),
+            "ttft_target_ms": round(to_ms(target_s)),
+        },
+    )
+
+
+def refused_by_engine(answer: bytes, retry_after_s: int) -> RequestError | None:
+    """The error for our client, if this is the engine's answer to a request that it ended without beginning.
+
+    It may be a whole body or the first events of a stream, in OpenAI's shape or that of `/generate`.
+    """
+    if len(answer) > _MOST_ERROR_BYTES or not any(cause.encode() in answer for cause in ENGINE_CAUSES):
+        return None
+    first = answer.split(b"\n\n", 1)[0].removeprefix(b"data:").strip()
+    try:
+        found = msgspec.json.decode(first)
+    except msgspec.DecodeError:
+        return None
+    for text in _error_texts(found):
+        cause, _, why = text.partition(":")
+        if cause in ENGINE_CAUSES:
+            message = why.strip() or "the engine has not begun this request"
+            return RequestError(message, status=503, code=cause, retry_after_s=retry_after_s)
+    return None
+
+
+def _error_texts(found: object) -> list[str]:
+    """Where an engine names the cause; never what a model has written."""
+    if not isinstance(found, dict):
+        return []
+    error, meta = found.get("error"), found.get("meta_info")
+    reason = meta.get("finish_reason") if isinstance(meta, dict) else None
+    places = [error if isinstance(error, dict) else {}, reason if isinstance(reason, dict) else {}]
+    if found.get("object") == "error":
+        places.append(found)
+    texts = [place.get("message") for place in places] + [place.get("code") for place in places]
+    return [text for text in texts if isinstance(text, str)]

@@ -1,0 +1,103 @@
+"""A whole daemon under limits and under many edits, and what a kill leaves of it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from daemon_process import Daemon, wait_until
+
+pytestmark = pytest.mark.slow
+EDITS, WRITERS, TENANTS = 1000, 4, 10
+
+
+def complete(daemon, max_tokens=8):
+    body = {
+        "model": daemon.model,
+        "prompt": "one two three four",
+        "max_tokens": max_tokens,
+        "ignore_eos": True,
+    }
+    return daemon.data("POST", "/v1/completions", json=body)
+
+
+def used(daemon, name):
+    limits = daemon.admin("GET", "/api/v1/tenants/default/limits").json()["limits"]
+    return next(one["used"] for one in limits if one["name"] == name)
+
+
+def test_a_budget_is_not_refilled_when_the_daemon_is_killed(tmp_path):
+    with contextlib.ExitStack() as stack:
+        daemon = Daemon(tmp_path)
+        stack.callback(lambda: daemon.stop())
+        path = "/api/v1/tenants/default/limits"
+        daemon.admin("PATCH", path, json={"tokens_per_day": {"value": 60}})
+        usage = [complete(daemon).json()["usage"] for _ in range(2)]
+        really = sum(one["total_tokens"] - one["prompt_tokens_details"]["cached_tokens"] for one in usage)
+        wait_until(lambda: used(daemon, "tokens_per_day") == really)
+        time.sleep(2.5)  # what was used is stored every second
+        daemon.signal(signal.SIGKILL)
+        daemon.wait()
+
+        key = daemon.key
+        daemon = Daemon(tmp_path, key=key)
+        assert used(daemon, "tokens_per_day") == really
+        wait_until(lambda: complete(daemon, max_tokens=30).status_code == 429)
+        refused = complete(daemon)
+        error = refused.json()["error"]
+        assert (error["code"], error["limit"]["value"]) == ("tokens_per_day", 60)
+        assert error["limit"]["used"] + error["limit"]["expected"] > 60
+        assert error["limit"]["used"] == used(daemon, "tokens_per_day") >= really
+        midnight_s = 86400 - time.time() % 86400
+        assert abs(int(refused.headers["Retry-After"]) - midnight_s) < 5
+
+
+def test_no_edit_is_lost_when_there_are_a_thousand_a_minute(tmp_path):
+    daemon = Daemon(tmp_path)
+    try:
+        for number in range(TENANTS):
+            daemon.admin("POST", "/api/v1/tenants", json={"name": f"t{number}"})
+        headers = {"Authorization": f"Bearer {daemon.token}"}
+
+        def edit(writer):
+            """Raise one tenant's target by a step, again and again, each time from what it read."""
+            made = 0
+            with httpx.Client(base_url=daemon.admin_url, headers=headers, timeout=60) as client:
+                while made < EDITS // WRITERS:
+                    path = f"/api/v1/tenants/t{(made + writer) % TENANTS}/slo"
+                    before = client.get(path).json()
+                    targets = {
+                        name: before[name]
+                        for name in ("ttft_fixed_ms", "ttft_per_1k_new_tokens_ms", "attainment_ratio")
+                    }
+                    answer = client.put(
+                        path,
+                        json={**targets, "tbt_ms": before["tbt_ms"] + 1},
+                        headers={"If-Match": f'"{before["version"]}"', "X-Pdmuxd-Why": f"writer {writer}"},
+                    )
+                    if answer.status_code == 412:
+                        continue  # another was first: read again
+                    assert answer.status_code == 200, answer.text
+                    made += 1
+
+        begun_s = time.monotonic()
+        with ThreadPoolExecutor(WRITERS) as pool:
+            list(pool.map(edit, range(WRITERS)))
+        took_s = time.monotonic() - begun_s
+
+        rises = [
+            daemon.admin("GET", f"/api/v1/tenants/t{number}/slo").json()["tbt_ms"] - 50
+            for number in range(TENANTS)
+        ]
+        assert sum(rises) == EDITS
+        last = daemon.admin("GET", "/api/v1/tenants/t0/slo").json()
+        versions = [one["version"] for one in daemon.admin("GET", "/api/v1/tenants").json()]
+        wait_until(lambda: daemon.engine()["acked_version"] >= max(versions), within_s=10)
+        assert daemon.admin("GET", "/api/v1/tenants/t0/slo").json()["in_force"], last
+        print(f"{EDITS} edits in {took_s:.1f} s")
+    finally:
+        daemon.stop()
