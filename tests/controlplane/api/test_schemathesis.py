@@ -25,6 +25,7 @@ from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.lifecycle import Reloaded
+from pdmuxd.controlplane.replays import Job, NoReplays, WantedVariant
 from pdmuxd.controlplane.status import NO_ENGINE
 
 HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
@@ -75,6 +76,13 @@ class AnyDaemon:
         return "0.2.0"
 
 
+class AnyReplay(NoReplays):
+    """There is always something to replay."""
+
+    async def begin(self, variants: tuple[WantedVariant, ...], *, minutes: float) -> Job:
+        return Job(job_id="0c8b", state="waiting", created_s=0.0, requests=1, done=0, total=2)
+
+
 @pytest.fixture
 def schema() -> Iterator[schemathesis.BaseSchema]:
     """Of an application with something in each table; its stream of events is over, or it would not end."""
@@ -93,6 +101,7 @@ def schema() -> Iterator[schemathesis.BaseSchema]:
             telemetry=known,
             predictors=predicting,
             actions=AnyAction(),
+            replays=AnyReplay(),
             daemon_actions=AnyDaemon(),
         )
         config = schemathesis.Config.from_dict(CONFIG)
