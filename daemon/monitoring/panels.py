@@ -135,6 +135,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             queries=(
                 (f"sum by (tenant) (pdmuxd_requests_in_flight{{{WHO}}})", "{{tenant}}"),
                 (f"sum by (tenant) (pdmuxd_gateway_waiting_requests{{{WHO}}})", "{{tenant}} no byte yet"),
+                (f"sum by (tenant) (pdmuxd_gateway_late_requests{{{WHO}}})", "{{tenant}} late now"),
                 (f"sum (pdmuxd_node_in_flight_limit{{{NODE}}})", "limit of all"),
             ),
         ),
