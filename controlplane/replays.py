@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from pdmuxd.controlplane.scheduling import Pairs
-from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.core.errors import EngineError, NotFoundError
 from pdmuxd.engine.core.slo import Slo
 
 JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -107,10 +107,10 @@ class NoReplays:
         """None."""
         return ()
 
-    def get(self, job_id: str) -> Job:  # noqa: ARG002
-        """Raises: EngineError."""
-        raise EngineError("no daemon is running, so nothing was replayed")
+    def get(self, job_id: str) -> Job:
+        """Raises: NotFoundError."""
+        raise NotFoundError(f"there is no replay {job_id[:40]!r}: no daemon is running")
 
     def cancel(self, job_id: str) -> Job:
-        """Raises: EngineError."""
+        """Raises: NotFoundError."""
         return self.get(job_id)

@@ -20,15 +20,15 @@ from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.periods import Segment, begin_of
 from pdmuxd.controlplane.history.store import Judged
-from pdmuxd.controlplane.telemetry.attainment import DAY_S, DAY_SLOT_S, HOUR_S, MONTH_S, MONTH_SLOT_S
+from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.background import in_background
 from pdmuxd.engine.core.errors import StoreError
 
 FLUSH_EVERY_S = 30.0
 PRUNE_EVERY_S = 3600.0
-WINDOWS = ((HOUR_S, 60, 60), (DAY_S, 60, int(DAY_SLOT_S)), (MONTH_S, 3600, int(MONTH_SLOT_S)))
-"""(window, stored step, slot), seconds: what each window of attainment is restored from."""
+WINDOWS = ((HOUR_S, 60), (DAY_S, 3600), (MONTH_S, 86_400))
+"""(window, stored step), seconds: what each window of attainment is restored from, and how precisely."""
 
 _AT_ONCE = 1000
 """Slots that are restored before others have their turn."""
@@ -95,21 +95,21 @@ class HistoryKeeper:
         self._history.recorder.turn({})
         await self.flush()
 
-    async def _restore(self, window_s: float, step_s: int, slot_s: int) -> int:
-        found = await asyncio.to_thread(self._judged, window_s, step_s, slot_s)
+    async def _restore(self, window_s: float, step_s: int) -> int:
+        found = await asyncio.to_thread(self._judged, window_s, step_s)
         tenants = self._tenants()
         for start in range(0, len(found), _AT_ONCE):
             self._telemetry.restore(found[start : start + _AT_ONCE], tenants, window_s=window_s)
             await asyncio.sleep(0)
         return len(found)
 
-    def _judged(self, window_s: float, step_s: int, slot_s: int) -> list[Judged]:
+    def _judged(self, window_s: float, step_s: int) -> list[Judged]:
         # What came since the start is counted as it comes.
         start_s = self._telemetry.started_s
         segment = Segment(
             step_s=step_s, start_s=begin_of(int(start_s - window_s), step_s), end_s=int(start_s) + 1
         )
-        return list(self._history.store.judged(segment, slot_s=slot_s))
+        return list(self._history.store.judged(segment))
 
 
 def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> None:

@@ -62,6 +62,7 @@ class ConsoleApp(App[None]):
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("colon,ctrl+p", "jump", "Jump", key_display=":"),
         Binding("exclamation_mark", "alarms", "Alarms", key_display="!"),
+        Binding("A", "admin", "Change tenants, keys, profiles, policy", show=False),
         Binding("z", "zoom", "Zoom a panel", show=False),
         Binding("escape", "unzoom", show=False),
         Binding("t", "theme", "Theme", show=False),
@@ -177,6 +178,13 @@ class ConsoleApp(App[None]):
 
         if isinstance(self.screen, ConsoleScreen):
             self.push_screen(AlarmList(self.view, self.rest))
+
+    def action_admin(self) -> None:
+        """Tenants, keys, profiles and the policy, each change confirmed."""
+        from pdmuxd.tui.shell.admin import Admin
+
+        if isinstance(self.screen, ConsoleScreen) and self.screen.why_no_change() is None:
+            self.push_screen(Admin(self.rest))
 
     def action_zoom(self) -> None:
         """The next panel takes the whole screen; after the last one all are back, as after Escape."""

@@ -208,14 +208,11 @@ class HistoryStore:
         ]
         return sorted(found, key=lambda use: (use.series.tenant, use.series.since_ms, use.series.model))
 
-    def judged(self, segment: Segment, *, slot_s: int) -> Iterator[Judged]:
-        """What was judged of each tenant, summed over slots of `slot_s`."""
-        slot = (col(HistoryRow.at) - col(HistoryRow.at) % slot_s).label("slot")
-        sums = [func.sum(getattr(HistoryRow, name)) for name in _JUDGED]
-        statement = (
-            select(col(HistoryRow.series_id), slot, *sums)
-            .where(*_within(HistoryRow, segment), col(HistoryRow.ttft_judged) + col(HistoryRow.gaps) > 0)
-            .group_by(col(HistoryRow.series_id), slot)
+    def judged(self, segment: Segment) -> Iterator[Judged]:
+        """What was judged of each tenant in each period of a segment."""
+        columns = [getattr(HistoryRow, name) for name in _JUDGED]
+        statement = select(col(HistoryRow.series_id), col(HistoryRow.at), *columns).where(
+            *_within(HistoryRow, segment), col(HistoryRow.ttft_judged) + col(HistoryRow.gaps) > 0
         )
         with self._store.transaction() as session:
             known = {

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from steady_load import steady_load
 
-SIZES = ((80, 24), (200, 60))
+SIZES = ((80, 24), (120, 40), (200, 60))
 SETTLE_S, MEASURED_S = 5.0, 20.0
 STARTS = 5
 SETTINGS = ["--set", "state_dir=.pdmuxd", "--set", "data.port=0", "--set", "admin.port=0"]

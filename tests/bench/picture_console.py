@@ -1,4 +1,6 @@
-"""Pictures of the console: its own screenshots, of a real daemon under load.
+"""Pictures of the console: its own screenshots, of a real daemon under overload.
+
+One tenant sends long documents, more than the GPU serves; another's short questions wait behind them.
 
     .venv/bin/python tests/bench/picture_console.py docs/images
 
@@ -16,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+import httpx
 from bench_console import SETTINGS, welcome
 from steady_load import steady_load
 
@@ -23,11 +26,14 @@ from pdmuxd.tui.app import ConsoleApp
 from pdmuxd.tui.client.target import Target
 
 SHOTS = (
-    ("console-overview", (100, 44), ["1"], False),
+    ("console-overview", (110, 42), ["1"], False),
     ("console-partitions", (100, 28), ["3", *["pagedown"] * 4], False),
-    ("console-tenant", (100, 28), ["2", "enter"], True),
+    ("console-tenant", (100, 32), ["enter"], True),
+    ("console-edit", (100, 32), ["enter", "e", "8", "0"], False),
 )
-WARM_UP_S = 100.0
+WARM_UP_S = 150.0
+CHAT = {"ttft_fixed_ms": 300, "ttft_per_1k_new_tokens_ms": 300, "tbt_ms": 50, "attainment_ratio": 0.99}
+DOCUMENTS = CHAT | {"ttft_fixed_ms": 20_000, "ttft_per_1k_new_tokens_ms": 2000, "attainment_ratio": 0.9}
 CLIPPED = 'clip-path="url(#t-clip-terminal)"'
 
 
@@ -45,10 +51,25 @@ def main(folder: Path) -> None:
             try:
                 data_url, admin_url, key, model = welcome(daemon)
                 token = (Path(place) / ".pdmuxd" / "admin-token").read_text().strip()
-                with steady_load(data_url, key, model, users=24, prompt_words=1200, tokens=300):
+                chat = tenant(admin_url, token, "chat", CHAT)
+                documents = tenant(admin_url, token, "documents", DOCUMENTS)
+                with (
+                    steady_load(data_url, key, model, users=2, prompt_words=100, tokens=100),
+                    steady_load(data_url, chat, model, users=12, prompt_words=200, tokens=200),
+                    steady_load(data_url, documents, model, users=20, prompt_words=4000, tokens=100),
+                ):
                     asyncio.run(shoot_all(folder, admin_url, token))
             finally:
                 daemon.terminate()
+
+
+def tenant(url: str, token: str, name: str, slo: dict[str, float]) -> str:
+    """Make one; its key."""
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=f"{url}/api/v1", headers=headers, timeout=60) as http:
+        http.post("/tenants", json={"name": name, "slo": slo}).raise_for_status()
+        made = http.post(f"/tenants/{name}/keys", json={}).raise_for_status().json()
+    return str(made["secret"])
 
 
 async def shoot_all(folder: Path, url: str, token: str) -> None:

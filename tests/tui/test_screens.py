@@ -6,7 +6,13 @@ import pytest
 import routes
 import scenes
 
-SIZES = ((80, 24),)
+from pdmuxd.tui.show.palette import DARK, LIGHT
+
+SIZES = (
+    (80, 24),
+    pytest.param((120, 40), marks=pytest.mark.slow),
+    pytest.param((200, 60), marks=pytest.mark.slow),
+)
 SCREENS = {
     "overview": ["1"],
     "tenants": ["2"],
@@ -41,7 +47,7 @@ def whole(busy):
     return busy
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40", "200x60"])
 @pytest.mark.parametrize("name", SCREENS)
 async def test_screen(console, whole, matches, name, size):
     async with console(whole, size=size) as terminal:
@@ -52,6 +58,31 @@ async def test_screen(console, whole, matches, name, size):
             await terminal.press(key)
             await terminal.answered()
         matches(terminal.text)
+
+
+def painted(terminal):
+    """Every run of the screen with its colours: what a theme changes."""
+    strips = terminal.app.screen._compositor.render_strips()
+    return {
+        (str(segment.style.color and segment.style.color.name), str(segment.style.bgcolor.name))
+        for strip in strips
+        for segment in strip
+        if segment.style is not None and segment.style.bgcolor is not None
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_light", [False, True], ids=["dark", "light"])
+@pytest.mark.parametrize("name", [name for name in SCREENS if name not in ("help", "edit", "restart")])
+async def test_a_screen_is_on_its_palettes_ground(console, whole, name, is_light):
+    palette = LIGHT if is_light else DARK
+    async with console(whole, is_light=is_light) as terminal:
+        await terminal.press(*SCREENS[name])
+        await terminal.answered()
+        grounds = {ground for _, ground in painted(terminal)}
+        assert palette.background in grounds
+        other = (DARK if is_light else LIGHT).background
+        assert other not in grounds
 
 
 @pytest.mark.parametrize("name", ["overview", "partitions", "guard"])

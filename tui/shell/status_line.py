@@ -11,6 +11,8 @@ from pdmuxd.tui.state.view import View
 class StatusLine(Painting):
     """Below the tabs."""
 
+    IS_SLOW = True
+    """With the panels that tell the same of tenants: one frame, one figure."""
     DEFAULT_CSS = "StatusLine { height: 1; }"
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:

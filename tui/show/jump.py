@@ -21,6 +21,7 @@ class Place:
 
 
 PLACES = (
+    Place("admin", "change tenants, keys, profiles, the policy (A)", "admin"),
     Place("alarms", "alarms with their beginning and end (!)", "alarms"),
     Place("zoom", "the next panel on the whole screen (z)", "zoom"),
     Place("csv", "the table of this screen as a CSV file (C)", "csv"),

@@ -7,6 +7,8 @@ from rich.table import Table
 from pdmuxd.daemon.bench.decide.verdict import Figures, Outcome
 from pdmuxd.daemon.bench.decide.wanted import Wanted
 
+FEW_REQUESTS = 100
+"""With fewer in a run, an attainment of 99% allows not one miss."""
 HEADINGS = ("engine", "req/s", "good", "good/s", "TTFT met", "TTFT p99", "TBT met", "TBT p99")
 """Eight columns of 80 characters together; percentiles in milliseconds."""
 
@@ -32,7 +34,7 @@ def notes(wanted: Wanted, found: Outcome) -> list[str]:
         said.append(
             f"This is the emulated engine with profile {wanted.model.emulator_profile}: its stock, chunk-N "
             "and pdmux are policies of the emulator that schedule as SGLang does. It says nothing of this "
-            "machine's GPU."
+            "machine's GPU. It runs in wall-clock time, and a busy host makes tokens late."
         )
     elif wanted.profile is None and any(one.is_ours for one in wanted.contenders):
         said.append(
@@ -43,6 +45,12 @@ def notes(wanted: Wanted, found: Outcome) -> list[str]:
         said.append("The model's folder has no weights: they were made up, which costs the same time.")
     if min((one.seeds for one in found.figures), default=0) == 1:
         said.append("Some figures are of one run: differences under 5% are noise; more --seeds tell more.")
+    fewest = min((one.requests for one in found.figures), default=FEW_REQUESTS)
+    if fewest < FEW_REQUESTS:
+        said.append(
+            f"A run had as few as {fewest} requests, so that single ones decide; a longer --duration-s "
+            "tells more."
+        )
     errors = sum(one.errors for one in found.figures)
     if errors:
         said.append(f"{errors:,} requests ended with an error; they count as not good. The logs say why.")

@@ -36,6 +36,8 @@ class Figures:
     tbt_p50_ms: float
     tbt_p99_ms: float
     errors: int
+    requests: int
+    """Of the run with the fewest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,7 @@ def _figures(name: str, rate: float, tbt_ms: float, found: Sequence[Mapping[str,
         tbt_p50_ms=mean("tbt_p50_ms"),
         tbt_p99_ms=mean("tbt_p99_ms"),
         errors=sum(one["errors"] for one in all_of),
+        requests=min(one["requests"] for one in all_of),
     )
 
 

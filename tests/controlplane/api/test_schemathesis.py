@@ -25,6 +25,7 @@ from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.lifecycle import Reloaded
+from pdmuxd.controlplane.replays import Job, WantedVariant
 from pdmuxd.controlplane.status import NO_ENGINE
 
 HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
@@ -65,6 +66,24 @@ class AnyAction:
         return Done(action=action, changed=True, state="serving", text="done")
 
 
+class AnyReplays:
+    """A daemon that has replayed whatever is asked for."""
+
+    job = Job(job_id="0c8b", state="waiting", created_s=0.0, requests=10, done=0, total=20)
+
+    async def begin(self, variants: tuple[WantedVariant, ...], *, minutes: float) -> Job:
+        return self.job
+
+    def latest(self) -> tuple[Job, ...]:
+        return (self.job,)
+
+    def get(self, job_id: str) -> Job:
+        return self.job
+
+    def cancel(self, job_id: str) -> Job:
+        return self.job
+
+
 class AnyDaemon:
     """A daemon that reloads and gives its place to whoever asks."""
 
@@ -94,6 +113,7 @@ def schema() -> Iterator[schemathesis.BaseSchema]:
             predictors=predicting,
             actions=AnyAction(),
             daemon_actions=AnyDaemon(),
+            replays=AnyReplays(),
         )
         config = schemathesis.Config.from_dict(CONFIG)
         yield schemathesis.openapi.from_asgi(OPENAPI_PATH, app, headers=HEADERS, config=config)

@@ -63,10 +63,11 @@ def test_time_and_tokens_are_summed_by_group_when_steps_end() -> None:
     use.add(step(mode="fused", partition_id=0, prefill_new_tokens=500, measured_step_s=0.04))
     use.add(step(mode="decode", partition_id=3, prefill_new_tokens=0, measured_step_s=0.01))
     groups, fused, decode = use.snapshot()
-    assert set(groups) == {1}
-    assert groups[1].time_s == pytest.approx(0.05)
-    assert (groups[1].decisions, groups[1].decode_tokens) == (2, 8)
-    assert groups[1].prefill_tokens == pytest.approx(3200)
+    assert set(groups) == {(96, 36)}
+    found = groups[96, 36]
+    assert found.time_s == pytest.approx(0.05)
+    assert (found.decisions, found.decode_tokens) == (2, 8)
+    assert found.prefill_tokens == pytest.approx(3200)
     assert (fused.prefill_tokens, fused.decode_tokens) == (500, 4)
     assert (decode.prefill_tokens, decode.decode_tokens, decode.time_s) == (0.0, 4, 0.01)
 

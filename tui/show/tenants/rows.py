@@ -141,7 +141,10 @@ def budget_text(left: float | None) -> str:
     """What is left of an hour's error budget; where nothing is, how often it was used up."""
     if left is None:
         return formats.NONE
-    return formats.percent(left) if left > 0 else "spent" if left > -0.05 else f"{1 - left:.1f}× used"
+    if left > -0.05:
+        return formats.percent(left) if left > 0 else "spent"
+    used = 1.0 - left
+    return f"{used:.1f}× used" if used < 9.95 else f"{used:.0f}× used"
 
 
 def budget_role(left: float | None) -> Role:
