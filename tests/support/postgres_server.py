@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -26,6 +27,14 @@ def find_programs() -> Path | None:
     places = [Path(found).resolve().parent] if found else []
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return next((place for place in places if (place / "pg_isready").exists()), None)
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """Shut down when the tests are gone: workers of pytest-xdist run no exit handlers."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 class PostgresServer:
@@ -59,7 +68,8 @@ class PostgresServer:
                     "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self._place}",
                     "-c", "fsync=off", "-c", "max_connections=200", "-c", "timezone=Asia/Kolkata",
                 ],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", **self._as,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+                preexec_fn=_end_with_parent, **self._as,
             )  # fmt: skip
         deadline_s = time.monotonic() + 60
         while not self._is_ready():
