@@ -23,9 +23,8 @@ def clock() -> HandClock:
 @pytest.fixture
 def known(clock: HandClock) -> Telemetry:
     made = telemetry(clock, chat=0.04, batch=0.2)
-    made.status = lambda: replace(
-        NO_ENGINE, state="serving", hello=HELLO, stats=heartbeat(uptime_s=10.0, partition_id=1, switches=3)
-    )
+    stats = heartbeat(uptime_s=10.0, partition_id=1, prefill_sms=112, decode_sms=20, switches=3)
+    made.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO, stats=stats)
     return made
 
 
@@ -139,7 +138,7 @@ async def test_attainment_is_shown_by_tenant_and_window(call: AdminCalls, known:
 
 
 async def test_the_time_of_all_groups_adds_up(call: AdminCalls, known: Telemetry) -> None:
-    known.on_message(step(partition_id=1, measured_step_s=2.0))
+    known.on_message(step(prefill_sms=112, decode_sms=20, measured_step_s=2.0))
     known.on_message(step(mode="fused", partition_id=0, measured_step_s=3.0))
     body = (await call("GET", "/api/v1/partitions")).json()
     assert [(one["partition_id"], one["time_ms"], one["in_force"]) for one in body["groups"]] == [
