@@ -42,7 +42,24 @@ CONFIG = {
             "include-path": "/api/v1/profiles",
             "include-method": "POST",
             "checks": {"positive_data_acceptance": {"enabled": False}},
-        }
+        },
+        *(
+            # Rules that no schema says: an instant after another, in years that have a calendar; a policy of
+            # this device; a limit with an action that it cannot have.
+            {
+                "include-path": path,
+                "include-method": method,
+                "checks": {"positive_data_acceptance": {"enabled": False}},
+            }
+            for path, method in (
+                ("/api/v1/history", "GET"),
+                ("/api/v1/history/decisions", "GET"),
+                ("/api/v1/usage", "GET"),
+                ("/api/v1/policy", "PUT"),
+                ("/api/v1/tenants/{name}/limits", "PATCH"),
+                ("/api/v1/keys/{key_id}/limits", "PATCH"),
+            )
+        ),
     ],
 }
 
