@@ -13,8 +13,10 @@ from sglang_processes import OurServer, wrong_answers
 WARM_UP = """
 import json, torch
 from types import SimpleNamespace as N
+from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.internals import measuring, warming
 
+sglang()  # looks for a GPU itself when it is imported: before one is made up here
 bytes_taken, peak = 1000, 0
 
 def reset():
