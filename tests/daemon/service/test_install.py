@@ -16,10 +16,13 @@ from pdmuxd.daemon.service.install import Wanted, commands_for, files_for, run, 
 from pdmuxd.daemon.settings import places
 from pdmuxd.engine.core.errors import EngineError, SettingsError
 
+PROGRAM = "/bin/sh"
+"""Something that can be executed: where these tests lie there may be a space in the path."""
+
 
 def wanted(**changes):
     given = {
-        "program": Path(sys.executable),
+        "program": Path(PROGRAM),
         "example": "# all keys\n",
         "data": "0.0.0.0:80",
         "admin": "[::1]:81",
@@ -28,11 +31,11 @@ def wanted(**changes):
 
 
 def test_a_dry_run_prints_all_files_and_commands_and_writes_none(capsys, tmp_path):
-    program = f"--program={sys.executable}"
+    program = f"--program={PROGRAM}"
     command = ["install-service", "--dry-run", "--sockets", "--credential", program, f"--root={tmp_path}"]
     assert main(command) == 0
     shown = capsys.readouterr().out
-    assert f"ExecStart={sys.executable} serve" in shown
+    assert f"ExecStart={PROGRAM} serve" in shown
     assert "# /etc/systemd/system/pdmuxd-data.socket (mode 0644)" in shown
     assert "LoadCredential=admin-token:/etc/pdmuxd/admin-token" in shown
     assert "(a new token)" in shown
