@@ -150,6 +150,8 @@ class AutoPolicy:
     # --- a new prefill: order, batch, plans, choose, explain
 
     def _next_prefill(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
+        if not obs.waiting:
+            return decode_alone(obs, self.table), state
         queue = self._order(obs, state)
         unreachable = frozenset(queue.unreachable)  # asked of every member; the order is the queue's
         batch = self._batch(obs, queue.order, unreachable)
