@@ -47,6 +47,7 @@ class OrderedQueue:
     """The waiting requests in the order to serve them, and whose deadlines cannot be reached any more."""
 
     order: tuple[WaitingRequest, ...]
+    """But for those that are refused."""
     unreachable: tuple[str, ...]
     """Oldest first: a set would order them by hash, differently on every rank (invariant 6)."""
     refused: tuple[str, ...] = ()
@@ -101,6 +102,9 @@ def order_by_slack(
         ordered.sort(key=_is_batch_class)
     late.sort(key=_arrival_s)
     unreachable = tuple(request.request_id for request in late)
+    refused = tuple(request.request_id for request in late if request.refuses_late)
+    if refused:
+        late = [request for request in late if not request.refuses_late]
     if late and _has_aged(late[0], now_s) and late[0].new_tokens <= state.aged_credit_tokens:
         order, by = (late[0], *ordered, *late[1:]), QueueOrder.AGED
     else:
@@ -110,7 +114,7 @@ def order_by_slack(
     return OrderedQueue(
         order=order,
         unreachable=unreachable,
-        refused=tuple(request.request_id for request in late if request.refuses_late),
+        refused=refused,
         passed_over=passed_over,
         by=by,
         state=state,

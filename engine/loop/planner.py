@@ -45,10 +45,6 @@ class Planner:
             policy_runtime.change()
         if not self._view.has_work:
             return StepPlan(done=done)
-        expired = self._expired(now_s)
-        if expired:
-            # Decide once they are gone: they are not there to be admitted.
-            return StepPlan(done=done, refused=expired)
         chosen = self._choose(now_s)
         looked_up = chosen.decision.admit
         # Nothing but the end of a prefill changes the cache between a request's arrival and here.
@@ -65,18 +61,22 @@ class Planner:
         return StepPlan(
             done=done,
             looked_up=looked_up,
-            refused=tuple((name, RefusalCause.DEADLINE_UNREACHABLE) for name in decision.refuse),
+            refused=self._refused(decision, now_s),
             decision=decision,
             stream_group=policy_runtime.stream_group(decision),
             behind=chosen.behind,
         )
 
-    def _expired(self, now_s: float) -> tuple[tuple[str, RefusalCause], ...]:
-        """Looked for a few times a second: there may be thousands that wait."""
-        if now_s - self._looked_s < EXPIRY_LOOK_S:
-            return ()
-        self._looked_s = now_s
-        return tuple(self._ledger.expired(now_s))
+    def _refused(self, decision: Decision, now_s: float) -> tuple[tuple[str, RefusalCause], ...]:
+        """Those that the policy refuses, and those that may not wait any longer and are not begun now. The
+        latter are looked for a few times a second: there may be thousands that wait."""
+        refused = {name: RefusalCause.DEADLINE_UNREACHABLE for name in decision.refuse}
+        if now_s - self._looked_s >= EXPIRY_LOOK_S:
+            self._looked_s = now_s
+            refused.update(self._ledger.expired(now_s))
+        for name in decision.admit:
+            refused.pop(name, None)
+        return tuple(refused.items())
 
     def _choose(self, now_s: float) -> _Choice:
         """What to do; nothing is remembered of it yet, so it can be chosen again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine_rig import Rig
+from engine_rig import Rig, split
 
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.core.types import Decision, Mode, Reason
@@ -71,3 +71,42 @@ def test_what_a_tenant_was_promised_is_in_force_for_those_that_wait():
     rig.ledger.retarget({"acme": replace(target, priority_class="batch", weight=3.0)})
     (entry,) = [e for e in rig.ledger.window((), 8) if e.request_id == "a"] or [rig.ledger.get("a").entry]
     assert (entry.priority_class, entry.weight) == ("batch", 3.0)
+
+
+def test_a_late_request_ends_once_and_is_not_admitted_when_its_tenant_wants_no_late_answer():
+    rig = Rig("auto")
+    hopeless = replace(DEFAULT_SLO, ttft_fixed_s=0.001, ttft_per_1k_new_tokens_s=0.001)
+    rig.ledger.retarget({"acme": Target(slo=hopeless, version=1, late_action="refuse")})
+    rig.arrive("late", tokens=60_000, outputs=1)
+    for _ in range(3):
+        rig.turn(after_s=1.0)
+    assert rig.launches("refused") == [("late",)]
+    assert [entry for entry in rig.port.log if "late" in entry] == [("refused", "late")]
+    assert [(r.request_id, r.outcome, r.cause) for r in rig.records] == [
+        ("late", "refused", "deadline_unreachable")
+    ]
+    assert rig.ledger.get("late") is None
+
+
+def test_decode_goes_on_in_the_turn_in_which_a_request_is_refused():
+    rig = Rig()
+    rig.decoding("a", outputs=50)
+    rig.ledger.retarget({"acme": Target(slo=DEFAULT_SLO, version=1, max_wait_s=0.5)})
+    rig.arrive("waits", tokens=4000, outputs=1)
+    rig.turn(split(decode_steps=1))
+    assert rig.launches("refused") == []
+    rig.port.log.clear()
+    rig.turn(split(decode_steps=1), after_s=1.0)
+    assert rig.launches("refused") == [("waits",)]
+    assert len(rig.launches("decode")) == 1
+
+
+def test_who_may_wait_no_longer_is_not_ended_in_the_turn_that_begins_it():
+    rig = Rig()
+    rig.ledger.retarget({"acme": Target(slo=DEFAULT_SLO, version=1, max_wait_s=0.5)})
+    rig.arrive("a", tokens=40, outputs=1)
+    rig.turn()
+    rig.turn(fused(rig, "a", budget=64), after_s=1.0)
+    rig.turn(after_s=1.0)
+    assert rig.launches("refused") == []
+    assert [(r.request_id, r.outcome) for r in rig.records] == [("a", "finished")]

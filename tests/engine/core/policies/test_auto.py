@@ -384,3 +384,4 @@ def test_who_is_too_late_and_wants_to_know_is_refused() -> None:
     late = waiting(1, 1000, deadline_s=0.1)
     decision = decide(observe(queue=(late, replace(late, request_id="r2", refuses_late=True))))
     assert (decision.deprioritize, decision.refuse) == (("r1", "r2"), ("r2",))
+    assert decision.admit == ("r1",), "nothing is begun for one that ends"
