@@ -63,6 +63,8 @@ class TenantPast:
 
     minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=MINUTES_KEPT))
     misses: deque[Missed] = field(default_factory=lambda: deque(maxlen=MISSES_KEPT))
+    day: tuple[Minute, ...] = ()
+    """Longer than minutes: the last day as the daemon has kept it."""
     gpu_ratio: float | None = None
     """Its share of all SM time in the last whole minute that the daemon told of."""
     missing_since: datetime | None = None
@@ -82,6 +84,17 @@ class TenantPast:
             if 0 <= at < columns:
                 found[at] = minute.met_ratio
         return found
+
+    def met_by_time(self, end_s: float, length_s: int, columns: int) -> list[float | None]:
+        """The worst shares met in the last `length_s`, of the last day or of the minutes; oldest first."""
+        worst: list[float | None] = [None] * columns
+        for minute in self.day if length_s > MINUTES_KEPT * 60 else self.minutes:
+            at = columns - 1 - int((end_s - minute.number * 60) * columns // length_s)
+            met = minute.met_ratio
+            if 0 <= at < columns and met is not None:
+                so_far = worst[at]
+                worst[at] = met if so_far is None else min(so_far, met)
+        return worst
 
     def recent(self, now_s: float) -> list[Missed]:
         """The misses of the last five minutes."""
@@ -143,6 +156,14 @@ class TenantPasts:
         for at, prefill_ms, decode_ms, total_ms in used:
             if int(at.timestamp() // 60) == current - 1 and total_ms:
                 past.gpu_ratio = (prefill_ms + decode_ms) / total_ms
+
+    def fill_day(self, tenant: str, kept: History) -> None:
+        """The last day as the daemon has kept it."""
+        columns = kept.columns
+        counts = zip(columns.ttft_judged, columns.ttft_missed, columns.gaps, columns.gaps_missed, strict=True)
+        self._past(tenant).day = tuple(
+            Minute(int(at.timestamp() // 60), *counted) for at, counted in zip(kept.at, counts, strict=True)
+        )
 
     def add_known(self, tenant: str, requests: Iterable[RequestLifecycle]) -> None:
         """Misses that the daemon had kept before this console was there; those it has are left out."""
