@@ -55,6 +55,8 @@ class Missed:
     """Late gaps of a TBT target; 1 of a TTFT target."""
     by_ratio: float
     """By how much of the target."""
+    split: tuple[str, int, int] | None = None
+    """Mode and SMs of prefill and decode that were in force, where that is to blame."""
 
 
 @dataclass(slots=True)
@@ -133,7 +135,7 @@ class TenantPasts:
             minute.late_first_tokens += "ttft" in missed
         if one.tbt_gaps:
             minute.gaps += one.tbt_gaps
-            minute.late_gaps += one.tbt_gaps - (one.tbt_gaps_met or 0)
+            minute.late_gaps += min(one.late_gaps, one.tbt_gaps)
         self._miss(past, one, at_s)
         second = int(at_s)
         if not self._prompts or self._prompts[-1][0] < second:
@@ -174,7 +176,6 @@ class TenantPasts:
                 self._miss(past, one, one.ended_at.timestamp())
 
     def _miss(self, past: TenantPast, one: RequestLifecycle, at_s: float) -> None:
-        late_gaps = (one.tbt_gaps or 0) - (one.tbt_gaps_met or 0)
         for miss in one.missed:
             past.misses.append(
                 Missed(
@@ -182,8 +183,9 @@ class TenantPasts:
                     at_s=at_s,
                     target=miss.target,
                     cause=miss.cause,
-                    weight=max(1, late_gaps) if miss.target == "tbt" else 1,
+                    weight=max(1, one.late_gaps) if miss.target == "tbt" else 1,
                     by_ratio=excess_ratio(one, miss.target),
+                    split=(miss.mode, miss.prefill_sms or 0, miss.decode_sms or 0) if miss.mode else None,
                 )
             )
 
@@ -219,6 +221,6 @@ def is_missing(load: TenantLoad) -> bool:
 
 def excess_ratio(one: RequestLifecycle, target: str) -> float:
     """By how much of the target a request's first token, or longest gap, was late."""
-    pairs = {"ttft": (one.ttft_ms, one.ttft_target_ms), "tbt": (one.tbt_max_ms, one.tbt_target_ms)}
+    pairs = {"ttft": (one.seen_ttft_ms, one.ttft_target_ms), "tbt": (one.seen_tbt_max_ms, one.tbt_target_ms)}
     took_ms, target_ms = pairs.get(target, (None, None))
     return 0.0 if took_ms is None or not target_ms else max(0.0, took_ms / target_ms - 1.0)
