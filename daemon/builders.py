@@ -14,7 +14,7 @@ from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.history.store import HistoryStore, Retention
+from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
@@ -259,7 +259,7 @@ def build_history(settings: Settings, telemetry: Telemetry, control_plane: Contr
     retention = Retention(
         minutes_days=kept.minutes_kept_days, hours_days=kept.hours_kept_days, days_days=kept.days_kept_days
     )
-    return History(telemetry.recorder, HistoryStore(control_plane.store), retention)
+    return History(telemetry.recorder, control_plane.store, retention)
 
 
 def build_gateway(
