@@ -1,0 +1,1 @@
+"""OpenTelemetry spans of requests: of the gateway, and of what the engine says of queue, prefill and decode."""
