@@ -30,7 +30,7 @@ def given_context(scope: Scope) -> Mapping[str, str]:
 
 
 class CallTrace(Protocol):
-    """The trace of one request that was let in; told of it in the event loop, must neither block nor raise."""
+    """The trace of one request; told of it in the event loop, must neither block nor raise."""
 
     @property
     def headers(self) -> Mapping[str, str]:

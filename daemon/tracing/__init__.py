@@ -1,1 +1,1 @@
-"""OpenTelemetry spans of requests: of the gateway, and of what the engine says of queue, prefill and decode."""
+"""OpenTelemetry spans of requests: the gateway, and the queue, prefill and decode that the engine reports."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 
@@ -28,8 +28,8 @@ class Tracing:
     ) -> None:
         """Raises: SettingsError if the packages are missing."""
         self.tracer: Tracer = NoTracer()
-        self._bus: Callable[[EventBus], None] = lambda _: None
-        self._close: Callable[[AsyncExitStack], None] = lambda _: None
+        self._on_record: Callable[[RequestRecord], object] | None = None
+        self._close: Callable[[], Awaitable[None]] | None = None
         if settings.endpoint is None:
             return
         check_extra()
@@ -40,17 +40,17 @@ class Tracing:
             otlp_exporter(settings.endpoint), max_queued_spans=settings.max_queued_spans, count=count
         )
         tracer = SpanTracer(export, sample_ratio=settings.sample_ratio, follows_parent=follows_parent)
-        self.tracer = tracer
-        self._bus = lambda bus: bus.subscribe(RequestRecord, tracer.on_record)
-        self._close = lambda stack: stack.push_async_callback(tracer.close)
+        self.tracer, self._on_record, self._close = tracer, tracer.on_record, tracer.close
 
     def connect(self, bus: EventBus) -> None:
         """It is told of what the engine reports."""
-        self._bus(bus)
+        if self._on_record is not None:
+            bus.subscribe(RequestRecord, self._on_record)
 
     def close_with(self, stack: AsyncExitStack) -> None:
         """What is queued is delivered when `stack` ends."""
-        self._close(stack)
+        if self._close is not None:
+            stack.push_async_callback(self._close)
 
 
 def check_extra() -> None:

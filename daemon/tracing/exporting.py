@@ -85,7 +85,7 @@ class BoundedExport(SpanProcessor):
 
     def shutdown(self) -> None:
         """Deliver what is queued; blocks."""
-        self._batches.shutdown()
+        self._batches.shutdown()  # type: ignore[no-untyped-call]
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Deliver what is queued now; blocks."""

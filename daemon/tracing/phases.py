@@ -1,4 +1,4 @@
-"""What the engine's record of an answer says of its queue, prefill and decode, as spans' times and attributes.
+"""Queue, prefill and decode of an answer, from the engine's record of it, as spans' times and attributes.
 
 The record has durations, not instants: an answer that finished did so when its record came, and began that
 much earlier, but not before it was sent.

@@ -13,7 +13,7 @@ _FOLLOWS = "pdmuxd-follows-parent"
 
 
 def following(context: Context) -> Context:
-    """A context whose caller has decided whether to sample: it came from a trusted peer."""
+    """A context whose span decides for those below it: ours, or that of a trusted peer."""
     return set_value(_FOLLOWS, True, context)
 
 

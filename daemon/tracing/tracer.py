@@ -1,4 +1,4 @@
-"""The spans of each request: the gateway's, and below it queue, prefill and decode as the engine reports them.
+"""The spans of each request: the gateway's, below it queue, prefill and decode as the engine reports them.
 
 The gateway's span is kept until the engine's record of the request is there, since the record has the tokens
 and the times; then all of them are ended at once. No span has any text of a prompt, an answer or a key.
@@ -196,7 +196,7 @@ class RequestTrace:
         if self._timer is not None:
             self._timer.cancel()
         self._owner.ended(self._rid)
-        context = set_span_in_context(self._span, Context())
+        context = following(set_span_in_context(self._span, Context()))
         for answer in self._answers:
             for phase in phases_of(answer):
                 child = self._owner.tracer.start_span(

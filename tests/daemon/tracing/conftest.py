@@ -10,6 +10,7 @@ from otlp_collector import collecting
 from telemetry_feeds import request_record
 
 from pdmuxd.daemon.settings.tracing import TracingSection
+from pdmuxd.daemon.tracing import exporting
 from pdmuxd.daemon.tracing.exporting import BoundedExport, otlp_exporter
 from pdmuxd.daemon.tracing.tracer import SpanTracer
 
@@ -40,7 +41,8 @@ def clock():
 
 
 @pytest.fixture
-async def make_tracer(collector, counts, clock):
+async def make_tracer(collector, counts, clock, monkeypatch):
+    monkeypatch.setattr(exporting, "EVERY_S", 0.01)
     made = []
 
     def make(*, ratio=1.0, queued=64, trusted=False):

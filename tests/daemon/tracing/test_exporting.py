@@ -18,7 +18,6 @@ def short(monkeypatch):
     """Nothing is waited for."""
     monkeypatch.setattr(exporting, "EXPORT_TIMEOUT_S", 0.05)
     monkeypatch.setattr(exporting, "CLOSE_WITHIN_S", 0.05)
-    monkeypatch.setattr(exporting, "EVERY_S", 0.01)
 
 
 @pytest.fixture
@@ -48,7 +47,9 @@ async def test_what_does_not_fit_is_dropped_and_counted_when_the_collector_is_si
     assert counts["queue_full"] + counts["export_failed"] <= 4000
 
 
-async def test_every_span_is_counted_once_when_the_collector_is_gone(make_tracer, serve, collector, counts, short):
+async def test_every_span_is_counted_once_when_the_collector_is_gone(
+    make_tracer, serve, collector, counts, short
+):
     collector.refuses = True
     tracer = make_tracer(queued=16)
     for i in range(100):
