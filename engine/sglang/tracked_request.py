@@ -80,6 +80,7 @@ class TrackedRequest:
             slo_version=self.slo_version,
             tbt_counts=counted(gaps_s),
             cause=self.refusal_cause or "",
+            decode_s=sum(gaps_s),
         )
 
 
