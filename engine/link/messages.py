@@ -181,7 +181,7 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     prefill_sum_new_squared: int = 0
     prefill_sum_new_times_reused: int = 0
     order: str = "arrival"
-    """What decided who was admitted: `arrival`, `slack`, `fair_share` or `aged`."""
+    """What decided who was admitted: `arrival`, `deadline`, `slack`, `fair_share` or `aged`."""
 
 
 class ShadowCounts(msgspec.Struct, frozen=True, kw_only=True):
