@@ -198,6 +198,8 @@ async def _start(
     )
     parts.lifecycle.replace_by(predecessor.give_place)
 
+    # After the last requests.
+    parts.tracing.close_with(stack)
     stack.push_async_callback(gateway.close)
     stack.push_async_callback(parts.actions.close)
     stack.push_async_callback(parts.replays.close)

@@ -35,6 +35,7 @@ from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes
 from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
@@ -50,6 +51,7 @@ from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.tracing.building import Tracing
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.prefixes import PrefixHasher
 from pdmuxd.daemon.traffic.ring import TrafficRing
@@ -73,6 +75,7 @@ class Parts:
     history: HistoryKeeper
     limiter: Limiter
     first_tokens: FirstTokens
+    tracing: Tracing
     predictors: LivePredictors
     lifecycle: Lifecycle
     traffic: TrafficRing
@@ -102,6 +105,11 @@ def build(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
     )
     metrics.registry.register(listeners.collector())
+    tracing = Tracing(
+        settings.tracing,
+        count=metrics.trace_spans,
+        follows_parent=TrustedPeers(settings.data.trusted_peers).sent,
+    )
     gateway = build_gateway(
         settings,
         snapshot,
@@ -112,6 +120,7 @@ def build(
         uses=uses,
         limiter=limiter,
         first_tokens=first_tokens,
+        tracing=tracing,
     )
     traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
     telemetry.on_ended = traffic.on_ended
@@ -161,6 +170,7 @@ def build(
     bus.subscribe(RequestRecord, limiter.on_request)
     bus.subscribe(RequestRecord, first_tokens.on_request)
     bus.subscribe(TenantQueues, first_tokens.on_queues)
+    tracing.connect(bus)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
     connect_engine(bus, supervisor)
@@ -182,6 +192,7 @@ def build(
         ),
         limiter=limiter,
         first_tokens=first_tokens,
+        tracing=tracing,
         predictors=predictors,
         lifecycle=lifecycle,
         traffic=traffic,
@@ -273,6 +284,7 @@ def build_gateway(
     uses: Uses,
     limiter: Limiter,
     first_tokens: FirstTokens,
+    tracing: Tracing,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -290,6 +302,7 @@ def build_gateway(
         tells_load=data.load_metrics,
         limiter=limiter,
         first_tokens=first_tokens,
+        tracer=tracing.tracer,
     )
 
 

@@ -183,6 +183,13 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _counter("history_write_failures", "Writes of the history that failed; each is tried again."),
         _counter("history_lost_rows", "Rows of the history thrown away as too many waited to be written."),
     ),
+    "Of tracing": (
+        _counter(
+            "trace_spans",
+            "Spans `exported` to the collector, or dropped: `queue_full`, `export_failed`..",
+            "result",
+        ),
+    ),
     "Of both listeners": (
         _gauge("http_connections", "Connections that are open, of `data` and `admin`.", "listener"),
         _gauge("http_connections_limit", "Connections that may be open at once.", "listener"),

@@ -23,7 +23,7 @@ from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 7
+LINK_PROTOCOL = 8
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 
 
@@ -145,6 +145,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
     """All gaps between its tokens, for percentiles over many requests."""
     cause: str = ""
     """Why it was refused: `deadline_unreachable` or `max_wait`."""
+    decode_s: float = 0.0
+    """First to last token; 0 without a second one."""
 
 
 class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"):
