@@ -14,8 +14,9 @@ from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.history.store import HistoryStore, Retention
+from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.bus import EventBus
@@ -32,13 +33,16 @@ from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
 from pdmuxd.daemon.gateway.forecast import FirstTokens
+from pdmuxd.daemon.gateway.forwarding import EngineTimes
+from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import collectors
+from pdmuxd.daemon.metrics.collectors import FallbackCollector, collectors
 from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
@@ -48,6 +52,8 @@ from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.tracing.building import Tracing
+from pdmuxd.daemon.traffic.fallback import FallbackKeeper
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.prefixes import PrefixHasher
 from pdmuxd.daemon.traffic.ring import TrafficRing
@@ -71,10 +77,12 @@ class Parts:
     history: HistoryKeeper
     limiter: Limiter
     first_tokens: FirstTokens
+    tracing: Tracing
     predictors: LivePredictors
     lifecycle: Lifecycle
     traffic: TrafficRing
     replays: TrafficReplays
+    fallback: FallbackKeeper
 
 
 def build(
@@ -92,14 +100,19 @@ def build(
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
-    telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
+    limiter, first_tokens = Limiter(), FirstTokens()
+    telemetry = build_telemetry(supervisor, admission, metrics, control_plane, expected=limiter.expected)
     history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
-    limiter, first_tokens = Limiter(), FirstTokens()
     predictors = LivePredictors(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
     )
     metrics.registry.register(listeners.collector())
+    tracing = Tracing(
+        settings.tracing,
+        count=metrics.trace_spans,
+        follows_parent=TrustedPeers(settings.data.trusted_peers).sent,
+    )
     gateway = build_gateway(
         settings,
         snapshot,
@@ -110,6 +123,7 @@ def build(
         uses=uses,
         limiter=limiter,
         first_tokens=first_tokens,
+        tracing=tracing,
     )
     traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
     telemetry.on_ended = traffic.on_ended
@@ -120,6 +134,16 @@ def build(
         directory=lambda: telemetry.directory,
         emulated=settings.engine.profile,
     )
+    fallback = FallbackKeeper(
+        settings.resolved_state_dir / "fallbacks.json",
+        replays,
+        status=supervisor.status,
+        directory=lambda: telemetry.directory,
+        clock=time.time,
+    )
+    fallback.on_learned = lambda: supervisor.use_fallback(fallback.tokens_for)
+    supervisor.use_fallback(fallback.tokens_for)
+    metrics.registry.register(FallbackCollector(fallback.state))
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
         loaded,
@@ -128,13 +152,7 @@ def build(
             partial(_use_plan, supervisor),
             lambda new: configure_logging(new.log.level, new.log.format),
             listeners.use,
-            lambda new: gateway.use_limits(
-                max_body_bytes=new.data.max_body_bytes,
-                bounds=_bounds(new),
-                body_timeout_s=new.http.body_timeout_s,
-                first_byte_timeout_s=new.data.first_byte_timeout_s,
-                engine_wait_s=new.data.engine_wait_s,
-            ),
+            lambda new: gateway.use_limits(_body_limits(new), _engine_times(new)),
             lambda new: admission.use_max(new.data.max_in_flight),
             lambda new: actions.use_drain_timeout(new.drain_timeout_s),
         ),
@@ -148,6 +166,7 @@ def build(
         metrics=metrics,
         actions=actions,
         replays=replays,
+        fallback=fallback,
         lifecycle=lifecycle,
         uses=uses,
         limiter=limiter,
@@ -165,6 +184,7 @@ def build(
     bus.subscribe(RequestRecord, limiter.on_request)
     bus.subscribe(RequestRecord, first_tokens.on_request)
     bus.subscribe(TenantQueues, first_tokens.on_queues)
+    tracing.connect(bus)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
     connect_engine(bus, supervisor)
@@ -186,10 +206,12 @@ def build(
         ),
         limiter=limiter,
         first_tokens=first_tokens,
+        tracing=tracing,
         predictors=predictors,
         lifecycle=lifecycle,
         traffic=traffic,
         replays=replays,
+        fallback=fallback,
     )
 
 
@@ -199,14 +221,20 @@ def _use_plan(supervisor: Supervisor, settings: Settings) -> None:
     supervisor.use_plan(engine_plan(settings, engine), policy=settings.engine.policy)
 
 
-def _bounds(settings: Settings) -> RequestBounds:
+def _body_limits(settings: Settings) -> BodyLimits:
     data = settings.data
-    return RequestBounds(
+    bounds = RequestBounds(
         max_outputs=data.max_outputs,
         max_stops=data.max_stops,
         max_prompt_tokens=data.max_prompt_tokens,
         max_body_values=data.max_body_values,
     )
+    return BodyLimits(max_bytes=data.max_body_bytes, bounds=bounds, timeout_s=settings.http.body_timeout_s)
+
+
+def _engine_times(settings: Settings) -> EngineTimes:
+    data = settings.data
+    return EngineTimes(first_byte_s=data.first_byte_timeout_s, wait_s=data.engine_wait_s)
 
 
 def engine_plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
@@ -235,7 +263,12 @@ def build_engine(
 
 
 def build_telemetry(
-    supervisor: Supervisor, admission: Admission, metrics: Metrics, control_plane: ControlPlane
+    supervisor: Supervisor,
+    admission: Admission,
+    metrics: Metrics,
+    control_plane: ControlPlane,
+    *,
+    expected: ExpectedTokens,
 ) -> Telemetry:
     """What is known of the engine and of the requests in flight, in events and as metrics."""
     telemetry = Telemetry(
@@ -244,6 +277,7 @@ def build_telemetry(
         status=supervisor.status,
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
+        expected=expected,
     )
     telemetry.on_settled = metrics.request_judged
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
@@ -257,7 +291,7 @@ def build_history(settings: Settings, telemetry: Telemetry, control_plane: Contr
     retention = Retention(
         minutes_days=kept.minutes_kept_days, hours_days=kept.hours_kept_days, days_days=kept.days_kept_days
     )
-    return History(telemetry.recorder, HistoryStore(control_plane.store), retention)
+    return History(telemetry.recorder, control_plane.store, retention)
 
 
 def build_gateway(
@@ -271,17 +305,15 @@ def build_gateway(
     uses: Uses,
     limiter: Limiter,
     first_tokens: FirstTokens,
+    tracing: Tracing,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
     return Gateway(
         directory=snapshot,
-        max_body_bytes=data.max_body_bytes,
+        limits=_body_limits(settings),
         admission=admission,
-        bounds=_bounds(settings),
-        body_timeout_s=settings.http.body_timeout_s,
-        first_byte_timeout_s=data.first_byte_timeout_s,
-        engine_wait_s=data.engine_wait_s,
+        times=_engine_times(settings),
         auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,
@@ -291,6 +323,7 @@ def build_gateway(
         tells_load=data.load_metrics,
         limiter=limiter,
         first_tokens=first_tokens,
+        tracer=tracing.tracer,
     )
 
 
@@ -304,6 +337,7 @@ def build_admin(
     metrics: Metrics,
     actions: OperatorActions,
     replays: TrafficReplays,
+    fallback: FallbackKeeper,
     lifecycle: Lifecycle,
     uses: Uses,
     limiter: Limiter,
@@ -324,6 +358,7 @@ def build_admin(
         predictors=predictors,
         actions=actions,
         replays=replays,
+        fallback=fallback,
         daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(
