@@ -15,6 +15,9 @@ CONCURRENCY_RETRY_S = 1.0
 """Nobody knows when a request of the tenant ends; this is how soon it is worth a look."""
 
 
+DAYS_KEPT = 64
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """What a request is expected to use, before it is known. Tokens are those that limits count."""
@@ -83,10 +86,9 @@ class Meter:
     def load(self, tokens: Tokens, day: date) -> None:
         """Tokens were used on a day, of which no window knows."""
         self._days[day] = self._days.get(day, Tokens()).plus(tokens)
-        if len(self._days) > 1:
-            month = max(self._days).replace(day=1)
-            for old in [one for one in self._days if one < month]:
-                del self._days[old]
+        # More than a month has: the wall clock may be set back into the one before, whose days count then.
+        while len(self._days) > DAYS_KEPT:
+            del self._days[min(self._days.keys() - {day})]
 
     def used(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
         """What counts against a limit now, what is reserved included. May be called in any thread."""
