@@ -16,6 +16,7 @@ from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.bus import EventBus
@@ -41,7 +42,7 @@ from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import collectors
+from pdmuxd.daemon.metrics.collectors import FallbackCollector, collectors
 from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
@@ -52,6 +53,7 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.tracing.building import Tracing
+from pdmuxd.daemon.traffic.fallback import FallbackKeeper
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.prefixes import PrefixHasher
 from pdmuxd.daemon.traffic.ring import TrafficRing
@@ -81,6 +83,7 @@ class Parts:
     lifecycle: Lifecycle
     traffic: TrafficRing
     replays: TrafficReplays
+    fallback: FallbackKeeper
 
 
 def build(
@@ -98,10 +101,10 @@ def build(
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
-    telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
+    limiter, first_tokens = Limiter(), FirstTokens()
+    telemetry = build_telemetry(supervisor, admission, metrics, control_plane, expected=limiter.expected)
     history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
-    limiter, first_tokens = Limiter(), FirstTokens()
     predictors = LivePredictors(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
     )
@@ -132,6 +135,16 @@ def build(
         directory=lambda: telemetry.directory,
         emulated=settings.engine.profile,
     )
+    fallback = FallbackKeeper(
+        settings.resolved_state_dir / "fallbacks.json",
+        replays,
+        status=supervisor.status,
+        directory=lambda: telemetry.directory,
+        clock=time.time,
+    )
+    fallback.on_learned = lambda: supervisor.use_fallback(fallback.tokens_for)
+    supervisor.use_fallback(fallback.tokens_for)
+    metrics.registry.register(FallbackCollector(fallback.state))
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
         loaded,
@@ -154,6 +167,7 @@ def build(
         metrics=metrics,
         actions=actions,
         replays=replays,
+        fallback=fallback,
         lifecycle=lifecycle,
         uses=uses,
         limiter=limiter,
@@ -200,6 +214,7 @@ def build(
         lifecycle=lifecycle,
         traffic=traffic,
         replays=replays,
+        fallback=fallback,
     )
 
 
@@ -251,7 +266,12 @@ def build_engine(
 
 
 def build_telemetry(
-    supervisor: Supervisor, admission: Admission, metrics: Metrics, control_plane: ControlPlane
+    supervisor: Supervisor,
+    admission: Admission,
+    metrics: Metrics,
+    control_plane: ControlPlane,
+    *,
+    expected: ExpectedTokens,
 ) -> Telemetry:
     """What is known of the engine and of the requests in flight, in events and as metrics."""
     telemetry = Telemetry(
@@ -260,6 +280,7 @@ def build_telemetry(
         status=supervisor.status,
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
+        expected=expected,
     )
     telemetry.on_settled = metrics.request_judged
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
@@ -319,6 +340,7 @@ def build_admin(
     metrics: Metrics,
     actions: OperatorActions,
     replays: TrafficReplays,
+    fallback: FallbackKeeper,
     lifecycle: Lifecycle,
     uses: Uses,
     limiter: Limiter,
@@ -339,6 +361,7 @@ def build_admin(
         predictors=predictors,
         actions=actions,
         replays=replays,
+        fallback=fallback,
         daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(
