@@ -1,8 +1,8 @@
 """What it costs the gateway to let one request in, with 10,000 tenants and 100,000 keys
 (`make bench-admission`).
 
-Each request is of another tenant and another key, 1,000 are in flight at once. Wall-clock time holds what other
-processes took from this one; CPU time is its own.
+Each request is of another tenant and another key, 1,000 are in flight at once. Wall-clock time holds what
+other processes took from this one; CPU time is its own.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LIMITS = (
 )
 PARTS = ("key", "places", "limits", "forecast", "together", "together, CPU", "yardstick")
 YARDSTICK = range(1400)
-"""Adding these takes about as long as letting a request in, and touches nothing: what its high percentiles are
-over its median, the machine makes and not the gateway."""
+"""Adding these takes about as long as letting a request in, and touches nothing: what its high percentiles
+are over its median, the machine makes and not the gateway."""
 
 
 def directory() -> DirectorySnapshot:
