@@ -190,7 +190,6 @@ class Meter:
         return window.until(room, now_s)
 
 
-
 def _wanted(name: LimitName, need: Need) -> int:
     match name:
         case "concurrency":
