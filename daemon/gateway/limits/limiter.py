@@ -92,7 +92,7 @@ class Limiter:
         block = self._block(identity, need)
         if block is not None and block.limit.action == "refuse":
             raise refusal(block)
-        if block is not None or any(meter.turn.locked() for meter in meters):
+        if block is not None or any(meter.is_waited_for for meter in meters):
             return False
         self._take(rid, identity, need, meters, body_bytes)
         return True
