@@ -41,7 +41,7 @@ from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import collectors
+from pdmuxd.daemon.metrics.collectors import FallbackCollector, collectors
 from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
@@ -52,6 +52,7 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.tracing.building import Tracing
+from pdmuxd.daemon.traffic.fallback import FallbackKeeper
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.prefixes import PrefixHasher
 from pdmuxd.daemon.traffic.ring import TrafficRing
@@ -80,6 +81,7 @@ class Parts:
     lifecycle: Lifecycle
     traffic: TrafficRing
     replays: TrafficReplays
+    fallback: FallbackKeeper
 
 
 def build(
@@ -131,6 +133,16 @@ def build(
         directory=lambda: telemetry.directory,
         emulated=settings.engine.profile,
     )
+    fallback = FallbackKeeper(
+        settings.resolved_state_dir / "fallbacks.json",
+        replays,
+        status=supervisor.status,
+        directory=lambda: telemetry.directory,
+        clock=time.time,
+    )
+    fallback.on_learned = lambda: supervisor.use_fallback(fallback.tokens_for)
+    supervisor.use_fallback(fallback.tokens_for)
+    metrics.registry.register(FallbackCollector(fallback.state))
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
         loaded,
@@ -153,6 +165,7 @@ def build(
         metrics=metrics,
         actions=actions,
         replays=replays,
+        fallback=fallback,
         lifecycle=lifecycle,
         uses=uses,
         limiter=limiter,
@@ -197,6 +210,7 @@ def build(
         lifecycle=lifecycle,
         traffic=traffic,
         replays=replays,
+        fallback=fallback,
     )
 
 
@@ -316,6 +330,7 @@ def build_admin(
     metrics: Metrics,
     actions: OperatorActions,
     replays: TrafficReplays,
+    fallback: FallbackKeeper,
     lifecycle: Lifecycle,
     uses: Uses,
     limiter: Limiter,
@@ -336,6 +351,7 @@ def build_admin(
         predictors=predictors,
         actions=actions,
         replays=replays,
+        fallback=fallback,
         daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(

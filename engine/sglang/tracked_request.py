@@ -9,7 +9,7 @@ from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import RequestRecord
 from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target, waiting_entry
-from pdmuxd.engine.sglang.api.types import Request
+from pdmuxd.engine.sglang.api.types.requests import Request
 
 TENANT_KEY = "pdmuxd_tenant"
 """In the request's custom parameters; the gateway sets it."""

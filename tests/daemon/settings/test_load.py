@@ -81,7 +81,7 @@ def test_a_flag_counts_as_not_given_when_it_is_none() -> None:
         ("engine.sglang.extra_args", "'", "SGLang's flags cannot be split into words"),
         ("engine.policy", "chunked:1", "give a token budget from 16 to 131072"),
         ("engine.policy", "fifo", "unknown policy 'fifo'; known are "),
-        ("engine.restart_backoff_max_s", 0.1, "allowed is at least engine.restart_backoff_initial_s, which"),
+        ("engine.restart_backoff_max_s", 0.05, "allowed is at least engine.restart_backoff_initial_s, which"),
         ("engine.model_name", "", "allowed is text"),
         ("log.level", "loud", "allowed is one of debug, info, warning, error"),
         ("state_dir", "", "allowed is a path"),
