@@ -67,6 +67,9 @@ class Dialect:
     token_mark: bytes | None = None
     """What is in every event that has tokens, and in no other; None: every event counts as one."""
 
+    hides_refusals: bool = False
+    """Whether SGLang says of a request that it has not begun only that: 503, and no cause."""
+
     def answer_for(self, error: RequestError) -> Answer:
         """The HTTP answer that a refused request gets."""
         return answer_for(error, self.error_body)
@@ -88,5 +91,8 @@ OPENAI = Dialect()
 RESPONSES = Dialect(token_mark=b'.delta"')
 """`response.output_text.delta`, `response.function_call_arguments.delta` and the like."""
 ANTHROPIC = Dialect(
-    error_body=anthropic_error_body, error_head=b"event: error\n", token_mark=b'"content_block_delta"'
+    error_body=anthropic_error_body,
+    error_head=b"event: error\n",
+    token_mark=b'"content_block_delta"',
+    hides_refusals=True,
 )

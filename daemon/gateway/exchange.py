@@ -15,6 +15,7 @@ from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
 from pdmuxd.daemon.gateway.errors import Answer, Header
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.engine.core.errors import RequestError
 
 _EVENT_STREAM = "text/event-stream"
 _PASSED_HEADERS = ("Cache-Control", "Content-Encoding", "Retry-After")
@@ -195,6 +196,13 @@ class Exchange:
         """Hold an answer that is no stream until it is whole: losing the engine still gives a clean error."""
         body = await response.read()
         self._raise_if_refused(body)
+        if self._dialect.hides_refusals and response.status == 503:
+            raise RequestError(
+                "the engine has not begun this request",
+                status=503,
+                code="not_begun",
+                retry_after_s=RETRY_AFTER_S,
+            )
         self._on_first_byte()
         self.status = response.status
         self._task = None  # from here on there is nothing left to interrupt

@@ -74,8 +74,12 @@ ROUTES = {
 
 ONE_MODEL = Route(path="/v1/models/{id}", method="GET", kind=Kind.MODEL)
 _ONE_MODEL_PREFIX = "/v1/models/"
-_NOT_KEPT = "/v1/responses/"
-"""Answers of the Responses API are not stored: whoever knew an id could read another tenant's."""
+_NOT_SUPPORTED = {
+    # Whoever knew an id could read another tenant's.
+    "/v1/responses/": "answers are not stored, so none can be read, continued or cancelled by its id",
+    "/v1/messages/": "only whole requests are served; the usage of each counts its tokens",
+}
+"""What the engine has below some paths, and why it is not served."""
 
 
 def model_of(path: str) -> str:
@@ -88,12 +92,9 @@ def find_route(method: str, path: str) -> Route:
     route = ROUTES.get(path)
     if route is None and path.startswith(_ONE_MODEL_PREFIX):
         route = ONE_MODEL
-    if route is None and path.startswith(_NOT_KEPT):
-        raise RequestError(
-            "answers are not stored, so none can be read, continued or cancelled by its id",
-            status=501,
-            code="not_supported",
-        )
+    for below, why in _NOT_SUPPORTED.items() if route is None else ():
+        if path.startswith(below):
+            raise RequestError(f"{path[:80]}: {why}", status=501, code="not_supported")
     if route is None:
         raise RequestError(
             f"there is no such path here; known are {', '.join(ROUTES)}", status=404, code="unknown_path"

@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape, or Anthropic's on its path: bodies of refused requests, events inside a stream."""
+"""Errors in OpenAI's shape, or Anthropic's on its path: bodies of refused requests, events of streams."""
 
 from __future__ import annotations
 

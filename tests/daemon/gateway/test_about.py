@@ -77,13 +77,13 @@ async def test_one_model_is_passed_and_an_unknown_one_is_not_found(setup):
         assert (await answer.json())["id"] == "test-model"
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"])
-async def test_what_has_no_field_for_a_tenant_is_refused_by_name(setup, path):
+@pytest.mark.parametrize("path", ["/v1/responses/resp_1", "/v1/messages/count_tokens"])
+async def test_what_the_engine_has_and_is_not_served_is_refused_by_name(setup, path):
     async with setup.client.post(setup.url + path, json={}) as answer:
         assert answer.status == 501
         error = (await answer.json())["error"]
     assert error["code"] == "not_supported"
-    assert "/v1/chat/completions" in error["message"]
+    assert path in error["message"]
 
 
 async def test_the_clients_own_id_is_returned(setup):
