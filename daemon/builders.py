@@ -20,7 +20,7 @@ from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.bus import EventBus
-from pdmuxd.daemon.clock import steady_clock
+from pdmuxd.daemon.clock import ClockWatch, steady_clock
 from pdmuxd.daemon.events import (
     EngineEvents,
     connect_engine,
@@ -77,6 +77,7 @@ class Parts:
     history: HistoryKeeper
     limiter: Limiter
     first_tokens: FirstTokens
+    clock: ClockWatch
     tracing: Tracing
     predictors: LivePredictors
     lifecycle: Lifecycle
@@ -95,7 +96,7 @@ def build(
 ) -> Parts:
     """All parts, connected by the bus; `reread` reads the settings again."""
     settings = loaded.settings
-    bus, uses = EventBus(), Uses(control_plane)
+    bus, uses, clock = EventBus(), Uses(control_plane), ClockWatch()
     metrics = Metrics(max_tenants=settings.admin.metrics_max_tenants)
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
@@ -203,7 +204,9 @@ def build(
             AlarmStore(control_plane.store),
             telemetry,
             tenants=lambda: control_plane.directory.tenants,
+            clock=clock,
         ),
+        clock=clock,
         limiter=limiter,
         first_tokens=first_tokens,
         tracing=tracing,
