@@ -22,7 +22,7 @@ from pdmuxd.daemon.gateway.asgi import Receive, Scope, Send, send_answer
 from pdmuxd.daemon.gateway.authentication import Authenticator
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.delivery import Delivery
-from pdmuxd.daemon.gateway.errors import Answer, answer_for
+from pdmuxd.daemon.gateway.errors import Answer
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End
 from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes, Forwarder
@@ -166,7 +166,7 @@ class Gateway:
             self._metrics.request_refused(call.tenant, error.code)
             if call.tenant and (error.status == 429 or error.status >= 500):
                 self._observer.on_refused(call.tenant, error.code)
-            await send_answer(send, answer_for(error), extra=call.id_headers)
+            await send_answer(send, call.dialect.answer_for(error), extra=call.id_headers)
         except Exception:
             # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
             call.status, call.end = 500, End.DEFECT
@@ -177,7 +177,7 @@ class Gateway:
 
     async def _serve(self, call: Call, scope: Scope) -> None:
         route = find_route(scope["method"], scope["path"])
-        call.path = route.path
+        call.path, call.dialect = route.path, route.dialect
         if route.kind is Kind.HEALTH:
             self._slot.serving()
             call.status = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pdmuxd.daemon.gateway.asgi import done_before_gone
@@ -73,7 +73,8 @@ class Forwarder:
                 request.payload,
                 first_byte_within_s=first_byte_within_s,
                 may_be_sent_again=may_again,
-                holds_head=holds_head,
+                holds_head=holds_head or call.dialect.token_mark is not None,
+                headers=request.headers,
             )
             if not is_lost:
                 return
@@ -89,6 +90,7 @@ class Forwarder:
         first_byte_within_s: Sequence[float] = (),
         may_be_sent_again: bool = False,
         holds_head: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> bool:
         """Relay it; whether it is to be sent again, to another engine.
 
@@ -104,7 +106,8 @@ class Forwarder:
             first_byte_timeout_s=min([self.times.first_byte_s, *first_byte_within_s]),
             may_be_sent_again=may_be_sent_again,
             delivery=call.delivery,
-            headers=call.trace.headers,
+            headers={**call.trace.headers, **headers} if headers else call.trace.headers,
+            dialect=call.dialect,
             holds_head=holds_head,
         )
         self._exchanges.add(exchange)

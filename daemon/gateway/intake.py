@@ -15,7 +15,8 @@ from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.observer import CallObserver
 from pdmuxd.daemon.gateway.requests import EngineRequest, rewrite
-from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.daemon.gateway.routes import TAGGED, Kind
+from pdmuxd.daemon.gateway.tagged_requests import rewrite_tagged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +72,14 @@ class Intake:
     async def _rewrite(self, kind: Kind, body: bytes, *, rid: str, tenant: TenantRecord) -> EngineRequest:
         """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""
         work = partial(
-            rewrite,
+            rewrite_tagged if kind in TAGGED else rewrite,
             kind,
             body,
             rid=rid,
             tenant=tenant.name,
             cache_namespace=namespace_of(tenant),
             bounds=self.limits.bounds,
+            targets={},
         )
         if len(body) <= LARGE_BODY_BYTES:
             return work()
