@@ -32,8 +32,10 @@ from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import check_model
 from pdmuxd.daemon.gateway.routes import OPERATIONS, Kind, Route, find_route, model_of
+from pdmuxd.daemon.gateway.slo_headers import targets_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
+from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.gateway.turns import Turns
 from pdmuxd.daemon.httpd.peers import AuthFailures
 from pdmuxd.daemon.metrics import OTHER_PATH, Metrics
@@ -67,12 +69,14 @@ class Gateway:
         limiter: Limiter | None = None,
         first_tokens: FirstTokens | None = None,
         tracer: Tracer | None = None,
+        trusted: TrustedPeers | None = None,
     ) -> None:
         self.admission = admission
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
         self._key_used = key_used
         self._tracer = tracer or NoTracer()
+        self._trusted = trusted or TrustedPeers()
         self._load = load
         self._tells_load = tells_load
         self._limiter = limiter or Limiter()
@@ -221,11 +225,16 @@ class Gateway:
         Raises: RequestError for whatever the client is to be told instead of an answer.
         """
         tenant = identity.tenant
+        targets = targets_of(scope) if self._trusted.sent(scope) else None
+        if targets is not None:
+            tenant = replace(tenant, slo=targets.applied_to(tenant.slo))
         self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
+        if targets is not None:
+            self._observer.on_targets(call.rid, targets)
         places = 1
         try:
-            received = await self._intake.receive(call, scope, route.kind, tenant)
+            received = await self._intake.receive(call, scope, route.kind, tenant, targets)
             if received is None:
                 call.end = End.CLIENT_GONE
                 return
