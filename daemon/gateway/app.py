@@ -17,7 +17,7 @@ import structlog
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, Identity
 from pdmuxd.daemon.gateway import about
-from pdmuxd.daemon.gateway.admission import Admission
+from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S, Admission
 from pdmuxd.daemon.gateway.asgi import Receive, Scope, Send, send_answer
 from pdmuxd.daemon.gateway.authentication import Authenticator
 from pdmuxd.daemon.gateway.call import Call
@@ -38,6 +38,7 @@ from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
 from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.gateway.turns import Turns
 from pdmuxd.daemon.httpd.peers import AuthFailures
+from pdmuxd.daemon.httpd.refusals import OUT_OF_MEMORY
 from pdmuxd.daemon.metrics import OTHER_PATH, Metrics
 from pdmuxd.daemon.supervisor.address import EngineAddress
 from pdmuxd.engine.core.errors import RequestError
@@ -159,7 +160,11 @@ class Gateway:
         """Serve one HTTP request (ASGI)."""
         call = Call(receive=receive, send=send, client_id=client_request_id(scope))
         try:
-            await self._serve(call, scope)
+            try:
+                await self._serve(call, scope)
+            except MemoryError:
+                log.error("no memory for a request", rid=call.rid, tenant=call.tenant, path=call.path)
+                raise _no_memory() from None
         except RequestError as error:
             call.status, call.error = error.status, error.code
             self._metrics.request_refused(call.tenant, error.code)
@@ -303,3 +308,10 @@ class Gateway:
             end=call.end.value,
             duration_s=round(time.monotonic() - call.started_s, 4),
         )
+
+
+def _no_memory() -> RequestError:
+    """What the request had is free again when this is told; others were not touched."""
+    return RequestError(
+        OUT_OF_MEMORY.message, status=503, code=OUT_OF_MEMORY.cause, retry_after_s=RETRY_AFTER_S
+    )

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from telemetry_feeds import request_record
 
 from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.daemon.gateway.forecast import FirstTokens, refused_by_engine
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import Slo
-from pdmuxd.engine.link.messages import RequestRecord, TenantQueue, TenantQueues
+from pdmuxd.engine.link.messages import TenantQueue, TenantQueues
 
 TARGETS = Slo(ttft_fixed_s=10.0, ttft_per_1k_new_tokens_s=0.0, tbt_s=0.05, attainment_ratio=0.99)
 
@@ -125,30 +126,9 @@ def test_the_pace_is_learned_when_first_tokens_take_longer():
     rig = Rig(chat)
     for _ in range(50):
         rid = rig.send(chat)
-        rig.first_tokens.on_request(record(rid, ttft_s=2.0))
+        rig.first_tokens.on_request(request_record(request_id=rid, tenant="a", ttft_s=2.0))
         rig.first_tokens.ended(rid)
     assert rig.forecast_s(chat) == pytest.approx(2.0)
-
-
-def record(rid, *, ttft_s) -> RequestRecord:
-    return RequestRecord(
-        request_id=rid,
-        tenant="a",
-        outcome="finished",
-        new_tokens=1000,
-        reused_tokens=0,
-        output_tokens=1,
-        queue_s=0.0,
-        ttft_s=ttft_s,
-        ttft_target_s=10.0,
-        tbt_target_s=0.05,
-        tbt_max_s=None,
-        tbt_p99_s=None,
-        tbt_gaps=0,
-        tbt_gaps_met=0,
-        retractions=0,
-        slo_version=1,
-    )
 
 
 @given(
