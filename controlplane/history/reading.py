@@ -34,7 +34,7 @@ JUDGED = (
 
 
 USED = (
-    *(Column.ENDED, Column.GOOD, Column.REFUSED, Column.PROMPT_TOKENS, Column.CACHED_TOKENS),
+    *(Column.ARRIVALS, Column.ENDED, Column.GOOD, Column.REFUSED, Column.PROMPT_TOKENS, Column.CACHED_TOKENS),
     *(Column.OUTPUT_TOKENS, Column.PREFILL_SM_MS, Column.DECODE_SM_MS),
     *(Column.TTFT_JUDGED, Column.TTFT_MISSED, Column.GAPS, Column.GAPS_MISSED),
 )
