@@ -91,6 +91,7 @@ class Gateway:
             times or EngineTimes(),
             observer=self._observer,
             on_first_byte=self._on_first_byte,
+            retry_after_s=self._retry_after_s,
         )
         self.use_directory(directory)
 
@@ -285,6 +286,10 @@ class Gateway:
         call.status = 200
         text = about.metrics_text(self._load())
         await send_answer(call.send, Answer(status=200, body=text, content_type=about.METRICS_TYPE))
+
+    def _retry_after_s(self, call: Call, cause: str) -> int:
+        waited_s = time.monotonic() - call.started_s
+        return self._first_tokens.retry_after_s(call.rid, cause, waited_s=waited_s)
 
     def _on_first_byte(self, call: Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)
