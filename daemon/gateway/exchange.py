@@ -69,9 +69,11 @@ class Exchange:
         delivery: Delivery | None = None,
         headers: Mapping[str, str] | None = None,
         dialect: Dialect = OPENAI,
+        retry_after_s: Callable[[str], int] = lambda _: RETRY_AFTER_S,
     ) -> None:
         """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
         without beginning it is then answered as an error, and not in a stream that was opened for it.
+        `retry_after_s` says by the cause when such a request may come again.
         """
         self.rid = rid
         self._may_be_sent_again = may_be_sent_again
@@ -84,6 +86,7 @@ class Exchange:
         self._delivery = delivery
         self._headers = headers
         self._dialect = dialect
+        self._retry_after_s = retry_after_s
         self._first_byte_timeout_s = first_byte_timeout_s
         self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
@@ -188,7 +191,7 @@ class Exchange:
         await self._send(start)
 
     def _raise_if_refused(self, answer: bytes) -> None:
-        refused = refused_by_engine(answer, RETRY_AFTER_S)
+        refused = refused_by_engine(answer, self._retry_after_s)
         if refused is not None:
             raise refused
 
@@ -201,7 +204,7 @@ class Exchange:
                 "the engine has not begun this request",
                 status=503,
                 code="not_begun",
-                retry_after_s=RETRY_AFTER_S,
+                retry_after_s=self._retry_after_s("max_wait"),
             )
         self._on_first_byte()
         self.status = response.status

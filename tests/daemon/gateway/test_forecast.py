@@ -69,6 +69,42 @@ def test_a_late_request_is_sent_when_its_tenant_has_it_served():
     assert rig.forecast_s(chat) == 2.0
 
 
+def test_a_request_that_the_engine_refuses_may_come_again_when_the_queue_lets_it():
+    chat = tenant(late_action="serve", max_wait_ms=6000)
+    rig = Rig(chat)
+    for _ in range(13):
+        rig.send(chat, 1.0)
+    # 12 s of others are ahead of it; it may wait for 6 s, and is due after 10 s, 1 s of it for itself.
+    assert rig.first_tokens.retry_after_s("r13", "max_wait", waited_s=6.0) == 6
+    rig.send(chat, 1.0, rid="again")
+    assert rig.first_tokens.retry_after_s("again", "deadline_unreachable", waited_s=2.0) == 3
+    for number in range(1, 11):
+        rig.first_tokens.begun(f"r{number}")
+    rig.send(chat, 1.0, rid="later")
+    assert rig.first_tokens.retry_after_s("later", "max_wait", waited_s=6.0) == 1
+
+
+def test_the_longest_wait_is_the_engines_when_the_tenant_names_none():
+    patient, other = tenant(late_action="serve"), tenant("b")
+    rig = Rig(patient, other)
+    for _ in range(40):
+        rig.send(patient, 2.0)
+    # A minute, which is more than five times the target of 10 s; 78 s are ahead, all of its own tenant.
+    assert rig.first_tokens.retry_after_s("r40", "max_wait", waited_s=60.0) == 18
+
+
+def test_the_queue_is_followed_for_a_while_after_a_refusal_when_nobody_asked_for_it():
+    patient = tenant(late_action="serve")
+    rig = Rig(patient)
+    assert not rig.first_tokens.is_wanted
+    assert rig.first_tokens.retry_after_s("unknown", "max_wait", waited_s=4.2) == 5
+    assert rig.first_tokens.is_wanted
+    rig.send(patient)
+    assert rig.forecast_s(patient) == 2.0
+    rig.now_s += 601.0
+    assert not rig.first_tokens.is_wanted
+
+
 def test_nothing_is_done_when_no_tenant_refuses():
     patient = tenant(late_action="serve")
     rig = Rig(patient)
@@ -180,11 +216,11 @@ CAUSE = "deadline_unreachable: the engine has not begun this request"
 def test_the_engines_refusal_is_known_and_no_text_of_a_model_is_taken_for_one(answer, is_refusal):
     body = json.dumps(answer).encode()
     for form in (body, b"data: " + body + b"\n\ndata: [DONE]\n\n"):
-        error = refused_by_engine(form, 7)
+        error = refused_by_engine(form, lambda cause: {"deadline_unreachable": 7, "max_wait": 8}[cause])
         assert (error is not None) == is_refusal
         if error is not None:
-            assert (error.status, error.retry_after_s) == (503, 7)
-            assert error.code in ("deadline_unreachable", "max_wait")
+            assert (error.status, error.retry_after_s) in ((503, 7), (503, 8))
+            assert error.code == ("deadline_unreachable" if error.retry_after_s == 7 else "max_wait")
 
 
 @pytest.mark.parametrize("stream", [False, True])
