@@ -220,7 +220,7 @@ def _preview(ctx: typer.Context, tenant: str, targets: SloOptions, *, as_json: b
 
 
 def _when_in_force(client: AdminClient, path: str, slo: Any) -> Any:  # noqa: ANN401 - JSON
-    """Read the SLO until the engine has confirmed it, at most for IN_FORCE_WITHIN_S; without a daemon once."""
+    """Read the SLO until the engine has confirmed it, for at most IN_FORCE_WITHIN_S."""
     if not client.is_daemon:
         return slo
     deadline_s = time.monotonic() + IN_FORCE_WITHIN_S
