@@ -50,6 +50,21 @@ class TenantRecord:
     """Whether limits of tokens count those that were found in the prefix cache."""
     limits: tuple[Limit, ...] = ()
 
+    def for_engine(self) -> TenantSlo:
+        """What an engine needs of it."""
+        return TenantSlo(
+            tenant=self.name,
+            ttft_fixed_s=self.slo.ttft_fixed_s,
+            ttft_per_1k_new_tokens_s=self.slo.ttft_per_1k_new_tokens_s,
+            tbt_s=self.slo.tbt_s,
+            attainment_ratio=self.slo.attainment_ratio,
+            slo_version=self.slo_version,
+            priority_class=self.priority_class,
+            weight=self.weight,
+            max_wait_ms=self.max_wait_ms,
+            late_action=self.late_action,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
@@ -144,21 +159,7 @@ class DirectorySnapshot:
             partitions=scheduling.partitions,
             shadow=scheduling.shadow,
             predictors=self.predictors,
-            tenants=tuple(
-                TenantSlo(
-                    tenant=tenant.name,
-                    ttft_fixed_s=tenant.slo.ttft_fixed_s,
-                    ttft_per_1k_new_tokens_s=tenant.slo.ttft_per_1k_new_tokens_s,
-                    tbt_s=tenant.slo.tbt_s,
-                    attainment_ratio=tenant.slo.attainment_ratio,
-                    slo_version=tenant.slo_version,
-                    priority_class=tenant.priority_class,
-                    weight=tenant.weight,
-                    max_wait_ms=tenant.max_wait_ms,
-                    late_action=tenant.late_action,
-                )
-                for _, tenant in sorted(self.tenants.items())
-            ),
+            tenants=tuple(tenant.for_engine() for _, tenant in sorted(self.tenants.items())),
         )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import msgspec
 
 from pdmuxd.controlplane.scheduling import Pairs
 from pdmuxd.engine.core.errors import EngineError, NotFoundError
-from pdmuxd.engine.core.slo import Slo
+from pdmuxd.engine.core.slo import LateAction, PriorityClass, Slo
 
 JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
 MOST_VARIANTS = 12
@@ -50,6 +50,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSharing:
+    """How one tenant takes part in what all share; what is None is as it is in force."""
+
+    priority_class: PriorityClass | None = None
+    weight: float | None = None
+    late_action: LateAction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WantedVariant:
     """One way to serve the traffic; what is None is as it is in force."""
 
@@ -61,6 +70,8 @@ class WantedVariant:
     rate_scale: float = 1.0
     tenant_scale: Mapping[str, float]
     """By tenant: how many times as many requests."""
+    sharing: Mapping[str, WantedSharing] = field(default_factory=dict)
+    """By tenant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.history.store import HistoryStore, Retention
+from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
@@ -32,6 +32,8 @@ from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.bounds import RequestBounds
 from pdmuxd.daemon.gateway.forecast import FirstTokens
+from pdmuxd.daemon.gateway.forwarding import EngineTimes
+from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
@@ -128,13 +130,7 @@ def build(
             partial(_use_plan, supervisor),
             lambda new: configure_logging(new.log.level, new.log.format),
             listeners.use,
-            lambda new: gateway.use_limits(
-                max_body_bytes=new.data.max_body_bytes,
-                bounds=_bounds(new),
-                body_timeout_s=new.http.body_timeout_s,
-                first_byte_timeout_s=new.data.first_byte_timeout_s,
-                engine_wait_s=new.data.engine_wait_s,
-            ),
+            lambda new: gateway.use_limits(_body_limits(new), _engine_times(new)),
             lambda new: admission.use_max(new.data.max_in_flight),
             lambda new: actions.use_drain_timeout(new.drain_timeout_s),
         ),
@@ -199,14 +195,20 @@ def _use_plan(supervisor: Supervisor, settings: Settings) -> None:
     supervisor.use_plan(engine_plan(settings, engine), policy=settings.engine.policy)
 
 
-def _bounds(settings: Settings) -> RequestBounds:
+def _body_limits(settings: Settings) -> BodyLimits:
     data = settings.data
-    return RequestBounds(
+    bounds = RequestBounds(
         max_outputs=data.max_outputs,
         max_stops=data.max_stops,
         max_prompt_tokens=data.max_prompt_tokens,
         max_body_values=data.max_body_values,
     )
+    return BodyLimits(max_bytes=data.max_body_bytes, bounds=bounds, timeout_s=settings.http.body_timeout_s)
+
+
+def _engine_times(settings: Settings) -> EngineTimes:
+    data = settings.data
+    return EngineTimes(first_byte_s=data.first_byte_timeout_s, wait_s=data.engine_wait_s)
 
 
 def engine_plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
@@ -257,7 +259,7 @@ def build_history(settings: Settings, telemetry: Telemetry, control_plane: Contr
     retention = Retention(
         minutes_days=kept.minutes_kept_days, hours_days=kept.hours_kept_days, days_days=kept.days_kept_days
     )
-    return History(telemetry.recorder, HistoryStore(control_plane.store), retention)
+    return History(telemetry.recorder, control_plane.store, retention)
 
 
 def build_gateway(
@@ -276,12 +278,9 @@ def build_gateway(
     data = settings.data
     return Gateway(
         directory=snapshot,
-        max_body_bytes=data.max_body_bytes,
+        limits=_body_limits(settings),
         admission=admission,
-        bounds=_bounds(settings),
-        body_timeout_s=settings.http.body_timeout_s,
-        first_byte_timeout_s=data.first_byte_timeout_s,
-        engine_wait_s=data.engine_wait_s,
+        times=_engine_times(settings),
         auth_failures=listeners.data_failures,
         metrics=metrics,
         observer=telemetry,

@@ -19,7 +19,7 @@ from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.periods import Segment, begin_of
-from pdmuxd.controlplane.history.store import Judged
+from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.background import in_background
@@ -109,7 +109,7 @@ class HistoryKeeper:
         segment = Segment(
             step_s=step_s, start_s=begin_of(int(start_s - window_s), step_s), end_s=int(start_s) + 1
         )
-        return list(self._history.store.judged(segment))
+        return list(self._history.reader.judged(segment))
 
 
 def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> None:

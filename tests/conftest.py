@@ -16,8 +16,8 @@ sys.dont_write_bytecode = False
 
 @pytest.hookimpl(trylast=True)  # after the hooks that mark the tests of a folder
 def pytest_collection_modifyitems(items):
-    """In CI, tests of whole processes are tried once more, for they share their machine; no other is."""
+    """In CI, tests of whole processes are tried twice more, for they share their machine; no other is."""
     if os.environ.get("CI"):
         for item in items:
             if item.get_closest_marker("e2e") or item.get_closest_marker("sglang"):
-                item.add_marker(pytest.mark.flaky(reruns=1))
+                item.add_marker(pytest.mark.flaky(reruns=2))

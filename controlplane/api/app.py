@@ -40,7 +40,6 @@ from pdmuxd.controlplane.api.whoami import whoami_routes
 from pdmuxd.controlplane.callers import FILE_TOKEN, Caller
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.history.store import HistoryStore
 from pdmuxd.controlplane.lifecycle import DaemonActions, NoDaemon
 from pdmuxd.controlplane.replays import NoReplays, ReplayJobs
 from pdmuxd.controlplane.services import ControlPlane
@@ -96,7 +95,7 @@ def build_admin_app(
     )
     app.add_middleware(AdminAuth, authenticator=authenticator)
     telemetry = telemetry or Telemetry(clock=time.time)
-    history = history or History(telemetry.recorder, HistoryStore(control_plane.store))
+    history = history or History(telemetry.recorder, control_plane.store)
     add_problem_handlers(app)
     add_browser_pages(app)
     if extra_routes is not None:

@@ -56,7 +56,9 @@ class Body(BaseModel):
             return handler(value)
         try:
             return handler(value)
-        except ValidationError:
+        except ValidationError as error:
+            if any(one["type"] == SENTENCE for one in error.errors(include_input=False)):
+                raise  # a body inside this one has said what is wrong with it
             text = f"{name} is {_shown(value)}; allowed are {cls.allowed[name]}"
             raise _sentence(name, text) from None
 

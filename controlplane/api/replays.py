@@ -23,18 +23,39 @@ from pdmuxd.controlplane.replays import (
     Outcome,
     ReplayJobs,
     TenantOutcome,
+    WantedSharing,
     WantedVariant,
 )
 from pdmuxd.controlplane.scheduling import MOST_SPLITS, SPEC_MAX, Scheduling, check_scheduling
-from pdmuxd.controlplane.tenant_fields import NAME_ALLOWED, in_words
+from pdmuxd.controlplane.tenant_fields import ALLOWED, NAME_ALLOWED, WEIGHT_RANGE, in_words
 from pdmuxd.controlplane.what_if import Predictors
 from pdmuxd.engine.core.errors import InvalidValueError
+from pdmuxd.engine.core.slo import LateAction, PriorityClass
 
 _SCALE = (0.05, 20.0)
 _MINUTES = (0.1, 1440.0)
 _LABEL_MAX = 60
 _MOST_TENANTS = 1000
 JobId = Annotated[str, PathParameter(max_length=40)]
+
+
+class SharingIn(Body):
+    """How a tenant takes part in what all share; what is left out is as it is in force."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"priority_class": "batch", "weight": 2}]})
+    allowed: ClassVar[Mapping[str, str]] = ALLOWED
+
+    priority_class: PriorityClass | None = None
+    weight: float | None = Field(
+        None, strict=True, ge=WEIGHT_RANGE[0], le=WEIGHT_RANGE[1], allow_inf_nan=False
+    )
+    late_action: LateAction | None = None
+
+    def to_wanted(self) -> WantedSharing:
+        """Convert."""
+        return WantedSharing(
+            priority_class=self.priority_class, weight=self.weight, late_action=self.late_action
+        )
 
 
 class VariantIn(Body):
@@ -47,6 +68,7 @@ class VariantIn(Body):
         "targets": f"targets by tenant, at most {_MOST_TENANTS}",
         "rate_scale": in_words(_SCALE),
         "tenant_scale": f"0 to {_SCALE[1]:g} by tenant, at most {_MOST_TENANTS}",
+        "sharing": f"priority_class, weight and late_action by tenant, at most {_MOST_TENANTS}",
     }
 
     label: str | None = Field(None, strict=True, min_length=1, max_length=_LABEL_MAX, examples=["stricter"])
@@ -57,6 +79,7 @@ class VariantIn(Body):
     tenant_scale: dict[str, Annotated[float, Field(strict=True, ge=0, le=_SCALE[1], allow_inf_nan=False)]] = (
         Field(default_factory=dict, max_length=_MOST_TENANTS)
     )
+    sharing: dict[str, SharingIn] = Field(default_factory=dict, max_length=_MOST_TENANTS)
 
     def to_wanted(self, number: int, predictors: Predictors) -> WantedVariant:
         """Convert. Raises: InvalidValueError for what the device cannot do."""
@@ -78,6 +101,7 @@ class VariantIn(Body):
             targets={name: slo.to_core() for name, slo in self.targets.items()},
             rate_scale=self.rate_scale,
             tenant_scale=self.tenant_scale,
+            sharing={name: one.to_wanted() for name, one in self.sharing.items()},
         )
 
 
@@ -229,8 +253,8 @@ def replay_routes(replays: ReplayJobs, predictors: Predictors) -> APIRouter:
 
 
 def _check_names(variant: VariantIn) -> None:
-    for field, names in (("targets", variant.targets), ("tenant_scale", variant.tenant_scale)):
-        for name in names:
+    for field in ("targets", "tenant_scale", "sharing"):
+        for name in getattr(variant, field):
             if not 0 < len(name) <= 63:
                 raise InvalidValueError(
                     field, f"{field} names a tenant {name[:80]!r}; allowed are {NAME_ALLOWED}"

@@ -19,7 +19,7 @@ from pdmuxd.controlplane.events.messages import instant
 from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S
-from pdmuxd.controlplane.history.store import Usage
+from pdmuxd.controlplane.history.reading import Usage
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.engine.core.errors import InvalidValueError
 

@@ -17,8 +17,10 @@ from pdmuxd.controlplane.history.periods import (
     segments,
     stored_step_s,
 )
+from pdmuxd.controlplane.history.reading import DecisionSummary, HistoryReader, Usage
 from pdmuxd.controlplane.history.recorder import NODE, SECONDS_KEPT, Mark, Recorder
-from pdmuxd.controlplane.history.store import DecisionSummary, HistoryStore, Retention, Usage
+from pdmuxd.controlplane.history.writing import HistoryWriter, Retention
+from pdmuxd.controlplane.store import Store
 from pdmuxd.engine.core.errors import InvalidValueError, StoreError
 
 MAX_POINTS = 2000
@@ -54,9 +56,10 @@ class Period:
 class History:
     """Used in the daemon's event loop; the database is used in threads."""
 
-    def __init__(self, recorder: Recorder, store: HistoryStore, retention: Retention | None = None) -> None:
+    def __init__(self, recorder: Recorder, store: Store, retention: Retention | None = None) -> None:
         self.recorder = recorder
-        self.store = store
+        self.writer = HistoryWriter(store)
+        self.reader = HistoryReader(store)
         self.retention = retention or Retention()
         self.still = asyncio.Lock()
         """Held while counts are between memory and the database, where a reader would miss them."""
@@ -68,14 +71,14 @@ class History:
             if not batch:
                 return
             try:
-                await asyncio.to_thread(self.store.write, batch)
+                await asyncio.to_thread(self.writer.write, batch)
             except StoreError:
                 self.recorder.give_back(batch)
                 raise
 
     async def prune(self, now_s: float) -> int:
         """Drop what is old; returns how many rows. Raises: StoreError."""
-        return await asyncio.to_thread(self.store.prune, self.retention, now_s)
+        return await asyncio.to_thread(self.writer.prune, self.retention, now_s)
 
     async def read(self, tenant: str, since_ms: int, period: Period) -> list[tuple[int, Row]]:
         """(begin, counts) of each point of a tenant, or of the node, that has any, by time.
@@ -98,7 +101,7 @@ class History:
         start_s = max(period.first_s, since_ms / 1000)
         async with self.still:
             return await asyncio.to_thread(
-                self.store.marks, start_s=start_s, end_s=period.end_s, tenant=tenant, limit=MAX_MARKS
+                self.reader.marks, start_s=start_s, end_s=period.end_s, tenant=tenant, limit=MAX_MARKS
             )
 
     async def usage(
@@ -111,12 +114,12 @@ class History:
         kept_since_s = now_s - self.retention.of(MINUTE_S)
         parts = segments(start_s, end_s, minutes_kept_since_s=kept_since_s)
         await self.flush()
-        return await asyncio.to_thread(self.store.usage, parts, tenant=tenant, since_ms=since_ms)
+        return await asyncio.to_thread(self.reader.usage, parts, tenant=tenant, since_ms=since_ms)
 
     async def decisions(self, segment: Segment) -> list[tuple[int, DecisionSummary]]:
         """(begin, summary) of each kind of decision, after storing what is not yet. Raises: StoreError."""
         await self.flush()
-        return await asyncio.to_thread(self.store.decisions, segment)
+        return await asyncio.to_thread(self.reader.decisions, segment)
 
     async def past_alarms(
         self,
@@ -164,8 +167,8 @@ class History:
             return _in_points((*rows, *waiting), period.step_s)
 
     def _read(self, tenant: str, since_ms: int, segment: Segment) -> list[tuple[int, Row]]:
-        ids = [series_id for series_id, _ in self.store.series_of(tenant, since_ms=since_ms)]
-        return self.store.read(ids, segment)
+        ids = [series_id for series_id, _ in self.reader.series_of(tenant, since_ms=since_ms)]
+        return self.reader.read(ids, segment)
 
 
 def _in_points(rows: Iterable[tuple[int, Row]], step_s: int) -> dict[int, Row]:

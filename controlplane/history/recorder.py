@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.history.columns import Column, Row, empty, merge
+from pdmuxd.controlplane.history.periods import MINUTE_S, begin_of
 
 SECONDS_KEPT = 1800
 MAX_SECOND_ROWS = 150_000
@@ -24,7 +25,6 @@ MAX_PENDING_ROWS = 100_000
 MAX_MARKS = 1000
 NODE = ""
 """In the place of a tenant: all of them together, and the GPU."""
-MINUTE_S = 60
 _LIMIT = 2**32 - 1
 
 _Key = TypeVar("_Key")
@@ -309,4 +309,4 @@ def _pack(row: Row) -> bytes:
 
 
 def _minute(at_s: float) -> int:
-    return int(at_s) // MINUTE_S * MINUTE_S
+    return begin_of(int(at_s), MINUTE_S)

@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, UniqueConstraint
 from sqlmodel import Field
 
+from pdmuxd.controlplane.history.recorder import Series
 from pdmuxd.controlplane.rows import Row, UtcDateTime
 
 _TEXT_MAX = 500
@@ -29,6 +30,11 @@ class HistorySeriesRow(Row, table=True):
     tenant_since: int = Field(sa_type=BigInteger)
     """When it was created, in milliseconds since 1970."""
     model: str = Field(max_length=200)
+
+
+def series_of(row: HistorySeriesRow) -> Series:
+    """The series that a row names."""
+    return Series(tenant=row.tenant, since_ms=row.tenant_since, model=row.model)
 
 
 class HistoryRow(Row, table=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.events.messages import Spread, Verdict
-from pdmuxd.controlplane.history.store import Judged
+from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.telemetry.counts import CountWindow
 from pdmuxd.controlplane.telemetry.histogram import SlidingHistogram
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed

@@ -19,8 +19,8 @@ from pdmuxd.controlplane.events.messages import (
     instant,
 )
 from pdmuxd.controlplane.history.columns import Column
+from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.history.recorder import Gauges, Recorder
-from pdmuxd.controlplane.history.store import Judged
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.status import NO_ENGINE, EngineState, EngineStatus
 from pdmuxd.controlplane.telemetry import conditions, serializers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -34,9 +34,22 @@ def replay(
         list[str] | None,
         typer.Option("--scale", metavar="TENANT=TIMES", help="Times a tenant's requests; repeatable."),
     ] = None,
+    priority_class: Annotated[
+        list[str] | None,
+        typer.Option("--class", metavar="TENANT=CLASS", help="Another priority class; repeatable."),
+    ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option("--weight", metavar="TENANT=WEIGHT", help="Another weight; repeatable."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay recent traffic as it is in force and with these settings; show both side by side."""
+    sharing: dict[str, dict[str, object]] = {}
+    for name, chosen in _named("--class", priority_class):
+        sharing.setdefault(name, {})["priority_class"] = chosen
+    for name, number in _pairs("--weight", weight).items():
+        sharing.setdefault(name, {})["weight"] = number
     with admin_client(ctx) as client:
         targets = {}
         for name, value in _pairs("--tbt-ms", tbt_ms).items():
@@ -49,6 +62,7 @@ def replay(
             "targets": targets,
             "rate_scale": rate,
             "tenant_scale": _pairs("--scale", scale),
+            "sharing": sharing,
         }
         done = follow(client, client.post("/what-if/replays", {"minutes": minutes, "variants": [variant]}))
     if as_json:
@@ -124,13 +138,20 @@ def print_outcomes(job: Mapping[str, Any]) -> None:
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, float]:
     found = {}
-    for text in texts or []:
-        name, _, value = text.partition("=")
+    for name, value in _named(option, texts, "NUMBER"):
         try:
             found[name] = float(value)
         except ValueError:
-            raise typer.BadParameter(f"{option} is {text!r}; allowed is TENANT=NUMBER") from None
+            raise typer.BadParameter(f"{option} is {name}={value}; allowed is TENANT=NUMBER") from None
     return found
+
+
+def _named(option: str, texts: list[str] | None, what: str = "NAME") -> Iterator[tuple[str, str]]:
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise typer.BadParameter(f"{option} is {text!r}; allowed is TENANT={what}")
+        yield name, value
 
 
 def _number(value: float | None) -> str:

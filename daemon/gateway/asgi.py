@@ -36,6 +36,18 @@ async def until_gone(receive: Receive) -> None:
         pass
 
 
+async def done_before_gone(work: asyncio.Task[Any], receive: Receive) -> bool:
+    """Wait for `work`, or until the client leaves; whether `work` ended first. If not, it is cancelled."""
+    leaving = asyncio.create_task(until_gone(receive), name="leaving")
+    try:
+        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return work.done()
+    finally:
+        for task in (work, leaving):
+            task.cancel()
+        await asyncio.wait((work, leaving))
+
+
 async def read_body(
     scope: Scope, receive: Receive, *, max_bytes: int, timeout_s: float = BODY_TIMEOUT_S
 ) -> bytes | None:

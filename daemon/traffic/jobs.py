@@ -7,18 +7,19 @@ import contextlib
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
 import msgspec
 
-from pdmuxd.controlplane.directory import DirectorySnapshot
-from pdmuxd.controlplane.replays import Job, WantedVariant
+from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
+from pdmuxd.controlplane.replays import Job, WantedSharing, WantedVariant
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.daemon.traffic.ring import CapturedRequest, TrafficRing
 from pdmuxd.daemon.traffic.task import Failed, Finished, Progress, ReplayTask, Said, Variant
 from pdmuxd.engine.core.errors import ConflictError, EngineError, NotFoundError
+from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.link.compatibility import difference
 from pdmuxd.engine.link.messages import EngineSettings, Hello, TenantSlo
@@ -131,7 +132,7 @@ class TrafficReplays:
     ) -> ReplayTask:
         wanted, stats = self._wanted(), self._status().stats
         known = self._directory().tenants
-        slos = {name: known[name].slo for name in {one.tenant for one in requests} if name in known}
+        tenants = {name: known[name] for name in {one.tenant for one in requests} if name in known}
         predictors = wanted.predictors
         if predictors is not None and difference(predictors, hello) is not None:
             predictors = None
@@ -146,17 +147,7 @@ class TrafficReplays:
                     label=one.label,
                     policy=one.policy or policy,
                     partitions=one.partitions or wanted.partitions or _splits_of(hello),
-                    tenants=tuple(
-                        TenantSlo(
-                            tenant=name,
-                            ttft_fixed_s=slo.ttft_fixed_s,
-                            ttft_per_1k_new_tokens_s=slo.ttft_per_1k_new_tokens_s,
-                            tbt_s=slo.tbt_s,
-                            attainment_ratio=slo.attainment_ratio,
-                            slo_version=1,
-                        )
-                        for name, slo in sorted((slos | dict(one.targets)).items())
-                    ),
+                    tenants=_served(tenants, one),
                     rate_scale=one.rate_scale,
                     tenant_scale=dict(one.tenant_scale),
                 )
@@ -246,6 +237,28 @@ def _require_bounded(task: ReplayTask) -> None:
             f"the variants have {sum(counts):,.0f} requests in all; allowed are {MOST_COPIES:,}: replay "
             "fewer minutes, or multiply less"
         )
+
+
+def _served(tenants: Mapping[str, TenantRecord], wanted: WantedVariant) -> tuple[TenantSlo, ...]:
+    """How each tenant is served: as it is in force, but for what is wanted otherwise."""
+    found: list[TenantSlo] = []
+    for name in sorted({*tenants, *wanted.targets}):
+        slo, asked = wanted.targets.get(name), wanted.sharing.get(name, WantedSharing())
+        base = tenants.get(name)
+        if base is None:  # deleted since: only its targets are known, as they are asked for
+            base = TenantRecord(
+                name=name, enabled=True, slo=slo or DEFAULT_SLO, slo_version=1, max_in_flight=1
+            )
+        found.append(
+            replace(
+                base,
+                slo=slo or base.slo,
+                priority_class=asked.priority_class or base.priority_class,
+                weight=base.weight if asked.weight is None else asked.weight,
+                late_action=asked.late_action or base.late_action,
+            ).for_engine()
+        )
+    return tuple(found)
 
 
 def _splits_of(hello: Hello) -> tuple[tuple[int, int], ...] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from pdmuxd.engine.emulator.kv import Holding, KvPool
 from pdmuxd.engine.emulator.observer import EngineObserver
 from pdmuxd.engine.emulator.requests import ENDED, EmulatedRequest, Phase
 from pdmuxd.engine.emulator.steplog import StepLog
-from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target
+from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target, waiting_entry
 from pdmuxd.engine.loop.waiting import WaitingLines
 
 
@@ -54,9 +53,8 @@ class EmulatedBook:
         """How it looked when it was admitted."""
         return request.entry
 
-    def window(self, waiting: object, size: int) -> tuple[WaitingRequest, ...]:  # noqa: ARG002 - the interface
-        """The first entries in arrival order, deprioritized ones last; an eighth of the places is kept for
-        these."""
+    def window(self, size: int) -> tuple[WaitingRequest, ...]:
+        """At most `size` of the waiting, as policies see them."""
         return self.queue.window(size)
 
     def deprioritize(self, request_ids: Iterable[str]) -> None:
@@ -103,9 +101,7 @@ class EmulatedBook:
         self._targets = targets
         for request in self.requests.values():
             self._set_target(request)
-        self.queue.restore()
-        for entry in self.queue.entries():
-            self.queue.update(self._retargeted(entry))
+        self.queue.restore(self._retargeted)
         for member in self.held.values():
             member.entry = self._retargeted(member.entry)
         self.batch.retarget()
@@ -250,35 +246,27 @@ class EmulatedBook:
 
     def _waiting_entry(self, request: EmulatedRequest) -> WaitingRequest:
         reused = self._matched_tokens(request)
-        known = self.queue.get(request.request_id)
-        entry = WaitingRequest(
+        return self._entry(
+            request,
+            new_tokens=request.input_tokens + request.produced_tokens - reused,
+            reused_tokens=reused,
+        )
+
+    def _retargeted(self, entry: WaitingRequest) -> WaitingRequest:
+        request = self.requests[entry.request_id]
+        return self._entry(request, new_tokens=entry.new_tokens, reused_tokens=entry.reused_tokens)
+
+    def _entry(self, request: EmulatedRequest, *, new_tokens: int, reused_tokens: int) -> WaitingRequest:
+        return waiting_entry(
+            self._targets.get(request.tenant, DEFAULT_TARGET),
             request_id=request.request_id,
             tenant=request.tenant,
             arrival_s=request.arrival_s,
-            deadline_s=request.arrival_s + request.ttft_target_s,
-            new_tokens=request.input_tokens + request.produced_tokens - reused,
-            reused_tokens=reused,
+            ttft_target_s=request.ttft_target_s,
             tbt_target_s=request.tbt_target_s,
-            is_deprioritized=known is not None and known.is_deprioritized,
-        )
-        return self._retargeted(entry)
-
-    def _retargeted(self, entry: WaitingRequest) -> WaitingRequest:
-        """The entry with its tenant's targets and part of the device as they are now. Who has got tokens goes
-        on however late it is."""
-        request = self.requests[entry.request_id]
-        target, has_begun = (
-            self._targets.get(request.tenant, DEFAULT_TARGET),
-            request.first_token_s is not None,
-        )
-        return replace(
-            entry,
-            deadline_s=request.arrival_s + request.ttft_target_s,
-            tbt_target_s=request.tbt_target_s,
-            priority_class=target.priority_class,
-            weight=target.weight,
-            refuses_late=target.late_action == "refuse" and not has_begun,
-            expires_s=math.inf if has_begun else target.expires_s(request.arrival_s, request.ttft_target_s),
+            new_tokens=new_tokens,
+            reused_tokens=reused_tokens,
+            has_begun=request.first_token_s is not None,
         )
 
     def _given(self, step: EmulatedStep) -> Iterator[EmulatedRequest]:

@@ -3,6 +3,7 @@ at, the emulated engine's cost constant time per step whatever the batch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -49,6 +50,37 @@ class Target:
 DEFAULT_TARGET = Target(slo=DEFAULT_SLO, version=0)
 
 
+def waiting_entry(
+    target: Target,
+    *,
+    request_id: str,
+    tenant: str,
+    arrival_s: float,
+    ttft_target_s: float,
+    tbt_target_s: float,
+    new_tokens: int,
+    reused_tokens: int,
+    has_begun: bool,
+) -> WaitingRequest:
+    """How a request looks to a policy, with its tenant's part of the device as it is now.
+
+    `has_begun`: it has got tokens, so it goes on however late it is.
+    """
+    return WaitingRequest(
+        request_id=request_id,
+        tenant=tenant,
+        arrival_s=arrival_s,
+        deadline_s=arrival_s + ttft_target_s,
+        new_tokens=new_tokens,
+        reused_tokens=reused_tokens,
+        tbt_target_s=tbt_target_s,
+        priority_class=target.priority_class,
+        weight=target.weight,
+        refuses_late=target.late_action == "refuse" and not has_begun,
+        expires_s=math.inf if has_begun else target.expires_s(arrival_s, ttft_target_s),
+    )
+
+
 class RefusalCause(StrEnum):
     """Why the engine ends a request that it has not begun."""
 
@@ -89,8 +121,8 @@ class RequestBook(Protocol):
     def entry(self, request: Any) -> WaitingRequest | None:
         """How a request looks to a policy, or looked when it was admitted."""
 
-    def window(self, waiting: Any, size: int) -> tuple[WaitingRequest, ...]:
-        """The first entries in arrival order, the deprioritized behind; an eighth is kept for these."""
+    def window(self, size: int) -> tuple[WaitingRequest, ...]:
+        """Each tenant's first entries in arrival order, the deprioritized behind (engine/loop/waiting.py)."""
 
     def deprioritize(self, request_ids: Iterable[str]) -> None:
         """Show these behind all others from now on."""

@@ -101,7 +101,7 @@ class View:
         preempted: PrefillView | None = None,
     ) -> Observation:
         state, hidden = self._state, self._policy_runtime.is_changing
-        waiting = () if hidden else self._ledger.window(state.waiting, self._limits.waiting_window)
+        waiting = () if hidden else self._ledger.window(self._limits.waiting_window)
         is_layerwise = preempted is not None or (
             prefill is not None and prefill.mode is PrefillMode.LAYERWISE
         )

@@ -6,6 +6,7 @@ A window that showed the oldest of all would show one tenant alone as soon as th
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
@@ -22,7 +23,10 @@ _number = itemgetter(0)
 
 
 class WaitingLines:
-    """Requests that hold no KV, by tenant in arrival order; unreachable deadlines in a line of their own."""
+    """Requests that hold no KV, by tenant in arrival order; unreachable deadlines in a line of their own.
+
+    An entry's `is_deprioritized` is what its line says, whatever it was added or updated with.
+    """
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
@@ -42,16 +46,12 @@ class WaitingLines:
 
     def add(self, entry: WaitingRequest, *, first: bool = False) -> None:
         """Queue a request; one that was retracted goes first."""
-        line = self._lines.setdefault(entry.tenant, OrderedDict())
         if first:
             self._first -= 1
-            line[entry.request_id] = self._first, entry
-            line.move_to_end(entry.request_id, last=False)
+            self._put(self._first, entry).move_to_end(entry.request_id, last=False)
         else:
             self._last += 1
-            line[entry.request_id] = self._last, entry
-        self._line_of[entry.request_id] = line
-        self._shown = None
+            self._put(self._last, entry)
 
     def remove(self, request_id: str) -> None:
         """It does not wait any more. Raises: KeyError if it did not."""
@@ -64,6 +64,7 @@ class WaitingLines:
     def update(self, entry: WaitingRequest) -> None:
         """Show a waiting request anew, where it is. Raises: KeyError if it does not wait."""
         line = self._line_of[entry.request_id]
+        entry = _marked(entry, is_deprioritized=line is self._deprioritized)
         line[entry.request_id] = line[entry.request_id][0], entry
         self._shown = None
 
@@ -74,26 +75,17 @@ class WaitingLines:
             return
         number, entry = line[request_id]
         self.remove(request_id)
-        self._deprioritized[request_id] = number, replace(entry, is_deprioritized=True)
+        self._deprioritized[request_id] = number, _marked(entry, is_deprioritized=True)
         self._line_of[request_id] = self._deprioritized
 
-    def restore(self) -> None:
-        """None is deprioritized any more."""
-        for request_id, (number, entry) in list(self._deprioritized.items()):
-            self.remove(request_id)
-            line = self._lines.setdefault(entry.tenant, OrderedDict())
-            line[request_id] = number, replace(entry, is_deprioritized=False)
-            self._line_of[request_id] = line
-        self._lines = {
-            tenant: OrderedDict(sorted(line.items(), key=lambda item: item[1][0]))
-            for tenant, line in self._lines.items()
-        }
-        self._line_of = {i: line for line in self._lines.values() for i in line}
-        self._shown = None
-
-    def entries(self) -> list[WaitingRequest]:
-        """All, in no particular order."""
-        return [line[request_id][1] for request_id, line in self._line_of.items()]
+    def restore(self, renewed: Callable[[WaitingRequest], WaitingRequest]) -> None:
+        """Every entry as `renewed` makes it, and none deprioritized any more."""
+        numbered = sorted((line[request_id] for request_id, line in self._line_of.items()), key=_number)
+        self._lines.clear()
+        self._deprioritized.clear()
+        self._line_of.clear()
+        for number, entry in numbered:
+            self._put(number, renewed(entry))
 
     def expired(self, now_s: float) -> list[tuple[str, RefusalCause]]:
         """Who has waited for as long as it may, or is past its deadline where its tenant wants no late
@@ -130,3 +122,16 @@ class WaitingLines:
             left -= 1
         chosen.sort(key=_number)
         return [entry for _, entry in chosen]
+
+    def _put(self, number: int, entry: WaitingRequest) -> _Line:
+        line = self._lines.setdefault(entry.tenant, OrderedDict())
+        line[entry.request_id] = number, _marked(entry, is_deprioritized=False)
+        self._line_of[entry.request_id] = line
+        self._shown = None
+        return line
+
+
+def _marked(entry: WaitingRequest, *, is_deprioritized: bool) -> WaitingRequest:
+    if entry.is_deprioritized is is_deprioritized:
+        return entry
+    return replace(entry, is_deprioritized=is_deprioritized)

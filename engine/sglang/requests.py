@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter, is_
 
 from pdmuxd.engine.core.types import WaitingRequest
@@ -81,16 +80,14 @@ class Ledger:
             self._arrive(request, now_s)
             self._end(self._tracked[request.rid], "aborted")
 
-    def window(self, waiting: Sequence[Request], size: int) -> tuple[WaitingRequest, ...]:  # noqa: ARG002
-        """The first entries of each tenant in arrival order, deprioritized ones last; an eighth of the places
-        is kept for these."""
+    def window(self, size: int) -> tuple[WaitingRequest, ...]:
+        """At most `size` of the waiting, as policies see them."""
         return self._lines.window(size)
 
     def deprioritize(self, request_ids: Iterable[str]) -> None:
         """Show these behind all others from now on."""
         for request_id in request_ids:
             self._lines.deprioritize(request_id)
-            self._keep_entry(request_id)
 
     def expired(self, now_s: float) -> list[tuple[str, RefusalCause]]:
         """Who waits and is to be refused by its tenant's rules."""
@@ -136,11 +133,7 @@ class Ledger:
         self._strictest = [], None
         for tracked in self._tracked.values():
             self._set_target(tracked)
-        self._lines.restore()
-        for entry in self._lines.entries():
-            tracked = self._tracked[entry.request_id]
-            tracked.entry = replace(tracked.waiting_entry(entry.reused_tokens), is_deprioritized=False)
-            self._lines.update(tracked.entry)
+        self._lines.restore(self._renewed)
 
     def entry(self, request: Request) -> WaitingRequest | None:
         """How a request looks to a policy, or looked when it was admitted."""
@@ -243,10 +236,10 @@ class Ledger:
     def _leave_queue(self, tracked: TrackedRequest) -> None:
         self._end(tracked, "aborted" if tracked.refusal_cause is None else "refused")
 
-    def _keep_entry(self, request_id: str) -> None:
-        tracked = self._tracked.get(request_id)
-        if tracked is not None:
-            tracked.entry = self._lines.get(request_id) or tracked.entry
+    def _renewed(self, entry: WaitingRequest) -> WaitingRequest:
+        tracked = self._tracked[entry.request_id]
+        tracked.entry = tracked.waiting_entry(entry.reused_tokens)
+        return tracked.entry
 
     def _end(self, tracked: TrackedRequest, outcome: str) -> None:
         if self._lines.get(tracked.request.rid) is not None:

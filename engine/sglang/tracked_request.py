@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import RequestRecord
-from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target
+from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target, waiting_entry
 from pdmuxd.engine.sglang.api.types import Request
 
 TENANT_KEY = "pdmuxd_tenant"
@@ -45,22 +44,18 @@ class TrackedRequest:
     """Why it was refused."""
 
     def waiting_entry(self, reused_tokens: int) -> WaitingRequest:
-        """How it looks to a policy with so many tokens in the prefix cache. A request that has got tokens
-        goes on however late it is."""
-        request, target, has_begun = self.request, self.target, self.first_token_s is not None
-        return WaitingRequest(
-            priority_class=target.priority_class,
-            weight=target.weight,
-            refuses_late=target.late_action == "refuse" and not has_begun,
-            expires_s=math.inf if has_begun else target.expires_s(self.arrival_s, self.ttft_target_s),
-            is_deprioritized=self.entry is not None and self.entry.is_deprioritized,
+        """How it looks to a policy with so many tokens in the prefix cache."""
+        request = self.request
+        return waiting_entry(
+            self.target,
             request_id=request.rid,
             tenant=self.tenant,
             arrival_s=self.arrival_s,
-            deadline_s=self.arrival_s + self.ttft_target_s,
+            ttft_target_s=self.ttft_target_s,
+            tbt_target_s=self.tbt_target_s,
             new_tokens=max(1, len(request.origin_input_ids) + len(request.output_ids) - reused_tokens),
             reused_tokens=reused_tokens,
-            tbt_target_s=self.tbt_target_s,
+            has_begun=self.first_token_s is not None,
         )
 
     def record(self, outcome: str) -> RequestRecord:

@@ -25,8 +25,9 @@ from stores import new_database, opened
 
 from pdmuxd.controlplane.history.columns import NAMES, Column, Row, empty, merge
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S, MINUTE_S, STEPS_S, Segment, segments
+from pdmuxd.controlplane.history.reading import HistoryReader
 from pdmuxd.controlplane.history.recorder import NODE, Batch, Series
-from pdmuxd.controlplane.history.store import HistoryStore, Retention
+from pdmuxd.controlplane.history.writing import HistoryWriter, Retention
 
 REQUESTS_PER_S = 20
 START_S = 1_767_225_600  # 2026-01-01
@@ -121,8 +122,8 @@ def run(tenants: int, days: int, folder: Path) -> None:
     print(f"{tenants} tenants, {days} days of {REQUESTS_PER_S} requests/s: {size_mb:.0f} MB in {count} rows")
     end_s = START_S + days * DAY_S
     with opened(url) as control_plane:
-        store = HistoryStore(control_plane.store)
-        ids = [series_id for series_id, _ in store.series_of("tenant-1", since_ms=None)]
+        writer, reader = HistoryWriter(control_plane.store), HistoryReader(control_plane.store)
+        ids = [series_id for series_id, _ in reader.series_of("tenant-1", since_ms=None)]
         month = segments(START_S, end_s, minutes_kept_since_s=end_s - Retention().of(MINUTE_S))
         last_day = Segment(step_s=MINUTE_S, start_s=end_s - DAY_S, end_s=end_s)
         restored = [
@@ -132,17 +133,17 @@ def run(tenants: int, days: int, folder: Path) -> None:
         by_hour = Segment(step_s=HOUR_S, start_s=START_S, end_s=end_s)
         rng = random.Random(2)
         batches = [minute_of(rng, tenants, end_s + MINUTE_S * number) for number in range(WRITES)]
-        took = [timed(lambda batch=batch: store.write(batch))[:2] for batch in batches]
+        took = [timed(lambda batch=batch: writer.write(batch))[:2] for batch in batches]
         took_ms, cpu_ms = (statistics.median(each) for each in zip(*took, strict=True))
         print(f"  a minute's write: {took_ms:.0f} ms ({cpu_ms:.0f} ms of the processor)")
         for name, work in {
-            "one tenant, a month by the hour": lambda: store.read(ids, by_hour),
-            "one tenant, a day by the minute": lambda: store.read(ids, last_day),
-            "usage of all tenants, the month": lambda: store.usage(month, tenant=None, since_ms=None),
+            "one tenant, a month by the hour": lambda: reader.read(ids, by_hour),
+            "one tenant, a day by the minute": lambda: reader.read(ids, last_day),
+            "usage of all tenants, the month": lambda: reader.usage(month, tenant=None, since_ms=None),
             "restoring 1 h, 24 h and 30 d": lambda: [
-                past for each in restored for past in store.judged(each)
+                past for each in restored for past in reader.judged(each)
             ],
-            "dropping a day of minutes": lambda: store.prune(Retention(), end_s + DAY_S),
+            "dropping a day of minutes": lambda: writer.prune(Retention(), end_s + DAY_S),
         }.items():
             ms, cpu_ms, answer = timed(work)
             found = answer if isinstance(answer, int) else len(answer)

@@ -1,9 +1,9 @@
 """What a flood costs the tenant beside it, and whom overload gives up: `python tests/bench/tenant_floods.py`.
 
 Emulated engine, virtual time, the shipped profile of Llama-8B on an H200. First, a tenant by itself and the
-same requests beside another that sends far more than its share for five minutes; then one tenant past
-capacity, by quartile of new tokens. Target: no more than 2 points for the first; no quartile more than 10
-points under the mean for the second.
+same requests beside another that sends far more than its share for five minutes; then two of unequal weight
+past capacity; then one tenant past capacity, by quartile of new tokens. Target: no more than 2 points for the
+first; no quartile more than 10 points under the mean for the last.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,8 @@ FLOODS: Sequence[tuple[Load, Load]] = (
     (("documents", 0.4), ("chat", 400.0)),
 )
 TARGET = Target(slo=DEFAULT_SLO, version=1)
+WEIGHTS = (3.0, 1.0)
+WEIGHTED: Load = ("summaries", 20.0)
 OVERLOADS: Sequence[Load] = (("summaries", 18.0), ("chat", 280.0), ("tools", 4.0), ("documents", 5.0))
 
 
@@ -107,6 +110,19 @@ def floods(policy: str, console: Console) -> None:
     console.print(table)
 
 
+def weights(policy: str, console: Console) -> None:
+    """Two tenants that send the same load past capacity, one of three times the other's weight."""
+    both = [request for name in "ab" for request in requests(WEIGHTED, name, 240.0)]
+    both.sort(key=lambda request: request.arrival_s)
+    targets = {name: replace(TARGET, weight=weight) for name, weight in zip("ab", WEIGHTS, strict=True)}
+    _, judged = run(policy, both, targets)
+    of_first = np.array([request.tenant == "a" for request in both])
+    console.print(
+        f"{WEIGHTED[0]} {WEIGHTED[1]:g}/s each, weights {WEIGHTS[0]:g} and {WEIGHTS[1]:g}, {policy}: "
+        f"{good(judged[of_first])} and {good(judged[~of_first])}"
+    )
+
+
 def overloads(policy: str, console: Console) -> None:
     """One tenant past capacity, by length."""
     table = Table(title=f"past capacity, {policy}")
@@ -129,19 +145,21 @@ def overloads(policy: str, console: Console) -> None:
             good(judged),
             ", ".join(good(judged[quartile == part]) for part in range(4)),
             f"{longest_s:.0f}",
-            str(int(outcomes.failed.sum())),
+            f"{int(outcomes.failed.sum()):,} of {len(arrivals):,}",
         )
     console.print(table)
 
 
 def main() -> None:
-    """Print both tables for each policy."""
+    """Print what was asked for, for each policy."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--policy", action="append", default=[], help="may be repeated (default: auto)")
+    parser.add_argument("--only", action="append", choices=("floods", "weights", "overloads"))
+    options = parser.parse_args()
     console = Console(width=120)
-    for policy in parser.parse_args().policy or ["auto"]:
-        floods(policy, console)
-        overloads(policy, console)
+    for policy in options.policy or ["auto"]:
+        for name in options.only or ("floods", "weights", "overloads"):
+            {"floods": floods, "weights": weights, "overloads": overloads}[name](policy, console)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def overloaded(start, folder):
     flood = tenant(daemon, "flood", max_in_flight=60)
     with contextlib.closing(Prometheus(folder / "prometheus", [daemon.admin_url])) as prometheus:
         prometheus.wait_until_up()
-        # So that series of what does not happen every day are there before the load: a rate wants two scrapes.
+        # Series of what is rare are there before the load: a rate wants two scrapes.
         httpx.post(f"{daemon.data_url}/generate", json={"text": "x"})
         leave_in_mid_answer(daemon, chat)
         Load(daemon.data_url, (chat, 6.0, 300, 60), (flood, 12.0, 8000, 40)).run(SECONDS)

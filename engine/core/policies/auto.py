@@ -14,8 +14,8 @@ at any layer, which wins on long ones. A decision, from left to right:
                                  here           layerwise.py                      layerwise.py
 
 A prefill that is under way leaves less to decide: in chunks, it goes on in fused steps; by layers, in the
-split that fits best now, unless a waiting request overtakes it. Nothing to prefill: decode alone. Predictions
-that proved wrong: a fixed step, in order of arrival.
+split that fits best now; waiting requests may overtake it (overtaking.py). Nothing to prefill: decode alone.
+Predictions that proved wrong: a fixed step, in order of arrival.
 
 Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4 (best fit, preemption), and
 `queueing.py` for the order. One file, though a long one: what is decided, and what is remembered for it.
@@ -23,9 +23,8 @@ Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4 (be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 
 from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
 from pdmuxd.engine.core.guard import ContentionGuard
@@ -49,6 +48,11 @@ from pdmuxd.engine.core.policies.layerwise import (
     split_decision,
     without_prefill,
 )
+from pdmuxd.engine.core.policies.overtaking import (
+    earliest_deadline_s,
+    urgent_beside_chunks,
+    urgent_beside_layers,
+)
 from pdmuxd.engine.core.queueing import (
     OrderedQueue,
     QueueState,
@@ -64,7 +68,6 @@ from pdmuxd.engine.core.types import (
     Observation,
     PrefillMode,
     PrefillSample,
-    PrefillView,
     Reason,
     WaitingRequest,
 )
@@ -86,8 +89,6 @@ FUSED_LIMIT_S = 2.0
 
 MAX_LOOK_AHEAD = 4
 """Decode steps launched at once in a split; the host's part is paid once for all of them."""
-
-_deadline_s = attrgetter("deadline_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,29 +234,12 @@ class AutoPolicy:
     def _overtake_chunk(
         self, obs: Observation, state: AutoState, queue: OrderedQueue, plan: Plan
     ) -> tuple[Decision, AutoState] | None:
-        """A step of waiting requests alone that would miss their targets behind the chunks that are left and
-        that fit into it. The prompt in chunks still meets its own target; if that is unreachable, it goes on
-        in every second step (invariants 3, 4)."""
-        running, tokens = obs.prefill, plan.prompt_tokens
-        if not self.options.preemption or running is None or not queue.order or not plan.meets:
+        """A step of waiting requests alone, which the prompt in chunks sits out."""
+        if not self.options.preemption:
             return None
-        step_s = plan.numbers.predicted_fused_s or 0.0
-        steps_left = -(-(running.shape.new_tokens - running.done_tokens) // tokens)
-        left_s = step_s * steps_left
-        if steps_left < 2 or min(map(_deadline_s, obs.waiting)) >= obs.now_s + left_s + step_s:
-            return None
-        spare_s = running.earliest_deadline_s - obs.now_s - left_s
-        has_time = spare_s >= step_s or (spare_s < 0.0 and not state.has_chunk_waited)
-        unreachable = frozenset(queue.unreachable)
-        urgent: list[WaitingRequest] = []
-        for request, is_free in _overtakers(queue, running):
-            left_to_it_s = request.deadline_s - obs.now_s - step_s
-            if request.request_id in unreachable or not 0.0 <= left_to_it_s < left_s:
-                continue
-            if (has_time or is_free) and request.new_tokens <= tokens:
-                tokens -= request.new_tokens
-                urgent.append(request)
-        batch = form_prefill_batch(obs, queue=urgent)
+        batch = form_prefill_batch(
+            obs, queue=urgent_beside_chunks(obs, queue, plan, has_chunk_waited=state.has_chunk_waited)
+        )
         if not batch:
             return None
         alone = replace(obs, prefill=None)
@@ -275,20 +259,16 @@ class AutoPolicy:
         return split_decision(obs, work, self.split.best_fit(obs, work, state.guard))
 
     def _overtake(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState] | None:
-        """Waiting requests that would miss their targets behind the running prefill overtake it together.
-
-        The running one must still meet its own target afterwards, however often it is overtaken; if its
-        target is unreachable, it is overtaken once (invariants 3, 4).
-        """
+        """Waiting requests that would miss their targets behind the running prefill overtake it together."""
         running = obs.prefill
         if not self.options.preemption or running is None or obs.preempted is not None or not obs.waiting:
             return None
         sms = self.split.prefill_sms(obs)
         left_s = self.split.left_s(running, sms) * self.context.latency.colocated_ratio(sms)
-        if min(map(_deadline_s, obs.waiting)) >= obs.now_s + left_s + left_s:
+        if earliest_deadline_s(obs) >= obs.now_s + left_s + left_s:
             return None  # who is shorter than what is left can wait for it: the queue need not be ordered
         queue = self._order(obs, state)
-        urgent = self._urgent(obs, queue, sms, left_s=left_s)
+        urgent = urgent_beside_layers(obs, queue, self.context.latency, sms=sms, left_s=left_s)
         batch = form_prefill_batch(obs, queue=urgent, max_tokens=BATCH_TOKENS) if urgent else ()
         if not batch:
             return None
@@ -296,32 +276,6 @@ class AutoPolicy:
             return drain_to_preempt(obs), state
         decision = self._by_layers(obs, state, new_work(batch, self.context.layers, preempt=True))
         return replace(decision, order=queue.by), replace(state, queue=admitted(queue, batch, obs.now_s))
-
-    def _urgent(
-        self, obs: Observation, queue: OrderedQueue, sms: int, *, left_s: float
-    ) -> tuple[WaitingRequest, ...]:
-        """Who could not wait for the `left_s` seconds of the running prefill and is in time now, as many as
-        it has time for."""
-        running = obs.prefill
-        if running is None:
-            return ()
-        latency = self.context.latency
-        colocated_ratio = latency.colocated_ratio(sms)
-        spare_s = running.earliest_deadline_s - obs.now_s - left_s
-        most_s = min(left_s, spare_s) if spare_s >= 0.0 else left_s
-        must_go_on = spare_s < 0.0 and running.was_preempted
-        unreachable = frozenset(queue.unreachable)
-        urgent: list[WaitingRequest] = []
-        taken_s = 0.0
-        for request, is_free in _overtakers(queue, running):
-            if request.request_id in unreachable or (must_go_on and not is_free):
-                continue
-            own_s = colocated_ratio * latency.request_s(request.new_tokens, request.reused_tokens, sms)
-            left_to_it_s = request.deadline_s - obs.now_s - own_s
-            if left_to_it_s < left_s and taken_s <= left_to_it_s and (is_free or taken_s + own_s < most_s):
-                urgent.append(request)
-                taken_s += own_s
-        return tuple(urgent)
 
     # --- while predictions prove wrong
 
@@ -408,25 +362,6 @@ def _choose(split: Plan, fused: Plan | None) -> tuple[Plan, tuple[Alternative, .
     if not split.meets or fused_s <= min(split_s + wait_s, FUSED_LIMIT_S):
         return fused, (Alternative(label="split", predicted_s=split_s),)
     return split, (*split.rejected, Alternative(label="fused", predicted_s=fused_s))
-
-
-def _overtakers(queue: OrderedQueue, running: PrefillView) -> Iterator[tuple[WaitingRequest, bool]]:
-    """Who may overtake a running prefill, in order, and whether whatever that does to its deadline.
-
-    The batch class has time for the others. In overload a tenant that has had less than its share is
-    overtaken by such tenants alone, and overtakes the others as it needs.
-    """
-    is_batch_class = all(request.priority_class == "batch" for request in running.requests)
-    overload = queue.state.overload
-    behind: Collection[str] = ()
-    if overload.is_on:
-        behind = overload.behind((*queue.order, *running.requests))
-    is_behind = any(request.tenant in behind for request in running.requests)
-    for request in queue.order:
-        if is_behind and request.tenant not in behind:
-            continue
-        is_owed = request.tenant in behind and not is_behind
-        yield request, is_owed or (is_batch_class and request.priority_class != "batch")
 
 
 def _within(batch: Iterable[WaitingRequest], tokens: int) -> tuple[WaitingRequest, ...]:

@@ -12,7 +12,6 @@ from stores import AdminCalls
 from telemetry_feeds import HandClock, heartbeat, request_record, step
 
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.history.store import HistoryStore
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
@@ -36,7 +35,7 @@ def known(hand: HandClock, control_plane: ControlPlane) -> Telemetry:
 
 @pytest.fixture
 def call(control_plane: ControlPlane, known: Telemetry) -> AdminCalls:
-    history = History(known.recorder, HistoryStore(control_plane.store))
+    history = History(known.recorder, control_plane.store)
     return AdminCalls(control_plane, telemetry=known, history=history)
 
 

@@ -54,7 +54,11 @@ async def test_the_same_again_changes_nothing(call: AdminCalls, control_plane: C
         ({"partitions": []}, "partitions", "1 to 24 splits"),
         ({"partitions": [{"prefill_sms": 100, "decode_sms": 31}]}, "partitions", "100,31 is not possible"),
         ({"partitions": [SPLITS[0]] * 25}, "partitions", "1 to 24 splits"),
-        ({"partitions": [{"prefill_sms": 0, "decode_sms": 132}]}, "partitions", "1 to 1024 SMs on each side"),
+        (
+            {"partitions": [{"prefill_sms": 0, "decode_sms": 132}]},
+            "partitions.0.prefill_sms",
+            "prefill_sms is 0; allowed are",
+        ),
         ({"policies": "auto"}, "policies", "not a field here"),
     ],
 )

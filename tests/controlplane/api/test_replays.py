@@ -8,7 +8,7 @@ import pytest
 from stores import SLO_BODY, AdminCalls, slo
 from telemetry_feeds import predicting
 
-from pdmuxd.controlplane.replays import Job, Outcome, TenantOutcome, WantedVariant
+from pdmuxd.controlplane.replays import Job, Outcome, TenantOutcome, WantedSharing, WantedVariant
 from pdmuxd.controlplane.services import ControlPlane
 
 PATH = "/api/v1/what-if/replays"
@@ -75,12 +75,14 @@ async def test_what_is_asked_for_is_passed_on_in_seconds(call: AdminCalls, jobs:
         "targets": {"chat": SLO_BODY},
         "tenant_scale": {"chat": 2.5},
         "rate_scale": 3,
+        "sharing": {"chat": {"priority_class": "batch", "weight": 2}},
     }
     answer = await call("POST", PATH, json={"variants": [variant, {}]})
     assert (answer.status_code, answer.json()["progress_ratio"]) == (202, 0.0)
     asked, other = jobs.asked
     assert (asked.label, asked.policy, asked.rate_scale) == ("variant 1", "duet", 3.0)
     assert (asked.targets, asked.tenant_scale) == ({"chat": slo(0.04)}, {"chat": 2.5})
+    assert asked.sharing == {"chat": WantedSharing(priority_class="batch", weight=2.0)}
     assert (other.label, other.policy, other.partitions) == ("variant 2", None, None)
 
 
@@ -107,6 +109,13 @@ async def test_outcomes_are_in_milliseconds(call: AdminCalls, jobs: Jobs) -> Non
         ({"minutes": 1e9, "variants": [{}]}, "minutes"),
         ({"variants": [{"policy": "static:100,31"}]}, "policy"),
         ({"variants": [{"targets": {"": SLO_BODY}}]}, "targets"),
+        ({"variants": [{"rate_scale": 99}]}, "variants.0.rate_scale"),
+        ({"variants": [{"sharing": {"": {}}}]}, "sharing"),
+        ({"variants": [{"sharing": {"chat": {"weight": 0}}}]}, "variants.0.sharing.chat.weight"),
+        (
+            {"variants": [{"sharing": {"chat": {"priority_class": "first"}}}]},
+            "variants.0.sharing.chat.priority_class",
+        ),
     ],
 )
 async def test_what_cannot_be_replayed_is_refused(

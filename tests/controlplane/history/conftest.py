@@ -9,7 +9,6 @@ from telemetry_feeds import HandClock
 
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.recorder import Recorder
-from pdmuxd.controlplane.history.store import HistoryStore
 from pdmuxd.controlplane.services import ControlPlane
 
 
@@ -31,4 +30,4 @@ def recorder(clock: HandClock) -> Recorder:
 
 @pytest.fixture
 def history(recorder: Recorder, control_plane: ControlPlane) -> History:
-    return History(recorder, HistoryStore(control_plane.store))
+    return History(recorder, control_plane.store)

@@ -9,7 +9,7 @@ from pdmuxd.controlplane.history import recorder as recording
 from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.history import MAX_POINTS, History, Period
 from pdmuxd.controlplane.history.recorder import NODE, Gauges, Recorder
-from pdmuxd.controlplane.history.store import HistoryStore, Retention
+from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.engine.core.errors import InvalidValueError, StoreError
 
@@ -69,7 +69,7 @@ async def test_a_minute_is_whole_when_the_daemon_starts_again_within_it(
     await history.flush()
     again = Recorder(clock)
     again.use(directory(chat=0.04).tenants)
-    after = History(again, HistoryStore(control_plane.store))
+    after = History(again, control_plane.store)
     serve(again, clock, seconds=10)
     assert await arrivals(after, "chat", MINUTE) == {int(START_S): 30}
     await after.flush()
@@ -123,19 +123,19 @@ async def test_sm_time_is_shared_by_tokens_and_none_is_lost(
 async def test_nothing_is_lost_when_the_database_does_not_take_it_for_a_while(
     history: History, recorder: Recorder, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = history.store.write
+    write = history.writer.write
 
     def locked(batch: object) -> None:
         raise StoreError("the database is locked")
 
-    monkeypatch.setattr(history.store, "write", locked)
+    monkeypatch.setattr(history.writer, "write", locked)
     for _ in range(3):
         serve(recorder, clock, seconds=60)
         recorder.refused("chat", "tenant_limit")
         with pytest.raises(StoreError):
             await history.flush()
     assert sum((await arrivals(history, "chat", MINUTE)).values()) == 180, "shown before it is stored"
-    monkeypatch.setattr(history.store, "write", write)
+    monkeypatch.setattr(history.writer, "write", write)
     await history.flush()
     assert sum((await arrivals(history, "chat", MINUTE)).values()) == 180
     assert (recorder.failed_writes, recorder.lost_rows) == (3, 0)
@@ -149,7 +149,7 @@ async def test_what_is_thrown_away_is_counted_when_the_database_is_gone_for_long
     def full(batch: object) -> None:
         raise StoreError("database or disk is full")
 
-    monkeypatch.setattr(history.store, "write", full)
+    monkeypatch.setattr(history.writer, "write", full)
     for _ in range(10):
         serve(recorder, clock, seconds=60)
         with pytest.raises(StoreError):
@@ -282,7 +282,7 @@ async def test_what_is_old_is_dropped_and_its_sums_stay(
     ):
         await history.prune(START_S + days * DAY)
         assert await kept() == wanted
-    assert history.store.series_of("chat", since_ms=None) == []
+    assert history.reader.series_of("chat", since_ms=None) == []
     serve(recorder, clock, seconds=1)
     await history.flush()
     assert await kept() == [True, True, True], "a tenant that was forgotten is known again"

@@ -11,7 +11,7 @@ import pytest
 
 from pdmuxd.controlplane.history.columns import Column, empty
 from pdmuxd.controlplane.history.recorder import Batch, Series
-from pdmuxd.controlplane.history.store import HistoryStore
+from pdmuxd.controlplane.history.writing import HistoryWriter
 from pdmuxd.controlplane.services import ControlPlane
 
 
@@ -25,7 +25,7 @@ def used(request: pytest.FixtureRequest, control_plane: ControlPlane) -> int:
     row[Column.ENDED], row[Column.PROMPT_TOKENS], row[Column.CACHED_TOKENS] = 4, 4000, 1000
     row[Column.TTFT_JUDGED], row[Column.TTFT_MISSED], row[Column.DECODE_SM_MS] = 4, 1, 2500
     batch = Batch(counts={(Series(tenant="chat", since_ms=0, model="llama-8b"), start_s): row})
-    HistoryStore(control_plane.store).write(batch)
+    HistoryWriter(control_plane.store).write(batch)
     return start_s
 
 

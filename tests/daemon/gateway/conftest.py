@@ -15,6 +15,8 @@ from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.directory import DirectorySnapshot, KeyRecord, TenantRecord
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
+from pdmuxd.daemon.gateway.forwarding import EngineTimes
+from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.servers import bind, serving, url_of
 from pdmuxd.daemon.supervisor.address import EngineAddress
@@ -25,7 +27,7 @@ MODEL = "test-model"
 KEY = "pdm_alice"
 OTHER_KEY = "pdm_bob"
 DISABLED_KEY = "pdm_carol"
-MAX_BODY_BYTES = 4096
+LIMITS = BodyLimits(max_bytes=4096)
 
 DIE = object()
 END = object()
@@ -101,6 +103,9 @@ class Setup:
     client: aiohttp.ClientSession
     address: EngineAddress
 
+    def use_times(self, **times):
+        self.gateway.use_limits(LIMITS, EngineTimes(**times))
+
     def post(self, path="/v1/completions", *, key=KEY, headers=None, **fields):
         body = {"model": MODEL, "prompt": "x"} | fields
         return self.client.post(
@@ -153,9 +158,7 @@ async def setup():
         base_url = await stack.enter_async_context(engine_server(engine))
         metrics = Metrics()
         metrics.use_tenants(("alice", "bob", "carol"))
-        gateway = Gateway(
-            directory=directory(), max_body_bytes=MAX_BODY_BYTES, admission=Admission(10), metrics=metrics
-        )
+        gateway = Gateway(directory=directory(), limits=LIMITS, admission=Admission(10), metrics=metrics)
         stack.push_async_callback(gateway.close)
         listener = bind("127.0.0.1", 0, section="data")
         await stack.enter_async_context(serving(gateway, listener))

@@ -133,7 +133,7 @@ async def test_a_failed_abort_is_counted(setup):
 
 
 async def test_504_when_the_engine_does_not_begin_to_answer_in_time(setup):
-    setup.gateway._first_byte_timeout_s = 0.05
+    setup.use_times(first_byte_s=0.05)
     async with setup.post() as response:
         assert response.status == 504
         assert (await response.json())["error"]["code"] == "first_byte_timeout"
@@ -145,7 +145,7 @@ async def test_504_when_the_engine_does_not_begin_to_answer_in_time(setup):
 
 
 async def test_a_stream_goes_on_beyond_the_time_to_its_first_byte(setup):
-    setup.gateway._first_byte_timeout_s = 0.2
+    setup.use_times(first_byte_s=0.2)
     response, _ = await open_stream(setup)
     await asyncio.sleep(0.25)
     setup.engine.say(b"data: 2\n\n")
@@ -157,7 +157,7 @@ async def test_a_defect_is_counted_as_ours_and_not_as_a_client_that_left(setup, 
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("pdmuxd.daemon.gateway.app.rewrite", broken)
+    monkeypatch.setattr("pdmuxd.daemon.gateway.intake.rewrite", broken)
     async with setup.post() as response:
         assert response.status == 500
     metrics = setup.metrics.render().decode()

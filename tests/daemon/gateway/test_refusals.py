@@ -131,7 +131,7 @@ async def test_503_when_the_engine_does_not_serve(setup, state, code):
 
 
 async def test_wrong_keys_are_throttled_once_there_are_many_and_good_ones_are_not(setup, monkeypatch):
-    monkeypatch.setattr("pdmuxd.daemon.gateway.app.THROTTLED_DELAY_S", 0.0)
+    monkeypatch.setattr("pdmuxd.daemon.gateway.authentication.THROTTLED_DELAY_S", 0.0)
     for expected in [401] * MAX_AUTH_FAILURES + [429, 429]:
         async with setup.post(key="pdm_nobody") as response:
             assert response.status == expected

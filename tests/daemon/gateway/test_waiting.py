@@ -11,7 +11,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def patient(setup):
-    setup.gateway._engine_wait_s = WAIT_S
+    setup.use_times(wait_s=WAIT_S)
     return setup
 
 
@@ -43,7 +43,7 @@ async def test_a_request_waits_for_the_end_of_a_restarts_drain(patient):
 
 
 async def test_a_request_is_refused_when_no_engine_comes_in_time(setup):
-    setup.gateway._engine_wait_s = 0.05
+    setup.use_times(wait_s=0.05)
     setup.gateway.lose_engine("down")
     async with setup.post() as answer:
         assert (answer.status, (await answer.json())["error"]["code"]) == (503, "engine_down")

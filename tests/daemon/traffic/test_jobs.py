@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from telemetry_feeds import HELLO, directory, request_record
 
-from pdmuxd.controlplane.replays import Job, WantedVariant
+from pdmuxd.controlplane.replays import Job, WantedSharing, WantedVariant
 from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
 from pdmuxd.daemon.traffic import jobs as module
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
@@ -107,6 +107,38 @@ async def test_variants_differ_in_what_they_are_asked_for(world: World) -> None:
     assert needed_s is not None
     assert needed_s > strict.ttft_fixed_s
     assert replay(await world.task(), lambda _: None)[0] == base, "the same again"
+
+
+async def test_tenants_are_served_by_their_class_and_limits_or_by_those_asked_for(world: World) -> None:
+    chat = world.directory.tenants["chat"]
+    search = replace(world.directory.tenants["search"], priority_class="batch", weight=3.0, max_wait_ms=900)
+    world.directory = replace(world.directory, tenants={"chat": chat, "search": search})
+    world.send(90)
+    asked = WantedSharing(priority_class="interactive", late_action="refuse")
+    task = await world.task(variant("first", sharing={"search": asked}))
+    base, first = ({one.tenant: one for one in each.tenants} for each in task.variants)
+    assert base["search"] == search.for_engine()
+    assert (base["search"].priority_class, base["search"].weight, base["search"].max_wait_ms) == (
+        "batch",
+        3.0,
+        900,
+    )
+    assert (first["search"].priority_class, first["search"].late_action) == ("interactive", "refuse")
+    assert (first["search"].weight, first["chat"]) == (3.0, base["chat"])
+
+
+async def test_who_is_put_first_is_served_first(world: World) -> None:
+    world.send(120)
+    first = {"chat": WantedSharing(priority_class="interactive")}
+    last = {"chat": WantedSharing(priority_class="batch")}
+    outcomes = replay(
+        await world.task(
+            variant("first", sharing=first, rate_scale=10.0), variant("last", sharing=last, rate_scale=10.0)
+        ),
+        lambda _: None,
+    )
+    _, before, after = ({one.tenant: one for one in each.tenants} for each in outcomes)
+    assert before["chat"].ttft_attainment_ratio > after["chat"].ttft_attainment_ratio + 0.1
 
 
 async def test_a_policy_that_cannot_run_fails_the_job(world: World) -> None:

@@ -53,7 +53,7 @@ def test_the_deprioritized_are_behind_and_keep_an_eighth() -> None:
         lines.deprioritize(f"r{number}")
     assert shown(lines, 16) == [*(f"r{n}" for n in range(20, 34)), "r0", "r1"]
     assert [r.is_deprioritized for r in lines.window(16)] == [False] * 14 + [True] * 2
-    lines.restore()
+    lines.restore(lambda entry: entry)
     assert shown(lines, 4) == ["r0", "r1", "r2", "r3"]
     assert not any(r.is_deprioritized for r in lines.window(40))
 

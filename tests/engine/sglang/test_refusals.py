@@ -69,7 +69,7 @@ def test_what_a_tenant_was_promised_is_in_force_for_those_that_wait():
     rig.turn()
     target = Target(slo=DEFAULT_SLO, version=2)
     rig.ledger.retarget({"acme": replace(target, priority_class="batch", weight=3.0)})
-    (entry,) = [e for e in rig.ledger.window((), 8) if e.request_id == "a"] or [rig.ledger.get("a").entry]
+    (entry,) = [e for e in rig.ledger.window(8) if e.request_id == "a"] or [rig.ledger.get("a").entry]
     assert (entry.priority_class, entry.weight) == ("batch", 3.0)
 
 

@@ -1,0 +1,215 @@
+"""What the database knows of the history, by period. Safe to call from several threads.
+
+Every method may raise StoreError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import sqlmodel
+from sqlalchemy import ColumnElement, func, select
+from sqlmodel import col
+
+from pdmuxd.controlplane.history.columns import NAMES, Column, Row, merge
+from pdmuxd.controlplane.history.periods import Segment
+from pdmuxd.controlplane.history.recorder import NODE, Mark, MarkKind, Series
+from pdmuxd.controlplane.history.rows import (
+    DecisionSummaryRow,
+    HistoryRow,
+    HistorySeriesRow,
+    MarkRow,
+    RefusalRow,
+    series_of,
+)
+from pdmuxd.controlplane.store import Store
+
+_JUDGED = (
+    *("ttft_judged", "ttft_missed", "tbt_requests", "gaps", "gaps_missed"),
+    *("engine_ttft_judged", "engine_ttft_missed", "engine_gaps", "engine_gaps_missed"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionSummary:
+    """Decisions alike in a period."""
+
+    mode: str
+    reason: str
+    count: int
+    time_ms: int
+    prefill_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What one tenant used of one model in a period."""
+
+    series: Series
+    counts: Row
+    refusals: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What was judged of one tenant in a short time, for the windows of attainment."""
+
+    series: Series
+    at_s: int
+    counts: tuple[int, ...]
+    """TTFT judged and missed, requests with a gap, gaps and missed ones; and the engine's: TTFT, gaps."""
+
+
+class HistoryReader:
+    """Reads the tables of the history."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def series_of(self, tenant: str, *, since_ms: int | None) -> list[tuple[int, Series]]:
+        """Ids of a tenant's series, one for each model; without `since_ms` also of tenants that are gone."""
+        with self._store.transaction() as session:
+            statement = sqlmodel.select(HistorySeriesRow).where(col(HistorySeriesRow.tenant) == tenant)
+            if since_ms is not None:
+                statement = statement.where(col(HistorySeriesRow.tenant_since) == since_ms)
+            return [(row.id or 0, series_of(row)) for row in session.exec(statement)]
+
+    def read(self, series_ids: Sequence[int], segment: Segment) -> list[tuple[int, Row]]:
+        """(begin, counts) of each period of a segment that has any, by time; the series together."""
+        if not series_ids:
+            return []
+        statement = (
+            select(col(HistoryRow.at), *_aggregates())
+            .where(*_within(HistoryRow, segment), col(HistoryRow.series_id).in_(series_ids))
+            .group_by(col(HistoryRow.at))
+            .order_by(col(HistoryRow.at))
+        )
+        with self._store.transaction() as session:
+            return [
+                (int(at), [int(value) for value in row])
+                for at, *row in session.connection().execute(statement)
+            ]
+
+    def refusals(self, series_ids: Sequence[int], segments: Sequence[Segment]) -> dict[str, int]:
+        """How many were refused for each cause."""
+        found: dict[str, int] = {}
+        with self._store.transaction() as session:
+            for segment in segments:
+                statement = (
+                    select(col(RefusalRow.cause), func.sum(RefusalRow.count))
+                    .where(*_within(RefusalRow, segment), col(RefusalRow.series_id).in_(series_ids))
+                    .group_by(col(RefusalRow.cause))
+                )
+                for cause, count in session.connection().execute(statement):
+                    found[cause] = found.get(cause, 0) + int(count)
+        return found
+
+    def usage(self, segments: Sequence[Segment], *, tenant: str | None, since_ms: int | None) -> list[Usage]:
+        """What was used, by tenant and model; of all tenants but the node's sum, or of one."""
+        counts: dict[int, Row] = {}
+        refusals: dict[int, dict[str, int]] = {}
+        with self._store.transaction() as session:
+            wanted = sqlmodel.select(HistorySeriesRow).where(
+                col(HistorySeriesRow.tenant) != NODE
+                if tenant is None
+                else col(HistorySeriesRow.tenant) == tenant
+            )
+            if since_ms is not None:
+                wanted = wanted.where(col(HistorySeriesRow.tenant_since) == since_ms)
+            known = {row.id or 0: series_of(row) for row in session.exec(wanted)}
+            only = None if tenant is None else tuple(known)
+            for segment in segments:
+                for series_id, *row in session.connection().execute(
+                    _by_series(select(col(HistoryRow.series_id), *_aggregates()), HistoryRow, segment, only)
+                ):
+                    values = [int(value) for value in row]
+                    if series_id in counts:
+                        merge(counts[series_id], values)
+                    else:
+                        counts[series_id] = values
+                by_cause = select(
+                    col(RefusalRow.series_id), col(RefusalRow.cause), func.sum(RefusalRow.count)
+                ).group_by(col(RefusalRow.cause))
+                for series_id, cause, count in session.connection().execute(
+                    _by_series(by_cause, RefusalRow, segment, only)
+                ):
+                    of = refusals.setdefault(series_id, {})
+                    of[cause] = of.get(cause, 0) + int(count)
+        found = [
+            Usage(series=known[series_id], counts=row, refusals=refusals.get(series_id, {}))
+            for series_id, row in counts.items()
+            if series_id in known
+        ]
+        return sorted(found, key=lambda use: (use.series.tenant, use.series.since_ms, use.series.model))
+
+    def judged(self, segment: Segment) -> Iterator[Judged]:
+        """What was judged of each tenant in each period of a segment."""
+        columns = [getattr(HistoryRow, name) for name in _JUDGED]
+        statement = select(col(HistoryRow.series_id), col(HistoryRow.at), *columns).where(
+            *_within(HistoryRow, segment), col(HistoryRow.ttft_judged) + col(HistoryRow.gaps) > 0
+        )
+        with self._store.transaction() as session:
+            known = {
+                row.id: series_of(row)
+                for row in session.exec(sqlmodel.select(HistorySeriesRow))
+                if row.tenant != NODE
+            }
+            for series_id, at_s, *values in session.connection().execute(statement):
+                if series_id in known:
+                    counts = tuple(int(value) for value in values)
+                    yield Judged(series=known[series_id], at_s=int(at_s), counts=counts)
+
+    def decisions(self, segment: Segment) -> list[tuple[int, DecisionSummary]]:
+        """(begin, summary) of each kind of decision in each period of a segment."""
+        statement = sqlmodel.select(DecisionSummaryRow).where(*_within(DecisionSummaryRow, segment))
+        with self._store.transaction() as session:
+            rows = session.exec(
+                statement.order_by(col(DecisionSummaryRow.at), col(DecisionSummaryRow.count).desc())
+            )
+            return [
+                (
+                    row.at,
+                    DecisionSummary(
+                        mode=row.mode,
+                        reason=row.reason,
+                        count=row.count,
+                        time_ms=row.time_ms,
+                        prefill_tokens=row.prefill_tokens,
+                    ),
+                )
+                for row in rows
+            ]
+
+    def marks(self, *, start_s: float, end_s: float, tenant: str | None, limit: int) -> list[Mark]:
+        """What happened, oldest first; of `tenant` and of the node, or of all tenants."""
+        statement = sqlmodel.select(MarkRow).where(
+            col(MarkRow.at) >= datetime.fromtimestamp(start_s, UTC),
+            col(MarkRow.at) < datetime.fromtimestamp(end_s, UTC),
+        )
+        if tenant is not None:
+            statement = statement.where(col(MarkRow.tenant).is_(None) | (col(MarkRow.tenant) == tenant))
+        with self._store.transaction() as session:
+            rows = list(session.exec(statement.order_by(col(MarkRow.at).desc()).limit(limit)))
+        return [
+            Mark(at_s=row.at.timestamp(), kind=cast(MarkKind, row.kind), text=row.text, tenant=row.tenant)
+            for row in reversed(rows)
+        ]
+
+
+def _within(kind: type[Any], segment: Segment) -> tuple[ColumnElement[bool], ...]:
+    return (kind.step_s == segment.step_s, kind.at >= segment.start_s, kind.at < segment.end_s)
+
+
+def _by_series(statement: Any, kind: type[Any], segment: Segment, only: Sequence[int] | None) -> Any:  # noqa: ANN401
+    statement = statement.where(*_within(kind, segment)).group_by(kind.series_id)
+    return statement if only is None else statement.where(kind.series_id.in_(only))
+
+
+def _aggregates() -> list[Any]:
+    return [
+        (func.max if column >= Column.WORST_WAIT_MS else func.sum)(getattr(HistoryRow, NAMES[column]))
+        for column in Column
+    ]

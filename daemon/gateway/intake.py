@@ -1,0 +1,85 @@
+"""Reads the body of a request, and makes of it what the engine gets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Scope, read_body
+from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
+from pdmuxd.daemon.gateway.cache_key import namespace_of
+from pdmuxd.daemon.gateway.call import Call
+from pdmuxd.daemon.gateway.observer import CallObserver
+from pdmuxd.daemon.gateway.requests import EngineRequest, rewrite
+from pdmuxd.daemon.gateway.routes import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyLimits:
+    """How large a body may be, what it may ask for, and how long it may take to arrive."""
+
+    max_bytes: int
+    bounds: RequestBounds = RequestBounds()  # noqa: RUF009 - frozen
+    timeout_s: float = BODY_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A request whose body has arrived."""
+
+    request: EngineRequest
+    body_bytes: int
+    arrived_s: float
+    """When its body was there, without the time that rewriting it took (monotonic)."""
+
+
+class Intake:
+    """Reads bodies within the limits, and tells the observer of each."""
+
+    def __init__(
+        self,
+        limits: BodyLimits,
+        *,
+        observer: CallObserver,
+        name_prefixes: Callable[[bytes, str], tuple[int, ...]] | None,
+    ) -> None:
+        """`name_prefixes` names the leading parts of a prompt in a cache namespace; None: none are named."""
+        self.limits = limits
+        self._observer = observer
+        self._name_prefixes = name_prefixes
+        self._one_large_body = asyncio.Lock()
+
+    async def receive(self, call: Call, scope: Scope, kind: Kind, tenant: TenantRecord) -> Received | None:
+        """The request for the engine; None if the client left. Raises: RequestError 408, 413 or 422."""
+        limits = self.limits
+        reading_s = time.monotonic()
+        body = await read_body(scope, call.receive, max_bytes=limits.max_bytes, timeout_s=limits.timeout_s)
+        if body is None:
+            return None
+        read_s = time.monotonic() - reading_s
+        request = await self._rewrite(kind, body, rid=call.rid, tenant=tenant)
+        self._observer.on_read(call.rid, is_streamed=request.is_streamed, body_bytes=len(body), read_s=read_s)
+        if self._name_prefixes is not None:
+            prefixes = self._name_prefixes(request.prompt, namespace_of(tenant))
+            self._observer.on_prompt(call.rid, prompt_bytes=len(request.prompt), prefixes=prefixes)
+        return Received(request=request, body_bytes=len(body), arrived_s=call.started_s + read_s)
+
+    async def _rewrite(self, kind: Kind, body: bytes, *, rid: str, tenant: TenantRecord) -> EngineRequest:
+        """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""
+        work = partial(
+            rewrite,
+            kind,
+            body,
+            rid=rid,
+            tenant=tenant.name,
+            cache_namespace=namespace_of(tenant),
+            bounds=self.limits.bounds,
+        )
+        if len(body) <= LARGE_BODY_BYTES:
+            return work()
+        async with self._one_large_body:
+            return await asyncio.to_thread(work)
