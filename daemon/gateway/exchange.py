@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from enum import StrEnum
 
 import aiohttp
@@ -14,6 +15,7 @@ from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Answer, Header, error_body, error_event
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.daemon.tokens.merge import MergedStream
 
 _EVENT_STREAM = "text/event-stream"
 _PASSED_HEADERS = ("Cache-Control", "Content-Encoding", "Retry-After")
@@ -65,9 +67,11 @@ class Exchange:
         holds_head: bool = False,
         may_be_sent_again: bool = False,
         delivery: Delivery | None = None,
+        merged: MergedStream | None = None,
     ) -> None:
         """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
         without beginning it is then answered as an error, and not in a stream that was opened for it.
+        `merged` is where the scheduler's tokens of the answer arrive.
         """
         self.rid = rid
         self._may_be_sent_again = may_be_sent_again
@@ -78,6 +82,7 @@ class Exchange:
         self._id_headers = id_headers
         self._told_of_first_byte = on_first_byte
         self._delivery = delivery
+        self._merged = merged
         self._first_byte_timeout_s = first_byte_timeout_s
         self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
@@ -151,8 +156,15 @@ class Exchange:
         start = {"type": "http.response.start", "status": response.status, "headers": headers}
         if not self._holds_head:
             await self._begin(start)
+        async with aclosing(self._chunks(response)) as chunks:
+            await self._relay_chunks(chunks, start)
+        if not self._started:
+            await self._begin(start)
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _relay_chunks(self, chunks: AsyncIterator[bytes], start: Message) -> None:
         first, delivery = True, self._delivery
-        async for chunk in response.content.iter_any():
+        async for chunk in chunks:
             if first:
                 if not self._started:
                     self._raise_if_refused(chunk)
@@ -166,9 +178,20 @@ class Exchange:
             delivery.begins()
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             delivery.written()
-        if not self._started:
-            await self._begin(start)
-        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+        """What the engine says, its scheduler's tokens included if they come here."""
+        merged = self._merged
+        if merged is None or response.status != 200:
+            async for chunk in response.content.iter_any():
+                yield chunk
+            return
+        reading = asyncio.create_task(_read_into(merged, response), name=f"read-{self.rid}")
+        try:
+            while chunk := await merged.take():
+                yield chunk
+        finally:
+            reading.cancel()
 
     async def _begin(self, start: Message) -> None:
         self.status, self._started = int(start["status"]), True
@@ -223,3 +246,13 @@ class Exchange:
         body = error_body(message, status=self.status, code=code)
         headers = ((b"retry-after", b"1"), *self._id_headers)
         await send_answer(self._send, Answer(status=self.status, body=body, headers=headers))
+
+
+async def _read_into(merged: MergedStream, response: aiohttp.ClientResponse) -> None:
+    try:
+        async for chunk in response.content.iter_any():
+            await merged.feed(chunk)
+    except (aiohttp.ClientError, OSError) as error:
+        merged.fail(error)
+    else:
+        merged.close()

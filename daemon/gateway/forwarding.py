@@ -73,6 +73,7 @@ class Forwarder:
                 first_byte_within_s=first_byte_within_s,
                 may_be_sent_again=may_again,
                 holds_head=holds_head,
+                takes_tokens=request.takes_tokens,
             )
             if not is_lost:
                 return
@@ -88,11 +89,13 @@ class Forwarder:
         first_byte_within_s: Sequence[float] = (),
         may_be_sent_again: bool = False,
         holds_head: bool = False,
+        takes_tokens: bool = False,
     ) -> bool:
         """Relay it; whether it is to be sent again, to another engine.
 
         Raises: RequestError 503 if the engine refuses the request before anything was sent to the client.
         """
+        tokens = upstream.address.tokens if takes_tokens else None
         exchange = Exchange(
             rid=call.rid,
             upstream=upstream,
@@ -104,12 +107,15 @@ class Forwarder:
             may_be_sent_again=may_be_sent_again,
             delivery=call.delivery,
             holds_head=holds_head,
+            merged=None if tokens is None else tokens.open(call.rid),
         )
         self._exchanges.add(exchange)
         try:
             await exchange.run(route.method, route.path, payload, call.receive)
         finally:
             self._exchanges.discard(exchange)
+            if tokens is not None:
+                tokens.leave(call.rid)
             call.status, call.end = exchange.status, exchange.end
         return exchange.is_to_be_sent_again
 

@@ -46,11 +46,16 @@ class Intake:
         *,
         observer: CallObserver,
         name_prefixes: Callable[[bytes, str], tuple[int, ...]] | None,
+        takes_tokens: Callable[..., bool] = lambda **_: False,
     ) -> None:
-        """`name_prefixes` names the leading parts of a prompt in a cache namespace; None: none are named."""
+        """`name_prefixes` names the leading parts of a prompt in a cache namespace; None: none are named.
+
+        `takes_tokens(chat=...)` says whether the scheduler's tokens of an answer can be used.
+        """
         self.limits = limits
         self._observer = observer
         self._name_prefixes = name_prefixes
+        self._takes_tokens = takes_tokens
         self._one_large_body = asyncio.Lock()
 
     async def receive(self, call: Call, scope: Scope, kind: Kind, tenant: TenantRecord) -> Received | None:
@@ -78,6 +83,7 @@ class Intake:
             tenant=tenant.name,
             cache_namespace=namespace_of(tenant),
             bounds=self.limits.bounds,
+            takes_tokens=kind is not Kind.GENERATE and self._takes_tokens(chat=kind is Kind.CHAT),
         )
         if len(body) <= LARGE_BODY_BYTES:
             return work()

@@ -22,9 +22,12 @@ from pdmuxd.daemon.gateway.bounds import (
 )
 from pdmuxd.daemon.gateway.cache_key import cache_key
 from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.daemon.tokens.plain import is_plain
 from pdmuxd.engine.core.errors import RequestError
 
 TENANT_PARAM = "pdmuxd_tenant"
+TOKENS_PARAM = "pdmuxd_tokens"
+"""Asks the engine's scheduler for the tokens of the answer (`engine/link/token_frames.py`)."""
 RESERVED_PREFIX = "pdmuxd_"
 RESERVED_FIELDS = ("rid", "priority", "custom_labels", "session_params", "kv_hints")
 """Fields that stock SGLang obeys and that would let one tenant act on another's requests, order or cache."""
@@ -56,6 +59,7 @@ _CHOICES = _decoder(Annotated[int, Meta(ge=1)] | None)
 _STOPS = _decoder(str | list[str] | None)
 _FALSE = Raw(b"false")
 _DEFAULT_BOUNDS = RequestBounds()
+_NOTHING: Mapping[str, object] = {}
 
 _REQUIRED: Mapping[Kind, Mapping[str, msgspec.json.Decoder[Any]]] = {
     Kind.CHAT: {
@@ -96,6 +100,8 @@ class EngineRequest:
     is_streamed: bool = False
     prompt: bytes = b""
     """As the client sent it, in JSON."""
+    takes_tokens: bool = False
+    """Whether the scheduler was asked for its tokens."""
 
 
 def rewrite(
@@ -106,10 +112,12 @@ def rewrite(
     tenant: str,
     cache_namespace: str | None = None,
     bounds: RequestBounds = _DEFAULT_BOUNDS,
+    takes_tokens: bool = False,
 ) -> EngineRequest:
     """Check `body` and put the request's id, its tenant and its place in the prefix cache into it.
 
-    Without a `cache_namespace` it shares with nobody. Raises: RequestError (422) naming the field that is
+    Without a `cache_namespace` it shares with nobody. With `takes_tokens` the scheduler is asked for the
+    tokens of an answer that is text and nothing else. Raises: RequestError (422) naming the field that is
     missing, wrong or more than `bounds` allow.
     """
     check_values(body, bounds)
@@ -138,7 +146,10 @@ def rewrite(
             fields["custom_params"] = _with_tenant(fields["custom_params"], tenant)
         fields["sampling_params"] = _sampling_params(fields.get("sampling_params"), tenant)
     else:
-        fields["custom_params"] = _with_tenant(fields.get("custom_params"), tenant)
+        takes_tokens = takes_tokens and outputs == 1 and is_plain(fields)
+        fields["custom_params"] = _with_tenant(
+            fields.get("custom_params"), tenant, {TOKENS_PARAM: True} if takes_tokens else {}
+        )
     model = _MODEL.decode(fields["model"]) if kind is not Kind.GENERATE else None
     return EngineRequest(
         payload=msgspec.json.encode(fields),
@@ -146,6 +157,7 @@ def rewrite(
         outputs=outputs,
         is_streamed=is_streamed,
         prompt=prompt,
+        takes_tokens=takes_tokens and kind is not Kind.GENERATE,
     )
 
 
@@ -231,11 +243,11 @@ def _prompt_decoder(name: str, head: bytes) -> msgspec.json.Decoder[Any]:
     return _IDS if compact.startswith(b"[") else _TEXT
 
 
-def _with_tenant(custom_params: Raw | None, tenant: str) -> Raw:
+def _with_tenant(custom_params: Raw | None, tenant: str, more: Mapping[str, object] = _NOTHING) -> Raw:
     params = {} if custom_params is None else _check("custom_params", custom_params, _OBJECT_OR_NULL) or {}
     kept = {name: value for name, value in params.items() if not name.startswith(RESERVED_PREFIX)}
     kept[TENANT_PARAM] = _raw(tenant)
-    return _raw(kept)
+    return _raw({**kept, **more})
 
 
 def _sampling_params(value: Raw | None, tenant: str) -> Raw:

@@ -1,12 +1,12 @@
 """Tokens from the scheduler straight to the daemon: one datagram per step, past the engine's front end.
 
-A Unix socket beside the link's, SOCK_SEQPACKET: a datagram arrives whole or not at all. The daemon listens, the
-engine connects, and either may be restarted. What the engine hands over here it also keeps: its own front end
-sends the whole text with the end of an answer, so that a datagram that is not taken costs smoothness and no
-text. The engine never blocks: whoever does not take datagrams gets no more of the answers that are under way.
+A Unix socket beside the link's, SOCK_SEQPACKET: a datagram arrives whole or not at all. The daemon listens,
+the engine connects, and either may be restarted. What the engine hands over here it also keeps: its own front
+end sends the whole text with the end of an answer, so that a datagram that is not taken costs smoothness and
+no text. The engine never blocks: who does not take datagrams gets no more of the answers that are under way.
 
-Engine to daemon: `Vocabulary` once per connection, then a `TokenStep` per step. Daemon to engine: `READY` once
-it can make text of tokens; nothing is sent before. Whatever is not understood ends the connection.
+Engine to daemon: `Vocabulary` once per connection, then a `TokenStep` per step. Daemon to engine: `READY`
+once it can make text of tokens; nothing is sent before. What is not understood ends the connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     text: str
 
 
-class Vocabulary(msgspec.Struct, frozen=True, kw_only=True, tag="vocabulary"):
+class Vocabulary(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="vocabulary"):
     """Which text the engine's tokens are."""
 
     protocol: int

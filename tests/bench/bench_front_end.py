@@ -2,8 +2,9 @@
 
 SGLang's own HTTP, tokenizer and detokenizer processes run behind a scheduler that computes nothing
 (`front_end/fake_sglang.py`), so that the model's cost is out of the way. Arms: SGLang by itself, SGLang with
-several tokenizer workers, and the gateway in front of it. Each stream gets a token every 50 ms. Needs SGLang's
-environment (`make install-sglang`), no GPU. All processes share this machine's cores: nothing else should run.
+several tokenizer workers, and the gateway in front of it, whose tokens come through SGLang's HTTP server, or
+straight from the scheduler (`engine.token_path`). Each stream gets a token every 50 ms. Needs SGLang's
+environment (`make install-sglang`), no GPU. All processes share the machine's cores: nothing else should run.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pdmuxd.daemon.bench.servers.model_folder import write_model_folder
 from pdmuxd.daemon.bench.servers.ports import free_port
+from pdmuxd.engine.link.token_frames import frames_path
 
 sys.path.insert(1, str(Path(__file__).parent / "front_end"))
 
@@ -54,6 +55,7 @@ class Arm:
     name: str
     flags: tuple[str, ...] = ()
     has_gateway: bool = False
+    is_direct: bool = False
 
 
 ARMS = {
@@ -63,6 +65,7 @@ ARMS = {
         # With a key SGLang refuses several workers: what this arm gains cannot be had as it is.
         Arm(name="workers", flags=("--tokenizer-worker-num", "2")),
         Arm(name="http", has_gateway=True),
+        Arm(name="direct", has_gateway=True, is_direct=True),
     )
 }
 
@@ -92,7 +95,13 @@ def sglang(python: Path, model: Path, arm: Arm, folder: Path) -> Iterator[tuple[
     command = [str(python), "-P", str(FOLDER / "fake_sglang.py"), "--model-path", str(model)]
     command += ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
     command += ["--attention-backend", "torch_native", "--log-level", "warning", *keys, *arm.flags]
-    own = {"FAKE_STEP_S": str(STEP_S), "SGLANG_PLUGINS": "none", "PYTHONPATH": f"{ROOT / '.build/src'}:{STUB}"}
+    own = {
+        "FAKE_STEP_S": str(STEP_S),
+        "FAKE_COUNTS": str(folder / f"{arm.name}.counts"),
+        "FAKE_LINK": _link(folder) if arm.is_direct else "",
+        "SGLANG_PLUGINS": "none",
+        "PYTHONPATH": f"{ROOT / '.build/src'}:{STUB}",
+    }
     log_path = folder / f"{arm.name}.log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
@@ -106,15 +115,18 @@ def sglang(python: Path, model: Path, arm: Arm, folder: Path) -> Iterator[tuple[
         process.wait()
 
 
+def _link(folder: Path) -> str:
+    return f"ipc://{folder}/engine"
+
+
 def _until_healthy(process: subprocess.Popen[bytes], port: int, log_path: Path) -> None:
     end_s = time.monotonic() + START_S
     while time.monotonic() < end_s:
         if process.poll() is not None:
             break
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-                if answer.status == 200:
-                    return
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200:
+                return
         time.sleep(0.5)
     sys.exit(f"SGLang did not start:\n{log_path.read_text(errors='replace')[-3000:]}")
 
@@ -164,20 +176,34 @@ def cpu_s(pid: int) -> float:
 @contextlib.contextmanager
 def gateway(port: int, *arguments: str) -> Iterator[tuple[int, int]]:
     """The gateway in front of it: its port and process."""
-    command = [sys.executable, str(FOLDER / "gateway_alone.py"), f"http://127.0.0.1:{port}", ENGINE_KEY, MODEL]
+    command = [
+        sys.executable,
+        str(FOLDER / "gateway_alone.py"),
+        f"http://127.0.0.1:{port}",
+        ENGINE_KEY,
+        MODEL,
+    ]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
         try:
             assert process.stdout is not None
-            yield int(process.stdout.readline()), process.pid
+            yield int(process.stdout.readline().rpartition(":")[2]), process.pid
         finally:
             process.terminate()
             process.communicate()
 
 
-def run_load(target: Mapping[str, Any], load: StreamLoad, roles: Mapping[str, int]) -> dict[str, Any]:
+def made(path: Path) -> tuple[int, int, float]:
+    """Steps and tokens of the stand-in so far, and the seconds of its thread that handing them out took."""
+    _, steps, tokens, cost_s = json.loads(path.read_text().rsplit("\n", 2)[-2])
+    return steps, tokens, cost_s
+
+
+def run_load(
+    target: Mapping[str, Any], load: StreamLoad, roles: Mapping[str, int], counts: Path
+) -> dict[str, Any]:
     """One load: what the client saw, and microseconds of CPU per token and process."""
     client = subprocess.Popen(
         [sys.executable, str(FOLDER / "stream_client.py")],
@@ -190,16 +216,17 @@ def run_load(target: Mapping[str, Any], load: StreamLoad, roles: Mapping[str, in
     client.stdin.write(json.dumps({"target": target, "load": asdict(load)}))
     client.stdin.close()
     assert client.stdout.readline() == "measuring\n"
-    before = _group_cpu_s(roles["http"], roles)
+    before, made_before = _group_cpu_s(roles["http"], roles), made(counts)
     assert client.stdout.readline() == "measured\n"
-    after = _group_cpu_s(roles["http"], roles)
+    after, made_after = _group_cpu_s(roles["http"], roles), made(counts)
     seen: dict[str, Any] = json.loads(client.stdout.readline())
     client.wait()
     # What the scheduler made, not what arrived as an event of its own: who falls behind merges events.
-    tokens = load.streams * load.measured_s / STEP_S
+    steps, tokens, cost_s = (after - before for before, after in zip(made_before, made_after, strict=True))
     seen["us_per_token"] = {role: 1e6 * (after[role] - before[role]) / tokens for role in roles}
     seen["us_per_token"]["client"] = 1e6 * seen.pop("client_cpu_s") / tokens
-    seen["tokens_per_s"] = load.streams / STEP_S
+    seen["tokens_per_s"] = tokens / load.measured_s
+    seen["us_per_step"] = 1e6 * cost_s / steps
     return seen
 
 
@@ -212,7 +239,8 @@ def measure(args: argparse.Namespace, model: Path, folder: Path) -> list[dict[st
             port, roles = stack.enter_context(sglang(args.python, model, arm, folder))
             target = {"host": "127.0.0.1", "port": port, "key": ENGINE_KEY, "model": MODEL, "extra": {}}
             if arm.has_gateway:
-                target["port"], roles["gateway"] = stack.enter_context(gateway(port))
+                tokens = (str(frames_path(_link(folder))),) if arm.is_direct else ()
+                target["port"], roles["gateway"] = stack.enter_context(gateway(port, *tokens))
                 target["key"] = GATEWAY_KEY
             for streams in args.streams:
                 load = StreamLoad(
@@ -223,7 +251,10 @@ def measure(args: argparse.Namespace, model: Path, folder: Path) -> list[dict[st
                     path=args.path,
                 )
                 Console(stderr=True).print(f"{name}: {streams} streams ...")
-                found.append({"arm": name, "streams": streams} | run_load(target, load, roles))
+                found.append(
+                    {"arm": name, "streams": streams}
+                    | run_load(target, load, roles, folder / f"{name}.counts")
+                )
                 Console(stderr=True).print(str(found[-1]))
                 time.sleep(3.0)  # what was left unfinished is aborted
     return found
@@ -232,7 +263,17 @@ def measure(args: argparse.Namespace, model: Path, folder: Path) -> list[dict[st
 def show(found: Sequence[Mapping[str, Any]]) -> None:
     """One line for each arm and load."""
     table = Table(title="CPU microseconds per token, by process")
-    for heading in ("arm", "streams", "tokens/s", "events/s", *ROLES, "client", "gap p50 / p99, ms", "failed"):
+    for heading in (
+        "arm",
+        "streams",
+        "tokens/s",
+        "events/s",
+        *ROLES,
+        "client",
+        "us/step",
+        "gap p50 / p99, ms",
+        "failed",
+    ):
         table.add_column(heading, justify="left" if heading == "arm" else "right")
     for row in found:
         costs = row["us_per_token"]
@@ -242,6 +283,7 @@ def show(found: Sequence[Mapping[str, Any]]) -> None:
             f"{row['tokens_per_s']:.0f}",
             f"{row['events_per_s']:.0f}",
             *(f"{costs[role]:.1f}" if role in costs else "" for role in (*ROLES, "client")),
+            f"{row['us_per_step']:.0f}",
             f"{row['gap_p50_ms']:.1f} / {row['gap_p99_ms']:.1f}",
             str(row["failed"]),
         )

@@ -43,6 +43,7 @@ class CustomParams(msgspec.Struct):
     """What the gateway adds: stock SGLang passes this object through."""
 
     pdmuxd_tenant: _Name | None = None
+    pdmuxd_tokens: bool = False
 
 
 class StreamOptions(msgspec.Struct):
@@ -186,6 +187,8 @@ class Call:
     continuous_usage: bool = False
     cache_details: bool = False
     """Whether the answer says in SGLang's own way where its cached tokens were."""
+    direct_tokens: bool = False
+    """Whether the daemon wants its tokens straight from the engine."""
 
 
 _BodyT = TypeVar("_BodyT")

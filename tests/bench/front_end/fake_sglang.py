@@ -1,16 +1,19 @@
-"""SGLang's own server with a scheduler that computes nothing: run by SGLang's Python, for `bench_front_end.py`.
+"""SGLang's server with a scheduler that computes nothing; run by SGLang's Python, for `bench_front_end.py`.
 
-Everything that a token passes behind the model is SGLang's: the requests, the output streamer, the detokenizer's
-process, the process of the tokenizer and of HTTP. The stand-in appends one token to each request in every step.
+What a token passes behind the model is SGLang's: the requests, the output streamer, the process of the
+detokenizer, that of the tokenizer and of HTTP. The stand-in appends one token to each request in every step.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from array import array
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import zmq
 from sglang.srt.entrypoints.http_server import launch_server
@@ -24,7 +27,9 @@ from sglang.srt.server_args import prepare_server_args
 STEP = "FAKE_STEP_S"
 LINK = "FAKE_LINK"
 """Where tokens are handed over directly: the address of a link, or empty."""
-_PERIOD_S = 1.0
+COUNTS = "FAKE_COUNTS"
+"""A file: now and then the time, steps and tokens so far, and seconds of its thread that these took."""
+_PERIOD_S = 0.1
 CONTEXT_TOKENS = 100_000
 
 
@@ -54,6 +59,19 @@ class FakeScheduler:
             disaggregation_mode=DisaggregationMode.NULL,
             enable_hicache_storage=lambda: False,
         )
+        self.direct: Any = None
+        if link := os.environ.get(LINK):
+            from pdmuxd.engine.sglang.internals import direct_tokens
+
+            holder = SimpleNamespace(output_streamer=self.streamer)
+            own = SimpleNamespace(
+                tokenizer=self.tokenizer,
+                server_args=server_args,
+                model_config=SimpleNamespace(hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"])),
+                batch_result_processor=holder,
+            )
+            self.direct = direct_tokens.install(cast(Any, own), link)
+            self.streamer = holder.output_streamer
         self.step_s = float(os.environ[STEP])
         self.running: dict[str, Any] = {}
         self.words = [
@@ -65,19 +83,22 @@ class FakeScheduler:
         due_s = written_s = time.monotonic()
         steps = tokens = 0
         cost_s = 0.0
+        counts = Path(os.environ[COUNTS]).open("w", buffering=1)  # noqa: SIM115 - as long as the process
         while True:
             self._receive(due_s)
-            begin_s = time.thread_time()
+            if self.direct is not None:
+                self.direct.poll()
             if self.running:
-                tokens += self._step(steps)
-                steps += 1
+                requests = self._step(steps)
+                begin_s = time.thread_time()
+                self.streamer.stream_output(requests, False)
                 cost_s += time.thread_time() - begin_s
+                tokens += len(requests)
+                steps += 1
             due_s = max(due_s + self.step_s, time.monotonic())
-            if due_s - written_s > _PERIOD_S and steps:
-                per_step_us = 1e6 * cost_s / steps
-                sys.stderr.write(f"fake: {steps} steps {tokens} tokens {per_step_us:.1f} us each\n")
-                sys.stderr.flush()
-                written_s, cost_s, steps, tokens = due_s, 0.0, 0, 0
+            if due_s - written_s > _PERIOD_S:
+                written_s = due_s
+                counts.write(json.dumps([time.monotonic(), steps, tokens, cost_s]) + "\n")
 
     def _receive(self, until_s: float) -> None:
         while True:
@@ -115,7 +136,7 @@ class FakeScheduler:
             request.finished_reason = FINISH_ABORT()
             self.streamer.stream_output([request], False)
 
-    def _step(self, number: int) -> int:
+    def _step(self, number: int) -> list[Any]:
         words, count = self.words, len(self.words)
         requests = list(self.running.values())
         for position, request in enumerate(requests):
@@ -125,8 +146,7 @@ class FakeScheduler:
                 request.finished_reason = FINISH_LENGTH(length=most)
                 request.finished_len = most
                 del self.running[request.rid]
-        self.streamer.stream_output(requests, False)
-        return len(requests)
+        return requests
 
 
 def run_scheduler_process(

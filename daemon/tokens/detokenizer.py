@@ -1,15 +1,13 @@
 """Text of tokens, one step at a time, cut exactly where SGLang's detokenizer cuts it.
 
-Source: SGLang 0.5.23, managers/detokenizer_manager.py, `_decode_batch_token_id_output`; and `find_printable_text`
-of sglang/utils.py, which has it from transformers/generation/streamers.py.
+Source: SGLang 0.5.23, managers/detokenizer_manager.py, `_decode_batch_token_id_output`; and
+`find_printable_text` of sglang/utils.py, which has it from transformers/generation/streamers.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-from tokenizers import Tokenizer
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link.token_frames import Sample
@@ -34,6 +32,8 @@ class Vocabulary:
 
     def __init__(self, path: Path, samples: Sequence[Sample]) -> None:
         """Raises: EngineError if it cannot be read, or makes other text than the engine's own."""
+        from tokenizers import Tokenizer  # only where tokens come straight from a scheduler
+
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing more special

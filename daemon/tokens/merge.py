@@ -1,9 +1,9 @@
 """One streamed answer from two sources: the engine's front end, and its scheduler's tokens.
 
-The front end sends the first tokens of an answer and, with its end, all the text in between; the scheduler's
-tokens bring that text earlier. Characters are counted: whatever the client has already is cut off when it comes
-again. So nothing is lost when tokens are, and nothing is there twice. The events are the front end's own: the
-first one is the form of those that are made here.
+The front end sends the first tokens of an answer and, with its end, all the text in between; the tokens of
+the scheduler bring that text earlier. Characters are counted: what the client has already is cut off when it
+comes again. So nothing is lost when tokens are, and nothing is there twice. The events are those of the front
+end: its first one is the form of all that are made here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zlib import crc32
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from pdmuxd.daemon.gateway.tokens.detokenizer import IncrementalText
+from pdmuxd.daemon.tokens.detokenizer import IncrementalText
 
 _DATA = b"data: {"
 _END = b"\n\n"
@@ -62,11 +62,13 @@ class MergedStream:
         max_unsent_bytes: int,
         before_event: Callable[[], None] = lambda: None,
         on_mismatch: Callable[[Mismatch], None] = lambda _: None,
+        on_held_up: Callable[[], None] = lambda: None,
     ) -> None:
         """`before_event` reads the tokens that have arrived, so that they are used before an answer's end."""
         self._max_unsent_bytes = max_unsent_bytes
         self._before_event = before_event
         self._on_mismatch = on_mismatch
+        self._on_held_up = on_held_up
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._cut = b""
@@ -137,6 +139,7 @@ class MergedStream:
         if self._out_bytes > self._max_unsent_bytes:
             # A client that does not read: the rest comes with the answer's end, if that is ever read.
             self.stop_tokens()
+            self._on_held_up()
 
     def _flush(self) -> None:
         while self._early and self._form is not None and self._sent >= self._early[0][0]:

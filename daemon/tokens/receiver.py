@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +10,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from pdmuxd.daemon.gateway.tokens.detokenizer import IncrementalText, Vocabulary
-from pdmuxd.daemon.gateway.tokens.merge import MergedStream, Mismatch
+from pdmuxd.daemon.tokens.detokenizer import IncrementalText, Vocabulary
+from pdmuxd.daemon.tokens.merge import MergedStream, Mismatch
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link import token_frames
 from pdmuxd.engine.link.token_frames import READY, TOKEN_FRAMES_PROTOCOL, TokenStep
@@ -43,8 +42,17 @@ class TokenReceiver:
         self._numbers: dict[str, int] = {}
         self._loop.add_reader(self._listening, self._accept)
         self.steps = 0
+        self.refusals = 0
+        """Engines whose tokens could not be used."""
+        self.held_up = 0
+        """Answers that went on through the front end because their clients did not read."""
         self.mismatches = 0
         """Answers whose tokens' text was not the front end's."""
+
+    @property
+    def open_streams(self) -> int:
+        """Answers that somebody waits for."""
+        return len(self._by_request)
 
     @property
     def is_ready(self) -> bool:
@@ -60,6 +68,7 @@ class TokenReceiver:
         stream = MergedStream(
             max_unsent_bytes=self._max_unsent_bytes,
             before_event=self.read,
+            on_held_up=self._count_held_up,
             on_mismatch=self._distrust,
         )
         self._by_request[request_id] = stream
@@ -77,8 +86,6 @@ class TokenReceiver:
         self._lose()
         self._loop.remove_reader(self._listening)
         self._listening.close()
-        with contextlib.suppress(OSError):
-            self._path.unlink()
 
     def read(self) -> None:
         """Use what has arrived. Anything that is not understood ends the connection."""
@@ -133,8 +140,7 @@ class TokenReceiver:
 
     def _meet(self, message: token_frames.Vocabulary) -> None:
         if message.protocol != TOKEN_FRAMES_PROTOCOL:
-            log.warning("the engine sends tokens of another protocol", theirs=message.protocol)
-            self._lose()
+            self._refuse(f"its tokens come by protocol {message.protocol}, not {TOKEN_FRAMES_PROTOCOL}")
             return
         if self._loading is None:
             self._loading = self._loop.create_task(self._load(message), name="load-tokenizer")
@@ -146,7 +152,7 @@ class TokenReceiver:
                 raise EngineError(f"the engine's tokenizer is not beside its socket: {path}")
             vocabulary = await asyncio.to_thread(Vocabulary, path, message.samples)
         except EngineError as error:
-            log.warning("answers go through the engine's front end", reason=str(error))
+            self._refuse(str(error))
             return
         if self._engine is None:
             return
@@ -168,9 +174,7 @@ class TokenReceiver:
             stream = self._by_request.get(begun.request_id)
             if stream is None:
                 continue
-            text = IncrementalText(
-                vocabulary, begun.context, skip_special_tokens=begun.skip_special_tokens
-            )
+            text = IncrementalText(vocabulary, begun.context, skip_special_tokens=begun.skip_special_tokens)
             by_number[begun.stream] = stream
             self._numbers[begun.request_id] = begun.stream
             stream.begin(text, text.push(begun.token_ids))
@@ -182,6 +186,13 @@ class TokenReceiver:
             stream = by_number.get(number)
             if stream is not None:
                 stream.push(token_ids)
+
+    def _refuse(self, reason: str) -> None:
+        self.refusals += 1
+        log.warning("answers go through the engine's front end", reason=reason)
+
+    def _count_held_up(self) -> None:
+        self.held_up += 1
 
     def _distrust(self, mismatch: Mismatch) -> None:
         self.mismatches += 1
