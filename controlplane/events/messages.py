@@ -171,7 +171,7 @@ class DecisionEvent(EventMessage):
     reason: str
     order: str = Field(
         "arrival",
-        description="What decided who was admitted: arrival, slack, fair_share or aged.",
+        description="What decided who was admitted: arrival, deadline, slack, fair_share or aged.",
     )
     partition_id: int
     prefill_sms: int
@@ -226,6 +226,10 @@ class RequestViolation(EventMessage):
     by_ms: float
     cause: str = Field(examples=["queued"])
     text: str
+    mode: str | None = Field(None, examples=["split"])
+    """Of most of the decisions to blame, with the SMs of each side; null where none is known."""
+    prefill_sms: int | None = Field(None, examples=[96])
+    decode_sms: int | None = Field(None, examples=[36])
 
 
 class TimelinePoint(EventMessage):

@@ -27,7 +27,7 @@ from pdmuxd.controlplane.history.rows import (
 )
 from pdmuxd.controlplane.store import Store
 
-_JUDGED = (
+JUDGED = (
     *("ttft_judged", "ttft_missed", "tbt_requests", "gaps", "gaps_missed"),
     *("engine_ttft_judged", "engine_ttft_missed", "engine_gaps", "engine_gaps_missed"),
 )
@@ -60,7 +60,8 @@ class Judged:
     series: Series
     at_s: int
     counts: tuple[int, ...]
-    """TTFT judged and missed, requests with a gap, gaps and missed ones; and the engine's: TTFT, gaps."""
+    """As JUDGED: TTFT judged and missed, requests with a gap, gaps and missed ones; and the engine's: TTFT,
+    gaps."""
 
 
 class HistoryReader:
@@ -147,7 +148,7 @@ class HistoryReader:
 
     def judged(self, segment: Segment) -> Iterator[Judged]:
         """What was judged of each tenant in each period of a segment."""
-        columns = [getattr(HistoryRow, name) for name in _JUDGED]
+        columns = [getattr(HistoryRow, name) for name in JUDGED]
         statement = select(col(HistoryRow.series_id), col(HistoryRow.at), *columns).where(
             *_within(HistoryRow, segment), col(HistoryRow.ttft_judged) + col(HistoryRow.gaps) > 0
         )

@@ -31,6 +31,7 @@ _FORGET = 0.98
 """What the requests before weigh beside the next in the learned pace."""
 _PACE_RANGE = (0.25, 4.0)
 _MOST_ERROR_BYTES = 4096
+_LAST_EVENTS = 4
 
 Speed = Callable[[int], float]
 """Seconds of prefill for so many new tokens, beside the decoding that there is."""
@@ -225,27 +226,38 @@ def late(first_token_s: float, target_s: float) -> RequestError:
 def refused_by_engine(answer: bytes, retry_after_s: int) -> RequestError | None:
     """The error for our client, if this is the engine's answer to a request that it ended without beginning.
 
-    It may be a whole body or the first events of a stream, in OpenAI's shape or that of `/generate`.
+    It may be a whole body or the first events of a stream, in the shape of any API; the error is one of the
+    last of these events.
     """
-    if len(answer) > _MOST_ERROR_BYTES or not any(cause.encode() in answer for cause in ENGINE_CAUSES):
+    if not any(cause.encode() in answer for cause in ENGINE_CAUSES):
         return None
-    first = answer.split(b"\n\n", 1)[0].removeprefix(b"data:").strip()
+    for event in answer.rstrip().rsplit(b"\n\n", _LAST_EVENTS)[-_LAST_EVENTS:]:
+        data = event if event.startswith(b"{") else event.partition(b"data:")[2]
+        for text in _error_texts(_decoded(data)):
+            cause, _, why = text.partition(":")
+            if cause in ENGINE_CAUSES:
+                message = why.strip() or "the engine has not begun this request"
+                return RequestError(message, status=503, code=cause, retry_after_s=retry_after_s)
+    return None
+
+
+def _decoded(data: bytes) -> object:
+    """JSON of a bounded size; None for anything else."""
+    if len(data) > _MOST_ERROR_BYTES:
+        return None
     try:
-        found = msgspec.json.decode(first)
+        return msgspec.json.decode(data)
     except msgspec.DecodeError:
         return None
-    for text in _error_texts(found):
-        cause, _, why = text.partition(":")
-        if cause in ENGINE_CAUSES:
-            message = why.strip() or "the engine has not begun this request"
-            return RequestError(message, status=503, code=cause, retry_after_s=retry_after_s)
-    return None
 
 
 def _error_texts(found: object) -> list[str]:
     """Where an engine names the cause; never what a model has written."""
     if not isinstance(found, dict):
         return []
+    response = found.get("response")
+    if isinstance(response, dict):  # the last event of OpenAI's Responses API
+        found = response
     error, meta = found.get("error"), found.get("meta_info")
     reason = meta.get("finish_reason") if isinstance(meta, dict) else None
     places = [error if isinstance(error, dict) else {}, reason if isinstance(reason, dict) else {}]

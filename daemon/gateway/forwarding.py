@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pdmuxd.daemon.gateway.asgi import done_before_gone
@@ -64,6 +64,7 @@ class Forwarder:
                 return
             check_model(request.model, upstream.models)
             self._observer.on_sent(call.rid)
+            call.trace.sent()
             may_again = lost is None and self._left_to_wait_s(call) > 0
             is_lost = await self.relay(
                 call,
@@ -72,7 +73,8 @@ class Forwarder:
                 request.payload,
                 first_byte_within_s=first_byte_within_s,
                 may_be_sent_again=may_again,
-                holds_head=holds_head,
+                holds_head=holds_head or call.dialect.token_mark is not None,
+                headers=request.headers,
                 takes_tokens=request.takes_tokens,
             )
             if not is_lost:
@@ -90,6 +92,7 @@ class Forwarder:
         may_be_sent_again: bool = False,
         holds_head: bool = False,
         takes_tokens: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> bool:
         """Relay it; whether it is to be sent again, to another engine.
 
@@ -106,6 +109,8 @@ class Forwarder:
             first_byte_timeout_s=min([self.times.first_byte_s, *first_byte_within_s]),
             may_be_sent_again=may_be_sent_again,
             delivery=call.delivery,
+            headers={**call.trace.headers, **headers} if headers else call.trace.headers,
+            dialect=call.dialect,
             holds_head=holds_head,
             merged=None if tokens is None else tokens.open(call.rid),
         )

@@ -15,7 +15,11 @@ from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.observer import CallObserver
 from pdmuxd.daemon.gateway.requests import EngineRequest, rewrite
-from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.daemon.gateway.routes import TAGGED, Kind
+from pdmuxd.daemon.gateway.tagged_requests import rewrite_tagged
+
+_PLAIN = (Kind.CHAT, Kind.COMPLETION)
+"""Kinds whose streams the scheduler's tokens may make."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +79,20 @@ class Intake:
 
     async def _rewrite(self, kind: Kind, body: bytes, *, rid: str, tenant: TenantRecord) -> EngineRequest:
         """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""
+        makes = rewrite_tagged
+        if kind not in TAGGED:
+            makes = partial(
+                rewrite, takes_tokens=kind in _PLAIN and self._takes_tokens(chat=kind is Kind.CHAT)
+            )
         work = partial(
-            rewrite,
+            makes,
             kind,
             body,
             rid=rid,
             tenant=tenant.name,
             cache_namespace=namespace_of(tenant),
             bounds=self.limits.bounds,
-            takes_tokens=kind is not Kind.GENERATE and self._takes_tokens(chat=kind is Kind.CHAT),
+            targets={},
         )
         if len(body) <= LARGE_BODY_BYTES:
             return work()

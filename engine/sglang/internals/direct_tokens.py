@@ -24,7 +24,8 @@ from pdmuxd.engine.link.token_frames import (
     tokenizer_path,
 )
 from pdmuxd.engine.sglang.api.symbols import changes_chat_answers, streaming_differences
-from pdmuxd.engine.sglang.api.types import OutputStreamer, Scheduler, StreamedRequest
+from pdmuxd.engine.sglang.api.types.requests import StreamedRequest
+from pdmuxd.engine.sglang.api.types.scheduler import OutputStreamer, Scheduler
 
 TOKENS_KEY = "pdmuxd_tokens"
 """In the request's custom parameters; the gateway sets it where it can use tokens."""

@@ -20,13 +20,9 @@ from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.sglang.api.symbols import attention, sglang, target
-from pdmuxd.engine.sglang.api.types import (
-    Batch,
-    DecodeGraphs,
-    ModelRunner,
-    Request,
-    Scheduler,
-)
+from pdmuxd.engine.sglang.api.types.model import DecodeGraphs, ModelRunner
+from pdmuxd.engine.sglang.api.types.requests import Batch, Request
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import (
@@ -34,6 +30,7 @@ from pdmuxd.engine.sglang.internals import (
     direct_tokens,
     partition_kernels,
     stopping,
+    tagging,
     warming,
     whole_graphs,
 )
@@ -103,6 +100,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
             when.BEFORE,
         ),
         target("TokenizerManager", "sigterm_watchdog"): (stopping.end_without_delay, when.AROUND),
+        target("TokenizerManager", "generate_request"): (tagging.tag, when.BEFORE),
         target("try_small_copy"): (warming.decline_small_copy, when.REPLACE),
     }
     if environment.partition_kernels and torch.cuda.is_available():
