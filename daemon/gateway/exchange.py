@@ -72,10 +72,12 @@ class Exchange:
         merged: MergedStream | None = None,
         headers: Mapping[str, str] | None = None,
         dialect: Dialect = OPENAI,
+        retry_after_s: Callable[[str], int] = lambda _: RETRY_AFTER_S,
     ) -> None:
         """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
         without beginning it is then answered as an error, and not in a stream that was opened for it.
         `merged` is where the scheduler's tokens of the answer arrive.
+        `retry_after_s` says by the cause when such a request may come again.
         """
         self.rid = rid
         self._may_be_sent_again = may_be_sent_again
@@ -89,6 +91,7 @@ class Exchange:
         self._merged = merged
         self._headers = headers
         self._dialect = dialect
+        self._retry_after_s = retry_after_s
         self._first_byte_timeout_s = first_byte_timeout_s
         self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
@@ -213,7 +216,7 @@ class Exchange:
         await self._send(start)
 
     def _raise_if_refused(self, answer: bytes) -> None:
-        refused = refused_by_engine(answer, RETRY_AFTER_S)
+        refused = refused_by_engine(answer, self._retry_after_s)
         if refused is not None:
             raise refused
 
@@ -226,7 +229,7 @@ class Exchange:
                 "the engine has not begun this request",
                 status=503,
                 code="not_begun",
-                retry_after_s=RETRY_AFTER_S,
+                retry_after_s=self._retry_after_s("max_wait"),
             )
         self._on_first_byte()
         self.status = response.status

@@ -36,11 +36,14 @@ class Forwarder:
         *,
         observer: CallObserver,
         on_first_byte: Callable[[Call], None],
+        retry_after_s: Callable[[Call, str], int],
     ) -> None:
+        """`retry_after_s`: when a request that the engine refuses for that cause may come again."""
         self.times = times
         self._slot = slot
         self._observer = observer
         self._told_of_first_byte = on_first_byte
+        self._retry_after_s = retry_after_s
         self._exchanges: set[Exchange] = set()
 
     async def send(
@@ -113,6 +116,7 @@ class Forwarder:
             dialect=call.dialect,
             holds_head=holds_head,
             merged=None if tokens is None else tokens.open(call.rid),
+            retry_after_s=lambda cause: self._retry_after_s(call, cause),
         )
         self._exchanges.add(exchange)
         try:

@@ -62,13 +62,13 @@ class MergedStream:
         max_unsent_bytes: int,
         before_event: Callable[[], None] = lambda: None,
         on_mismatch: Callable[[Mismatch], None] = lambda _: None,
-        on_held_up: Callable[[], None] = lambda: None,
+        on_unread: Callable[[], None] = lambda: None,
     ) -> None:
         """`before_event` reads the tokens that have arrived, so that they are used before an answer's end."""
         self._max_unsent_bytes = max_unsent_bytes
         self._before_event = before_event
         self._on_mismatch = on_mismatch
-        self._on_held_up = on_held_up
+        self._on_unread = on_unread
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._cut = b""
@@ -139,7 +139,7 @@ class MergedStream:
         if self._out_bytes > self._max_unsent_bytes:
             # A client that does not read: the rest comes with the answer's end, if that is ever read.
             self.stop_tokens()
-            self._on_held_up()
+            self._on_unread()
 
     def _flush(self) -> None:
         while self._early and self._form is not None and self._sent >= self._early[0][0]:

@@ -44,7 +44,7 @@ class TokenReceiver:
         self.steps = 0
         self.refusals = 0
         """Engines whose tokens could not be used."""
-        self.held_up = 0
+        self.unread = 0
         """Answers that went on through the front end because their clients did not read."""
         self.mismatches = 0
         """Answers whose tokens' text was not the front end's."""
@@ -68,7 +68,7 @@ class TokenReceiver:
         stream = MergedStream(
             max_unsent_bytes=self._max_unsent_bytes,
             before_event=self.read,
-            on_held_up=self._count_held_up,
+            on_unread=self._count_unread,
             on_mismatch=self._distrust,
         )
         self._by_request[request_id] = stream
@@ -191,8 +191,8 @@ class TokenReceiver:
         self.refusals += 1
         log.warning("answers go through the engine's front end", reason=reason)
 
-    def _count_held_up(self) -> None:
-        self.held_up += 1
+    def _count_unread(self) -> None:
+        self.unread += 1
 
     def _distrust(self, mismatch: Mismatch) -> None:
         self.mismatches += 1

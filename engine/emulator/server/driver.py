@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pdmuxd.engine.core.errors import EngineInvariantError, RequestError
+from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.emulator.server.delivery import Deliveries, Inbox, Output
@@ -102,9 +103,12 @@ class WallClockDriver:
         *,
         tenant: str,
         inbox: Inbox,
+        targets: RequestTargets | None = None,
         direct_tokens: bool = False,
     ) -> list[Output]:
-        """Start one request per plan, all of them or none; with `direct_tokens` the daemon wants its tokens.
+        """Start one request per plan, all of them or none, with `targets` in place of the tenant's.
+
+        With `direct_tokens` the daemon wants its tokens.
 
         Raises: RequestError 503 while draining, 400 if an id is in use or a request cannot fit into the
         KV pool.
@@ -126,6 +130,7 @@ class WallClockDriver:
                 input_tokens=plan.prompt_tokens,
                 output_tokens=len(plan.pieces),
                 block_keys=plan.block_keys,
+                own_targets=targets,
             )
             output = self._deliveries.open[request_id] = Output(request, plan, inbox)
             outputs.append(output)

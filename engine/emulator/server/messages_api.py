@@ -58,6 +58,7 @@ def messages_call(body: MessagesBody, tag: Tag) -> Call:
     return Call(
         rid=tag.rid,
         tenant=tag.tenant,
+        targets=tag.targets,
         prompts=(conversation([*system, *turns]),),
         prompt_param="messages",
         sampling=Sampling(

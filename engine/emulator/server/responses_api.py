@@ -68,6 +68,7 @@ def responses_call(body: ResponsesBody, tag: Tag) -> Call:
     return Call(
         rid=tag.rid,
         tenant=tag.tenant,
+        targets=tag.targets,
         prompts=(conversation([*system, *turns]),),
         prompt_param="input",
         sampling=Sampling(

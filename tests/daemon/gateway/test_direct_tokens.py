@@ -179,11 +179,11 @@ async def test_others_go_on_when_one_client_does_not_read(setup, direct):
     deaf, deaf_rid = await begin(setup, scheduler)
     word = " " + 400 * "the quick brown fox "
 
-    def is_held_up():
+    def is_unread():
         scheduler.say(word)
-        return receiver.held_up
+        return receiver.unread
 
-    await until(is_held_up)
+    await until(is_unread)
     setup.engine.end()  # of the deaf client's answer; both read from one script
     response, _ = await begin(setup, scheduler)
     scheduler.say(" quick")
