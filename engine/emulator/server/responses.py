@@ -28,10 +28,12 @@ class _WaitingResponse(Response):
         self._inbox = inbox
         self._outputs = outputs
         self._answer = answer
+        self._path = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. It is cancelled only when the process stops while the client does not read,
         which is no defect."""
+        self._path = scope["path"]
         try:
             async with _disconnection(receive, self._inbox):
                 with contextlib.suppress(asyncio.CancelledError):
@@ -59,19 +61,34 @@ class EventStream(_WaitingResponse):
             else:
                 await self._inbox.changed()
 
+    def _tokens(self, i: int, output: Output, delivered: int, events: list[bytes]) -> int:
+        """What is new of an output; the number of tokens that were then delivered."""
+        events.append(self._answer.tokens(i, output, delivered, output.produced))
+        return output.produced
+
+    def _first_and_rest(self, i: int, output: Output, delivered: int, events: list[bytes]) -> int:
+        """The tokens in between go to the daemon; they come once more, as one event, with the end."""
+        if delivered == 0:
+            events.append(self._answer.tokens(i, output, 0, 1))
+            delivered = 1
+        if output.ended and output.produced > delivered:
+            events.append(self._answer.at_once(i, output, delivered, output.produced))
+            delivered = output.produced
+        return delivered
+
     def _news(self, delivered: list[int], open_outputs: set[int]) -> bytes:
         """Events not sent yet, up to the end of the stream if nothing is left open."""
-        events = []
+        events: list[bytes] = []
         for i in sorted(open_outputs):
             output = self._outputs[i]
             if output.produced > delivered[i]:
-                events.append(self._answer.tokens(i, output, delivered[i], output.produced))
-                delivered[i] = output.produced
+                tokens = self._tokens if output.direct is None else self._first_and_rest
+                delivered[i] = tokens(i, output, delivered[i], events)
             if output.ended:
                 open_outputs.discard(i)
                 if output.error is not None:
                     open_outputs.clear()
-                    return b"".join([*events, error_event(output.error), DONE])
+                    return b"".join([*events, error_event(output.error, self._path), DONE])
                 events.append(self._answer.ending(i, output))
         if not open_outputs:
             events.append(self._answer.closing(self._outputs))
@@ -89,7 +106,7 @@ class WholeAnswer(_WaitingResponse):
             await self._inbox.changed()
         errors = [output.error for output in self._outputs if output.error is not None]
         if errors:
-            response = error_response(errors[0])
+            response = error_response(errors[0], self._path)
         else:
             response = Response(self._answer.whole(self._outputs), media_type="application/json")
         await response(scope, receive, send)

@@ -25,7 +25,15 @@ from pdmuxd.engine.sglang.api.types.requests import Batch, Request
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
-from pdmuxd.engine.sglang.internals import describe, partition_kernels, stopping, warming, whole_graphs
+from pdmuxd.engine.sglang.internals import (
+    describe,
+    direct_tokens,
+    partition_kernels,
+    stopping,
+    tagging,
+    warming,
+    whole_graphs,
+)
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.partition_tables import make_table
@@ -92,6 +100,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
             when.BEFORE,
         ),
         target("TokenizerManager", "sigterm_watchdog"): (stopping.end_without_delay, when.AROUND),
+        target("TokenizerManager", "generate_request"): (tagging.tag, when.BEFORE),
         target("try_small_copy"): (warming.decline_small_copy, when.REPLACE),
     }
     if environment.partition_kernels and torch.cuda.is_available():
@@ -182,6 +191,9 @@ def _build(
     process: _Process, table: PartitionTable, streams: LaunchStreams, scheduler: Scheduler
 ) -> EngineLoop:
     environment = process.environment
+    direct = None
+    if environment.link is not None and sglang().get_parallel().tp_rank == 0:
+        direct = direct_tokens.install(scheduler, environment.link)
     port = SchedulerPort(scheduler, streams)
     engine_info = describe.engine_info(scheduler, table)
     link = None
@@ -202,7 +214,7 @@ def _build(
             "pdmuxd: prompts of more than %d new tokens are prefilled in chunks, for the sake of memory",
             engine_info.limits.max_whole_tokens,
         )
-    reporter = Reporter(link, measurer, gauges)
+    reporter = Reporter(link, measurer, gauges, poll=None if direct is None else direct.poll)
     ledger = process.ledger = Ledger(port.reused_tokens, reporter.send_request)
     return EngineLoop(
         port=port,
