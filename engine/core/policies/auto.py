@@ -60,6 +60,7 @@ from pdmuxd.engine.core.queueing import (
     form_prefill_batch,
     order_by_slack,
 )
+from pdmuxd.engine.core.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
@@ -98,6 +99,7 @@ class AutoOptions:
     preemption: bool = True
     guard: bool = True
     look_ahead: bool = True
+    classes: bool = True
     by_slack: bool = True
 
 
@@ -139,6 +141,14 @@ class AutoPolicy:
 
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
+        if self.options.classes and obs.decoding and not state.breaker.is_open:
+            part, sits_out = without_those_who_can_wait(obs, self.context, self.table, state.guard)
+            if sits_out:
+                decision, state = self._decide(part, state)
+                return replace(decision, sits_out=sits_out), state
+        return self._decide(obs, state)
+
+    def _decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         running = obs.prefill
         if state.breaker.is_open and not _is_by_layers(obs):
             return self._fixed(obs), state

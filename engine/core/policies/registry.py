@@ -145,7 +145,13 @@ def _drift(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPol
 
 
 def _auto(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
-    known = {"nopreempt": "preemption", "noguard": "guard", "nolookahead": "look_ahead", "fcfs": "by_slack"}
+    known = {
+        "nopreempt": "preemption",
+        "noguard": "guard",
+        "nolookahead": "look_ahead",
+        "noclasses": "classes",
+        "fcfs": "by_slack",
+    }
     chosen = arguments.split("+") if arguments else []
     unknown = [option for option in chosen if option not in known]
     if unknown:
