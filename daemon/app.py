@@ -47,6 +47,7 @@ from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.orphan import remove_stale_sockets
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.daemon.token_use import load_use, start_storing_use
+from pdmuxd.daemon.traffic.fallback import start_learning
 from pdmuxd.daemon.traffic.ring import start_writing
 from pdmuxd.daemon.uses import start_noting_uses
 from pdmuxd.engine.core.errors import EngineError, PdmuxdError, SettingsError
@@ -198,6 +199,8 @@ async def _start(
     )
     parts.lifecycle.replace_by(predecessor.give_place)
 
+    # After the last requests.
+    parts.tracing.close_with(stack)
     stack.push_async_callback(gateway.close)
     stack.push_async_callback(parts.actions.close)
     stack.push_async_callback(parts.replays.close)
@@ -224,6 +227,7 @@ async def _start(
     start_noting_uses(stack, parts.uses)
     start_forgetting(stack, control_plane, settings.audit_retention_days)
     start_writing(stack, parts.traffic)
+    start_learning(stack, parts.fallback, is_wanted=settings.engine.learn_fallback)
     start_storing_use(stack, parts.limiter, control_plane)
     start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)
     # The objects made by the start live as long as the daemon. Without this, each full garbage collection

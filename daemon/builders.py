@@ -35,12 +35,13 @@ from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes
 from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import collectors
+from pdmuxd.daemon.metrics.collectors import FallbackCollector, collectors
 from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
@@ -50,6 +51,8 @@ from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.tracing.building import Tracing
+from pdmuxd.daemon.traffic.fallback import FallbackKeeper
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.prefixes import PrefixHasher
 from pdmuxd.daemon.traffic.ring import TrafficRing
@@ -73,10 +76,12 @@ class Parts:
     history: HistoryKeeper
     limiter: Limiter
     first_tokens: FirstTokens
+    tracing: Tracing
     predictors: LivePredictors
     lifecycle: Lifecycle
     traffic: TrafficRing
     replays: TrafficReplays
+    fallback: FallbackKeeper
 
 
 def build(
@@ -102,6 +107,11 @@ def build(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
     )
     metrics.registry.register(listeners.collector())
+    tracing = Tracing(
+        settings.tracing,
+        count=metrics.trace_spans,
+        follows_parent=TrustedPeers(settings.data.trusted_peers).sent,
+    )
     gateway = build_gateway(
         settings,
         snapshot,
@@ -112,6 +122,7 @@ def build(
         uses=uses,
         limiter=limiter,
         first_tokens=first_tokens,
+        tracing=tracing,
     )
     traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
     telemetry.on_ended = traffic.on_ended
@@ -122,6 +133,16 @@ def build(
         directory=lambda: telemetry.directory,
         emulated=settings.engine.profile,
     )
+    fallback = FallbackKeeper(
+        settings.resolved_state_dir / "fallbacks.json",
+        replays,
+        status=supervisor.status,
+        directory=lambda: telemetry.directory,
+        clock=time.time,
+    )
+    fallback.on_learned = lambda: supervisor.use_fallback(fallback.tokens_for)
+    supervisor.use_fallback(fallback.tokens_for)
+    metrics.registry.register(FallbackCollector(fallback.state))
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
         loaded,
@@ -144,6 +165,7 @@ def build(
         metrics=metrics,
         actions=actions,
         replays=replays,
+        fallback=fallback,
         lifecycle=lifecycle,
         uses=uses,
         limiter=limiter,
@@ -161,6 +183,7 @@ def build(
     bus.subscribe(RequestRecord, limiter.on_request)
     bus.subscribe(RequestRecord, first_tokens.on_request)
     bus.subscribe(TenantQueues, first_tokens.on_queues)
+    tracing.connect(bus)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
     connect_engine(bus, supervisor)
@@ -182,10 +205,12 @@ def build(
         ),
         limiter=limiter,
         first_tokens=first_tokens,
+        tracing=tracing,
         predictors=predictors,
         lifecycle=lifecycle,
         traffic=traffic,
         replays=replays,
+        fallback=fallback,
     )
 
 
@@ -273,6 +298,7 @@ def build_gateway(
     uses: Uses,
     limiter: Limiter,
     first_tokens: FirstTokens,
+    tracing: Tracing,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -290,6 +316,7 @@ def build_gateway(
         tells_load=data.load_metrics,
         limiter=limiter,
         first_tokens=first_tokens,
+        tracer=tracing.tracer,
     )
 
 
@@ -303,6 +330,7 @@ def build_admin(
     metrics: Metrics,
     actions: OperatorActions,
     replays: TrafficReplays,
+    fallback: FallbackKeeper,
     lifecycle: Lifecycle,
     uses: Uses,
     limiter: Limiter,
@@ -323,6 +351,7 @@ def build_admin(
         predictors=predictors,
         actions=actions,
         replays=replays,
+        fallback=fallback,
         daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(

@@ -171,7 +171,7 @@ class DecisionEvent(EventMessage):
     reason: str
     order: str = Field(
         "arrival",
-        description="What decided who was admitted: arrival, slack, fair_share or aged.",
+        description="What decided who was admitted: arrival, deadline, slack, fair_share or aged.",
     )
     partition_id: int
     prefill_sms: int

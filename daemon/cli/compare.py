@@ -28,6 +28,7 @@ from pdmuxd.daemon.cli.trace_options import (
 from pdmuxd.daemon.cli.trace_results import check_outputs, publish
 from pdmuxd.daemon.compare.ablate import with_ablations
 from pdmuxd.daemon.compare.document import Origin, build_document
+from pdmuxd.daemon.compare.ladder import rungs
 from pdmuxd.daemon.compare.plan import DEFAULT_RESOLUTION, MAX_RATE_RPS, ComparePlan
 from pdmuxd.daemon.compare.progress import CompareProgress
 from pdmuxd.daemon.compare.rows import notes, verdict
@@ -37,6 +38,7 @@ from pdmuxd.daemon.compare.table import result_table
 from pdmuxd.daemon.compare.workload import without_longer
 from pdmuxd.daemon.replay.feasible import check_tbt_feasible
 from pdmuxd.daemon.replay.shape import Shaping
+from pdmuxd.engine.core.policies.registry import CHUNK_RANGE_TOKENS
 from pdmuxd.engine.core.slo import DEFAULT_SLO, TBT_RANGE_S
 from pdmuxd.engine.emulator.profile import load_profile
 
@@ -75,6 +77,14 @@ _RESOLUTION = typer.Option(
 _SHUFFLE = typer.Option("--shuffle", help="Draw the trace's requests in a seeded order.")
 _MAX_INPUT = typer.Option("--max-input", min=1, help="Leave out requests with more input tokens.")
 _ABLATE = typer.Option("--ablate", help="Also run every policy with one of its mechanisms off at a time.")
+_LADDER = typer.Option(
+    "--ladder",
+    metavar="TOKENS",
+    min=CHUNK_RANGE_TOKENS[0],
+    max=CHUNK_RANGE_TOKENS[1],
+    help="Run what leads from chunks of so many tokens to auto, one mechanism after the other, and say what "
+    "each adds; with --policies these as well.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +99,7 @@ class _RunOptions:
     shuffle: Annotated[bool, _SHUFFLE] = False
     max_input: Annotated[int | None, _MAX_INPUT] = None
     ablate: Annotated[bool, _ABLATE] = False
+    ladder: Annotated[int | None, _LADDER] = None
 
 
 @with_option_groups
@@ -111,7 +122,10 @@ def compare_policies(
     ]
     rates_rps = _numbers("--rates", runs.rates, MIN_RATE_RPS, MAX_RATE_RPS) if runs.rates is not None else ()
     loaded = load_profile(options.profile)
-    specs = checked_policies(_split(policies or [DEFAULT_POLICIES]), loaded, "--policies")
+    named = _split(policies) if policies else [] if runs.ladder else _split([DEFAULT_POLICIES])
+    if runs.ladder is not None:
+        named = list(dict.fromkeys((*named, *rungs(runs.ladder))))
+    specs = checked_policies(named, loaded, "--policies")
     for tbt_s in tbts_s:
         check_tbt_feasible(loaded, tbt_s)
     shaping = Shaping(sort=options.sort, tick_s=0.0)

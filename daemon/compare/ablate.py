@@ -7,13 +7,16 @@ from collections.abc import Iterable
 from pdmuxd.engine.core.policies.duet import DEFAULT_TOKEN_BUDGET
 
 SWITCHES = {
-    "auto": ("nopreempt", "noguard", "nolookahead", "fcfs"),
+    "auto": ("nopreempt", "noguard", "nolookahead", "nosplit", "nofuse", "fcfs"),
     "muxwise": ("noguard", "whole", "blocking"),
     "drift": ("nopreempt", "whole", "blocking"),
     "duet": ("nolookahead",),
     "pla": ("nodeadline", "nograph"),
 }
 """What each policy's specification can switch off (docs/compare.md says what each means)."""
+
+EXCLUDED = {"nosplit": "nofuse", "nofuse": "nosplit"}
+"""A switch, and what it cannot be combined with."""
 
 
 def variants(spec: str) -> tuple[str, ...]:
@@ -22,7 +25,11 @@ def variants(spec: str) -> tuple[str, ...]:
         return _queue_variants(spec)
     name, _, arguments = spec.partition(":")
     given = arguments.split("+") if arguments else _spelled_out(name)
-    switches = [switch for switch in SWITCHES.get(name, ()) if switch not in given]
+    switches = [
+        switch
+        for switch in SWITCHES.get(name, ())
+        if switch not in given and EXCLUDED.get(switch) not in given
+    ]
     return tuple(f"{name}:{'+'.join([*given, switch])}" for switch in switches)
 
 

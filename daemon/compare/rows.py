@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pdmuxd.daemon.compare.ladder import ladder_notes
 from pdmuxd.daemon.compare.schema import AtGoodput, CellDocument, CompareDocument
 from pdmuxd.daemon.replay.notes import DERIVED_PROFILE
 
@@ -65,6 +66,7 @@ def notes(document: CompareDocument) -> list[str]:
         )
     if any(cell.at_goodput is None for cell in document.cells):
         said.append("A goodput of 0 means that no rate was held at which a run has a few requests.")
+    said.extend(ladder_notes(document))
     if document.profile.provenance.startswith("derived"):
         said.append(DERIVED_PROFILE)
     return said

@@ -11,7 +11,7 @@ share of the tenant and lot are looked at before slack.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.latency import LatencyModel
@@ -170,6 +170,17 @@ def form_prefill_batch(
             break
         chosen.append(request)
     return tuple(chosen)
+
+
+def begun_within(batch: Iterable[WaitingRequest], tokens: int) -> tuple[WaitingRequest, ...]:
+    """Those that begin in a step of so many prompt tokens; the others wait on."""
+    begun: list[WaitingRequest] = []
+    for request in batch:
+        if tokens <= 0:
+            break
+        begun.append(request)
+        tokens -= request.new_tokens
+    return tuple(begun)
 
 
 def shape_of(requests: tuple[WaitingRequest, ...]) -> PrefillShape:

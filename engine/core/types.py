@@ -263,6 +263,8 @@ class QueueOrder(StrEnum):
     """What decided who is prefilled next."""
 
     ARRIVAL = "arrival"
+    DEADLINE = "deadline"
+    """Earliest deadline first."""
     SLACK = "slack"
     """Least slack first; nobody had to be passed over."""
     FAIR_SHARE = "fair_share"

@@ -23,7 +23,7 @@ Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4 (be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
@@ -57,6 +57,7 @@ from pdmuxd.engine.core.queueing import (
     OrderedQueue,
     QueueState,
     admitted,
+    begun_within,
     form_prefill_batch,
     order_by_slack,
 )
@@ -99,7 +100,12 @@ class AutoOptions:
     preemption: bool = True
     guard: bool = True
     look_ahead: bool = True
+    split: bool = True
+    """Off: fused steps alone, within the target."""
+    fuse: bool = True
+    """Off: layers alone, where the memory for a whole batch suffices."""
     classes: bool = True
+    """Off: everybody decodes in every step, whatever its TBT target."""
     by_slack: bool = True
 
 
@@ -169,19 +175,26 @@ class AutoPolicy:
         if not batch:
             return _ordered_by(decode_alone(obs, self.table), queue), replace(state, queue=queue.state)
         work = new_work(batch, self.context.layers)
-        if obs.limits.holds(work.shape.new_tokens):
+        if self.options.split and obs.limits.holds(work.shape.new_tokens):
             split = self.split.best_fit(obs, work, state.guard)
-            plan, rejected = _choose(
-                split,
-                self.fused.whole_batch(obs, batch, work.shape, state.latency_margin, state.size_correction),
-            )
+            plan, rejected = _choose(split, self._fused_whole(obs, state, batch, work))
         else:
             plan, rejected = self.fused.next_step(obs, batch, state.latency_margin, state.size_correction), ()
         if plan.kind is PlanKind.SPLIT:
             decision, begun = split_decision(obs, work, plan, rejected), batch
         else:
-            decision, begun = fused_decision(obs, plan, batch, rejected), _within(batch, plan.prompt_tokens)
+            decision, begun = (
+                fused_decision(obs, plan, batch, rejected),
+                begun_within(batch, plan.prompt_tokens),
+            )
         return _ordered_by(decision, queue), replace(state, queue=admitted(queue, begun, obs.now_s))
+
+    def _fused_whole(
+        self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...], work: Work
+    ) -> Plan | None:
+        if not self.options.fuse:
+            return None
+        return self.fused.whole_batch(obs, batch, work.shape, state.latency_margin, state.size_correction)
 
     def _order(self, obs: Observation, state: AutoState) -> OrderedQueue:
         if not self.options.by_slack:
@@ -354,9 +367,9 @@ class AutoPolicy:
         if not batch:
             return ()
         work = new_work(batch, self.context.layers)
-        if not obs.limits.holds(work.shape.new_tokens):
+        if not self.options.split or not obs.limits.holds(work.shape.new_tokens):
             return (self.fused.next_step(obs, batch, state.latency_margin, state.size_correction),)
-        fused = self.fused.whole_batch(obs, batch, work.shape, state.latency_margin, state.size_correction)
+        fused = self._fused_whole(obs, state, batch, work)
         splits = self.split.every(obs, work, state.guard)
         return splits if fused is None else (*splits, fused)
 
@@ -372,17 +385,6 @@ def _choose(split: Plan, fused: Plan | None) -> tuple[Plan, tuple[Alternative, .
     if not split.meets or fused_s <= min(split_s + wait_s, FUSED_LIMIT_S):
         return fused, (Alternative(label="split", predicted_s=split_s),)
     return split, (*split.rejected, Alternative(label="fused", predicted_s=fused_s))
-
-
-def _within(batch: Iterable[WaitingRequest], tokens: int) -> tuple[WaitingRequest, ...]:
-    """Those that begin in a step of so many prompt tokens; the others wait on."""
-    begun: list[WaitingRequest] = []
-    for request in batch:
-        if tokens <= 0:
-            break
-        begun.append(request)
-        tokens -= request.new_tokens
-    return tuple(begun)
 
 
 def _is_by_layers(obs: Observation) -> bool:

@@ -1,4 +1,7 @@
-"""Policies by name: what `--policy` accepts, and how a specification becomes a policy."""
+"""Policies by name: what `--policy` accepts, and how a specification becomes a policy.
+
+A longer file, as the half of it is a table.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from pdmuxd.engine.core.policies.drift import drift
 from pdmuxd.engine.core.policies.duet import DEFAULT_TOKEN_BUDGET, DuetPolicy
 from pdmuxd.engine.core.policies.fusedsteps import FIXED_STEP_TOKENS
 from pdmuxd.engine.core.policies.muxwise import muxwise
+from pdmuxd.engine.core.policies.ordered import OrderedPolicy, QueueRule
 from pdmuxd.engine.core.policies.pla import PlaOptions, PlaPolicy
 from pdmuxd.engine.core.policies.prefill_first import DEFAULT_CHUNK_TOKENS, PrefillFirstPolicy
 from pdmuxd.engine.core.policies.static import StaticPolicy
@@ -49,17 +53,22 @@ class PolicySpec:
 
 def known_policies() -> tuple[PolicyInfo, ...]:
     """All policies, in the order in which they are listed to people."""
-    return (*(info for info, _ in _POLICIES.values()), _PLA)
+    return (*(info for info, _ in _POLICIES.values()), _PLA, *_ORDERS.values())
 
 
 def parse_policy(spec: str) -> PolicySpec:
-    """Parse `name`, `name:arguments` or `pla/...`. Raises: PolicyError naming what is known or allowed."""
+    """Parse `name`, `name:arguments`, or a policy behind `pla/`, `slack/` or `edf/`.
+
+    Raises: PolicyError naming what is known or allowed.
+    """
     spec = spec.strip()
     head, slash, inner = spec.partition("/")
     queue, *options = head.split("+")
     if queue == _PLA.name:
         build = _pla(spec, options, inner if slash else DEFAULT_PLA_INNER)
         return PolicySpec(text=spec, build=build, wants_prefill_graphs="nograph" not in options)
+    if head in _ORDERS:
+        return _ordered(spec, _ORDERS[head], inner)
     name, _, arguments = spec.partition(":")
     if name == FLEET_POLICY:
         raise PolicyError(
@@ -149,6 +158,8 @@ def _auto(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPoli
         "nopreempt": "preemption",
         "noguard": "guard",
         "nolookahead": "look_ahead",
+        "nosplit": "split",
+        "nofuse": "fuse",
         "noclasses": "classes",
         "fcfs": "by_slack",
     }
@@ -156,6 +167,8 @@ def _auto(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPoli
     unknown = [option for option in chosen if option not in known]
     if unknown:
         raise _refuse(info, arguments, f"options are {', '.join(known)}, joined by +")
+    if {"nosplit", "nofuse"} <= set(chosen):
+        raise _refuse(info, arguments, "nosplit and nofuse together leave no way to prefill")
     options = AutoOptions(**{known[option]: False for option in chosen})
     return lambda context: AutoPolicy.build(_name(info, arguments), context, options)
 
@@ -181,6 +194,19 @@ def _pla(spec: str, options: list[str], inner: str) -> Callable[[PolicyContext],
     return lambda context: PlaPolicy(name=spec, context=context, inner=inside.build(context), options=chosen)
 
 
+def _ordered(spec: str, info: PolicyInfo, inner: str) -> PolicySpec:
+    if not inner or inner.partition("/")[0] in _ORDERS:
+        raise _refuse(info, inner, "name one policy that it goes before, other than an order")
+    inside, rule = parse_policy(inner), QueueRule(info.name)
+    return PolicySpec(
+        text=spec,
+        build=lambda context: OrderedPolicy(
+            name=spec, context=context, rule=rule, inner=inside.build(context)
+        ),
+        wants_prefill_graphs=inside.wants_prefill_graphs,
+    )
+
+
 def _prefill_first(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
     chunk = _budget(info, arguments or str(DEFAULT_CHUNK_TOKENS))
     return lambda context: PrefillFirstPolicy.build(_name(info, arguments), context, chunk)
@@ -196,6 +222,24 @@ _PLA = PolicyInfo(
     summary="short and long prompts in queues of their own, shorts as captured graphs; any policy behind",
     example="pla/muxwise",
 )
+
+_ORDERS = {
+    info.name: info
+    for info in (
+        PolicyInfo(
+            name=QueueRule.SLACK.value,
+            syntax="slack/POLICY",
+            summary="auto's order of the queue before any policy: least slack first, the late behind",
+            example="slack/muxwise",
+        ),
+        PolicyInfo(
+            name=QueueRule.EDF.value,
+            syntax="edf/POLICY",
+            summary="earliest deadline first before any policy; nobody is given up",
+            example="edf/muxwise",
+        ),
+    )
+}
 
 _Parse = Callable[[PolicyInfo, str], Callable[[PolicyContext], AnyPolicy]]
 

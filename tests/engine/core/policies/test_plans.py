@@ -25,6 +25,10 @@ SPECS = (
     "static:96,36",
     "pla/muxwise",
     "pla/auto",
+    "auto:nosplit",
+    "auto:nofuse",
+    "slack/duet",
+    "edf/chunked:512",
 )
 BY_LAYERS = ("auto", "auto:noguard+nolookahead", "muxwise", "drift", "upstream", "static:96,36")
 
