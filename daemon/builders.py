@@ -16,6 +16,7 @@ from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.bus import EventBus
@@ -99,10 +100,10 @@ def build(
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
-    telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
+    limiter, first_tokens = Limiter(), FirstTokens()
+    telemetry = build_telemetry(supervisor, admission, metrics, control_plane, expected=limiter.expected)
     history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
-    limiter, first_tokens = Limiter(), FirstTokens()
     predictors = LivePredictors(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
     )
@@ -262,7 +263,12 @@ def build_engine(
 
 
 def build_telemetry(
-    supervisor: Supervisor, admission: Admission, metrics: Metrics, control_plane: ControlPlane
+    supervisor: Supervisor,
+    admission: Admission,
+    metrics: Metrics,
+    control_plane: ControlPlane,
+    *,
+    expected: ExpectedTokens,
 ) -> Telemetry:
     """What is known of the engine and of the requests in flight, in events and as metrics."""
     telemetry = Telemetry(
@@ -271,6 +277,7 @@ def build_telemetry(
         status=supervisor.status,
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
+        expected=expected,
     )
     telemetry.on_settled = metrics.request_judged
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
