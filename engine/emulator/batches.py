@@ -192,10 +192,10 @@ class DecodeBatch:
         ended: list[Admitted] = []
         while self._ends and self._ends[0][0] <= self.steps:
             last_step, _, request_id = heapq.heappop(self._ends)
-            member = self.members.get(request_id)
-            if member is not None and self._last_step(member.request) == last_step:
-                self.leave(member)
-                ended.append(member)
+            last = self.members.get(request_id)
+            if last is not None and self._last_step(last.request) == last_step:
+                self.leave(last)
+                ended.append(last)
         return ended
 
     def _skip(self, member: Admitted) -> None:

@@ -118,9 +118,10 @@ class EmulatedBook:
         """Whether those that decode have different TBT targets."""
         return self.batch.has_several_tbt_targets
 
-    def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float]:
-        """The TBT target of each."""
-        return [self.requests[name].tbt_target_s for name in request_ids]
+    def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float | None]:
+        """The TBT target of each; None for one that has ended."""
+        found = map(self.requests.get, request_ids)
+        return [None if request is None else request.tbt_target_s for request in found]
 
     def give_step(self, requests: EmulatedStep, now_s: float) -> None:
         """A decode or fused step was read."""

@@ -187,6 +187,8 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     prefill_sum_new_times_reused: int = 0
     order: str = "arrival"
     """What decided who was admitted: `arrival`, `deadline`, `slack`, `fair_share` or `aged`."""
+    sitting_out: int = 0
+    """Decoding requests that were not in the step, since their TBT targets let them wait."""
 
 
 class ShadowCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Whose turn it is to decode, where the batch has several TBT targets: when each was last in a step."""
+"""Whose turn it is to decode, where the batch has several TBT targets: when each request was last in a step."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pdmuxd.engine.core.types import DecodingRequest
 from pdmuxd.engine.loop.port import EngineState
 from pdmuxd.engine.loop.requests import RequestBook
 
+_NOBODY: frozenset[str] = frozenset()
+
 
 class DecodeTurns:
     """Of rank 0, whose clock counts; the others are told who sits out."""
@@ -16,40 +18,45 @@ class DecodeTurns:
         self._state = state
         self._ledger = ledger
         self._last_s: dict[str, float] = {}
-        """When each request was last in a step, or joined the batch; empty while there is one target."""
-        self._in_flight: frozenset[str] = frozenset()
-        self._just_read: frozenset[str] = frozenset()
+        """By request; empty while there is one target."""
+        self._in_flight = _NOBODY
+        """Who is in the step launched last."""
+        self._just_read = _NOBODY
+        """Who was in the step before it, which was read a moment ago."""
 
     def decoding(
         self, now_s: float, last_token_s: float, joining: Sequence[tuple[str, int]] = ()
     ) -> tuple[DecodingRequest, ...]:
-        """The batch, if it has several TBT targets.
+        """The batch, if it has several TBT targets and can be divided; else nothing.
 
-        `last_token_s`: of requests that nobody noted, since all decoded in all steps. `joining`: ids and context
-        tokens of requests that join before the next step.
+        Who is in the step in flight counts as having its token now: the step that is decided about begins
+        with the end of that one. `last_token_s`: of a batch that was not looked at before, since all were in
+        all steps. `joining`: ids and context tokens of requests that join before the next step.
         """
         state, ledger = self._state, self._ledger
         if not joining and not ledger.has_several_tbt_targets(state.running):
-            self._last_s = {}
+            self._forget()
             return ()
         batch = [*state.decode_contexts(), *joining]
-        targets_s = ledger.tbt_targets_s([name for name, _ in batch])
-        if len(set(targets_s)) < 2:
-            self._last_s = {}
+        targets_s = ledger.tbt_targets_s(name for name, _ in batch)
+        if len(frozenset(targets_s).difference({None})) < 2:
+            self._forget()
             return ()
-        known, unknown_s = self._last_s, now_s if self._last_s else last_token_s
+        before, unseen_s = self._last_s, now_s if self._last_s else last_token_s
         fresh = self._in_flight | self._just_read
-        self._last_s = {name: now_s if name in fresh else known.get(name, unknown_s) for name, _ in batch}
-        return tuple(
-            DecodingRequest(name, target_s, context, last_s)
-            for (name, context), target_s, last_s in zip(
-                batch, targets_s, self._last_s.values(), strict=True
-            )
-        )
+        found = [
+            DecodingRequest(name, target_s, context, now_s if name in fresh else before.get(name, unseen_s))
+            for (name, context), target_s in zip(batch, targets_s, strict=True)
+            if target_s is not None
+        ]
+        self._last_s = {request.request_id: request.last_token_s for request in found}
+        return tuple(found)
 
-    def launched(self, sits_out: Collection[str], now_s: float) -> None:
+    def launched(self, sits_out: Collection[str]) -> None:
         """A step begins without these."""
         if self._last_s:
             self._just_read, self._in_flight = self._in_flight, frozenset(self._last_s).difference(sits_out)
-        else:
-            self._just_read = self._in_flight = frozenset()
+
+    def _forget(self) -> None:
+        self._last_s = {}
+        self._in_flight = self._just_read = _NOBODY

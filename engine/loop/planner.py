@@ -64,7 +64,7 @@ class Planner:
         decision = chosen.decision
         policy_runtime.commit(chosen.state)
         if decision.decode_steps:
-            self._turns.launched(decision.sits_out, now_s)
+            self._turns.launched(decision.sits_out)
         policy_runtime.shadowed(chosen.obs, decision)
         if decision.deprioritize:
             self._ledger.deprioritize(decision.deprioritize)

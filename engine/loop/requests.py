@@ -152,8 +152,8 @@ class RequestBook(Protocol):
     def has_several_tbt_targets(self, decoding: Any) -> bool:
         """Whether those that decode have different TBT targets."""
 
-    def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float]:
-        """The TBT target of each."""
+    def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float | None]:
+        """The TBT target of each; None for one that has ended."""
 
     def give_step(self, requests: Any, now_s: float) -> None:
         """A decode or fused step of these was read."""

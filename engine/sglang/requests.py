@@ -151,10 +151,10 @@ class Ledger:
         """Whether those that decode have different TBT targets."""
         return len(self._running_targets_s(decoding)) > 1
 
-    def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float]:
-        """The TBT target of each."""
-        known = map(self._tracked.get, request_ids)
-        return [DEFAULT_SLO.tbt_s if tracked is None else tracked.tbt_target_s for tracked in known]
+    def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float | None]:
+        """The TBT target of each; None for one that has ended."""
+        found = map(self._tracked.get, request_ids)
+        return [None if tracked is None else tracked.tbt_target_s for tracked in found]
 
     def give_step(self, requests: Sequence[Request], now_s: float) -> None:
         """A decode or fused step was read: as `give_tokens`, but cheap for requests that get a token with
