@@ -27,8 +27,9 @@ DUE_RATIO = 0.8
 (`FUSED_MARGIN` over a latency margin of 1.18), so that after one of them not all are due at once."""
 DECODE_SHARE = 0.7
 """Of the strictest target: what decode alone may take of a step, all SMs together. The rest is for what it
-takes longer than predicted, beside a prefill or with prompt tokens in the step. With 0.8 neither a split nor a
-fused step meets the target (emulator, Llama-8B on an H200); with 0.5 the relaxed stay longer for nothing."""
+takes longer than predicted, beside a prefill or with prompt tokens in the step. With 0.8 neither a split nor
+a fused step meets the target (emulator, Llama-8B on an H200); with 0.5 the relaxed stay longer for nothing.
+"""
 
 
 def without_those_who_can_wait(

@@ -173,16 +173,17 @@ class DecodeBatch:
         heapq.heappush(self._ends, (last_step, self._joined, request.request_id))
 
     def may_sit_out(self, names: Collection[str]) -> list[Admitted]:
-        """Those of these members that can sit the next step out: not who has decoded, while its first token was
-        not read."""
-        found = (self.members.get(name) for name in names)
+        """Those of these members that can: not who has decoded while its first token was not read."""
+        steps, found = self.steps, (self.members.get(name) for name in names)
         return [
-            m for m in found if m is not None and not (m.awaits_first and m.request.segments[-1][1] < self.steps)
+            member
+            for member in found
+            if member is not None and not (member.awaits_first and member.request.segments[-1][1] < steps)
         ]
 
     def step(self, sitting_out: Sequence[Admitted] = ()) -> list[Admitted]:
-        """A step was launched: every member gets one token, but for these. Returns the members for which it is
-        the last; they have left already."""
+        """A step was launched: every member but these gets one token. Returns the members for which it is the
+        last; they have left already."""
         self.steps += 1
         self.reused_tokens += len(self.members) - len(sitting_out)
         for member in sitting_out:
@@ -199,8 +200,8 @@ class DecodeBatch:
         return ended
 
     def _skip(self, member: Admitted) -> None:
-        """A member was not in the step that was just launched: its run of tokens ends before it, and the next one
-        begins behind it."""
+        """A member was not in the step that was just launched: its run of tokens ends before that, and the
+        next one begins behind it."""
         request, steps = member.request, self.steps
         start_s, first, _ = request.segments[-1]
         timing = steps - 1 - first

@@ -1,4 +1,4 @@
-"""Whose turn it is to decode, where the batch has several TBT targets: when each request was last in a step."""
+"""Whose turn it is to decode, where the batch has several TBT targets: when each was last in a step."""
 
 from __future__ import annotations
 

@@ -92,8 +92,8 @@ class View:
             reused_tokens=decode.reused_tokens + sum(contexts),
             max_context_tokens=max(decode.max_context_tokens, *contexts),
         )
-        contexts_by_id = [(entry.request_id, context) for entry, context in zip(running.entries, contexts)]
-        return self._observation(now_s, grown, joining, contexts_by_id)
+        joining_contexts = [(entry.request_id, context) for entry, context in zip(running.entries, contexts, strict=True)]
+        return self._observation(now_s, grown, joining, joining_contexts)
 
     def _observation(
         self,
@@ -126,9 +126,7 @@ class View:
             kv_free_tokens=state.kv_free_tokens,
             limits=self._limits,
             settings_version=self._policy_runtime.settings_version,
-            decoding=self._turns.decoding(
-                now_s, self._policy_runtime.state.last_token_s, joining_contexts
-            ),
+            decoding=self._turns.decoding(now_s, self._policy_runtime.state.last_token_s, joining_contexts),
         )
 
 

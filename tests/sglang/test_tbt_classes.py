@@ -10,10 +10,12 @@ from pdmuxd.engine.link.predictors import Predictors, SoloRun
 
 STRICT, RELAXED_TBT_S, STRICT_TBT_S = "strict", 10.0, 0.1
 
+
 @pytest.fixture(scope="module")
 def server(python, model, tmp_path_factory):
     with OurServer(python, model, tmp_path_factory.mktemp("classes"), policy="auto") as server:
         yield server
+
 
 def slow_decode(link: Link) -> Predictors:
     """Steps of more than three requests take longer than the strict target leaves: slower than they are, or
@@ -27,6 +29,7 @@ def slow_decode(link: Link) -> Predictors:
         solo_run=tuple(SoloRun(sms=each, decode=fit) for each in sorted(sms)),
         guard_default_ratio=1.0,
     )
+
 
 @pytest.mark.parametrize("policy", ["auto", "auto:nosplit", "auto:nofuse"])
 async def test_greedy_tokens_are_stock_sglangs_when_the_relaxed_sit_steps_out(server, prompts, stock, policy):

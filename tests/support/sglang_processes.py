@@ -369,9 +369,7 @@ async def ask_all(
     headers = {"Authorization": f"Bearer {KEY}"}
     async with httpx.AsyncClient(base_url=base_url, limits=limits, timeout=300, headers=headers) as client:
         asked = zip(prompts.all, itertools.cycle(tenants), strict=False)
-        return list(
-            await asyncio.gather(*(_ask(client, prompt, speed, tenant) for prompt, tenant in asked))
-        )
+        return list(await asyncio.gather(*(_ask(client, prompt, speed, tenant) for prompt, tenant in asked)))
 
 
 async def _ask(client: httpx.AsyncClient, prompt: Prompt, speed: float, tenant: str) -> list[int]:

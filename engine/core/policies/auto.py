@@ -147,12 +147,11 @@ class AutoPolicy:
 
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
+        sits_out: tuple[str, ...] = ()
         if self.options.classes and obs.decoding and not state.breaker.is_open:
-            part, sits_out = without_those_who_can_wait(obs, self.context, self.table, state.guard)
-            if sits_out:
-                decision, state = self._decide(part, state)
-                return replace(decision, sits_out=sits_out), state
-        return self._decide(obs, state)
+            obs, sits_out = without_those_who_can_wait(obs, self.context, self.table, state.guard)
+        decision, state = self._decide(obs, state)
+        return (replace(decision, sits_out=sits_out) if sits_out else decision), state
 
     def _decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         running = obs.prefill

@@ -18,8 +18,11 @@ from pdmuxd.engine.loop.requests import Target
 
 engine, dice = EmulatedEngine(profile=load_profile("h200-llama-8b"), policy={policy!r}), random.Random(3)
 requests = []
-targets = {{name: Target(slo=Slo(ttft_fixed_s=1.0, ttft_per_1k_new_tokens_s=1.0, tbt_s=tbt_s, attainment_ratio=0.99),
-    version=1) for name, tbt_s in (("t", 0.006), ("u", 0.2), ("v", 0.1))}}
+def slo(tbt_s):
+    return Slo(ttft_fixed_s=1.0, ttft_per_1k_new_tokens_s=1.0, tbt_s=tbt_s, attainment_ratio=0.99)
+
+tbts_s = {{"t": 0.006, "u": 0.2, "v": 0.1}}
+targets = {{name: Target(slo=slo(tbt_s), version=1) for name, tbt_s in tbts_s.items()}}
 engine.apply_settings(version=1, policy={policy!r}, slos=targets)
 for i in range(150):
     keys = tuple(range(dice.randrange(3) * 1000, dice.randrange(3) * 1000 + 400))
