@@ -25,6 +25,7 @@ from pdmuxd.daemon import first_run as first
 from pdmuxd.daemon import lock
 from pdmuxd.daemon.background import first_to_end, in_background
 from pdmuxd.daemon.builders import build
+from pdmuxd.daemon.clock import start_watching_clock
 from pdmuxd.daemon.events import connect_service_manager, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.handover.channel import Channel
@@ -225,7 +226,8 @@ async def _start(
     in_background(duties, _tick(parts.telemetry), name="telemetry")
     start_refining(duties, parts.refinement)
     start_noting_uses(stack, parts.uses)
-    start_forgetting(stack, control_plane, settings.audit_retention_days)
+    start_forgetting(stack, control_plane, settings.audit_retention_days, parts.clock)
+    start_watching_clock(stack, parts.clock)
     start_writing(stack, parts.traffic)
     start_learning(stack, parts.fallback, is_wanted=settings.engine.learn_fallback)
     start_storing_use(stack, parts.limiter, control_plane)

@@ -20,7 +20,7 @@ from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.bus import EventBus
-from pdmuxd.daemon.clock import steady_clock
+from pdmuxd.daemon.clock import ClockWatch, steady_clock
 from pdmuxd.daemon.events import (
     EngineEvents,
     connect_engine,
@@ -77,6 +77,7 @@ class Parts:
     history: HistoryKeeper
     limiter: Limiter
     first_tokens: FirstTokens
+    clock: ClockWatch
     tracing: Tracing
     predictors: LivePredictors
     lifecycle: Lifecycle
@@ -95,7 +96,7 @@ def build(
 ) -> Parts:
     """All parts, connected by the bus; `reread` reads the settings again."""
     settings = loaded.settings
-    bus, uses = EventBus(), Uses(control_plane)
+    bus, uses, clock = EventBus(), Uses(control_plane), ClockWatch()
     metrics = Metrics(max_tenants=settings.admin.metrics_max_tenants)
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
@@ -108,10 +109,11 @@ def build(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
     )
     metrics.registry.register(listeners.collector())
+    trusted = TrustedPeers(settings.data.trusted_peers)
     tracing = Tracing(
         settings.tracing,
         count=metrics.trace_spans,
-        follows_parent=TrustedPeers(settings.data.trusted_peers).sent,
+        follows_parent=trusted.sent,
     )
     gateway = build_gateway(
         settings,
@@ -124,6 +126,7 @@ def build(
         limiter=limiter,
         first_tokens=first_tokens,
         tracing=tracing,
+        trusted=trusted,
     )
     traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
     telemetry.on_ended = traffic.on_ended
@@ -203,7 +206,9 @@ def build(
             AlarmStore(control_plane.store),
             telemetry,
             tenants=lambda: control_plane.directory.tenants,
+            clock=clock,
         ),
+        clock=clock,
         limiter=limiter,
         first_tokens=first_tokens,
         tracing=tracing,
@@ -306,6 +311,7 @@ def build_gateway(
     limiter: Limiter,
     first_tokens: FirstTokens,
     tracing: Tracing,
+    trusted: TrustedPeers,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -324,6 +330,7 @@ def build_gateway(
         limiter=limiter,
         first_tokens=first_tokens,
         tracer=tracing.tracer,
+        trusted=trusted,
     )
 
 

@@ -11,17 +11,16 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from datetime import UTC
 from pathlib import Path
 
 import msgspec
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.fallback import Fallback, FallbackCandidate, FallbackState
 from pdmuxd.controlplane.replays import Job, Outcome, WantedVariant
 from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.daemon.background import periodically
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.engine.core.errors import ConflictError, EngineError
 from pdmuxd.engine.core.misprediction_breaker import WRONG_RATIO
@@ -194,10 +193,7 @@ def start_learning(stack: AsyncExitStack, keeper: FallbackKeeper, *, is_wanted: 
     stack.push_async_callback(keeper.close)
     if not is_wanted:
         return
-    scheduler = AsyncIOScheduler(timezone=UTC)
-    scheduler.add_job(keeper.look, "interval", seconds=PERIOD_S, jitter=300, max_instances=1, coalesce=True)
-    scheduler.start()
-    stack.callback(scheduler.shutdown, wait=False)
+    periodically(stack, keeper.look, period_s=PERIOD_S, name="learning a fallback")
 
 
 def _variant(label: str, tokens: int | None, slower: Mapping[str, Slo] | None) -> WantedVariant:

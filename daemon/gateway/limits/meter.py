@@ -18,6 +18,8 @@ CONCURRENCY_RETRY_S = 1.0
 _WINDOWS: frozenset[LimitName] = frozenset(
     ("requests_per_min", "input_tokens_per_min", "output_tokens_per_min")
 )
+_DAYS_KEPT, _MONTHS_KEPT = 64, 3
+"""More than a budget looks back: the wall clock may be set back into the month before, and forward again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Meter:
 
     # There is one for each tenant and key: what few of them need is made when it is needed.
     __slots__ = (
-        *("_changed", "_days", "_month", "_month_tokens", "_places", "_reserved_input", "_reserved_output"),
+        *("_changed", "_days", "_months", "_places", "_reserved_input", "_reserved_output"),
         *("_turn", "_windows", "of"),
     )
 
@@ -62,9 +64,8 @@ class Meter:
         self._reserved_output = 0
         self._windows: dict[LimitName, SlidingWindow] = {}
         self._days: dict[date, Tokens] = {}
-        self._month: tuple[int, int] | None = None
-        self._month_tokens = Tokens()
-        """Of all days of that year and month."""
+        self._months: dict[date, Tokens] = {}
+        """Of all days of a month, by its first."""
 
     @property
     def turn(self) -> asyncio.Lock:
@@ -115,16 +116,18 @@ class Meter:
     def load(self, tokens: Tokens, day: date) -> None:
         """Tokens were used on a day, of which no window knows."""
         self._days[day] = self._days.get(day, Tokens()).plus(tokens)
-        if len(self._days) > 1:
-            month = max(self._days).replace(day=1)
-            for old in [one for one in self._days if one < month]:
-                del self._days[old]
-        newest = max(self._days)
-        if self._month == (newest.year, newest.month) == (day.year, day.month):
-            self._month_tokens = self._month_tokens.plus(tokens)
-        else:
-            self._month = (newest.year, newest.month)
-            self._month_tokens = _sum(self._days.values())
+        month = day.replace(day=1)
+        self._months[month] = self._months.get(month, Tokens()).plus(tokens)
+        if len(self._days) > _DAYS_KEPT:
+            del self._days[min(self._days.keys() - {day})]
+        if len(self._months) > _MONTHS_KEPT:
+            del self._months[min(self._months.keys() - {month})]
+
+    def correct(self, tokens: Tokens, day: date) -> None:
+        """So much was used on a day in all, by what all nodes have stored."""
+        missing = tokens.minus(self._days.get(day, Tokens()))
+        if missing != Tokens():
+            self.load(missing, day)
 
     def used(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
         """What counts against a limit now, what is reserved included. May be called in any thread."""
@@ -141,7 +144,7 @@ class Meter:
             case "tokens_per_day":
                 tokens = self._days.get(today)
             case "tokens_per_month":
-                tokens = self._month_tokens if self._month == (today.year, today.month) else None
+                tokens = self._months.get(today.replace(day=1))
             case _:
                 window = self._windows.get(name)
                 return self._reserved(name) + (0 if window is None else window.total(now_s))
@@ -191,13 +194,6 @@ class Meter:
         if window is None or (wanted + reserved > limit.value and reserved):
             return float(WINDOW_S)  # what is in flight has to end first, and then to leave the window
         return window.until(room, now_s)
-
-
-def _sum(all_tokens: Iterable[Tokens]) -> Tokens:
-    found = Tokens()
-    for tokens in all_tokens:
-        found = found.plus(tokens)
-    return found
 
 
 def _wanted(name: LimitName, need: Need) -> int:
