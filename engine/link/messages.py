@@ -23,7 +23,7 @@ from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 9
+LINK_PROTOCOL = 10
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 
 

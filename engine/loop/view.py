@@ -92,8 +92,8 @@ class View:
             reused_tokens=decode.reused_tokens + sum(contexts),
             max_context_tokens=max(decode.max_context_tokens, *contexts),
         )
-        joining_contexts = [(entry.request_id, context) for entry, context in zip(running.entries, contexts, strict=True)]
-        return self._observation(now_s, grown, joining, joining_contexts)
+        names = [entry.request_id for entry in running.entries]
+        return self._observation(now_s, grown, joining, list(zip(names, contexts, strict=True)))
 
     def _observation(
         self,

@@ -158,9 +158,9 @@ def _auto(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPoli
         "nopreempt": "preemption",
         "noguard": "guard",
         "nolookahead": "look_ahead",
+        "noclasses": "classes",
         "nosplit": "split",
         "nofuse": "fuse",
-        "noclasses": "classes",
         "fcfs": "by_slack",
     }
     chosen = arguments.split("+") if arguments else []
