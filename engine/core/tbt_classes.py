@@ -6,7 +6,7 @@ step has time for: those first whose next tokens are due first, and everybody wh
 
 Whoever can decode does. To leave more of them out, for the sake of prompts, gains nothing that lasts: a token
 costs the same reading of weights and KV whenever it is made, and who was left out stays for longer
-(docs/decisions/0020-tbt-classes.md).
+(docs/decisions/0021-tbt-classes.md).
 """
 
 from __future__ import annotations
