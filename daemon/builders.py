@@ -109,10 +109,11 @@ def build(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
     )
     metrics.registry.register(listeners.collector())
+    trusted = TrustedPeers(settings.data.trusted_peers)
     tracing = Tracing(
         settings.tracing,
         count=metrics.trace_spans,
-        follows_parent=TrustedPeers(settings.data.trusted_peers).sent,
+        follows_parent=trusted.sent,
     )
     gateway = build_gateway(
         settings,
@@ -125,6 +126,7 @@ def build(
         limiter=limiter,
         first_tokens=first_tokens,
         tracing=tracing,
+        trusted=trusted,
     )
     traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
     telemetry.on_ended = traffic.on_ended
@@ -250,6 +252,7 @@ def engine_plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
         start_timeout_s=engine.start_timeout_s,
         backoff_initial_s=settings.engine.restart_backoff_initial_s,
         backoff_max_s=settings.engine.restart_backoff_max_s,
+        token_buffer_bytes=settings.engine.token_buffer_bytes if settings.engine.has_direct_tokens else None,
     )
 
 
@@ -309,6 +312,7 @@ def build_gateway(
     limiter: Limiter,
     first_tokens: FirstTokens,
     tracing: Tracing,
+    trusted: TrustedPeers,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -327,6 +331,7 @@ def build_gateway(
         limiter=limiter,
         first_tokens=first_tokens,
         tracer=tracing.tracer,
+        trusted=trusted,
     )
 
 

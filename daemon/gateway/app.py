@@ -32,8 +32,10 @@ from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import check_model
 from pdmuxd.daemon.gateway.routes import OPERATIONS, Kind, Route, find_route, model_of
+from pdmuxd.daemon.gateway.slo_headers import targets_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
+from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.gateway.turns import Turns
 from pdmuxd.daemon.httpd.peers import AuthFailures
 from pdmuxd.daemon.httpd.refusals import OUT_OF_MEMORY
@@ -68,25 +70,33 @@ class Gateway:
         limiter: Limiter | None = None,
         first_tokens: FirstTokens | None = None,
         tracer: Tracer | None = None,
+        trusted: TrustedPeers | None = None,
     ) -> None:
         self.admission = admission
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
         self._key_used = key_used
         self._tracer = tracer or NoTracer()
+        self._trusted = trusted or TrustedPeers()
         self._load = load
         self._tells_load = tells_load
         self._limiter = limiter or Limiter()
         self._first_tokens = first_tokens or FirstTokens()
         self._authenticator = Authenticator(directory, auth_failures)
-        self._intake = Intake(limits, observer=self._observer, name_prefixes=name_prefixes)
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
+        self._intake = Intake(
+            limits,
+            observer=self._observer,
+            name_prefixes=name_prefixes,
+            takes_tokens=self._slot.takes_tokens,
+        )
         self._turns = Turns(self._limiter, self._slot)
         self._forwarder = Forwarder(
             self._slot,
             times or EngineTimes(),
             observer=self._observer,
             on_first_byte=self._on_first_byte,
+            retry_after_s=self._retry_after_s,
         )
         self.use_directory(directory)
 
@@ -226,11 +236,16 @@ class Gateway:
         Raises: RequestError for whatever the client is to be told instead of an answer.
         """
         tenant = identity.tenant
+        targets = targets_of(scope) if self._trusted.sent(scope) else None
+        if targets is not None:
+            tenant = replace(tenant, slo=targets.applied_to(tenant.slo))
         self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
+        if targets is not None:
+            self._observer.on_targets(call.rid, targets)
         places = 1
         try:
-            received = await self._intake.receive(call, scope, route.kind, tenant)
+            received = await self._intake.receive(call, scope, route.kind, tenant, targets)
             if received is None:
                 call.end = End.CLIENT_GONE
                 return
@@ -276,6 +291,10 @@ class Gateway:
         call.status = 200
         text = about.metrics_text(self._load())
         await send_answer(call.send, Answer(status=200, body=text, content_type=about.METRICS_TYPE))
+
+    def _retry_after_s(self, call: Call, cause: str) -> int:
+        waited_s = time.monotonic() - call.started_s
+        return self._first_tokens.retry_after_s(call.rid, cause, waited_s=waited_s)
 
     def _on_first_byte(self, call: Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)

@@ -24,6 +24,8 @@ import termios
 import time
 from pathlib import Path
 
+import psutil
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from steady_load import steady_load
@@ -128,8 +130,8 @@ def tmux(place: str, *words: str) -> str:
 
 def cpu_s(pid: int) -> float:
     """Seconds that a process has computed so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    used = psutil.Process(pid).cpu_times()
+    return float(used.user + used.system)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ TOKENS = 9
 def shared(python, model, tmp_path_factory):
     def begin():
         folder = tmp_path_factory.mktemp("a daemon")
-        return Daemon(folder, settings=daemon_settings(python, model), environ=environment())
+        settings = [*daemon_settings(python, model), "data.trusted_peers=127.0.0.0/8"]
+        return Daemon(folder, settings=settings, environ=environment())
 
     with contextlib.closing(SharedDaemon(begin)) as made:
         yield made
@@ -93,6 +94,28 @@ def test_a_prompt_is_found_in_its_own_tenants_cache_alone(daemon, claude):
     key = daemon.admin("POST", "/api/v1/tenants/stranger/keys", json={}).json()["secret"]
     wait_until(lambda: _knows(daemon, key))
     assert reused(claude.with_options(api_key=key), "stranger") == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/messages"])
+def test_a_routers_targets_reach_the_engine(daemon, path):
+    turns = [{"role": "user", "content": TEXT}]
+    asked = {"prompt": TEXT} if path == "/v1/completions" else {"messages": turns}
+    headers = {
+        "Authorization": f"Bearer {daemon.key}",
+        "x-llm-d-slo-ttft-ms": "123456",
+        "x-llm-d-slo-tpot-ms": "4321",
+    }
+    answer = httpx.post(
+        daemon.data_url + path,
+        json={"model": daemon.model, "max_tokens": 4, **asked},
+        headers=headers,
+        timeout=60,
+    )
+    assert answer.status_code == 200, answer.text
+    url = f"/api/v1/requests/{answer.headers['x-request-id']}"
+    wait_until(lambda: daemon.admin("GET", url).json().get("ttft_target_ms") is not None)
+    record = daemon.admin("GET", url).json()
+    assert (record["ttft_target_ms"], record["tbt_target_ms"]) == (123456.0, 4321.0)
 
 
 def _knows(daemon, key):

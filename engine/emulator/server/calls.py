@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.emulator.server.bodies import (
     DEFAULT_TENANT,
     MAX_PROMPT_TOKEN_IDS,
@@ -64,6 +65,7 @@ def generate_call(body: GenerateBody) -> Call:
     return Call(
         rid=body.rid,
         tenant=_tenant(sampling.custom_params),
+        targets=_targets(sampling.custom_params),
         prompts=(prompt,),
         prompt_param=param,
         sampling=Sampling(
@@ -121,6 +123,7 @@ def _openai_call(
     return Call(
         rid=body.rid,
         tenant=_tenant(body.custom_params),
+        targets=_targets(body.custom_params),
         prompts=prompts,
         prompt_param=prompt_param,
         sampling=Sampling(
@@ -137,6 +140,7 @@ def _openai_call(
         include_usage=bool(options.include_usage),
         continuous_usage=bool(options.continuous_usage_stats),
         cache_details=bool(body.return_cached_tokens_details),
+        direct_tokens=body.custom_params is not None and body.custom_params.pdmuxd_tokens,
     )
 
 
@@ -193,6 +197,10 @@ def _check_number_of_ids(raw: bytes, param: str) -> None:
 
 def _tenant(custom: CustomParams | None) -> str:
     return (custom.pdmuxd_tenant if custom else None) or DEFAULT_TENANT
+
+
+def _targets(custom: CustomParams | None) -> RequestTargets | None:
+    return None if custom is None else custom.targets
 
 
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pdmuxd.engine.core.errors import EngineInvariantError, RequestError
+from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.emulator.server.delivery import Deliveries, Inbox, Output
@@ -90,12 +91,24 @@ class WallClockDriver:
                 self.lag_s += now_s - due_s
             self._advance(now_s)
             self._last_tick_s = now_s
+            self._deliveries.look_for_daemon()
             now_s = self.now_s()
             sleep_s = min(max(self.engine.next_event_s() - now_s, _SHORTEST_SLEEP_S), _HEARTBEAT_S)
             due_s = await self._sleep(now_s, sleep_s)
 
-    def submit(self, ids: Sequence[str], plans: Sequence[Plan], *, tenant: str, inbox: Inbox) -> list[Output]:
-        """Start one request per plan, all of them or none.
+    def submit(
+        self,
+        ids: Sequence[str],
+        plans: Sequence[Plan],
+        *,
+        tenant: str,
+        inbox: Inbox,
+        targets: RequestTargets | None = None,
+        direct_tokens: bool = False,
+    ) -> list[Output]:
+        """Start one request per plan, all of them or none, with `targets` in place of the tenant's.
+
+        With `direct_tokens` the daemon wants its tokens.
 
         Raises: RequestError 503 while draining, 400 if an id is in use or a request cannot fit into the
         KV pool.
@@ -117,9 +130,12 @@ class WallClockDriver:
                 input_tokens=plan.prompt_tokens,
                 output_tokens=len(plan.pieces),
                 block_keys=plan.block_keys,
+                own_targets=targets,
             )
             output = self._deliveries.open[request_id] = Output(request, plan, inbox)
             outputs.append(output)
+            if direct_tokens and self._deliveries.direct is not None:
+                output.direct = self._deliveries.direct.answer(request_id, plan.pieces)
             with self._defects_stop_the_driver():
                 self.engine.submit(request, now_s)
             if request.failure is not None:
@@ -185,6 +201,7 @@ class WallClockDriver:
         self._report()
 
     def _report(self) -> None:
+        self._deliveries.hand_over()
         for request in self._deliveries.take_ended():
             for listener in self._listeners:
                 listener(request)

@@ -58,6 +58,7 @@ def messages_call(body: MessagesBody, tag: Tag) -> Call:
     return Call(
         rid=tag.rid,
         tenant=tag.tenant,
+        targets=tag.targets,
         prompts=(conversation([*system, *turns]),),
         prompt_param="messages",
         sampling=Sampling(
@@ -96,6 +97,10 @@ class MessagesAnswer:
         return opening + b"".join(
             [_DELTA_HEAD + piece + _DELTA_TAIL for piece in output.plan.pieces[first:stop]]
         )
+
+    def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
+        """As `tokens`: none of them go straight to the daemon."""
+        return self.tokens(index, output, first, stop)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002
         """The end of the text, and why."""

@@ -68,6 +68,7 @@ def responses_call(body: ResponsesBody, tag: Tag) -> Call:
     return Call(
         rid=tag.rid,
         tenant=tag.tenant,
+        targets=tag.targets,
         prompts=(conversation([*system, *turns]),),
         prompt_param="input",
         sampling=Sampling(
@@ -120,6 +121,10 @@ class ResponsesAnswer:
             deltas.append(head + piece + tail + b"%d}\n\n" % self._sequence)
             self._sequence += 1
         return opening + b"".join(deltas)
+
+    def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
+        """As `tokens`: none of them go straight to the daemon."""
+        return self.tokens(index, output, first, stop)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002
         """The ends of the text, of its part and of the item."""

@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 
 from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.emulator.server.bodies import DEFAULT_TENANT, CustomParams
 from pdmuxd.engine.link.request_tag import TAG_HEADER, decode_tag
 
@@ -19,6 +20,7 @@ class Tag:
     rid: str | None = None
     tenant: str = DEFAULT_TENANT
     salt: str = ""
+    targets: RequestTargets | None = None
 
 
 def tag_of(request: Request) -> Tag:
@@ -33,4 +35,9 @@ def tag_of(request: Request) -> Tag:
         raise RequestError(
             f"the header {TAG_HEADER} is wrong: {error}", status=400, code="invalid_tag"
         ) from None
-    return Tag(rid=given.rid, tenant=custom.pdmuxd_tenant or DEFAULT_TENANT, salt=given.extra_key)
+    return Tag(
+        rid=given.rid,
+        tenant=custom.pdmuxd_tenant or DEFAULT_TENANT,
+        salt=given.extra_key,
+        targets=custom.targets,
+    )
