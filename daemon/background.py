@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -22,6 +22,26 @@ def in_background(stack: AsyncExitStack, work: Coroutine[Any, Any, object], *, n
         await asyncio.wait((task,))
 
     stack.push_async_callback(end)
+
+
+def periodically(
+    stack: AsyncExitStack, work: Callable[[], Awaitable[object]], *, period_s: float, name: str
+) -> None:
+    """Do `work` every `period_s` until `stack` is left; if it fails, that is logged and it is tried again.
+
+    Unlike with a library for calendars, the time between is measured: one whose next time is an instant of
+    the wall clock does nothing for an hour when that is set back by an hour.
+    """
+
+    async def again_and_again() -> None:
+        while True:
+            await asyncio.sleep(period_s)
+            try:
+                await work()
+            except Exception:
+                log.exception("background work failed and is tried again", task=name, after_s=period_s)
+
+    in_background(stack, again_and_again(), name=name)
 
 
 async def first_to_end(*work: Coroutine[Any, Any, object]) -> None:

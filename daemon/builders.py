@@ -16,10 +16,11 @@ from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.bus import EventBus
-from pdmuxd.daemon.clock import steady_clock
+from pdmuxd.daemon.clock import ClockWatch, steady_clock
 from pdmuxd.daemon.events import (
     EngineEvents,
     connect_engine,
@@ -35,12 +36,13 @@ from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes
 from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import collectors
+from pdmuxd.daemon.metrics.collectors import FallbackCollector, collectors
 from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
@@ -50,6 +52,8 @@ from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.tracing.building import Tracing
+from pdmuxd.daemon.traffic.fallback import FallbackKeeper
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.prefixes import PrefixHasher
 from pdmuxd.daemon.traffic.ring import TrafficRing
@@ -73,10 +77,13 @@ class Parts:
     history: HistoryKeeper
     limiter: Limiter
     first_tokens: FirstTokens
+    clock: ClockWatch
+    tracing: Tracing
     predictors: LivePredictors
     lifecycle: Lifecycle
     traffic: TrafficRing
     replays: TrafficReplays
+    fallback: FallbackKeeper
 
 
 def build(
@@ -89,19 +96,24 @@ def build(
 ) -> Parts:
     """All parts, connected by the bus; `reread` reads the settings again."""
     settings = loaded.settings
-    bus, uses = EventBus(), Uses(control_plane)
+    bus, uses, clock = EventBus(), Uses(control_plane), ClockWatch()
     metrics = Metrics(max_tenants=settings.admin.metrics_max_tenants)
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
-    telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
+    limiter, first_tokens = Limiter(), FirstTokens()
+    telemetry = build_telemetry(supervisor, admission, metrics, control_plane, expected=limiter.expected)
     history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
-    limiter, first_tokens = Limiter(), FirstTokens()
     predictors = LivePredictors(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
     )
     metrics.registry.register(listeners.collector())
+    tracing = Tracing(
+        settings.tracing,
+        count=metrics.trace_spans,
+        follows_parent=TrustedPeers(settings.data.trusted_peers).sent,
+    )
     gateway = build_gateway(
         settings,
         snapshot,
@@ -112,6 +124,7 @@ def build(
         uses=uses,
         limiter=limiter,
         first_tokens=first_tokens,
+        tracing=tracing,
     )
     traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
     telemetry.on_ended = traffic.on_ended
@@ -122,6 +135,16 @@ def build(
         directory=lambda: telemetry.directory,
         emulated=settings.engine.profile,
     )
+    fallback = FallbackKeeper(
+        settings.resolved_state_dir / "fallbacks.json",
+        replays,
+        status=supervisor.status,
+        directory=lambda: telemetry.directory,
+        clock=time.time,
+    )
+    fallback.on_learned = lambda: supervisor.use_fallback(fallback.tokens_for)
+    supervisor.use_fallback(fallback.tokens_for)
+    metrics.registry.register(FallbackCollector(fallback.state))
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
         loaded,
@@ -144,6 +167,7 @@ def build(
         metrics=metrics,
         actions=actions,
         replays=replays,
+        fallback=fallback,
         lifecycle=lifecycle,
         uses=uses,
         limiter=limiter,
@@ -161,6 +185,7 @@ def build(
     bus.subscribe(RequestRecord, limiter.on_request)
     bus.subscribe(RequestRecord, first_tokens.on_request)
     bus.subscribe(TenantQueues, first_tokens.on_queues)
+    tracing.connect(bus)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
     connect_engine(bus, supervisor)
@@ -179,13 +204,17 @@ def build(
             AlarmStore(control_plane.store),
             telemetry,
             tenants=lambda: control_plane.directory.tenants,
+            clock=clock,
         ),
+        clock=clock,
         limiter=limiter,
         first_tokens=first_tokens,
+        tracing=tracing,
         predictors=predictors,
         lifecycle=lifecycle,
         traffic=traffic,
         replays=replays,
+        fallback=fallback,
     )
 
 
@@ -237,7 +266,12 @@ def build_engine(
 
 
 def build_telemetry(
-    supervisor: Supervisor, admission: Admission, metrics: Metrics, control_plane: ControlPlane
+    supervisor: Supervisor,
+    admission: Admission,
+    metrics: Metrics,
+    control_plane: ControlPlane,
+    *,
+    expected: ExpectedTokens,
 ) -> Telemetry:
     """What is known of the engine and of the requests in flight, in events and as metrics."""
     telemetry = Telemetry(
@@ -246,6 +280,7 @@ def build_telemetry(
         status=supervisor.status,
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
+        expected=expected,
     )
     telemetry.on_settled = metrics.request_judged
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
@@ -273,6 +308,7 @@ def build_gateway(
     uses: Uses,
     limiter: Limiter,
     first_tokens: FirstTokens,
+    tracing: Tracing,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -290,6 +326,7 @@ def build_gateway(
         tells_load=data.load_metrics,
         limiter=limiter,
         first_tokens=first_tokens,
+        tracer=tracing.tracer,
     )
 
 
@@ -303,6 +340,7 @@ def build_admin(
     metrics: Metrics,
     actions: OperatorActions,
     replays: TrafficReplays,
+    fallback: FallbackKeeper,
     lifecycle: Lifecycle,
     uses: Uses,
     limiter: Limiter,
@@ -323,6 +361,7 @@ def build_admin(
         predictors=predictors,
         actions=actions,
         replays=replays,
+        fallback=fallback,
         daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(

@@ -1,13 +1,64 @@
-"""Unix time that never goes back, so that windows and event times stay right when the wall clock is
-corrected."""
+"""The wall clock, which may be set at any moment, and what must not follow it when it is."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import structlog
+
+from pdmuxd.daemon.background import periodically
+
+LOOK_EVERY_S = 5.0
+TOLD_FROM_S = 1.0
+"""A time service that only slews the clock moves it by less than a hundredth of this between two looks."""
+TRUSTED_WITHIN_S = 86_400.0
+
+log = structlog.get_logger("pdmuxd.daemon")
 
 
 def steady_clock() -> Callable[[], float]:
-    """Seconds since 1970 as of now, carried on by the monotonic clock."""
+    """Unix time that never goes back: seconds since 1970 as of now, carried on by the monotonic clock.
+
+    So windows and event times stay right among each other when the wall clock is corrected.
+    """
     offset_s = time.time() - time.monotonic()
     return lambda: offset_s + time.monotonic()
+
+
+class ClockWatch:
+    """How far the wall clock was moved since the start: set, or left behind by a machine that slept."""
+
+    def __init__(
+        self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._wall, self._monotonic = wall, monotonic
+        self._start_s = self._seen_s = wall() - monotonic()
+
+    @property
+    def moved_s(self) -> float:
+        """Seconds since the start, forward or (negative) back."""
+        return self._wall() - self._monotonic() - self._start_s
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether what is old by the wall clock may be deleted for good."""
+        return abs(self.moved_s) < TRUSTED_WITHIN_S
+
+    def look(self) -> None:
+        """Say so if it was moved since the last look."""
+        now_s = self._wall() - self._monotonic()
+        by_s, self._seen_s = now_s - self._seen_s, now_s
+        if abs(by_s) >= TOLD_FROM_S:
+            hint = "" if self.is_trusted else "nothing old is deleted before a restart of the daemon"
+            log.warning("the wall clock was set", by_s=round(by_s, 1), **({"hint": hint} if hint else {}))
+
+
+def start_watching_clock(stack: AsyncExitStack, watch: ClockWatch) -> None:
+    """Look until `stack` is left."""
+
+    async def look() -> None:
+        watch.look()
+
+    periodically(stack, look, period_s=LOOK_EVERY_S, name="watching the clock")

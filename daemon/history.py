@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.history.alarms import AlarmStore
@@ -22,7 +21,8 @@ from pdmuxd.controlplane.history.periods import Segment, begin_of
 from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.background import in_background
+from pdmuxd.daemon.background import in_background, periodically
+from pdmuxd.daemon.clock import ClockWatch
 from pdmuxd.engine.core.errors import StoreError
 
 FLUSH_EVERY_S = 30.0
@@ -46,11 +46,13 @@ class HistoryKeeper:
         telemetry: Telemetry,
         *,
         tenants: Callable[[], Mapping[str, TenantRecord]],
+        clock: ClockWatch,
     ) -> None:
         self._history = history
         self._tenants = tenants
         self._alarms = alarms
         self._telemetry = telemetry
+        self._clock = clock
         self._is_failing = False
 
     async def flush(self) -> None:
@@ -69,7 +71,9 @@ class HistoryKeeper:
         self._is_failing = False
 
     async def prune(self) -> None:
-        """Drop what is older than it is to be kept."""
+        """Drop what is older than it is to be kept; nothing while the wall clock may be wrong by days."""
+        if not self._clock.is_trusted:
+            return
         try:
             dropped = await self._history.prune(time.time())
         except StoreError as error:
@@ -114,19 +118,13 @@ class HistoryKeeper:
 
 def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> None:
     """Restore in the background, then store and drop until `stack` is left, and store once more then."""
-    scheduler = AsyncIOScheduler(timezone=UTC)
-    job = {"max_instances": 1, "coalesce": True, "misfire_grace_time": None}
+    stack.push_async_callback(keeper.end)
+    later = AsyncExitStack()
+    stack.push_async_callback(later.aclose)
 
     async def begin() -> None:
         await keeper.restore()
-        scheduler.add_job(keeper.flush, "interval", seconds=FLUSH_EVERY_S, **job)
-        scheduler.add_job(keeper.prune, "interval", seconds=PRUNE_EVERY_S, **job)
-        scheduler.start()
+        periodically(later, keeper.flush, period_s=FLUSH_EVERY_S, name="storing the history")
+        periodically(later, keeper.prune, period_s=PRUNE_EVERY_S, name="dropping old history")
 
-    def end() -> None:
-        if scheduler.running:
-            scheduler.shutdown(wait=False)
-
-    stack.push_async_callback(keeper.end)
-    stack.callback(end)
     in_background(stack, begin(), name="history")

@@ -1,18 +1,17 @@
-"""Learns from what the engine reports, and stores what was learned; APScheduler says when."""
+"""Learns from what the engine reports, and stores what was learned."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import UTC
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.daemon.background import periodically
 from pdmuxd.engine.core.errors import PdmuxdError
 from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.link.compatibility import difference
@@ -110,11 +109,8 @@ class Refinement:
 
 def start_refining(stack: AsyncExitStack, refinement: Refinement) -> None:
     """Store what was learned every PERIOD_S until `stack` is left, and once more then."""
-    scheduler = AsyncIOScheduler(timezone=UTC)
-    scheduler.add_job(refinement.store, "interval", seconds=PERIOD_S, max_instances=1, coalesce=True)
-    scheduler.start()
     stack.push_async_callback(refinement.store)
-    stack.callback(scheduler.shutdown, wait=False)
+    periodically(stack, refinement.store, period_s=PERIOD_S, name="refining the profile")
 
 
 def _model(predictors: Predictors, hello: Hello) -> SoloRunModel | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from datetime import UTC, timedelta
+from datetime import timedelta
+from typing import Any
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.daemon.background import in_background, periodically
+from pdmuxd.daemon.clock import ClockWatch
 from pdmuxd.engine.core.errors import StoreError
 
 PERIOD_S = 3600.0
@@ -17,8 +20,13 @@ PERIOD_S = 3600.0
 log = structlog.get_logger("pdmuxd.daemon")
 
 
-async def forget_old(control_plane: ControlPlane, audit_retention_days: int) -> None:
-    """Delete in small transactions, so that no change waits for long; 0 days: the audit is kept for good."""
+async def forget_old(control_plane: ControlPlane, audit_retention_days: int, clock: ClockWatch) -> None:
+    """Delete in small transactions, so that no change waits for long; 0 days: the audit is kept for good.
+
+    Nothing is deleted while the wall clock may be wrong by days: it would be gone when that is corrected.
+    """
+    if not clock.is_trusted:
+        return
     try:
         gone = 0
         if audit_retention_days:
@@ -33,13 +41,13 @@ async def forget_old(control_plane: ControlPlane, audit_retention_days: int) -> 
             log.info("old entries of the audit deleted", entries=gone, retention_days=audit_retention_days)
 
 
-def start_forgetting(stack: AsyncExitStack, control_plane: ControlPlane, audit_retention_days: int) -> None:
+def start_forgetting(
+    stack: AsyncExitStack, control_plane: ControlPlane, audit_retention_days: int, clock: ClockWatch
+) -> None:
     """Look every PERIOD_S, and soon after the start, until `stack` is left."""
-    scheduler = AsyncIOScheduler(timezone=UTC)
-    arguments = [control_plane, audit_retention_days]
-    scheduler.add_job(
-        forget_old, "interval", arguments, seconds=PERIOD_S, jitter=60, max_instances=1, coalesce=True
-    )
-    scheduler.add_job(forget_old, "date", arguments)
-    scheduler.start()
-    stack.callback(scheduler.shutdown, wait=False)
+
+    def forget() -> Coroutine[Any, Any, None]:
+        return forget_old(control_plane, audit_retention_days, clock)
+
+    in_background(stack, forget(), name="forgetting at the start")
+    periodically(stack, forget, period_s=PERIOD_S, name="forgetting")

@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 from datetime import UTC
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.daemon.background import periodically
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.engine.core.errors import StoreError
 
@@ -37,9 +37,7 @@ async def store_use(limiter: Limiter, control_plane: ControlPlane) -> None:
 
 def start_storing_use(stack: AsyncExitStack, limiter: Limiter, control_plane: ControlPlane) -> None:
     """Store the use every PERIOD_S until `stack` is left, and once more then."""
-    scheduler = AsyncIOScheduler(timezone=UTC)
-    arguments = [limiter, control_plane]
-    scheduler.add_job(store_use, "interval", arguments, seconds=PERIOD_S, max_instances=1, coalesce=True)
-    scheduler.start()
     stack.push_async_callback(store_use, limiter, control_plane)
-    stack.callback(scheduler.shutdown, wait=False)
+    periodically(
+        stack, lambda: store_use(limiter, control_plane), period_s=PERIOD_S, name="storing the use of tokens"
+    )

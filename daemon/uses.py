@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from pdmuxd.controlplane.callers import Caller
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.daemon.background import periodically
 from pdmuxd.engine.core.errors import StoreError
 
 PERIOD_S = 30.0
@@ -52,8 +52,5 @@ class Uses:
 
 def start_noting_uses(stack: AsyncExitStack, uses: Uses) -> None:
     """Store the uses every PERIOD_S until `stack` is left, and once more then."""
-    scheduler = AsyncIOScheduler(timezone=UTC)
-    scheduler.add_job(uses.store, "interval", seconds=PERIOD_S, max_instances=1, coalesce=True)
-    scheduler.start()
     stack.push_async_callback(uses.store)
-    stack.callback(scheduler.shutdown, wait=False)
+    periodically(stack, uses.store, period_s=PERIOD_S, name="noting uses of keys")

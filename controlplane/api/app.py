@@ -23,6 +23,7 @@ from pdmuxd.controlplane.api.daemon import daemon_routes
 from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
+from pdmuxd.controlplane.api.fallback import fallback_routes
 from pdmuxd.controlplane.api.history import history_routes
 from pdmuxd.controlplane.api.keys import key_routes
 from pdmuxd.controlplane.api.limits import LimitUse, NothingCounts, limit_routes
@@ -38,6 +39,7 @@ from pdmuxd.controlplane.api.usage import usage_routes
 from pdmuxd.controlplane.api.what_if import what_if_routes
 from pdmuxd.controlplane.api.whoami import whoami_routes
 from pdmuxd.controlplane.callers import FILE_TOKEN, Caller
+from pdmuxd.controlplane.fallback import FallbackLearning, NoFallback
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.lifecycle import DaemonActions, NoDaemon
@@ -64,6 +66,7 @@ def build_admin_app(
     predictors: Predictors = lambda: None,
     actions: EngineActions | None = None,
     replays: ReplayJobs | None = None,
+    fallback: FallbackLearning | None = None,
     daemon_actions: DaemonActions | None = None,
     engine_log: Path | None = None,
     limit_use: LimitUse | None = None,
@@ -112,6 +115,7 @@ def build_admin_app(
         limit_routes(control_plane, limit_use or NothingCounts()),
         engine_routes(control_plane, engine_status),
         policy_routes(control_plane, engine_status, predictors),
+        fallback_routes(fallback or NoFallback()),
         profile_routes(control_plane, engine_status),
         event_routes(telemetry),
         decision_routes(telemetry),

@@ -35,9 +35,7 @@ class Settling:
 
     def on_record(self, record: RequestRecord) -> Iterator[JudgedRequest]:
         """The engine is done; yields the request if the gateway is too, or never knew of it."""
-        request = self._open.find(record.request_id)
-        if request is not None:
-            self._open.learn(request, record.new_tokens)
+        if self._open.find(record.request_id) is not None:
             self._records[record.request_id] = record
             return
         answered = self._answered.pop(record.request_id, None)

@@ -29,6 +29,7 @@ from pdmuxd.controlplane.telemetry.attainment import Attainment
 from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
+from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest
 from pdmuxd.controlplane.telemetry.load import EngineCounters
@@ -73,7 +74,7 @@ class Telemetry:
 
     `clock` is Unix time in seconds and must not go back. `status`, `in_flight` (requests at the gateway,
     per tenant) and `database_lost_because` are asked whenever they are to be told. `wall_clock` (`clock`
-    unless given) dates the history.
+    unless given) dates the history. `expected` is read only: the gateway's limits teach it.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Telemetry:
         in_flight: Callable[[], Mapping[str, int]] = dict,
         database_lost_because: Callable[[], str | None] = lambda: None,
         wall_clock: Callable[[], float] | None = None,
+        expected: ExpectedTokens | None = None,
     ) -> None:
         self.clock = clock
         self.recorder = Recorder(wall_clock or clock)
@@ -100,7 +102,7 @@ class Telemetry:
         self.on_ended: OnEnded = _untold
         """Told of each request that ended in the engine, with its arrival and its prompt."""
         self._prompts: OrderedDict[str, PromptNames] = OrderedDict()
-        self.open = OpenRequests()
+        self.open = OpenRequests(expected or ExpectedTokens())
         self.on_settled: Callable[[JudgedRequest], None] = lambda _: None
         """Told of each request when both the engine and the gateway are done with it."""
         self._settling = Settling(self.open)
@@ -216,7 +218,6 @@ class Telemetry:
         before, self.directory = self.directory, snapshot
         for gone in set(self.tenants) - set(snapshot.tenants):
             del self.tenants[gone]
-        self.open.keep(snapshot.tenants)
         self.recorder.use(snapshot.tenants)
         if before is not _EMPTY:
             self._chronicle.on_directory(before, snapshot)

@@ -13,14 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.engine.link.messages import TenantQueue, TenantQueues
 
 REPORT_HOLDS_S = 2.0
 """A report of the engine that is older says nothing of now: then no request is taken to have begun."""
-_TOKENS_PER_BYTE = 0.25
-"""Of a tenant whose requests are not known yet: English text."""
-_FORGET = 0.98
-"""What the requests before weigh beside the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +78,9 @@ class _Tally:
 class OpenRequests:
     """All, by id: as many as admission allows. Written in one thread; `counts` may be called in any."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: ExpectedTokens) -> None:
+        self._expected = expected
         self._open: dict[str, OpenRequest] = {}
-        self._prompts: dict[str, tuple[float, float]] = {}
-        """Per tenant, new tokens and bytes of what ended; both fade."""
         self._queues: dict[str, TenantQueue] = {}
         self._reported_s: float | None = None
 
@@ -122,33 +118,17 @@ class OpenRequests:
         """It is answered, or has ended in the engine; None if it was before."""
         return self._open.pop(request_id, None)
 
-    def learn(self, request: OpenRequest, new_tokens: int) -> None:
-        """How many new tokens a request turned out to have."""
-        if request.body_bytes:
-            tokens, size = self._prompts.get(request.tenant, (0.0, 0.0))
-            self._prompts[request.tenant] = (
-                _FORGET * tokens + new_tokens,
-                _FORGET * size + request.body_bytes,
-            )
-
     def report(self, queues: TenantQueues | None, now_s: float) -> None:
         """The engine's word on requests without a first token; None: another engine starts."""
         self._queues = {} if queues is None else {queue.tenant: queue for queue in queues.queues}
         self._reported_s = None if queues is None else now_s
 
-    def keep(self, tenants: Iterable[str]) -> None:
-        """Forget what was learned of other tenants."""
-        known = set(tenants)
-        for gone in self._prompts.keys() - known:
-            del self._prompts[gone]
-
     def target_s(self, request: OpenRequest, tenant: TenantRecord) -> float:
         """The TTFT target, as far as it is known before the engine says."""
         if request.body_bytes is None:
             return math.inf
-        tokens, size = self._prompts.get(request.tenant, (0.0, 0.0))
-        per_byte = tokens / size if size else _TOKENS_PER_BYTE
-        return tenant.slo.ttft_target_s(round(per_byte * request.body_bytes))
+        new_tokens = self._expected.input_tokens(request.tenant, request.body_bytes, count_cached=False)
+        return tenant.slo.ttft_target_s(new_tokens)
 
     def without_a_token(self) -> list[OpenRequest]:
         """Those that are streamed and have had nothing yet; of others only the engine knows."""

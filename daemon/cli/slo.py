@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
 from pdmuxd.daemon.cli.admin_client import AdminClient, admin_client
+from pdmuxd.daemon.cli.option_groups import with_option_groups
 from pdmuxd.daemon.cli.outlook import print_outlook
 from pdmuxd.daemon.cli.output import (
     AsJson,
@@ -20,6 +20,7 @@ from pdmuxd.daemon.cli.output import (
     print_json,
     print_table,
 )
+from pdmuxd.daemon.cli.tenant_options import SloOptions, TenantName, path_of
 from pdmuxd.daemon.cli.tuning import candidates, in_a_line, proposal
 from pdmuxd.daemon.cli.what_if import follow, print_outcomes
 
@@ -28,24 +29,6 @@ app = typer.Typer(help="Show and set tenants' latency targets.")
 IN_FORCE_WITHIN_S = 2.0
 """Twice what an edit may take to reach the engine."""
 _POLL_S = 0.05
-
-TtftFixed = Annotated[
-    float | None,
-    typer.Option("--ttft-fixed-ms", help="TTFT target, fixed part.", show_default=False),
-]
-TtftPer1k = Annotated[
-    float | None,
-    typer.Option("--ttft-per-1k-ms", help="TTFT target, per 1,000 new prompt tokens.", show_default=False),
-]
-Tbt = Annotated[
-    float | None,
-    typer.Option("--tbt-ms", help="Target for each gap between two tokens.", show_default=False),
-]
-Attainment = Annotated[
-    float | None,
-    typer.Option("--attainment", help="Share that must meet a target, such as 0.99.", show_default=False),
-]
-TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
 
 
 @app.command(epilog="Example: pdmuxd slo show chat")
@@ -76,13 +59,11 @@ def show(
 
 
 @app.command("set", epilog="Example: pdmuxd slo set chat --tbt-ms 40 --ttft-fixed-ms 500")
+@with_option_groups
 def set_(
     ctx: typer.Context,
     tenant: TenantName,
-    ttft_fixed_ms: TtftFixed = None,
-    ttft_per_1k_ms: TtftPer1k = None,
-    tbt_ms: Tbt = None,
-    attainment: Attainment = None,
+    targets: SloOptions,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what they would give, and set nothing.")
     ] = False,
@@ -96,9 +77,9 @@ def set_(
     Says what is predicted of them at the load of the last minutes, and refuses what is infeasible then.
     """
     if dry_run:
-        preview(ctx, tenant, ttft_fixed_ms, ttft_per_1k_ms, tbt_ms, attainment, as_json)
+        _preview(ctx, tenant, targets, as_json=as_json)
         return
-    changes = changed(ttft_fixed_ms, ttft_per_1k_ms, tbt_ms, attainment)
+    changes = targets.given()
     if not changes:
         raise typer.BadParameter(
             "give at least one of --ttft-fixed-ms, --ttft-per-1k-ms, --tbt-ms, --attainment"
@@ -121,24 +102,15 @@ def set_(
 
 
 @app.command(epilog="Example: pdmuxd slo preview chat --tbt-ms 20")
+@with_option_groups
 def preview(
     ctx: typer.Context,
     tenant: TenantName,
-    ttft_fixed_ms: TtftFixed = None,
-    ttft_per_1k_ms: TtftPer1k = None,
-    tbt_ms: Tbt = None,
-    attainment: Attainment = None,
+    targets: SloOptions,
     as_json: AsJson = False,
 ) -> None:
     """Say what targets would give to all tenants at the load of the last minutes. Changes nothing."""
-    changes = changed(ttft_fixed_ms, ttft_per_1k_ms, tbt_ms, attainment)
-    with admin_client(ctx) as client:
-        path = slo_path(tenant)
-        outlook = client.post(f"{path}/preview", {**targets_of(client.get(path)), **changes})
-    if as_json:
-        print_json(outlook)
-    else:
-        print_outlook(outlook)
+    _preview(ctx, tenant, targets, as_json=as_json)
 
 
 @app.command(epilog="Example: pdmuxd slo tune chat --policies auto,muxwise --tbt-ms 15,20,30")
@@ -202,23 +174,7 @@ def history(
 
 def slo_path(tenant: str) -> str:
     """Where the REST interface keeps a tenant's targets."""
-    return f"/tenants/{quote(tenant, safe='')}/slo"
-
-
-def changed(
-    ttft_fixed_ms: float | None,
-    ttft_per_1k_ms: float | None,
-    tbt_ms: float | None,
-    attainment: float | None,
-) -> dict[str, float]:
-    """The given targets, under their names in the REST interface."""
-    given = {
-        "ttft_fixed_ms": ttft_fixed_ms,
-        "ttft_per_1k_new_tokens_ms": ttft_per_1k_ms,
-        "tbt_ms": tbt_ms,
-        "attainment_ratio": attainment,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    return f"{path_of(tenant)}/slo"
 
 
 def targets_of(slo: Mapping[str, Any]) -> dict[str, float]:
@@ -250,6 +206,17 @@ def columns_of(slo: Mapping[str, Any]) -> dict[str, object]:
         "version": slo["version"],
         "in force": slo["in_force"],
     }
+
+
+def _preview(ctx: typer.Context, tenant: str, targets: SloOptions, *, as_json: bool) -> None:
+    changes = targets.given()
+    with admin_client(ctx) as client:
+        path = slo_path(tenant)
+        outlook = client.post(f"{path}/preview", {**targets_of(client.get(path)), **changes})
+    if as_json:
+        print_json(outlook)
+    else:
+        print_outlook(outlook)
 
 
 def _when_in_force(client: AdminClient, path: str, slo: Any) -> Any:  # noqa: ANN401 - JSON

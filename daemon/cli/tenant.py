@@ -10,21 +10,10 @@ import typer
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.daemon.cli import tenant_key
 from pdmuxd.daemon.cli.admin_client import admin_client
-from pdmuxd.daemon.cli.output import AsJson, print_fields, print_json, print_table
-from pdmuxd.daemon.cli.slo import Attainment, Tbt, TtftFixed, TtftPer1k, changed, fields_of
-from pdmuxd.daemon.cli.tenant_options import (
-    CountCached,
-    LateActionOption,
-    MaxInFlight,
-    MaxWait,
-    PriorityClassOption,
-    TenantName,
-    WeightOption,
-    given_fields,
-    path_of,
-    tenant_columns,
-    tenant_fields,
-)
+from pdmuxd.daemon.cli.option_groups import with_option_groups
+from pdmuxd.daemon.cli.output import AsJson, instant, milliseconds, print_fields, print_json, print_table
+from pdmuxd.daemon.cli.slo import columns_of, fields_of
+from pdmuxd.daemon.cli.tenant_options import ShareOptions, SloOptions, TenantName, path_of
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
 app = typer.Typer(help="Manage tenants and their API keys.")
@@ -39,36 +28,23 @@ DEFAULT_TARGETS = {
 
 
 @app.command(epilog="Example: pdmuxd tenant create chat --tbt-ms 40")
+@with_option_groups
 def create(
     ctx: typer.Context,
     tenant: TenantName,
-    ttft_fixed_ms: TtftFixed = None,
-    ttft_per_1k_ms: TtftPer1k = None,
-    tbt_ms: Tbt = None,
-    attainment: Attainment = None,
-    max_in_flight: MaxInFlight = None,
+    targets: SloOptions,
+    share: ShareOptions,
     cache_group: Annotated[
         str | None,
         typer.Option("--cache-group", help="Share the prefix cache with the tenants of this group."),
     ] = None,
-    priority_class: PriorityClassOption = None,
-    weight: WeightOption = None,
-    max_wait_ms: MaxWait = None,
-    late_action: LateActionOption = None,
-    count_cached: CountCached = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a tenant; what is not given gets its default."""
-    slo = {**DEFAULT_TARGETS, **changed(ttft_fixed_ms, ttft_per_1k_ms, tbt_ms, attainment)}
-    given = given_fields(
-        max_in_flight=max_in_flight,
-        cache_group=cache_group,
-        priority_class=priority_class,
-        weight=weight,
-        max_wait_ms=max_wait_ms,
-        late_action=late_action,
-        count_cached_tokens=count_cached,
-    )
+    slo = {**DEFAULT_TARGETS, **targets.given()}
+    given = share.given()
+    if cache_group is not None:
+        given["cache_group"] = cache_group
     body: dict[str, object] = {"name": tenant, "slo": slo, **given}
     with admin_client(ctx) as client:
         created = client.post("/tenants", body)
@@ -85,7 +61,7 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print_json(tenants)
     else:
-        print_table([tenant_columns(one) for one in tenants], empty="there are no tenants")
+        print_table([_tenant_columns(one) for one in tenants], empty="there are no tenants")
 
 
 @app.command(epilog="Example: pdmuxd tenant show chat")
@@ -114,26 +90,15 @@ def disable(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> 
 
 
 @app.command("set", epilog="Example: pdmuxd tenant set chat --class interactive --weight 2")
+@with_option_groups
 def set_(
     ctx: typer.Context,
     tenant: TenantName,
-    max_in_flight: MaxInFlight = None,
-    priority_class: PriorityClassOption = None,
-    weight: WeightOption = None,
-    max_wait_ms: MaxWait = None,
-    late_action: LateActionOption = None,
-    count_cached: CountCached = None,
+    share: ShareOptions,
     as_json: AsJson = False,
 ) -> None:
     """Change a tenant's share of the GPU; what is not given stays. Targets: pdmuxd slo set."""
-    change = given_fields(
-        max_in_flight=max_in_flight,
-        priority_class=priority_class,
-        weight=weight,
-        max_wait_ms=max_wait_ms,
-        late_action=late_action,
-        count_cached_tokens=count_cached,
-    )
+    change = share.given()
     if not change:
         raise typer.BadParameter("give at least one of the options; pdmuxd tenant set --help lists them")
     _update(ctx, tenant, change, as_json=as_json)
@@ -195,4 +160,36 @@ def _print_tenant(tenant: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(tenant)
     else:
-        print_fields({**tenant_fields(tenant), **fields_of(tenant["slo"])})
+        print_fields({**_tenant_fields(tenant), **fields_of(tenant["slo"])})
+
+
+def _tenant_columns(tenant: Mapping[str, Any]) -> dict[str, object]:
+    """What of a tenant fits the row of a table on a terminal of 80 columns."""
+    slo = columns_of(tenant["slo"])
+    return {
+        "tenant": tenant["name"],
+        "enabled": tenant["enabled"],
+        "limit": tenant["max_in_flight"],
+        "class": tenant["priority_class"],
+        "weight": f"{tenant['weight']:g}",
+        **{name: slo[name] for name in ("TTFT ms", "TBT ms", "share", "in force")},
+    }
+
+
+def _tenant_fields(tenant: Mapping[str, Any]) -> dict[str, object]:
+    """All of a tenant but its targets, a field a line."""
+    wait = tenant["max_wait_ms"]
+    limits = [f"{name} {limit['value']} ({limit['action']})" for name, limit in tenant["limits"].items()]
+    return {
+        "tenant": tenant["name"],
+        "enabled": tenant["enabled"],
+        "max in flight": tenant["max_in_flight"],
+        "class": tenant["priority_class"],
+        "weight": f"{tenant['weight']:g}",
+        "longest wait": "the engine's" if wait is None else milliseconds(wait),
+        "late requests": {"serve": "are served", "refuse": "are refused"}[tenant["late_action"]],
+        "limits": ", ".join(limits) or "none but these",
+        "cached tokens": "count" if tenant["count_cached_tokens"] else "do not count",
+        "shares cache": tenant["cache_group"] or "no",
+        "created": instant(tenant["created_at"]),
+    }

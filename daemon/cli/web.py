@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Annotated
 
@@ -34,9 +35,7 @@ def serve(ctx: typer.Context, url: Url = None, port: Port = PORT) -> None:
     """
     origin = origin_given(ctx, url)
     # Imported late: a browser's console is one command of many.
-    from aiohttp import web
-
-    from pdmuxd.daemon.web.server import WebConsole
+    from pdmuxd.daemon.web.server import WebConsole, serve_until_told
 
     try:
         listener = socket.create_server((LOOPBACK, port))
@@ -45,11 +44,6 @@ def serve(ctx: typer.Context, url: Url = None, port: Port = PORT) -> None:
             f"--port: cannot listen on {LOOPBACK}:{port}: {error.strerror}; choose another"
         ) from None
     bound = int(listener.getsockname()[1])
-    typer.echo(f"the console of {origin} is at http://{LOOPBACK}:{bound}/ (Ctrl+C ends it)")
-    web.run_app(
-        WebConsole(origin, port=bound).app(),
-        sock=listener,
-        print=None,
-        access_log=None,
-        shutdown_timeout=5.0,
-    )
+    said = f"the console of {origin} is at http://{LOOPBACK}:{bound}/ (Ctrl+C ends it)"
+    app = WebConsole(origin, port=bound).app()
+    asyncio.run(serve_until_told(app, listener, on_ready=lambda: typer.echo(said)))

@@ -31,8 +31,9 @@ from pdmuxd.daemon.gateway.intake import BodyLimits, Intake
 from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import check_model
-from pdmuxd.daemon.gateway.routes import Kind, Route, find_route, model_of
+from pdmuxd.daemon.gateway.routes import OPERATIONS, Kind, Route, find_route, model_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
+from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
 from pdmuxd.daemon.gateway.turns import Turns
 from pdmuxd.daemon.httpd.peers import AuthFailures
 from pdmuxd.daemon.metrics import OTHER_PATH, Metrics
@@ -65,11 +66,13 @@ class Gateway:
         tells_load: bool = False,
         limiter: Limiter | None = None,
         first_tokens: FirstTokens | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.admission = admission
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
         self._key_used = key_used
+        self._tracer = tracer or NoTracer()
         self._load = load
         self._tells_load = tells_load
         self._limiter = limiter or Limiter()
@@ -154,7 +157,7 @@ class Gateway:
         try:
             await self._serve(call, scope)
         except RequestError as error:
-            call.status = error.status
+            call.status, call.error = error.status, error.code
             self._metrics.request_refused(call.tenant, error.code)
             if call.tenant and (error.status == 429 or error.status >= 500):
                 self._observer.on_refused(call.tenant, error.code)
@@ -164,6 +167,7 @@ class Gateway:
             call.status, call.end = 500, End.DEFECT
             raise
         finally:
+            call.trace.answered(status=call.status, end=call.end.value, error=call.error)
             self._account(call, scope)
 
     async def _serve(self, call: Call, scope: Scope) -> None:
@@ -186,6 +190,15 @@ class Gateway:
             call.status = 200
             await send_answer(call.send, Answer(status=200, body=known), extra=call.id_headers)
             return
+        if route.kind in OPERATIONS:
+            call.trace = self._tracer.begin(
+                scope,
+                rid=call.rid,
+                client_id=call.client_id,
+                tenant=tenant.name,
+                path=route.path,
+                operation=OPERATIONS[route.kind],
+            )
         if not self._forwarder.times.wait_s:
             self._slot.serving()
         if route.kind in (Kind.MODELS, Kind.MODEL):
@@ -217,6 +230,7 @@ class Gateway:
                 call.end = End.CLIENT_GONE
                 return
             request, body_bytes = received.request, received.body_bytes
+            call.trace.asked(model=request.model, is_streamed=request.is_streamed, outputs=request.outputs)
             self.admission.grow(
                 tenant.name, tenant.max_in_flight, outputs=request.outputs, weight=tenant.weight
             )
@@ -260,6 +274,7 @@ class Gateway:
 
     def _on_first_byte(self, call: Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)
+        call.trace.first_byte()
         self._first_tokens.begun(call.rid)
         self._observer.on_first_byte(call.rid)
 

@@ -11,6 +11,7 @@ from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.errors import Header
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End
 from pdmuxd.daemon.gateway.identity import OWN_REQUEST_ID, REQUEST_ID
+from pdmuxd.daemon.gateway.tracing import UNTRACED, CallTrace
 from pdmuxd.daemon.metrics import OTHER_PATH
 
 
@@ -28,6 +29,9 @@ class Call:
     end: End = End.COMPLETE
     is_logged: bool = True
     delivery: Delivery | None = None
+    trace: CallTrace = UNTRACED
+    error: str | None = None
+    """The code of the error that the gateway answered."""
     client_id: str | None = None
     """What the client calls the request; the engine knows it as `rid`, which nobody else can choose."""
 

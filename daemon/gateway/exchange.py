@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 import aiohttp
@@ -65,6 +65,7 @@ class Exchange:
         holds_head: bool = False,
         may_be_sent_again: bool = False,
         delivery: Delivery | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
         without beginning it is then answered as an error, and not in a stream that was opened for it.
@@ -78,6 +79,7 @@ class Exchange:
         self._id_headers = id_headers
         self._told_of_first_byte = on_first_byte
         self._delivery = delivery
+        self._headers = headers
         self._first_byte_timeout_s = first_byte_timeout_s
         self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
@@ -134,7 +136,7 @@ class Exchange:
         self.interrupt(End.CLIENT_GONE)
 
     async def _relay(self, method: str, path: str, payload: bytes | None) -> None:
-        response = await self._upstream.open(method, path, payload)
+        response = await self._upstream.open(method, path, payload, self._headers)
         try:
             content_type = response.headers.get("Content-Type", "application/octet-stream")
             if content_type.startswith(_EVENT_STREAM):

@@ -64,6 +64,7 @@ class Forwarder:
                 return
             check_model(request.model, upstream.models)
             self._observer.on_sent(call.rid)
+            call.trace.sent()
             may_again = lost is None and self._left_to_wait_s(call) > 0
             is_lost = await self.relay(
                 call,
@@ -103,6 +104,7 @@ class Forwarder:
             first_byte_timeout_s=min([self.times.first_byte_s, *first_byte_within_s]),
             may_be_sent_again=may_be_sent_again,
             delivery=call.delivery,
+            headers=call.trace.headers,
             holds_head=holds_head,
         )
         self._exchanges.add(exchange)

@@ -27,6 +27,10 @@ class Kind(StrEnum):
     GENERATE = "generate"
 
 
+OPERATIONS = {Kind.CHAT: "chat", Kind.COMPLETION: "text_completion", Kind.GENERATE: "text_completion"}
+"""Kinds that ask the model, with the name of it in the semantic conventions of OpenTelemetry."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """One path and the single method that it allows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import aiohttp
 import msgspec
@@ -40,13 +40,19 @@ class Upstream:
         )
         self._aborts: set[asyncio.Task[None]] = set()
 
-    async def open(self, method: str, path: str, payload: bytes | None) -> aiohttp.ClientResponse:
+    async def open(
+        self, method: str, path: str, payload: bytes | None, headers: Mapping[str, str] | None = None
+    ) -> aiohttp.ClientResponse:
         """Send a request and wait for the head of its answer.
 
         Raises: aiohttp.ClientError or TimeoutError if the engine cannot be reached or goes away.
         """
         return await self._session.request(
-            method, self._urls.get(path) or self._base / path.lstrip("/"), data=payload, allow_redirects=False
+            method,
+            self._urls.get(path) or self._base / path.lstrip("/"),
+            data=payload,
+            headers=headers,
+            allow_redirects=False,
         )
 
     def abort(self, rid: str) -> None:

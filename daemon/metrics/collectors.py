@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.events.messages import AlarmKind, EventType
+from pdmuxd.controlplane.fallback import FallbackState
 from pdmuxd.controlplane.status import EngineState, EngineStatus
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.metrics.definitions import DEFINITIONS, counter_family, gauge_family
@@ -100,6 +101,23 @@ def _shadow_families(counts: ShadowCounts) -> Iterator[Metric]:
     late.add_metric(("in_force",), counts.late)
     late.add_metric(("shadow",), counts.shadow_late)
     yield late
+
+
+class FallbackCollector(Collector):
+    """The plan that serves while predictions prove wrong."""
+
+    def __init__(self, state: Callable[[], FallbackState]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        state = self._state()
+        yield _one("pdmuxd_fallback_step_tokens", state.step_tokens)
+        if state.learned is not None:
+            regret = gauge_family("pdmuxd_fallback_regret_ratio")
+            regret.add_metric(("as_predicted",), state.learned.regret_ratio)
+            regret.add_metric(("slower",), state.learned.slower_regret_ratio)
+            yield regret
 
 
 class LoadCollector(Collector):

@@ -75,6 +75,7 @@ class Metrics:
         self._gap_histograms = GapHistograms()
         registry.register(self._gap_histograms)
 
+        self._trace_spans = counter("pdmuxd_trace_spans_total", registry)
         self._decisions = counter("pdmuxd_decisions_total", registry)
         self._sm_seconds = counter("pdmuxd_engine_sm_seconds_total", registry)
         self._sms = 0
@@ -106,6 +107,10 @@ class Metrics:
     def abort_failed(self) -> None:
         """The engine did not confirm an abort."""
         self._abort_errors.inc()
+
+    def trace_spans(self, result: str, spans: int) -> None:
+        """What became of spans; called in any thread."""
+        self._trace_spans.labels(result).inc(spans)
 
     def engine_hello(self, hello: Hello) -> None:
         """Another engine begins to count from 0."""

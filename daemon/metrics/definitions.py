@@ -154,6 +154,16 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "Of these, that miss the TBT target by prediction: of the policy in force and of its shadow.",
             "policy",
         ),
+        _gauge(
+            "fallback_step_tokens",
+            "Tokens of the fused steps that serve while predictions prove wrong.",
+        ),
+        _gauge(
+            "fallback_regret_ratio",
+            "Share of the goodput in force that it loses, in replays; `device`: as predicted, or slower. "
+            "Absent until one was learned.",
+            "device",
+        ),
         _counter("engine_steps", "Engine steps. This and the next four start at 0 with each engine."),
         _counter("engine_switches", "Changes of the partition group."),
         _counter("engine_preemptions", "Prefills set aside for a shorter one."),
@@ -182,6 +192,13 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _counter("event_losses", "Events that a client did not get, and was told so; for each client."),
         _counter("history_write_failures", "Writes of the history that failed; each is tried again."),
         _counter("history_lost_rows", "Rows of the history thrown away as too many waited to be written."),
+    ),
+    "Of tracing": (
+        _counter(
+            "trace_spans",
+            "Spans `exported` to the collector, or dropped: `queue_full`, `export_failed`..",
+            "result",
+        ),
     ),
     "Of both listeners": (
         _gauge("http_connections", "Connections that are open, of `data` and `admin`.", "listener"),

@@ -109,10 +109,16 @@ class EngineSection(_Section):
         "SGLang, which loads a model and captures graphs.",
     )
     restart_backoff_initial_s: Annotated[Number, Field(ge=0.01, le=3600)] = Field(
-        0.5, description="Seconds from an engine's end to its restart; doubles with each failure."
+        0.1,
+        description="Seconds from an engine's end to its restart; doubles with each that served under 10 s.",
     )
     restart_backoff_max_s: Annotated[Number, Field(ge=0.01, le=3600)] = Field(
         30.0, description="Seconds that the wait for a restart grows to."
+    )
+    learn_fallback: bool = Field(
+        True,
+        description="Whether recent traffic is replayed once an hour, to learn what to fall back on while "
+        "predictions prove wrong: about a minute of one core at the lowest priority.",
     )
     sglang: SglangSection = SglangSection()
 

@@ -20,6 +20,7 @@ _SAMPLES = {
     "database_url": "sqlite:////var/lib/pdmuxd/pdmuxd.db",
     "admin.token_file": "/var/lib/pdmuxd/admin-token",
     "admin.reader_token_file": "/var/lib/pdmuxd/reader-token.sha256",
+    "tracing.endpoint": "http://127.0.0.1:4318/v1/traces",
     "engine.model_name": "llama-3.1-8b-instruct",
     "engine.start_timeout_s": 600.0,
     "engine.sglang.model": "/srv/models/llama-3.1-8b-instruct",

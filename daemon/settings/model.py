@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from pdmuxd.daemon.settings import places
 from pdmuxd.daemon.settings.engine import EngineSection
 from pdmuxd.daemon.settings.planes import AdminSection, DataSection, HttpSection
+from pdmuxd.daemon.settings.tracing import TracingSection
 from pdmuxd.daemon.settings.values import Number, WholeNumber, check_path, is_loopback, not_allowed
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -84,6 +85,7 @@ class Settings(BaseSettings):
     engine: EngineSection = EngineSection()
     history: HistorySection = HistorySection()
     log: LogSection = LogSection()
+    tracing: TracingSection = TracingSection()
 
     @classmethod
     def settings_customise_sources(

@@ -8,12 +8,21 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from pdmuxd.daemon.settings.values import Number, WholeNumber, check_host, check_host_names, check_path
+from pdmuxd.daemon.settings.values import (
+    Number,
+    WholeNumber,
+    check_host,
+    check_host_names,
+    check_networks,
+    check_path,
+)
 
 _ALLOWED_HOST: JsonDict = {"allowed": "an IP address or a host name, without a port"}
 _ALLOWED_NAMES: JsonDict = {"allowed": "host names without ports, with commas between"}
 _Host = Annotated[str, AfterValidator(check_host)]
+_ALLOWED_NETWORKS: JsonDict = {"allowed": "IP addresses and networks such as 10.0.0.0/8, with commas between"}
 _HostNames = Annotated[str, AfterValidator(check_host_names)]
+_Networks = Annotated[str, AfterValidator(check_networks)]
 _Port = Annotated[WholeNumber, Field(ge=0, le=65535)]
 _Path = Annotated[Path, AfterValidator(check_path)]
 _Bytes = Annotated[WholeNumber, Field(ge=1024, le=1 << 30)]
@@ -73,6 +82,12 @@ class DataSection(_Section):
         False,
         description="Whether /metrics here tells the load, without a key and without tenants' names, "
         "to routers that scrape engines.",
+    )
+    trusted_peers: _Networks = Field(
+        "",
+        description="Routers whose x-llm-d-slo-* headers set a request's targets, and whose decision to "
+        "trace it is followed. The connection's address counts, no header.",
+        json_schema_extra=_ALLOWED_NETWORKS,
     )
 
 

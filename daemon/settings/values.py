@@ -61,6 +61,16 @@ def check_path(path: Path) -> Path:
     return path
 
 
+def check_networks(networks: str) -> str:
+    """Accept IP addresses and networks with commas between, or nothing."""
+    for each in filter(None, (each.strip() for each in networks.split(","))):
+        try:
+            ipaddress.ip_network(each, strict=False)
+        except ValueError:
+            raise not_allowed("allowed are IP addresses and networks, with commas between") from None
+    return networks
+
+
 def check_host_names(names: str) -> str:
     """Accept host names with commas between, or nothing."""
     for name in filter(None, (each.strip() for each in names.split(","))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-HEALTHY_S = 60.0
+HEALTHY_S = 10.0
 """An engine that served this long starts the back-off anew when it ends."""
 
 

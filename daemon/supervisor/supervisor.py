@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -21,7 +22,7 @@ from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.run import EngineRun
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.engine.core.errors import ConflictError, EngineError, EngineSetupError, LinkError
-from pdmuxd.engine.link.messages import EngineSettings
+from pdmuxd.engine.link.messages import EngineSettings, Hello
 
 # From each state, the states that may follow.
 TRANSITIONS: dict[EngineState, tuple[EngineState, ...]] = {
@@ -102,6 +103,11 @@ class Supervisor:
         self._set_policy = settings.policy or None
         policy = settings.policy or self._plan_policy
         self._sync.want(msgspec.structs.replace(settings, policy=policy))
+
+    def use_fallback(self, fallback: Callable[[Hello], int | None]) -> None:
+        """Tell engines the tokens of their fused steps while predictions prove wrong, and the one that runs
+        at once."""
+        self._sync.use_fallback(fallback)
 
     def use_plan(self, plan: EnginePlan, *, policy: str) -> None:
         """Start the next engine by `plan`, with `policy` unless an operator has set one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -36,6 +37,7 @@ class SettingsSync:
         ack_timeout_s: float = ACK_TIMEOUT_S,
     ) -> None:
         """`plan_policy`: what an engine is assumed to work by that was not started here."""
+        self._fallback: Callable[[Hello], int | None] = lambda _: None
         self._wanted = wanted
         self._plan_policy = plan_policy or wanted.policy
         self._ack_timeout_s = ack_timeout_s
@@ -47,6 +49,8 @@ class SettingsSync:
         self._sent: EngineSettings | None = None
         self._acked: int | None = None
         self._refused: Ack | None = None
+        self._sends_again = False
+        """The same settings once more, since the fallback that is sent with them is another."""
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
 
@@ -116,6 +120,12 @@ class SettingsSync:
         """The next engine has `policy`; the one that runs, if any, keeps its own."""
         self._wanted = msgspec.structs.replace(self._wanted, policy=policy)
 
+    def use_fallback(self, fallback: Callable[[Hello], int | None]) -> None:
+        """The tokens of an engine's fused steps while predictions prove wrong are told, or are others."""
+        self._fallback = fallback
+        self._sends_again = True
+        self._on_change()
+
     def on_ack(self, ack: Ack) -> None:
         """The engine answered."""
         if ack.error is not None and self._can_go_on_without(ack):
@@ -129,6 +139,8 @@ class SettingsSync:
             self._acked = ack.version
             if self._sent is not None and self._sent.version == ack.version:
                 self._taken = self._sent
+        if ack.error is None and self._sent is not None and self._sent == self._fitting():
+            self._sends_again = False
         self._on_change()
 
     def forget_engine(self) -> None:
@@ -165,6 +177,8 @@ class SettingsSync:
     def _fitting(self) -> EngineSettings:
         """What is wanted, without predictors of another engine, or a policy that it has refused."""
         settings = self._wanted
+        if self._hello is not None:
+            settings = msgspec.structs.replace(settings, fallback_tokens=self._fallback(self._hello))
         if self.profile_difference is not None:
             settings = msgspec.structs.replace(settings, predictors=None)
         if self._held is not None and self._taken is not None:
@@ -179,7 +193,7 @@ class SettingsSync:
         return scheduling_of(self._wanted) != scheduling_of(self._taken)
 
     def _on_change(self) -> None:
-        if self.in_force or self.refusal is not None:
+        if (self.in_force and not self._sends_again) or self.refusal is not None:
             self._settled.set()
         else:
             self._settled.clear()

@@ -5,7 +5,11 @@ It binds to loopback, answers only where a browser means this machine, and loads
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ipaddress
+import signal
+import socket
 from collections.abc import Awaitable, Callable
 from importlib.resources import as_file, files
 from time import monotonic
@@ -21,6 +25,7 @@ from pdmuxd.daemon.web.sessions import LASTS_S, Sessions
 MOST_CONSOLES = 8
 """Each is a process of some 60 MB."""
 CHECK_TIMEOUT_S = 10.0
+SHUTDOWN_TIMEOUT_S = 5.0
 MOST_BODY_BYTES = 16 * 1024
 MOST_MESSAGE_BYTES = 256 * 1024
 HEARTBEAT_S = 15.0
@@ -167,8 +172,10 @@ class WebConsole:
         return answer
 
     async def _end(self, app: web.Application) -> None:  # noqa: ARG002 - the library's signature
-        for socket in list(self._open):
-            await socket.close(code=WSCloseCode.GOING_AWAY)
+        for tab in list(self._open):
+            if tab.prepared:
+                with contextlib.suppress(ConnectionError):  # whose browser has gone meanwhile
+                    await tab.close(code=WSCloseCode.GOING_AWAY)
 
     def _token(self, request: web.Request) -> str | None:
         return self._sessions.token_of(request.cookies.get(self._cookie))
@@ -176,6 +183,23 @@ class WebConsole:
     def _page(self, name: str, *, status: int = 200, **values: object) -> web.Response:
         text = self._pages.get_template(name).render(values)
         return web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
+
+
+async def serve_until_told(
+    app: web.Application, listener: socket.socket, *, on_ready: Callable[[], None]
+) -> None:
+    """Serve on `listener` until SIGTERM or SIGINT; `on_ready` is called when both would be heard."""
+    told, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener).start()
+        on_ready()
+        await told.wait()
+    finally:
+        await runner.cleanup()
 
 
 _OURS = files("pdmuxd.daemon.web") / "assets"

@@ -33,12 +33,18 @@ class EmulatedInfo:
         self._streams = streams
 
     def build(
-        self, spec: str, predictors: Predictors | None, splits: Splits | None
+        self,
+        spec: str,
+        predictors: Predictors | None,
+        splits: Splits | None,
+        fallback_tokens: int | None = None,
     ) -> tuple[AnyPolicy, tuple[int, ...]]:
         """The policy and the streams of its groups. Raises: PolicyError, PartitionError, ProfileError."""
         context = self._profile.policy_context if predictors is None else self._profile.context(predictors)
         if splits is not None:
             context = replace(context, splits=splits)
+        if fallback_tokens is not None:
+            context = replace(context, fallback_tokens=fallback_tokens)
         policy = build_policy(spec, context)
         return policy, self._streams.made_for(policy.table)
 

@@ -23,7 +23,7 @@ from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 7
+LINK_PROTOCOL = 9
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 
 
@@ -56,6 +56,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):
     """(prefill_sms, decode_sms) of the splits to choose among; None: the engine's own."""
     shadow: str | None = None
     """A policy that decides on the same observations without acting."""
+    fallback_tokens: int | None = None
+    """Of a fused step while predictions prove wrong, as it was learned for this engine; None: as it is by
+    itself."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -145,6 +148,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, tag="request"):
     """All gaps between its tokens, for percentiles over many requests."""
     cause: str = ""
     """Why it was refused: `deadline_unreachable` or `max_wait`."""
+    decode_s: float = 0.0
+    """First to last token; 0 without a second one."""
 
 
 class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"):

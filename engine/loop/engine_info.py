@@ -28,10 +28,15 @@ class EngineInfo(Protocol):
         """The SMs of the device."""
 
     def build(
-        self, spec: str, predictors: Predictors | None, splits: Splits | None
+        self,
+        spec: str,
+        predictors: Predictors | None,
+        splits: Splits | None,
+        fallback_tokens: int | None = None,
     ) -> tuple[AnyPolicy, tuple[int, ...]]:
         """A policy that chooses among `splits` or the engine's own, and the streams of its table's groups.
 
+        `fallback_tokens`: of a fused step while predictions prove wrong.
         Raises: PolicyError, PartitionError, ProfileError.
         """
 

@@ -39,6 +39,7 @@ class PolicyRuntime:
         self._predictors: Predictors | None = None
         self._spec = policy
         self._splits: Splits | None = None
+        self._fallback_tokens: int | None = None
         self._shadow_spec: str | None = None
         self.shadow: Shadow | None = None
         """Decides on the same observations; nothing is done of it."""
@@ -122,7 +123,11 @@ class PolicyRuntime:
         try:
             targets = {each.tenant: target_of(each) for each in settings.tenants}
             self.use(
-                settings.policy, settings.predictors, splits_of(settings.partitions), shadow=settings.shadow
+                settings.policy,
+                settings.predictors,
+                splits_of(settings.partitions),
+                shadow=settings.shadow,
+                fallback_tokens=settings.fallback_tokens,
             )
         except (PolicyError, PartitionError, SloError, ProfileError) as error:
             return Ack(version=settings.version, error=str(error))
@@ -137,6 +142,7 @@ class PolicyRuntime:
         splits: Splits | None = None,
         *,
         shadow: str | None = None,
+        fallback_tokens: int | None = None,
     ) -> None:
         """Decide by this policy and these predictors from now on, or once no prefill is under way.
 
@@ -144,12 +150,12 @@ class PolicyRuntime:
 
         Predictors of the profile in force, only refined: the policy says what of that it has learned stays.
         """
-        wanted = (spec, predictors, splits)
-        is_same = wanted == (self._spec, self._predictors, self._splits)
+        wanted = (spec, predictors, splits, fallback_tokens)
+        is_same = wanted == (self._spec, self._predictors, self._splits, self._fallback_tokens)
         if is_same and shadow == self._shadow_spec:
             return
         shadowing = None if shadow is None else self._engine.build(shadow, predictors, splits)[0]
-        built = None if is_same else self._engine.build(spec, predictors, splits)
+        built = None if is_same else self._engine.build(spec, predictors, splits, fallback_tokens)
         self._shadow(shadow, shadowing, is_another=spec != self._spec, predictors=predictors)
         if built is None:
             return
@@ -162,7 +168,7 @@ class PolicyRuntime:
             self.commit(policy.adopt(self.state.policy_state, self.policy.context, is_refined=is_refined))
             self._next = None
             self.policy, self._groups = built
-        self._spec, self._predictors, self._splits = wanted
+        self._spec, self._predictors, self._splits, self._fallback_tokens = wanted
 
     def _shadow(
         self, spec: str | None, policy: AnyPolicy | None, *, is_another: bool, predictors: Predictors | None

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pdmuxd.engine.loop.port import EnginePort
-from pdmuxd.engine.sglang.api.types import Batch, Event
+from pdmuxd.engine.sglang.api.types.device import Event
+from pdmuxd.engine.sglang.api.types.requests import Batch
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _LAYERS_AHEAD = 6

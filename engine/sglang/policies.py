@@ -41,13 +41,17 @@ class SglangPolicies:
         return self._engine_info.device.total_sms
 
     def build(
-        self, spec: str, predictors: Predictors | None, splits: Splits | None
+        self,
+        spec: str,
+        predictors: Predictors | None,
+        splits: Splits | None,
+        fallback_tokens: int | None = None,
     ) -> tuple[AnyPolicy, tuple[int, ...]]:
         """The policy and the streams of its groups; one that only fuses if the model cannot be split.
 
         Raises: PolicyError, PartitionError, ProfileError; also for a policy that is then replaced.
         """
-        context = self._engine_info.context(predictors)
+        context = replace(self._engine_info.context(predictors), fallback_tokens=fallback_tokens)
         if splits is not None:
             context = replace(context, splits=splits)
         policy = build_policy(spec, context)

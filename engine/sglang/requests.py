@@ -9,7 +9,7 @@ from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.messages import RequestRecord
 from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target
 from pdmuxd.engine.loop.waiting import WaitingLines
-from pdmuxd.engine.sglang.api.types import Request
+from pdmuxd.engine.sglang.api.types.requests import Request
 from pdmuxd.engine.sglang.token_gap_log import TokenGapLog
 from pdmuxd.engine.sglang.tracked_request import TENANT_KEY, TrackedRequest
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import compress
 from operator import attrgetter
 
-from pdmuxd.engine.sglang.api.types import Request
+from pdmuxd.engine.sglang.api.types.requests import Request
 from pdmuxd.engine.sglang.tracked_request import TrackedRequest
 
 MAX_GAPS = 4096

@@ -9,7 +9,7 @@ from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import RequestRecord
 from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target, waiting_entry
-from pdmuxd.engine.sglang.api.types import Request
+from pdmuxd.engine.sglang.api.types.requests import Request
 
 TENANT_KEY = "pdmuxd_tenant"
 """In the request's custom parameters; the gateway sets it."""
@@ -80,6 +80,7 @@ class TrackedRequest:
             slo_version=self.slo_version,
             tbt_counts=counted(gaps_s),
             cause=self.refusal_cause or "",
+            decode_s=sum(gaps_s),
         )
 
 

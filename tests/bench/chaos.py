@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import collections
 import contextlib
+import math
 import os
 import random
 import subprocess
@@ -24,8 +25,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+import httpx
 from chaos_faults.faults import FAULTS
-from chaos_faults.load import Load
+from chaos_faults.load import DEADLINE_S, Load
 from chaos_faults.site import Site
 
 SERVED_AGAIN_S = 5.0
@@ -66,19 +68,31 @@ class Watch:
         return max(each[0] for each in every), max(each[1] for each in every)
 
 
-async def chaos(folder, *, seconds, every_s, seed, rate_per_s, only=(), served_again_s=SERVED_AGAIN_S):
-    """Do it; a report as a dictionary, whose `violations` should be empty."""
+async def chaos(
+    folder,
+    *,
+    seconds,
+    every_s,
+    seed,
+    rate_per_s,
+    only=(),
+    most_faults=math.inf,
+    served_again_s=SERVED_AGAIN_S,
+    deadline_s=DEADLINE_S,
+):
+    """Do it for so many seconds or faults; a report as a dictionary, whose `violations` should be empty."""
     rng = random.Random(seed)
     site = await asyncio.to_thread(Site, folder)
     quiet_descriptors = site.descriptors()
-    load, watch = Load(site, rate_per_s=rate_per_s, seed=seed), Watch(site)
+    load = Load(site, rate_per_s=rate_per_s, seed=seed, deadline_s=deadline_s)
+    watch = Watch(site)
     tasks = [asyncio.create_task(load.run()), asyncio.create_task(watch.run())]
     done, violations, again_s = collections.Counter(), load.violations, []
     names = list(only or FAULTS)
     end_s = time.monotonic() + seconds
     deck = []
     try:
-        while time.monotonic() + every_s < end_s:
+        while time.monotonic() + every_s < end_s and done.total() < most_faults:
             due_s = time.monotonic() + every_s
             deck = deck or rng.sample(names, len(names))
             name = deck.pop()
@@ -94,7 +108,11 @@ async def chaos(folder, *, seconds, every_s, seed, rate_per_s, only=(), served_a
                 flush=True,
             )
             if name == "kill_engine" and said is None:
-                again_s.append(await _served_again(load, began_s))
+                again_s.append(await _served_again(site, began_s, served_again_s))
+                print(
+                    f"         served again after {again_s[-1]:.1f} s, load {os.getloadavg()[0]:.1f}",
+                    flush=True,
+                )
                 if again_s[-1] > served_again_s:
                     violations.append(f"served again only {again_s[-1]:.1f} s after the engine was killed")
             if (lost := await asyncio.to_thread(site.lost_edit)) is not None:
@@ -109,11 +127,8 @@ async def chaos(folder, *, seconds, every_s, seed, rate_per_s, only=(), served_a
     await asyncio.wait(tasks)
     if left is not None:
         violations.append(left)
-    with contextlib.suppress(OSError):
-        if site.descriptors() > quiet_descriptors + 16:
-            violations.append(
-                f"{site.descriptors()} descriptors are open at the end, {quiet_descriptors} at the start"
-            )
+    if (open_now := await asyncio.to_thread(_descriptors, site, quiet_descriptors + 16)) is not None:
+        violations.append(f"{open_now} descriptors are open at the end, {quiet_descriptors} at the start")
     grown_mib, observed_s = watch.growth()
     if grown_mib >= MEMORY_MIB:
         violations.append(f"a daemon grew by {grown_mib:.0f} MiB in {observed_s:.0f} s")
@@ -129,14 +144,19 @@ async def chaos(folder, *, seconds, every_s, seed, rate_per_s, only=(), served_a
     }
 
 
-async def _served_again(load, since_s):
-    """Seconds until a request that ends whole; those that were in flight ended with errors."""
-    count = len(load.served_s)
-    await asyncio.sleep(0.2)
-    count = len(load.served_s)
-    while len(load.served_s) == count and time.monotonic() - since_s < 60.0:  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(0.05)
-    return time.monotonic() - since_s
+async def _served_again(site, since_s, wanted_s):
+    """Seconds until a request is answered, of those that somebody sends one after the other."""
+    give_up_s = since_s + max(60.0, 2 * wanted_s)
+    body = {"model": site.model, "prompt": "x", "max_tokens": 1}
+    headers = {"Authorization": f"Bearer {site.key}"}
+    async with httpx.AsyncClient(timeout=60.0, headers=headers, trust_env=False) as http:
+        while time.monotonic() < give_up_s:
+            with contextlib.suppress(httpx.HTTPError):
+                answer = await http.post(f"{site.data_url}/v1/completions", json=body)
+                if answer.status_code == 200:
+                    return time.monotonic() - since_s
+            await asyncio.sleep(0.05)
+    return math.inf
 
 
 def _quiet(site):
@@ -148,6 +168,17 @@ def _quiet(site):
             return None
         time.sleep(0.1)
     return f"the engine is not idle at the end: {site.engine()}"
+
+
+def _descriptors(site, most):
+    """How many stay open in the daemon, if more than `most`; connections that were cut take a moment."""
+    found = math.inf
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            if (found := site.descriptors()) <= most:
+                return None
+        time.sleep(0.1)
+    return found
 
 
 def print_report(report):

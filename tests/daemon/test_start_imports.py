@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("scipy.optimize", "scipy.stats", "plotly", "textual", "torch")
+HEAVY = ("scipy.optimize", "scipy.stats", "plotly", "textual", "torch", "opentelemetry.sdk")
 
 
 def test_nothing_that_only_others_need_is_imported_when_the_daemon_starts() -> None:

@@ -1,6 +1,7 @@
 """A short form of tests/bench/chaos.py: each fault once, under load."""
 
 import asyncio
+import math
 import sys
 from pathlib import Path
 
@@ -10,15 +11,23 @@ from chaos import chaos
 from chaos_faults.faults import FAULTS
 
 EVERY_S = 5.0
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 """How soon is measured by the script; here only that requests are served again."""
 
 
 def test_what_must_hold_holds_when_each_fault_comes_once(folder):
-    seconds = EVERY_S * (len(FAULTS) + 1)
     report = asyncio.run(
-        chaos(folder, seconds=seconds, every_s=EVERY_S, seed=3, rate_per_s=2.0, served_again_s=PATIENCE_S)
+        chaos(
+            folder,
+            seconds=math.inf,
+            every_s=EVERY_S,
+            seed=3,
+            rate_per_s=2.0,
+            most_faults=len(FAULTS),
+            served_again_s=PATIENCE_S,
+            deadline_s=PATIENCE_S,
+        )
     )
     assert report["violations"] == []
-    assert report["outcomes"]["complete"] > 20
-    assert len(report["faults"]) >= len(FAULTS) - 4, "a fault that takes long leaves time for fewer"
+    assert report["outcomes"]["complete"] > 0
+    assert report["faults"] == dict.fromkeys(FAULTS, 1)

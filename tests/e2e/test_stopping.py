@@ -54,7 +54,7 @@ def test_requests_in_flight_finish_when_the_daemon_drains(start, running, until,
     daemon = start(environ=manager.environ, settings=["drain_timeout_s=600"])
     engine = daemon.engine()["pid"]
     assert manager.watched.wait(PATIENCE_S)
-    with daemon.stream(max_tokens=150) as lines:
+    with daemon.stream(max_tokens=600) as lines:
         os.kill(engine, signal.SIGSTOP)  # or the stream might end before anybody has looked
         daemon.signal(signal.SIGTERM)
         until(lambda: post(daemon).json()["error"]["code"] == "draining")

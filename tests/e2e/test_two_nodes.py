@@ -5,7 +5,7 @@ import signal
 
 import httpx
 import pytest
-from daemon_process import Daemon, wait_until
+from daemon_process import PATIENCE_S, Daemon, wait_until
 from postgres_server import PASSWORD, PostgresServer, find_programs
 
 PROGRAMS = find_programs()
@@ -30,7 +30,8 @@ def nodes(tmp_path):
 def ask(node, key):
     body = {"model": node.model, "prompt": "x", "max_tokens": 2}
     headers = {"Authorization": f"Bearer {key}"}
-    return httpx.post(f"{node.data_url}/v1/completions", json=body, headers=headers).status_code
+    url = f"{node.data_url}/v1/completions"
+    return httpx.post(url, json=body, headers=headers, timeout=PATIENCE_S).status_code
 
 
 def slo_in_force(node, tenant):

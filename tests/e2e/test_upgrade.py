@@ -1,5 +1,6 @@
 """A new daemon takes the place of the running one, in mid-load."""
 
+import json
 import os
 import signal
 import subprocess
@@ -96,12 +97,12 @@ def test_no_request_fails_when_the_daemon_is_upgraded_twice_in_mid_load(start, u
 def test_a_stream_goes_on_in_the_old_daemon_and_its_engine_outlives_it(start, until, running):
     daemon = start()
     engine = daemon.engine()["pid"]
-    with daemon.stream(max_tokens=400) as lines:
+    with daemon.stream(max_tokens=400, stream_options={"include_usage": True}) as lines:
         assert upgrade(daemon).returncode == 0
         assert daemon.client.completions.create(model=daemon.model, prompt="x", max_tokens=2)
         rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]"
-    assert sum("content" in line for line in rest) > 300
+    assert json.loads(rest[-2].removeprefix("data: "))["usage"]["completion_tokens"] == 400
     assert running(engine)
     os.kill(holder(daemon), signal.SIGKILL)  # its engine ends with the new owner
     until(lambda: not running(engine))

@@ -10,7 +10,7 @@ import sys
 
 import chromium
 import pytest
-from daemon_process import wait_until
+from daemon_process import PATIENCE_S, wait_until
 from steady_load import steady_load
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ def serving_web(daemon):
             yield re.search(r"http://127\.0\.0\.1:\d+/(?= \(Ctrl)", web.stdout.readline())[0]
         finally:
             web.terminate()
-            assert web.wait(30) == 0
+            assert web.wait(PATIENCE_S) == 0
 
 
 async def log_in(page, url, token):

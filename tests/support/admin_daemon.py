@@ -16,9 +16,41 @@ from stores import ADMIN_TOKEN
 from pdmuxd.controlplane.actions import Action, Done
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.credentials import digest
+from pdmuxd.controlplane.fallback import Fallback, FallbackCandidate, FallbackState
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+
+LEARNED = Fallback(
+    step_tokens=256,
+    policy="auto",
+    learned_s=1_700_000_000.0,
+    requests=500,
+    goodput_per_s=8.0,
+    slower_goodput_per_s=5.0,
+    slower_ratio=1.7,
+    candidates=(
+        FallbackCandidate(step_tokens=256, goodput_per_s=6.0, slower_goodput_per_s=4.0),
+        FallbackCandidate(step_tokens=512, goodput_per_s=8.0, slower_goodput_per_s=0.1),
+    ),
+)
+
+
+class MadeUpFallback:
+    """Knows nothing until it is asked to learn, and then everything once it was looked at."""
+
+    def __init__(self) -> None:
+        self.now = FallbackState(step_tokens=512, learned=None, is_learning=False)
+        self.outcome = FallbackState(step_tokens=256, learned=LEARNED, is_learning=False)
+
+    def state(self) -> FallbackState:
+        if self.now.is_learning:
+            self.now = self.outcome
+        return self.now
+
+    async def begin(self) -> FallbackState:
+        self.now = FallbackState(step_tokens=512, learned=None, is_learning=True)
+        return self.now
 
 
 class AdminDaemon:
@@ -31,6 +63,7 @@ class AdminDaemon:
         self.script: list[dict[str, Any]] = []
         """How the engine differs from one that serves, call after call; the last stays."""
         self.in_flight: dict[str, int] = {}
+        self.fallback = MadeUpFallback()
         self._control_plane = control_plane
         self.telemetry = Telemetry(clock=time.time, in_flight=lambda: self.in_flight)
         self.telemetry.on_directory(control_plane.directory)
@@ -40,6 +73,7 @@ class AdminDaemon:
             admin_token_sha256=digest(ADMIN_TOKEN),
             telemetry=self.telemetry,
             actions=self,
+            fallback=self.fallback,
         )
 
     def engine_status(self) -> EngineStatus:

@@ -110,7 +110,7 @@ class Daemon:
         return 0.0
 
     @contextlib.contextmanager
-    def stream(self, max_tokens=20_000):
+    def stream(self, max_tokens=20_000, **fields):
         """A chat stream that has begun; yields its lines."""
         body = {
             "model": self.model,
@@ -118,6 +118,7 @@ class Daemon:
             "max_tokens": max_tokens,
             "ignore_eos": True,
             "messages": [{"role": "user", "content": "Tell me a long story."}],
+            **fields,
         }
         headers = {"Authorization": f"Bearer {self.key}"}
         url = f"{self.data_url}/v1/chat/completions"

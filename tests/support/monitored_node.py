@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import aiohttp
@@ -99,10 +101,22 @@ class Load:
         self._streams = streams
         self._random = random.Random(seed)
         self._tasks = set()
+        self._stop = threading.Event()
         self.statuses = []
 
     def run(self, duration_s):
         asyncio.run(self._run(duration_s))
+
+    @contextlib.contextmanager
+    def going(self):
+        """In a thread, until the block is left."""
+        thread = threading.Thread(target=self.run, args=(math.inf,))
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
 
     async def _run(self, duration_s):
         timeout = aiohttp.ClientTimeout(total=60)
@@ -117,7 +131,7 @@ class Load:
     async def _arrive(self, session, duration_s, key, rate, prompt_tokens, output_tokens):
         rates = rate if isinstance(rate, dict) else {0: rate}
         start_s = time.monotonic()
-        while (passed_s := time.monotonic() - start_s) < duration_s:
+        while (passed_s := time.monotonic() - start_s) < duration_s and not self._stop.is_set():
             now = rates[max(since_s for since_s in rates if since_s <= passed_s)]
             await asyncio.sleep(self._random.expovariate(now))
             ids = [self._random.randrange(1000, 30000) for _ in range(prompt_tokens)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
+from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Predicting
 from pdmuxd.engine.core.partitions import Partition
@@ -150,7 +151,7 @@ def directory(version: int = 1, **tbt_s: float) -> DirectorySnapshot:
     return DirectorySnapshot(version=version, tenants=tenants, keys={})
 
 
-def telemetry(clock: HandClock, **tbt_s: float) -> Telemetry:
-    made = Telemetry(clock=clock)
+def telemetry(clock: HandClock, *, expected: ExpectedTokens | None = None, **tbt_s: float) -> Telemetry:
+    made = Telemetry(clock=clock, expected=expected)
     made.on_directory(directory(**(tbt_s or {"chat": 0.04})))
     return made

@@ -1,7 +1,7 @@
 """Lets requests in under the limits of their tenant and key, and counts what they really used.
 
-Before a request ends nobody knows its tokens: the limits count what is expected of it (`expected.py`) until
-the engine has told what it was. Use is counted from the engine's records, one for each answer; of an answer
+Before a request ends nobody knows its tokens: the limits count what is expected of it until the
+engine has told what it was. Use is counted from the engine's records, one for each answer; of an answer
 whose record was lost, what was expected is counted.
 """
 
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pdmuxd.controlplane.directory import Identity, TenantRecord
 from pdmuxd.controlplane.limit_values import NAMES, Limit
 from pdmuxd.controlplane.limits import WHOLE_TENANT, Tokens, UseOf
-from pdmuxd.daemon.gateway.limits.expected import Expected
+from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.daemon.gateway.limits.meter import Block, Meter, Need
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.link.messages import RequestRecord
@@ -57,6 +57,7 @@ class Limiter:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        expected: ExpectedTokens | None = None,
     ) -> None:
         self._clock = clock
         self._wall = wall
@@ -64,25 +65,21 @@ class Limiter:
         self._keys: dict[str, Meter] = {}
         self._records: Mapping[str, TenantRecord] = {}
         self._open: dict[str, _Open] = {}
-        self._expected = Expected()
+        self.expected = expected or ExpectedTokens()
+        """Learns from each record here, and only here."""
         self._unsaved: dict[UseOf, Tokens] = {}
 
     # Requests
-
-    @property
-    def expected(self) -> Expected:
-        """What is known of the requests before."""
-        return self._expected
 
     def need(self, identity: Identity, *, body_bytes: int, answers: int) -> Need:
         """What a request is expected to use."""
         tenant = identity.tenant
         return Need(
             places=answers,
-            input_tokens=self._expected.input_tokens(
+            input_tokens=self.expected.input_tokens(
                 tenant.name, body_bytes, count_cached=tenant.count_cached_tokens
             ),
-            output_tokens=self._expected.output_tokens(tenant.name, answers),
+            output_tokens=self.expected.output_tokens(tenant.name, answers),
         )
 
     def enter_now(self, rid: str, identity: Identity, *, body_bytes: int, answers: int) -> bool:
@@ -95,7 +92,7 @@ class Limiter:
         block = self._block(identity, need)
         if block is not None and block.limit.action == "refuse":
             raise refusal(block)
-        if block is not None or any(meter.turn.locked() for meter in meters):
+        if block is not None or any(meter.is_waited_for for meter in meters):
             return False
         self._take(rid, identity, need, meters, body_bytes)
         return True
@@ -161,7 +158,7 @@ class Limiter:
         if request is None or not request.answers or request.identity.name != record.tenant:
             self._use(record.tenant, None, tokens)
             return
-        self._expected.learn(record.tenant, tokens, request.body_bytes)
+        self.expected.learn(record.tenant, tokens, request.body_bytes)
         self._settle(request, 1)
         self._use(record.tenant, request.identity.key.key_id, tokens)
         if not request.answers and request.is_over:
@@ -172,9 +169,9 @@ class Limiter:
     def use_tenants(self, tenants: Mapping[str, TenantRecord]) -> None:
         """Forget the tenants that are gone."""
         self._records = tenants
+        self.expected.keep(tenants)
         for gone in self._tenants.keys() - tenants.keys():
             del self._tenants[gone]
-            self._expected.forget(gone)
 
     def load(self, uses: Mapping[UseOf, Tokens]) -> None:
         """What was used before this start."""

@@ -15,6 +15,13 @@ CONCURRENCY_RETRY_S = 1.0
 """Nobody knows when a request of the tenant ends; this is how soon it is worth a look."""
 
 
+_WINDOWS: frozenset[LimitName] = frozenset(
+    ("requests_per_min", "input_tokens_per_min", "output_tokens_per_min")
+)
+_DAYS_KEPT, _MONTHS_KEPT = 64, 3
+"""More than a budget looks back: the wall clock may be set back into the month before, and forward again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """What a request is expected to use, before it is known. Tokens are those that limits count."""
@@ -42,17 +49,42 @@ class Block:
 class Meter:
     """Counts for one tenant or key; windows only for the limits that it has."""
 
+    # There is one for each tenant and key: what few of them need is made when it is needed.
+    __slots__ = (
+        *("_changed", "_days", "_months", "_places", "_reserved_input", "_reserved_output"),
+        *("_turn", "_windows", "of"),
+    )
+
     def __init__(self, of: str) -> None:
         self.of = of
-        self.turn = asyncio.Lock()
-        """Held by the request that is next, of those that wait."""
-        self.changed = asyncio.Event()
-        """Set when something was given back."""
+        self._turn: asyncio.Lock | None = None
+        self._changed: asyncio.Event | None = None
         self._places = 0
         self._reserved_input = 0
         self._reserved_output = 0
         self._windows: dict[LimitName, SlidingWindow] = {}
         self._days: dict[date, Tokens] = {}
+        self._months: dict[date, Tokens] = {}
+        """Of all days of a month, by its first."""
+
+    @property
+    def turn(self) -> asyncio.Lock:
+        """Held by the request that is next, of those that wait."""
+        if self._turn is None:
+            self._turn = asyncio.Lock()
+        return self._turn
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a request waits for its turn."""
+        return self._turn is not None and self._turn.locked()
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set when something was given back."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        return self._changed
 
     def take(self, need: Need, limits: Iterable[Limit], now_s: float) -> None:
         """A request begins."""
@@ -60,8 +92,8 @@ class Meter:
         self._reserved_input += need.input_tokens
         self._reserved_output += need.output_tokens
         for limit in limits:
-            if limit.name.endswith("_per_min"):
-                self._windows.setdefault(limit.name, SlidingWindow())
+            if limit.name in _WINDOWS and limit.name not in self._windows:
+                self._windows[limit.name] = SlidingWindow()
         if (requests := self._windows.get("requests_per_min")) is not None:
             requests.add(1, now_s)
 
@@ -70,7 +102,8 @@ class Meter:
         self._places -= places
         self._reserved_input -= input_tokens
         self._reserved_output -= output_tokens
-        self.changed.set()
+        if self._changed is not None:
+            self._changed.set()
 
     def use(self, tokens: Tokens, *, count_cached: bool, now_s: float, today: date) -> None:
         """Tokens were really used."""
@@ -83,26 +116,34 @@ class Meter:
     def load(self, tokens: Tokens, day: date) -> None:
         """Tokens were used on a day, of which no window knows."""
         self._days[day] = self._days.get(day, Tokens()).plus(tokens)
-        if len(self._days) > 1:
-            month = max(self._days).replace(day=1)
-            for old in [one for one in self._days if one < month]:
-                del self._days[old]
+        month = day.replace(day=1)
+        self._months[month] = self._months.get(month, Tokens()).plus(tokens)
+        if len(self._days) > _DAYS_KEPT:
+            del self._days[min(self._days.keys() - {day})]
+        if len(self._months) > _MONTHS_KEPT:
+            del self._months[min(self._months.keys() - {month})]
 
     def used(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
         """What counts against a limit now, what is reserved included. May be called in any thread."""
-        reserved = self._reserved_input + self._reserved_output
-        window = self._windows.get(name)
+        if name in _WINDOWS:
+            window = self._windows.get(name)
+            return self._reserved(name) + (0 if window is None else window.peek(now_s))
+        return self._used(name, count_cached=count_cached, now_s=now_s, today=today)
+
+    def _used(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
+        """The same in the event loop, in time that does not grow with what was used."""
         match name:
             case "concurrency":
                 return self._places
             case "tokens_per_day":
-                return reserved + self._days.get(today, Tokens()).counted(count_cached=count_cached)
+                tokens = self._days.get(today)
             case "tokens_per_month":
-                days = tuple(self._days.items())
-                kept = (tokens for day, tokens in days if (day.year, day.month) == (today.year, today.month))
-                return reserved + sum(tokens.counted(count_cached=count_cached) for tokens in kept)
+                tokens = self._months.get(today.replace(day=1))
             case _:
-                return self._reserved(name) + (0 if window is None else window.peek(now_s))
+                window = self._windows.get(name)
+                return self._reserved(name) + (0 if window is None else window.total(now_s))
+        reserved = self._reserved_input + self._reserved_output
+        return reserved if tokens is None else reserved + tokens.counted(count_cached=count_cached)
 
     def block(
         self, limits: Iterable[Limit], need: Need, *, count_cached: bool, now_s: float, now: datetime
@@ -113,10 +154,11 @@ class Meter:
         be served.
         """
         found: Block | None = None
+        today = now.date()
         for limit in limits:
             if limit.name == "max_wait_ms":
                 continue
-            used = self.used(limit.name, count_cached=count_cached, now_s=now_s, today=now.date())
+            used = self._used(limit.name, count_cached=count_cached, now_s=now_s, today=today)
             wanted = _wanted(limit.name, need)
             if used + wanted <= limit.value or (not used and wanted):
                 continue

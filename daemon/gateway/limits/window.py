@@ -18,17 +18,20 @@ class SlidingWindow:
     than the window ever showed. Times are seconds of any clock that does not go back.
     """
 
+    __slots__ = ("_slots", "_total")
+
     def __init__(self) -> None:
-        self._slots: deque[list[int]] = deque()
+        # Tuples of numbers, which the garbage collector does not look at again: there are many windows.
+        self._slots: deque[tuple[int, int]] = deque()
         self._total = 0
 
     def add(self, amount: int, now_s: float) -> None:
         """Something was used."""
         second = int(now_s)
         if self._slots and self._slots[-1][0] == second:
-            self._slots[-1][1] += amount
+            self._slots[-1] = second, self._slots[-1][1] + amount
         else:
-            self._slots.append([second, amount])
+            self._slots.append((second, amount))
         self._total += amount
 
     def total(self, now_s: float) -> int:

@@ -36,6 +36,9 @@ class PolicyContext:
     delivery_s: float = 0.0
     """By how much the gap between two tokens at a client exceeds the engine's, for 99% of the gaps at most.
     """
+    fallback_tokens: int | None = None
+    """Tokens of a fused step, decoding requests included, while predictions prove wrong, as replays of recent
+    traffic have it; None: nothing was learned yet."""
 
     def planned_tbt_s(self, target_s: float | None) -> float:
         """What a step may take if its tokens are to meet a TBT target: the target less the delivery, for

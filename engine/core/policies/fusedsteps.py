@@ -50,8 +50,8 @@ LEAST_PROMPT_TOKENS = STEP_TOKENS[0]
 must end."""
 
 FIXED_STEP_TOKENS = 512
-"""Tokens of a step, decoding requests included, where no prediction can say how many: the fixed chunk that
-did best on chat (H200, Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
+"""Tokens of a step, decoding requests included, where no prediction can say how many, and nothing was learned
+of the traffic: the fixed chunk that did best on chat (H200, Llama-8B and CodeLlama-34B, SGLang 0.5.23)."""
 
 LARGE_CHUNK_TOKENS = 8192
 """Prompt tokens that saturate compute: SGLang's chunk on an H200, and vLLM's token budget on an H100, which
@@ -67,9 +67,10 @@ def decode_alone(obs: Observation, table: PartitionTable) -> Decision:
     )
 
 
-def fixed_prompt_tokens(decode_bs: int) -> int:
-    """What a step of `FIXED_STEP_TOKENS` leaves for the prompt; a large decode batch leaves the least."""
-    return max(LEAST_PROMPT_TOKENS, FIXED_STEP_TOKENS - decode_bs)
+def fixed_prompt_tokens(decode_bs: int, step_tokens: int | None = None) -> int:
+    """What a step of `step_tokens`, or of `FIXED_STEP_TOKENS`, leaves for the prompt; a large decode batch
+    leaves the least."""
+    return max(LEAST_PROMPT_TOKENS, (step_tokens or FIXED_STEP_TOKENS) - decode_bs)
 
 
 def chunk_lengths(
@@ -158,7 +159,7 @@ class FusedSteps:
 
     def fixed_step(self, obs: Observation, batch: tuple[WaitingRequest, ...]) -> Plan:
         """A step of a fixed size, used while predictions prove wrong."""
-        tokens = fixed_prompt_tokens(obs.decode.bs)
+        tokens = fixed_prompt_tokens(obs.decode.bs, self.context.fallback_tokens)
         step_s = self.step_s(obs, tokens, batch)
         return self.plan(obs, tokens, step_s, reason=Reason.PREDICTIONS_WRONG)
 

@@ -159,6 +159,7 @@ def request_record(engine: EmulatedEngine, request: EmulatedRequest) -> RequestR
         retractions=request.retractions,
         slo_version=request.slo_version,
         tbt_counts=counted(np.sort(gaps_s).tolist()),
+        decode_s=float(gaps_s.sum()),
     )
 
 

@@ -1,4 +1,4 @@
-"""Compares what SGLang has with the types that this package expects (`types.py`).
+"""Compares what SGLang has with the types that this package expects (`types/`).
 
 A class is compared before anything is made of it: its methods with their parameters, its attributes by their
 names. An object is compared with the values that it holds as well, and theirs in turn.

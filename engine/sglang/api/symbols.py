@@ -16,8 +16,8 @@ from pkgutil import resolve_name
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pdmuxd.engine.core.errors import EngineError
-from pdmuxd.engine.sglang.api import types
 from pdmuxd.engine.sglang.api.check import differences
+from pdmuxd.engine.sglang.api.types import model, process, requests, scheduler
 from pdmuxd.engine.sglang.api.versions import RANGE, check_supported
 
 _ATTENTION = "sglang.srt.layers.attention.flashattention_backend"
@@ -41,59 +41,59 @@ class SglangApi:
     """Everything that is used of SGLang."""
 
     # The scheduler, and what it makes.
-    Scheduler: Annotated[type[types.OverlapBookkeeping], "sglang.srt.managers.scheduler:Scheduler"]
+    Scheduler: Annotated[type[scheduler.OverlapBookkeeping], "sglang.srt.managers.scheduler:Scheduler"]
     MultiplexMixin: Annotated[
-        type[types.MultiplexMixin], "sglang.srt.multiplex.multiplexing_mixin:SchedulerMultiplexMixin"
+        type[scheduler.MultiplexMixin], "sglang.srt.multiplex.multiplexing_mixin:SchedulerMultiplexMixin"
     ]
-    Request: Annotated[type[types.Request], f"{_BATCH}:Req"]
-    Batch: Annotated[type[types.Batch], f"{_BATCH}:ScheduleBatch"]
-    AbortRequest: Annotated[type[types.AbortRequest], "sglang.srt.managers.io_struct:AbortReq"]
+    Request: Annotated[type[requests.Request], f"{_BATCH}:Req"]
+    Batch: Annotated[type[requests.Batch], f"{_BATCH}:ScheduleBatch"]
+    AbortRequest: Annotated[type[requests.AbortRequest], "sglang.srt.managers.io_struct:AbortReq"]
     Aborted: Annotated[Callable[[], object], f"{_BATCH}:FINISH_ABORT"]
-    BatchResult: Annotated[type[types.BatchResult], "sglang.srt.managers.utils:GenerationBatchResult"]
-    SamplingParams: Annotated[type[types.SamplingParams], f"{_SAMPLING}.sampling_params:SamplingParams"]
-    SamplingInfo: Annotated[type[types.SamplingInfo], f"{_SAMPLING}.sampling_batch_info:SamplingBatchInfo"]
+    BatchResult: Annotated[type[requests.BatchResult], "sglang.srt.managers.utils:GenerationBatchResult"]
+    SamplingParams: Annotated[type[requests.SamplingParams], f"{_SAMPLING}.sampling_params:SamplingParams"]
+    SamplingInfo: Annotated[type[requests.SamplingInfo], f"{_SAMPLING}.sampling_batch_info:SamplingBatchInfo"]
     OutputStreamer: Annotated[
-        type[types.OutputStreamer],
+        type[scheduler.OutputStreamer],
         "sglang.srt.managers.scheduler_components.output_streamer:SchedulerOutputStreamer",
     ]
-    ForwardMode: Annotated[types.ForwardModes, "sglang.srt.model_executor.forward_batch_info:ForwardMode"]
-    release_kv_cache: Annotated[types.ReleaseKv, "sglang.srt.mem_cache.common:release_kv_cache"]
+    ForwardMode: Annotated[requests.ForwardModes, "sglang.srt.model_executor.forward_batch_info:ForwardMode"]
+    release_kv_cache: Annotated[requests.ReleaseKv, "sglang.srt.mem_cache.common:release_kv_cache"]
 
     # The model and its graphs.
-    ModelRunner: Annotated[type[types.ModelRunner], "sglang.srt.model_executor.model_runner:ModelRunner"]
-    Linear: Annotated[type[types.LinearLayer], "sglang.srt.layers.linear:LinearBase"]
+    ModelRunner: Annotated[type[model.ModelRunner], "sglang.srt.model_executor.model_runner:ModelRunner"]
+    Linear: Annotated[type[model.LinearLayer], "sglang.srt.layers.linear:LinearBase"]
     UnquantizedLinear: Annotated[
-        type[types.UnquantizedLinear], "sglang.srt.layers.quantization.unquant:UnquantizedLinearMethod"
+        type[model.UnquantizedLinear], "sglang.srt.layers.quantization.unquant:UnquantizedLinearMethod"
     ]
     LogitsProcessor: Annotated[
-        type[types.LogitsProcessor], "sglang.srt.layers.logits_processor:LogitsProcessor"
+        type[model.LogitsProcessor], "sglang.srt.layers.logits_processor:LogitsProcessor"
     ]
     PrefillGraphs: Annotated[
-        type[types.PrefillGraphs], f"{_RUNNERS}.prefill_cuda_graph_runner:PrefillCudaGraphRunner"
+        type[model.PrefillGraphs], f"{_RUNNERS}.prefill_cuda_graph_runner:PrefillCudaGraphRunner"
     ]
     DecodeGraphs: Annotated[
-        type[types.DecodeGraphs], f"{_RUNNERS}.decode_cuda_graph_runner:DecodeCudaGraphRunner"
+        type[model.DecodeGraphs], f"{_RUNNERS}.decode_cuda_graph_runner:DecodeCudaGraphRunner"
     ]
-    GraphBackend: Annotated[types.GraphBackends, f"{_GRAPH_CONFIG}:Backend"]
-    PhaseGraphs: Annotated[type[types.PhaseGraphs], f"{_GRAPH_CONFIG}:PhaseConfig"]
+    GraphBackend: Annotated[model.GraphBackends, f"{_GRAPH_CONFIG}:Backend"]
+    PhaseGraphs: Annotated[type[model.PhaseGraphs], f"{_GRAPH_CONFIG}:PhaseConfig"]
     batch_sizes_to_capture: Annotated[
-        types.CaptureSizes, f"{_RUNNERS}.base_cuda_graph_runner:get_batch_sizes_to_capture"
+        model.CaptureSizes, f"{_RUNNERS}.base_cuda_graph_runner:get_batch_sizes_to_capture"
     ]
-    try_small_copy: Annotated[types.SmallCopy, "sglang.kernels.ops.memory.small_copy:try_small_copy"]
+    try_small_copy: Annotated[process.SmallCopy, "sglang.kernels.ops.memory.small_copy:try_small_copy"]
 
     # The process.
-    get_parallel: Annotated[Callable[[], types.Parallel], f"{_RUNTIME}:get_parallel"]
-    ParallelContext: Annotated[type[types.ParallelOverride], f"{_RUNTIME}:ParallelContext"]
-    get_exec: Annotated[Callable[[], types.Exec], f"{_RUNTIME}:get_exec"]
+    get_parallel: Annotated[Callable[[], process.Parallel], f"{_RUNTIME}:get_parallel"]
+    ParallelContext: Annotated[type[process.ParallelOverride], f"{_RUNTIME}:ParallelContext"]
+    get_exec: Annotated[Callable[[], process.Exec], f"{_RUNTIME}:get_exec"]
     pdmux_prefill_tp_group: Annotated[
         Callable[[], AbstractContextManager[object]],
         "sglang.srt.distributed.parallel_state:pdmux_prefill_tp_group",
     ]
-    streams: Annotated[types.StreamGroups, "sglang.srt.multiplex.pdmux_context"]
-    TokenizerManager: Annotated[type[types.TokenizerManager], f"{_TOKENIZER}:TokenizerManager"]
-    ServerStatus: Annotated[types.ServerStatuses, f"{_TOKENIZER}:ServerStatus"]
-    Hooks: Annotated[types.Hooks, f"{_HOOKS}:HookRegistry"]
-    HookType: Annotated[types.HookTypes, f"{_HOOKS}:HookType"]
+    streams: Annotated[scheduler.StreamGroups, "sglang.srt.multiplex.pdmux_context"]
+    TokenizerManager: Annotated[type[process.TokenizerManager], f"{_TOKENIZER}:TokenizerManager"]
+    ServerStatus: Annotated[process.ServerStatuses, f"{_TOKENIZER}:ServerStatus"]
+    Hooks: Annotated[process.Hooks, f"{_HOOKS}:HookRegistry"]
+    HookType: Annotated[process.HookTypes, f"{_HOOKS}:HookType"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +103,15 @@ class LauncherApi:
     load_plugins: Annotated[Callable[[], object], "sglang.srt.plugins:load_plugins"]
     prepare_server_args: Annotated[Callable[[list[str]], Any], "sglang.srt.server_args:prepare_server_args"]
     run_server: Annotated[Callable[[Any], object], "sglang.launch_server:run_server"]
-    kill_process_tree: Annotated[types.KillTree, "sglang.srt.utils:kill_process_tree"]
+    kill_process_tree: Annotated[process.KillTree, "sglang.srt.utils:kill_process_tree"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionApi:
     """What attention on a partition takes, where there is a GPU: without one it cannot be imported."""
 
-    FlashAttention: Annotated[type[types.FlashAttention], f"{_ATTENTION}:FlashAttentionBackend"]
-    flash_attn_with_kvcache: Annotated[types.AttentionKernel, f"{_ATTENTION}:flash_attn_with_kvcache"]
+    FlashAttention: Annotated[type[model.FlashAttention], f"{_ATTENTION}:FlashAttentionBackend"]
+    flash_attn_with_kvcache: Annotated[model.AttentionKernel, f"{_ATTENTION}:flash_attn_with_kvcache"]
 
 
 @cache
@@ -143,22 +143,22 @@ def broken() -> list[str]:
     return [*_look_up(SglangApi)[1], *_look_up(LauncherApi)[1]]
 
 
-def check_scheduler(scheduler: types.Scheduler) -> None:
+def check_scheduler(found: scheduler.Scheduler) -> None:
     """Compare a scheduler that is ready to serve, and all that it holds, with what the loop needs of it.
 
     Raises: EngineError naming what differs.
     """
-    _refuse(list(differences("Scheduler", scheduler, types.Scheduler)))
+    _refuse(list(differences("Scheduler", found, scheduler.Scheduler)))
     api = sglang()
     params = api.SamplingParams(temperature=0.0, max_new_tokens=1, ignore_eos=True)
     request = api.Request(
-        "pdmuxd-check", "", array("q", [1]), params, vocab_size=scheduler.model_config.vocab_size
+        "pdmuxd-check", "", array("q", [1]), params, vocab_size=found.model_config.vocab_size
     )
     _refuse(
         [
-            *differences("Req", request, types.Request),
-            *differences("get_parallel()", api.get_parallel(), types.Parallel),
-            *differences("get_exec()", api.get_exec(), types.Exec),
+            *differences("Req", request, requests.Request),
+            *differences("get_parallel()", api.get_parallel(), process.Parallel),
+            *differences("get_exec()", api.get_exec(), process.Exec),
         ]
     )
 

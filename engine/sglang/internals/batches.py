@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pdmuxd.engine.sglang.api.types import Batch, NextBatchPlan, Scheduler
+from pdmuxd.engine.sglang.api.types.requests import Batch, NextBatchPlan
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 
 
 def form_from(s: Scheduler, request_ids: Iterable[str], form: Callable[[], NextBatchPlan]) -> NextBatchPlan:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types import Parallel, ProcessGroup
+from pdmuxd.engine.sglang.api.types.process import Parallel, ProcessGroup
 
 GROUPS = (
     "tp_group",

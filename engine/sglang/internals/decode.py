@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.types import PrefillGraph
-from pdmuxd.engine.sglang.api.types import Batch, BatchResult, Event, Request, Scheduler
+from pdmuxd.engine.sglang.api.types.device import Event
+from pdmuxd.engine.sglang.api.types.requests import Batch, BatchResult, Request
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.streams.base import LaunchStreams

@@ -16,7 +16,8 @@ from pdmuxd.engine.core.roofline import FLASH_ATTENTION_TILE_ROWS
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.sglang.api.symbols import installed_version
-from pdmuxd.engine.sglang.api.types import AttentionBackend, ModelRunner, Scheduler
+from pdmuxd.engine.sglang.api.types.model import AttentionBackend, ModelRunner
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
 from pdmuxd.engine.sglang.partition_tables import sm_rules_of

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types import Batch, Event, Scheduler, Stream
+from pdmuxd.engine.sglang.api.types.device import Event, Stream
+from pdmuxd.engine.sglang.api.types.requests import Batch
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 

@@ -20,13 +20,9 @@ from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.sglang.api.symbols import attention, sglang, target
-from pdmuxd.engine.sglang.api.types import (
-    Batch,
-    DecodeGraphs,
-    ModelRunner,
-    Request,
-    Scheduler,
-)
+from pdmuxd.engine.sglang.api.types.model import DecodeGraphs, ModelRunner
+from pdmuxd.engine.sglang.api.types.requests import Batch, Request
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import describe, partition_kernels, stopping, warming, whole_graphs

@@ -12,7 +12,8 @@ import torch
 
 from pdmuxd.engine.loop.streams import StreamGroup
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types import LoadedLinear, Stream, Tensor
+from pdmuxd.engine.sglang.api.types.device import Stream, Tensor
+from pdmuxd.engine.sglang.api.types.model import LoadedLinear
 from pdmuxd.engine.sglang.streams.gemm import Gemm, Shape, candidates, missing
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 

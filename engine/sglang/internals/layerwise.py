@@ -7,7 +7,9 @@ from typing import cast
 
 from pdmuxd.engine.core.types import PrefillGraph
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types import Batch, BatchResult, Event, PrefillBatch, Scheduler
+from pdmuxd.engine.sglang.api.types.device import Event
+from pdmuxd.engine.sglang.api.types.requests import Batch, BatchResult, PrefillBatch
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.group import GroupInForce

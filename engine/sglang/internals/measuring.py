@@ -12,7 +12,9 @@ from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.loop.streams import StreamGroup
-from pdmuxd.engine.sglang.api.types import Batch, Scheduler, Stream
+from pdmuxd.engine.sglang.api.types.device import Stream
+from pdmuxd.engine.sglang.api.types.requests import Batch
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.colocated import ColocatedMeasurement, Span
 from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.gauges import ReadGpu

@@ -16,13 +16,13 @@ from typing import cast
 import torch
 
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types import (
+from pdmuxd.engine.sglang.api.types.device import Tensor
+from pdmuxd.engine.sglang.api.types.model import (
     DecodeGraphs,
     FlashAttention,
     LoadedLinear,
     LogitsProcessor,
     ModelRunner,
-    Tensor,
     UnquantizedLinear,
 )
 from pdmuxd.engine.sglang.internals.kernel_timing import KernelTiming

@@ -13,7 +13,9 @@ import torch
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types import Batch, ForwardMode, Request, Scheduler, Tensor
+from pdmuxd.engine.sglang.api.types.device import Tensor
+from pdmuxd.engine.sglang.api.types.requests import Batch, ForwardMode, Request
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 
 _SEED = 1
 

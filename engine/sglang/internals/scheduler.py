@@ -13,7 +13,8 @@ import torch
 
 from pdmuxd.engine.loop.requests import RefusalCause, refusal_message
 from pdmuxd.engine.sglang.api.symbols import check_scheduler, sglang
-from pdmuxd.engine.sglang.api.types import OverlapBookkeeping, Request, Scheduler
+from pdmuxd.engine.sglang.api.types.requests import Request
+from pdmuxd.engine.sglang.api.types.scheduler import OverlapBookkeeping, Scheduler
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.decode import SchedulerDecode
 from pdmuxd.engine.sglang.internals.group import GroupInForce

@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types import Request, Scheduler
+from pdmuxd.engine.sglang.api.types.requests import Request
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 
 
 class SchedulerState:

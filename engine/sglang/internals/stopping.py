@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types import TokenizerManager
+from pdmuxd.engine.sglang.api.types.process import TokenizerManager
 
 LOOK_EVERY_S = 0.05
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pdmuxd.engine.sglang.api.types import OutputStreamer, Request
+from pdmuxd.engine.sglang.api.types.requests import Request
+from pdmuxd.engine.sglang.api.types.scheduler import OutputStreamer
 
 
 class HoldingStreamer:

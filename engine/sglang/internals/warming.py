@@ -21,7 +21,8 @@ import torch
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.policies.auto import BATCH_TOKENS
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types import Batch, Event, Stream, Tensor
+from pdmuxd.engine.sglang.api.types.device import Event, Stream, Tensor
+from pdmuxd.engine.sglang.api.types.requests import Batch
 from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.streams.base import LaunchStreams

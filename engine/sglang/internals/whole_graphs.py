@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import cast
 
 from pdmuxd.engine.sglang.api.symbols import sglang
-from pdmuxd.engine.sglang.api.types import FlashAttention, Graphs, ModelRunner, PrefillGraphs
+from pdmuxd.engine.sglang.api.types.model import FlashAttention, Graphs, ModelRunner, PrefillGraphs
 
 JOINING = 64
 """Requests whose prompts a fused batch may hold beside the largest batch of decode. One with more is launched

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from pdmuxd.engine.loop.streams import DeviceStreams
-from pdmuxd.engine.sglang.api.types import Event, Stream
+from pdmuxd.engine.sglang.api.types.device import Event, Stream
 
 
 class LaunchStreams(DeviceStreams, Protocol):

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.loop.streams import StreamGroup
-from pdmuxd.engine.sglang.api.types import Event, Stream
+from pdmuxd.engine.sglang.api.types.device import Event, Stream
 
 TOTAL_SMS = 132
 """What the stand-in claims to be: an H200, so that policies decide as they would there."""

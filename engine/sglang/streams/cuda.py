@@ -9,7 +9,7 @@ import torch
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.loop.streams import StreamGroup
-from pdmuxd.engine.sglang.api.types import Event, Stream
+from pdmuxd.engine.sglang.api.types.device import Event, Stream
 from pdmuxd.engine.sglang.streams.green import GreenStream, split_device
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 

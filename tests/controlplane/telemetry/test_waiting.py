@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from telemetry_feeds import HandClock, request_record, telemetry
 
+from pdmuxd.controlplane.limits import Tokens
 from pdmuxd.controlplane.telemetry.attainment import MINUTE_S
+from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.telemetry.waiting import OpenCounts
 from pdmuxd.engine.link.messages import TenantQueue, TenantQueues
@@ -120,10 +122,10 @@ def test_a_body_that_comes_slowly_is_not_late(known: Telemetry, clock: HandClock
     assert counts(known).late == 1, "also while the gateway itself keeps it waiting"
 
 
-def test_the_target_of_a_long_prompt_is_learned_from_those_before(known: Telemetry, clock: HandClock) -> None:
-    begin(known, "first")
-    known.on_request(request_record(request_id="first", new_tokens=10_000))
-    known.on_answered("first", status=200)
+def test_the_target_of_a_long_prompt_is_learned_from_those_before(clock: HandClock) -> None:
+    expected = ExpectedTokens()
+    known = telemetry(clock, expected=expected)
+    expected.learn("chat", Tokens(input_tokens=10_000), BODY_BYTES)
     begin(known, "second")
     clock.turn(8.0)
     assert counts(known).late == 0, "10,000 tokens may take 8.5 s"

@@ -43,6 +43,8 @@ class ScriptedEngine:
     closed: asyncio.Queue = field(default_factory=asyncio.Queue)
     status: int = 200
     refuse_aborts: bool = False
+    headers: dict = field(default_factory=dict)
+    """Of the last request."""
 
     def say(self, *items):
         for item in items:
@@ -67,6 +69,7 @@ class ScriptedEngine:
     async def generate(self, request):
         assert request.headers["Authorization"] == f"Bearer {ENGINE_KEY}"
         body = json.loads(await request.read())
+        self.headers = dict(request.headers)
         self.seen.put_nowait(body)
         try:
             return await (self.stream(request) if body.get("stream") else self.whole(request))

@@ -7,10 +7,11 @@ import pytest
 from scrapes import samples, value
 from telemetry_feeds import HandClock, heartbeat, step, telemetry
 
+from pdmuxd.controlplane.fallback import Fallback, FallbackCandidate, FallbackState
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.daemon.httpd.metrics import HttpCollector
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import EngineCollector, collectors
+from pdmuxd.daemon.metrics.collectors import EngineCollector, FallbackCollector, collectors
 from pdmuxd.daemon.metrics.definitions import DEFINITIONS
 from pdmuxd.engine.link.messages import ShadowCounts
 
@@ -38,6 +39,31 @@ def metrics(fed):
     return made
 
 
+FALLBACK = FallbackState(
+    step_tokens=256,
+    learned=Fallback(
+        step_tokens=256,
+        policy="auto",
+        learned_s=0.0,
+        requests=500,
+        goodput_per_s=8.0,
+        slower_goodput_per_s=5.0,
+        slower_ratio=1.7,
+        candidates=(FallbackCandidate(step_tokens=256, goodput_per_s=6.0, slower_goodput_per_s=4.0),),
+    ),
+    is_learning=False,
+)
+
+
+def test_regret_is_told_once_a_fallback_was_learned():
+    metrics = Metrics()
+    metrics.registry.register(FallbackCollector(lambda: FALLBACK))
+    found = metrics.registry.get_sample_value
+    assert found("pdmuxd_fallback_step_tokens") == 256
+    assert found("pdmuxd_fallback_regret_ratio", {"device": "as_predicted"}) == 0.25
+    assert found("pdmuxd_fallback_regret_ratio", {"device": "slower"}) == 0.2
+
+
 def of_engine(status):
     metrics = Metrics()
     metrics.registry.register(EngineCollector(status))
@@ -48,7 +74,8 @@ def test_every_family_is_defined_and_every_definition_is_exported(fed):
     stats = msgspec.structs.replace(STATS, gpu_clock_mhz=1395, gpu_power_w=698.5, shadow=SHADOW)
     fed.status = lambda: EngineStatus(state="serving", since_s=0.0, stats=stats)
     metrics = Metrics()
-    for collector in (*collectors(fed, metrics.tenants, node_limit=1024), HttpCollector(())):
+    fallback = FallbackCollector(lambda: FALLBACK)
+    for collector in (*collectors(fed, metrics.tenants, node_limit=1024), HttpCollector(()), fallback):
         metrics.registry.register(collector)
     exported = {
         family.name + ("_total" if family.type == "counter" else ""): (family.type, family.documentation)

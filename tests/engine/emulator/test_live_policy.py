@@ -9,7 +9,7 @@ import pytest
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
-from pdmuxd.engine.link.messages import EngineSettings, ShadowCounts, TenantSlo
+from pdmuxd.engine.link.messages import EngineSettings, IterationRecord, ShadowCounts, TenantSlo
 
 TENANT = TenantSlo(
     tenant="chat",
@@ -25,6 +25,21 @@ def settings(version: int, policy: str, **changes: object) -> EngineSettings:
     return EngineSettings(version=version, policy=policy, tenants=(TENANT,), **changes)  # type: ignore[arg-type]
 
 
+def test_the_learned_fallback_serves_while_predictions_prove_wrong() -> None:
+    serving = Serving("auto")
+    assert serving.engine.apply(settings(1, "auto")).error is None
+    list(serving.go_on(1.0))
+    assert serving.steps_of("predictions_wrong") == []
+    serving.engine.throttle(3.0)
+    list(serving.go_on(3.0))
+    assert max(serving.steps_of("predictions_wrong")) > 256, "as it is by itself"
+    assert serving.engine.apply(settings(2, "auto", fallback_tokens=128)).error is None
+    list(serving.go_on(0.5))
+    serving.records.clear()
+    list(serving.go_on(2.5))
+    assert {128} == set(serving.steps_of("predictions_wrong"))
+
+
 class Serving:
     """A request every 50 ms, for as long as it is asked to go on."""
 
@@ -33,6 +48,7 @@ class Serving:
             profile=load_profile("h200-llama-8b"), policy=policy, step_records=True, keep_step_log=False
         )
         self.requests: list[EmulatedRequest] = []
+        self.records: list[IterationRecord] = []
 
     def go_on(self, seconds: float) -> Iterator[tuple[int, int]]:
         """The splits that decode and prefill shared meanwhile."""
@@ -49,9 +65,19 @@ class Serving:
             self.requests.append(request)
             self.engine.submit(request, self.engine.now_s)
             self.engine.advance(self.engine.now_s + 0.05)
-        for record in self.engine.drain_records():
+        found = self.engine.drain_records()
+        self.records += found
+        for record in found:
             if record.prefill_sms and record.decode_sms and record.mode == "split":
                 yield record.prefill_sms, record.decode_sms
+
+    def steps_of(self, reason: str) -> list[int]:
+        """The tokens of such fused steps."""
+        return [
+            one.prefill_new_tokens + one.decode_bs
+            for one in self.records
+            if one.reason == reason and one.mode == "fused" and one.prefill_new_tokens
+        ]
 
     def drain(self) -> None:
         self.engine.advance(self.engine.now_s + 60.0)

@@ -1,0 +1,35 @@
+"""Peers whose word is taken beyond that of any client: routers of the operator, named in the settings."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address, ip_network
+
+from pdmuxd.daemon.gateway.asgi import Scope
+
+_REMEMBERED = 4096
+
+
+class TrustedPeers:
+    """Networks and addresses with commas between; none trusts nobody."""
+
+    def __init__(self, networks: str = "") -> None:
+        """Raises: ValueError for what is no network."""
+        self._networks = tuple(
+            ip_network(each, strict=False) for each in map(str.strip, networks.split(",")) if each
+        )
+        self._is_within = lru_cache(_REMEMBERED)(self._look_up)
+
+    def sent(self, scope: Scope) -> bool:
+        """Whether a call comes from one of them. The connection counts, no header."""
+        client = scope.get("client")
+        return bool(self._networks) and client is not None and self._is_within(str(client[0]))
+
+    def _look_up(self, host: str) -> bool:
+        try:
+            address = ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self._networks)

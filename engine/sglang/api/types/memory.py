@@ -1,0 +1,30 @@
+"""The KV pool and the prefix cache."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pdmuxd.engine.sglang.api.types.device import Tensor
+
+
+class PrefixCache(Protocol):
+    """The radix tree of cached prompts."""
+
+    def evictable_size(self) -> int: ...
+
+    def protected_size(self) -> int: ...
+
+    def total_size(self) -> int: ...
+
+
+class KvAllocator(Protocol):
+    """The KV pool's free slots."""
+
+    def available_size(self) -> int: ...
+
+
+class RequestPool(Protocol):
+    """Which KV slots each running request has."""
+
+    req_to_token: Tensor
+    """(rows, slots), int32."""

@@ -1,0 +1,90 @@
+"""Processes: ranks and their groups, the HTTP server's own, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from pdmuxd.engine.sglang.api.types.device import Tensor
+from pdmuxd.engine.sglang.api.types.model import Graphs
+
+
+class ProcessGroup(Protocol):
+    """`GroupCoordinator`: ranks that sum with each other."""
+
+    ranks: Sequence[int]
+    world_size: int
+
+
+class Parallel(Protocol):
+    """What `get_parallel` gives: this process's rank, and its process groups by name."""
+
+    tp_rank: int
+    tp_size: int
+    tp_group: ProcessGroup
+
+    def override(self, **groups: ProcessGroup) -> AbstractContextManager[object]: ...
+
+
+class ParallelOverride(Protocol):
+    """`ParallelContext`, as far as its class shows what it has."""
+
+    def override(self, **groups: ProcessGroup) -> AbstractContextManager[object]: ...
+
+
+class GraphSettings(Protocol):
+    """Its part about graphs."""
+
+    cuda_graph_config: Graphs
+
+
+class Exec(Protocol):
+    """What `get_exec` gives."""
+
+    graph: GraphSettings
+
+
+class SmallCopy(Protocol):
+    """`try_small_copy`."""
+
+    def __call__(self, dsts: Sequence[Tensor], srcs: Sequence[Tensor], /) -> bool: ...
+
+
+class ServerStatuses(Protocol):
+    """`ServerStatus`, the enumeration."""
+
+    UnHealthy: object
+
+
+class TokenizerManager(Protocol):
+    """What the process with the HTTP server keeps of requests."""
+
+    gracefully_exit: bool
+    rid_to_state: dict[str, Any]
+    server_status: object
+
+    async def sigterm_watchdog(self) -> None: ...
+
+
+class HookTypes(Protocol):
+    """`HookType`, the enumeration."""
+
+    BEFORE: object
+    AFTER: object
+    AROUND: object
+    REPLACE: object
+
+
+class Hooks(Protocol):
+    """`HookRegistry`."""
+
+    _patched: set[str]
+
+    def register(self, target: str, hook: Callable[..., object], hook_type: object, /) -> None: ...
+
+
+class KillTree(Protocol):
+    """`kill_process_tree`."""
+
+    def __call__(self, parent_pid: int, /, *, include_parent: bool) -> None: ...

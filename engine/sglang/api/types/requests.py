@@ -1,0 +1,169 @@
+"""Requests, and the batches that they are computed in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pdmuxd.engine.sglang.api.types.device import Event, Tensor
+from pdmuxd.engine.sglang.api.types.memory import KvAllocator, PrefixCache, RequestPool
+from pdmuxd.engine.sglang.api.types.model import ModelConfig
+
+
+class RequestTimes(Protocol):
+    """When a request got how far, for SGLang's own metrics."""
+
+    def set_completion_time(self) -> None: ...
+
+
+class SamplingParams(Protocol):
+    """How one request's tokens are chosen."""
+
+    custom_params: dict[str, Any] | None
+
+    def __init__(self, *, temperature: float, max_new_tokens: int, ignore_eos: bool) -> None: ...
+
+    def normalize(self, tokenizer: None, /) -> None: ...
+
+
+class Request(Protocol):
+    """`Req`: one request, from the tokenizer to its last token."""
+
+    rid: str
+    origin_input_ids: Sequence[int]
+    output_ids: Sequence[int]
+    sampling_params: SamplingParams
+    extend_end: int | None
+    """Tokens that are cached or were launched, of a prompt whose prefill goes by chunks."""
+    to_finish: object
+    """The reason for which it will end with its next token; None as long as there is none."""
+    finished_reason: object
+    time_stats: RequestTimes
+
+    def __init__(
+        self, rid: str, text: str, input_ids: object, params: SamplingParams, /, *, vocab_size: int
+    ) -> None: ...
+
+    @property
+    def prefix_len(self) -> int:
+        """Tokens found in the prefix cache when it was last looked up there."""
+        raise NotImplementedError
+
+    def finished(self) -> bool: ...
+
+    def init_next_round_input(self, tree_cache: PrefixCache, /) -> None: ...
+
+    def refresh_fill_ids(self) -> None: ...
+
+    def update_finish_state(self, new_accepted_len: int, /) -> None: ...
+
+
+class ForwardMode(Protocol):
+    """What a batch computes."""
+
+    def is_extend(self) -> bool: ...
+
+
+class ForwardModes(Protocol):
+    """`ForwardMode`, the enumeration."""
+
+    EXTEND: ForwardMode
+    DECODE: ForwardMode
+    MIXED: ForwardMode
+    SPLIT_PREFILL: ForwardMode
+
+
+class AbortRequest(Protocol):
+    """`AbortReq`: end a request."""
+
+    def __init__(self, *, rid: str, finished_reason: dict[str, object], abort_message: str) -> None: ...
+
+
+class ReleaseKv(Protocol):
+    """`release_kv_cache`."""
+
+    def __call__(self, req: Request, tree_cache: PrefixCache, /, *, checkpoint: bool) -> None: ...
+
+
+class Batch(Protocol):
+    """`ScheduleBatch`: requests that are computed together, and their tensors."""
+
+    reqs: list[Request]
+    forward_mode: ForwardMode
+    device: object
+    batch_is_full: bool
+    chunked_req: Request | None
+    decoding_reqs: list[Request] | None
+    return_logprob: bool
+    return_hidden_states: object
+    split_index: int
+    split_forward_count: int
+    split_forward_batch: object
+    split_prefill_finished: bool
+    input_ids: Tensor
+    prefix_lens: list[int]
+    extend_lens: list[int]
+    extend_num_tokens: int
+    extend_logprob_start_lens: list[int]
+    req_pool_indices: Tensor
+    req_pool_indices_cpu: Tensor
+    seq_lens: Tensor
+    seq_lens_cpu: Tensor
+    seq_lens_sum: int
+    orig_seq_lens: Tensor
+    out_cache_loc: Tensor
+    sampling_info: object
+
+    @classmethod
+    def init_new(
+        cls,
+        reqs: Sequence[Request],
+        req_to_token_pool: RequestPool,
+        token_to_kv_pool_allocator: KvAllocator,
+        tree_cache: PrefixCache,
+        model_config: ModelConfig,
+        enable_overlap: bool,
+        spec_algorithm: object,
+        /,
+    ) -> Batch: ...
+
+    def batch_size(self) -> int: ...
+
+    def is_empty(self) -> bool: ...
+
+    def copy(self) -> Batch: ...
+
+    def filter_batch(self, *, reqs_to_exclude: list[Request] | None = None) -> None: ...
+
+    def merge_batch(self, other: Batch, /) -> None: ...
+
+
+class PrefillBatch(Batch, Protocol):
+    """A batch that is prefilled layer by layer, with what this package keeps on it."""
+
+    formed: Event
+    """Behind what forming it launched."""
+
+
+class NextBatchPlan(Protocol):
+    """What SGLang would run next, and what decodes from now on."""
+
+    batch_to_run: Batch | None
+    running_batch: Batch
+
+
+class BatchResult(Protocol):
+    """`GenerationBatchResult`: what a batch computes, on the device until it is read."""
+
+    copy_done: Event
+    delay_sample_func: object
+    """Set if sampling must wait until the tokens of the step before were read."""
+
+    def copy_to_cpu(self, *, return_logprob: bool, return_hidden_states: object) -> None: ...
+
+
+class SamplingInfo(Protocol):
+    """`SamplingBatchInfo`."""
+
+    @classmethod
+    def from_schedule_batch(cls, batch: Batch, vocab_size: int, /) -> object: ...
