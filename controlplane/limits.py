@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import cast
@@ -22,6 +22,7 @@ from pdmuxd.engine.core.errors import NotFoundError
 
 WHOLE_TENANT = ""
 """In the place of a key's id."""
+USE_AT_ONCE = 500
 KEPT_DAYS = 62
 """Of token use: what a budget of this month needs, and the month before."""
 
@@ -55,6 +56,14 @@ class Tokens:
             input_tokens=self.input_tokens + other.input_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+        )
+
+    def minus(self, other: Tokens) -> Tokens:
+        """What is missing from `other`; below 0 where it has more."""
+        return Tokens(
+            input_tokens=self.input_tokens - other.input_tokens,
+            cached_tokens=self.cached_tokens - other.cached_tokens,
+            output_tokens=self.output_tokens - other.output_tokens,
         )
 
     def counted(self, *, count_cached: bool) -> int:
@@ -176,13 +185,15 @@ class Limits:
                     _add(session, tenant_id, use, tokens)
             session.commit()
 
-    def use_since(self, first: date) -> dict[UseOf, Tokens]:
-        """What was used from a day on."""
+    def use_since(self, first: date, *, tenants: Sequence[str] | None = None) -> dict[UseOf, Tokens]:
+        """What was used from a day on, by all tenants or by these, at most `USE_AT_ONCE`."""
         statement = (
             select(TokenUseRow, TenantRow.name)
             .join(TenantRow, col(TenantRow.id) == col(TokenUseRow.tenant_id))
             .where(col(TokenUseRow.day) >= first)
         )
+        if tenants is not None:
+            statement = statement.where(col(TenantRow.name).in_(tenants))
         with self._store.transaction() as session:
             return {
                 UseOf(name, row.key_id, row.day): Tokens(

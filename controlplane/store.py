@@ -19,6 +19,7 @@ from pdmuxd.controlplane.audit import AuditEntry, AuditRepository
 from pdmuxd.controlplane.callers import Caller, now_acting
 from pdmuxd.controlplane.database import require_in_place, store_errors
 from pdmuxd.controlplane.directory import DirectorySnapshot, KeyRecord
+from pdmuxd.controlplane.postgresql import is_postgresql
 from pdmuxd.controlplane.profiles.active import ActivePredictors
 from pdmuxd.controlplane.scheduling import current_scheduling
 from pdmuxd.controlplane.settings_version import SettingsVersionRepository
@@ -111,6 +112,11 @@ class Store:
         self._changing = Lock()
         self._active = ActivePredictors()
         self._directory = self.snapshot()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes may use the same database: it is a server's."""
+        return is_postgresql(self._engine.url)
 
     @property
     def directory(self) -> DirectorySnapshot:

@@ -109,10 +109,11 @@ def build(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
     )
     metrics.registry.register(listeners.collector())
+    trusted = TrustedPeers(settings.data.trusted_peers)
     tracing = Tracing(
         settings.tracing,
         count=metrics.trace_spans,
-        follows_parent=TrustedPeers(settings.data.trusted_peers).sent,
+        follows_parent=trusted.sent,
     )
     gateway = build_gateway(
         settings,
@@ -125,6 +126,7 @@ def build(
         limiter=limiter,
         first_tokens=first_tokens,
         tracing=tracing,
+        trusted=trusted,
     )
     traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
     telemetry.on_ended = traffic.on_ended
@@ -309,6 +311,7 @@ def build_gateway(
     limiter: Limiter,
     first_tokens: FirstTokens,
     tracing: Tracing,
+    trusted: TrustedPeers,
 ) -> Gateway:
     """The data plane's application."""
     data = settings.data
@@ -327,6 +330,7 @@ def build_gateway(
         limiter=limiter,
         first_tokens=first_tokens,
         tracer=tracing.tracer,
+        trusted=trusted,
     )
 
 

@@ -17,7 +17,7 @@ import structlog
 from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.history.periods import Segment, begin_of
+from pdmuxd.controlplane.history.periods import MINUTE_S, Segment, begin_of
 from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
@@ -26,8 +26,10 @@ from pdmuxd.daemon.clock import ClockWatch
 from pdmuxd.engine.core.errors import StoreError
 
 FLUSH_EVERY_S = 30.0
+OTHERS_EVERY_S = 10.0
+"""What other nodes judged counts here after this and FLUSH_EVERY_S, at most."""
 PRUNE_EVERY_S = 3600.0
-WINDOWS = ((HOUR_S, 60), (DAY_S, 3600), (MONTH_S, 86_400))
+WINDOWS = ((HOUR_S, MINUTE_S), (DAY_S, 3600), (MONTH_S, 86_400))
 """(window, stored step), seconds: what each window of attainment is restored from, and how precisely."""
 
 _AT_ONCE = 1000
@@ -55,6 +57,11 @@ class HistoryKeeper:
         self._clock = clock
         self._is_failing = False
 
+    @property
+    def has_others(self) -> bool:
+        """Whether other nodes may write to the same database."""
+        return self._history.others is not None
+
     async def flush(self) -> None:
         """Store what was counted; what cannot be stored is kept for the next time."""
         try:
@@ -69,6 +76,20 @@ class HistoryKeeper:
         if self._is_failing:
             log.info("the history is stored again", lost_rows=self._history.recorder.lost_rows)
         self._is_failing = False
+
+    async def count_others(self) -> None:
+        """Count in attainment what other nodes on the same database have judged."""
+        now_s = time.time()
+        try:
+            found = await self._history.judged_elsewhere(now_s)
+        except StoreError as error:
+            log.warning("what other nodes have judged is not known", reason=str(error))
+            return
+        tenants = self._tenants()
+        for start in range(0, len(found), _AT_ONCE):
+            for window_s, _ in WINDOWS:
+                self._telemetry.restore(found[start : start + _AT_ONCE], tenants, window_s=window_s)
+            await asyncio.sleep(0)
 
     async def prune(self) -> None:
         """Drop what is older than it is to be kept; nothing while the wall clock may be wrong by days."""
@@ -101,6 +122,8 @@ class HistoryKeeper:
 
     async def _restore(self, window_s: float, step_s: int) -> int:
         found = await asyncio.to_thread(self._judged, window_s, step_s)
+        if self._history.others is not None and step_s == MINUTE_S:
+            self._history.others.known(found)
         tenants = self._tenants()
         for start in range(0, len(found), _AT_ONCE):
             self._telemetry.restore(found[start : start + _AT_ONCE], tenants, window_s=window_s)
@@ -126,5 +149,9 @@ def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> None:
         await keeper.restore()
         periodically(later, keeper.flush, period_s=FLUSH_EVERY_S, name="storing the history")
         periodically(later, keeper.prune, period_s=PRUNE_EVERY_S, name="dropping old history")
+        if keeper.has_others:
+            periodically(
+                later, keeper.count_others, period_s=OTHERS_EVERY_S, name="counting what other nodes judged"
+            )
 
     in_background(stack, begin(), name="history")

@@ -42,4 +42,5 @@ def _tbt_used(telemetry: Telemetry, now_s: float) -> float:
         return 0.0
     tenants = telemetry.directory.tenants
     targets = [tenants[name].slo.tbt_s for name in telemetry.in_flight() if name in tenants]
+    targets += telemetry.open.own_tbt_targets_s()
     return latest.measured_s / min(targets) if targets else 0.0

@@ -27,6 +27,7 @@ from pdmuxd.tui.show.palette import DARK, LIGHT, MONO, PALETTES
 from pdmuxd.tui.show.status import TABS
 from pdmuxd.tui.state.console import ConsoleState
 from pdmuxd.tui.state.lag import INTERVAL_S, FramePacer
+from pdmuxd.tui.state.spans import SPANS, after
 from pdmuxd.tui.state.view import View
 
 WHOLE_EVERY = 5
@@ -63,6 +64,7 @@ class ConsoleApp(App[None]):
         Binding("colon,ctrl+p", "jump", "Jump", key_display=":"),
         Binding("exclamation_mark", "alarms", "Alarms", key_display="!"),
         Binding("A", "admin", "Change tenants, keys, profiles, policy", show=False),
+        Binding("h", "span", "5 min, 30 min or 24 h in charts", show=False),
         Binding("z", "zoom", "Zoom a panel", show=False),
         Binding("escape", "unzoom", show=False),
         Binding("t", "theme", "Theme", show=False),
@@ -86,6 +88,7 @@ class ConsoleApp(App[None]):
         self.pacer = FramePacer()
         self.typed = Typed(self)
         self._painted: tuple[int, int, Screen[Any] | None] | None = None
+        self.span = SPANS[0]
         self._whole_at = 0
         self._owes_whole = False
         for palette in PALETTES.values():
@@ -131,6 +134,7 @@ class ConsoleApp(App[None]):
             console_version=self.target.console_version,
             zone=self.target.clock.zone,
             letters=PALETTES[self.theme].letters,
+            span=self.span,
             behind_s=self.state.delay.behind_s + self.pacer.late_s,
             frames_dropped=self.pacer.dropped,
             is_whole=is_whole,
@@ -185,6 +189,12 @@ class ConsoleApp(App[None]):
 
         if isinstance(self.screen, ConsoleScreen) and self.screen.why_no_change() is None:
             self.push_screen(Admin(self.rest))
+
+    def action_span(self) -> None:
+        """Charts show the next span of time."""
+        self.span = after(self.span)
+        self._ask()
+        self.paint()
 
     def action_zoom(self) -> None:
         """The next panel takes the whole screen; after the last one all are back, as after Escape."""

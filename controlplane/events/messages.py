@@ -226,6 +226,10 @@ class RequestViolation(EventMessage):
     by_ms: float
     cause: str = Field(examples=["queued"])
     text: str
+    mode: str | None = Field(None, examples=["split"])
+    """Of most of the decisions to blame, with the SMs of each side; null where none is known."""
+    prefill_sms: int | None = Field(None, examples=[96])
+    decode_sms: int | None = Field(None, examples=[36])
 
 
 class TimelinePoint(EventMessage):

@@ -10,6 +10,7 @@ from functools import partial
 
 from pdmuxd.controlplane.history.alarms import AlarmStore, PastAlarm
 from pdmuxd.controlplane.history.columns import Column, Row, merge
+from pdmuxd.controlplane.history.others import LOOK_BACK_S, OtherNodes
 from pdmuxd.controlplane.history.periods import (
     MINUTE_S,
     Segment,
@@ -17,7 +18,7 @@ from pdmuxd.controlplane.history.periods import (
     segments,
     stored_step_s,
 )
-from pdmuxd.controlplane.history.reading import DecisionSummary, HistoryReader, Usage
+from pdmuxd.controlplane.history.reading import DecisionSummary, HistoryReader, Judged, Usage
 from pdmuxd.controlplane.history.recorder import NODE, SECONDS_KEPT, Mark, Recorder
 from pdmuxd.controlplane.history.writing import HistoryWriter, Retention
 from pdmuxd.controlplane.store import Store
@@ -61,6 +62,8 @@ class History:
         self.writer = HistoryWriter(store)
         self.reader = HistoryReader(store)
         self.retention = retention or Retention()
+        self.others = OtherNodes() if store.is_shared else None
+        """Where other nodes may write to the same database."""
         self.still = asyncio.Lock()
         """Held while counts are between memory and the database, where a reader would miss them."""
 
@@ -75,6 +78,18 @@ class History:
             except StoreError:
                 self.recorder.give_back(batch)
                 raise
+            if self.others is not None:
+                self.others.wrote(batch)
+
+    async def judged_elsewhere(self, now_s: float) -> list[Judged]:
+        """What other nodes have stored since this was asked last. Raises: StoreError."""
+        if self.others is None:
+            return []
+        end_s = int(now_s) + MINUTE_S  # their clocks may be ahead
+        segment = Segment(step_s=MINUTE_S, start_s=begin_of(int(now_s) - LOOK_BACK_S, MINUTE_S), end_s=end_s)
+        async with self.still:
+            found = await asyncio.to_thread(lambda: list(self.reader.judged(segment)))
+            return self.others.new(found, now_s)
 
     async def prune(self, now_s: float) -> int:
         """Drop what is old; returns how many rows. Raises: StoreError."""

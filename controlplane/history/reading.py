@@ -5,7 +5,7 @@ Every method may raise StoreError.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -14,7 +14,7 @@ import sqlmodel
 from sqlalchemy import ColumnElement, func, select
 from sqlmodel import col
 
-from pdmuxd.controlplane.history.columns import NAMES, Column, Row, merge
+from pdmuxd.controlplane.history.columns import NAMES, Column, Row, empty
 from pdmuxd.controlplane.history.periods import Segment
 from pdmuxd.controlplane.history.recorder import NODE, Mark, MarkKind, Series
 from pdmuxd.controlplane.history.rows import (
@@ -27,10 +27,18 @@ from pdmuxd.controlplane.history.rows import (
 )
 from pdmuxd.controlplane.store import Store
 
-_JUDGED = (
+JUDGED = (
     *("ttft_judged", "ttft_missed", "tbt_requests", "gaps", "gaps_missed"),
     *("engine_ttft_judged", "engine_ttft_missed", "engine_gaps", "engine_gaps_missed"),
 )
+
+
+USED = (
+    *(Column.ARRIVALS, Column.ENDED, Column.GOOD, Column.REFUSED, Column.PROMPT_TOKENS, Column.CACHED_TOKENS),
+    *(Column.OUTPUT_TOKENS, Column.PREFILL_SM_MS, Column.DECODE_SM_MS),
+    *(Column.TTFT_JUDGED, Column.TTFT_MISSED, Column.GAPS, Column.GAPS_MISSED),
+)
+"""Columns of which usage is made. Each that is summed up over a month of 5,000 tenants costs 7 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +58,7 @@ class Usage:
 
     series: Series
     counts: Row
+    """Of USED; the other columns are 0."""
     refusals: Mapping[str, int]
 
 
@@ -60,7 +69,8 @@ class Judged:
     series: Series
     at_s: int
     counts: tuple[int, ...]
-    """TTFT judged and missed, requests with a gap, gaps and missed ones; and the engine's: TTFT, gaps."""
+    """As JUDGED: TTFT judged and missed, requests with a gap, gaps and missed ones; and the engine's: TTFT,
+    gaps."""
 
 
 class HistoryReader:
@@ -112,24 +122,19 @@ class HistoryReader:
         counts: dict[int, Row] = {}
         refusals: dict[int, dict[str, int]] = {}
         with self._store.transaction() as session:
-            wanted = sqlmodel.select(HistorySeriesRow).where(
-                col(HistorySeriesRow.tenant) != NODE
-                if tenant is None
-                else col(HistorySeriesRow.tenant) == tenant
-            )
+            whose = col(HistorySeriesRow.tenant)
+            wanted = _SERIES.where(whose != NODE if tenant is None else whose == tenant)
             if since_ms is not None:
                 wanted = wanted.where(col(HistorySeriesRow.tenant_since) == since_ms)
-            known = {row.id or 0: series_of(row) for row in session.exec(wanted)}
+            known = _series(session.connection().execute(wanted))
             only = None if tenant is None else tuple(known)
             for segment in segments:
-                for series_id, *row in session.connection().execute(
-                    _by_series(select(col(HistoryRow.series_id), *_aggregates()), HistoryRow, segment, only)
-                ):
-                    values = [int(value) for value in row]
-                    if series_id in counts:
-                        merge(counts[series_id], values)
-                    else:
-                        counts[series_id] = values
+                sums = (func.sum(getattr(HistoryRow, NAMES[column])) for column in USED)
+                summed = _by_series(select(col(HistoryRow.series_id), *sums), HistoryRow, segment, only)
+                for series_id, *row in session.connection().execute(summed).all():
+                    of_series = counts.setdefault(series_id, empty())
+                    for column, value in zip(USED, row, strict=True):
+                        of_series[column] += int(value)
                 by_cause = select(
                     col(RefusalRow.series_id), col(RefusalRow.cause), func.sum(RefusalRow.count)
                 ).group_by(col(RefusalRow.cause))
@@ -147,19 +152,15 @@ class HistoryReader:
 
     def judged(self, segment: Segment) -> Iterator[Judged]:
         """What was judged of each tenant in each period of a segment."""
-        columns = [getattr(HistoryRow, name) for name in _JUDGED]
+        columns = [getattr(HistoryRow, name) for name in JUDGED]
         statement = select(col(HistoryRow.series_id), col(HistoryRow.at), *columns).where(
             *_within(HistoryRow, segment), col(HistoryRow.ttft_judged) + col(HistoryRow.gaps) > 0
         )
         with self._store.transaction() as session:
-            known = {
-                row.id: series_of(row)
-                for row in session.exec(sqlmodel.select(HistorySeriesRow))
-                if row.tenant != NODE
-            }
+            known = _series(session.connection().execute(_SERIES.where(col(HistorySeriesRow.tenant) != NODE)))
             for series_id, at_s, *values in session.connection().execute(statement):
                 if series_id in known:
-                    counts = tuple(int(value) for value in values)
+                    counts = tuple(map(int, values))
                     yield Judged(series=known[series_id], at_s=int(at_s), counts=counts)
 
     def decisions(self, segment: Segment) -> list[tuple[int, DecisionSummary]]:
@@ -197,6 +198,22 @@ class HistoryReader:
             Mark(at_s=row.at.timestamp(), kind=cast(MarkKind, row.kind), text=row.text, tenant=row.tenant)
             for row in reversed(rows)
         ]
+
+
+_SERIES = select(
+    col(HistorySeriesRow.id),
+    col(HistorySeriesRow.tenant),
+    col(HistorySeriesRow.tenant_since),
+    col(HistorySeriesRow.model),
+)
+
+
+def _series(rows: Iterable[Any]) -> dict[int, Series]:
+    """By id; there are thousands of them, of which objects of rows would cost more than the sums."""
+    return {
+        series_id: Series(tenant=tenant, since_ms=since_ms, model=model)
+        for series_id, tenant, since_ms, model in rows
+    }
 
 
 def _within(kind: type[Any], segment: Segment) -> tuple[ColumnElement[bool], ...]:

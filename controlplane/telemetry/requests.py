@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.telemetry.decisions import Decisions, SeenDecision
 from pdmuxd.controlplane.telemetry.judged import Delivered
-from pdmuxd.controlplane.telemetry.slo_violations import SloViolation, find_violations
+from pdmuxd.controlplane.telemetry.slo_violations import (
+    SloViolation,
+    find_late_delivery,
+    find_violations,
+    is_prefill_slow,
+)
 from pdmuxd.engine.link.messages import RequestRecord
 
 KEPT = 2000
@@ -55,7 +60,8 @@ class RequestHistory:
         lifecycle = self._open.pop(request_id, None) or self._ended.get(request_id)
         if lifecycle is not None:
             ended_s = lifecycle.ended_s or now_s
-            self._keep(replace(lifecycle, status=status, ended_s=ended_s, delivered=delivered))
+            lifecycle = replace(lifecycle, status=status, ended_s=ended_s, delivered=delivered)
+            self._keep(_with_late_delivery(lifecycle))
 
     def on_record(self, record: RequestRecord, now_s: float) -> RequestLifecycle:
         """The engine has reported its end; that may come before the answer or after it."""
@@ -63,9 +69,9 @@ class RequestHistory:
         if lifecycle is None:
             lifecycle = RequestLifecycle(request_id=record.request_id, tenant=record.tenant)
         lifecycle = replace(lifecycle, record=record, ended_s=now_s)
-        lifecycle = replace(
-            lifecycle, violations=find_violations(record, self._while_decoding(lifecycle, now_s))
-        )
+        prefilling = self._while_prefilling(lifecycle)
+        violations = find_violations(record, prefilling, self._while_decoding(lifecycle, now_s))
+        lifecycle = _with_late_delivery(replace(lifecycle, violations=violations))
         if record.request_id in self._open:
             self._open[record.request_id] = lifecycle
         self._keep(lifecycle)
@@ -83,6 +89,13 @@ class RequestHistory:
         """One by its id."""
         return self._ended.get(request_id) or self._open.get(request_id)
 
+    def _while_prefilling(self, lifecycle: RequestLifecycle) -> tuple[SeenDecision, ...]:
+        record, arrived_s = lifecycle.record, lifecycle.arrived_s
+        if record is None or arrived_s is None or record.ttft_s is None or not is_prefill_slow(record):
+            return ()
+        start_s, end_s = arrived_s + (record.queue_s or 0.0), arrived_s + record.ttft_s
+        return tuple(self._decisions.between(start_s, end_s, limit=_LOOKED_AT))
+
     def _while_decoding(self, lifecycle: RequestLifecycle, now_s: float) -> tuple[SeenDecision, ...]:
         record = lifecycle.record
         if record is None or record.ttft_s is None or record.tbt_gaps_met >= record.tbt_gaps:
@@ -96,3 +109,11 @@ class RequestHistory:
         self._ended.move_to_end(lifecycle.request_id)
         while len(self._ended) > self.kept:
             self._ended.popitem(last=False)
+
+
+def _with_late_delivery(lifecycle: RequestLifecycle) -> RequestLifecycle:
+    """Once both the engine's and the gateway's word are known, whichever came first."""
+    if lifecycle.record is None:
+        return lifecycle
+    late = find_late_delivery(lifecycle.record, lifecycle.delivered, lifecycle.violations)
+    return replace(lifecycle, violations=(*lifecycle.violations, *late)) if late else lifecycle

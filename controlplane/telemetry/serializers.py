@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
 from pdmuxd.controlplane.events.messages import (
@@ -247,6 +248,7 @@ def request(lifecycle: RequestLifecycle) -> RequestEvent:
                     by_ms=to_ms(violation.by_s),
                     cause=violation.cause,
                     text=violation.text,
+                    **({} if violation.split is None else asdict(violation.split)),
                 )
                 for violation in lifecycle.violations
             ),

@@ -65,7 +65,8 @@ class Settling:
         tenant, instead = tenants.get(request.tenant), None
         if tenant is not None and (status in _LOST or status < 400):
             target_s = self._open.target_s(request, tenant)
-            instead = _without_record(request_id, tenant, ttft_target_s=target_s)
+            slo = self._open.slo_of(request, tenant)
+            instead = _without_record(request_id, tenant, ttft_target_s=target_s, tbt_target_s=slo.tbt_s)
         self._answered[request_id] = _Answered(
             at_s=now_s, delivered=delivered, waited_s=waited_s, instead=instead
         )
@@ -80,7 +81,9 @@ class Settling:
                 yield judge(answered.instead, answered.delivered, waited_s=answered.waited_s)
 
 
-def _without_record(request_id: str, tenant: TenantRecord, *, ttft_target_s: float) -> RequestRecord:
+def _without_record(
+    request_id: str, tenant: TenantRecord, *, ttft_target_s: float, tbt_target_s: float
+) -> RequestRecord:
     """Of a request that no engine reports: nothing was made, as far as is known."""
     return RequestRecord(
         request_id=request_id,
@@ -92,7 +95,7 @@ def _without_record(request_id: str, tenant: TenantRecord, *, ttft_target_s: flo
         queue_s=None,
         ttft_s=None,
         ttft_target_s=ttft_target_s,
-        tbt_target_s=tenant.slo.tbt_s,
+        tbt_target_s=tbt_target_s,
         tbt_max_s=None,
         tbt_p99_s=None,
         tbt_gaps=0,

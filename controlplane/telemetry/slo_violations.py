@@ -1,15 +1,16 @@
-"""Which target a request missed, by how much, and why, as far as the engine's records tell."""
+"""Which target a request missed, by how much, and why, as far as the records of engine and gateway tell."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.decisions import SeenDecision
-from pdmuxd.controlplane.telemetry.judged import tbt_missed, ttft_missed
-from pdmuxd.engine.core.types import Reason
+from pdmuxd.controlplane.telemetry.judged import MET_TOLERANCE_S, Delivered, tbt_missed, ttft_missed
+from pdmuxd.engine.core.types import Mode, Reason
 from pdmuxd.engine.link.messages import RequestRecord
 
 
@@ -22,7 +23,18 @@ class Cause(StrEnum):
     NO_SPLIT_MEETS_TARGET = "no_split_meets_target"
     SLOWER_THAN_PREDICTED = "slower_than_predicted"
     PREFILL_BETWEEN_TOKENS = "prefill_between_tokens"
+    HOST_LATE = "host_late"
+    """The engine made it in time, the client got it late."""
     UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitInForce:
+    """How the SMs were used in most of the decisions to blame."""
+
+    mode: str
+    prefill_sms: int
+    decode_sms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,53 +46,110 @@ class SloViolation:
     by_s: float
     cause: Cause
     text: str
+    split: SplitInForce | None = None
+    """None where no decision is to blame, or none is kept."""
 
 
-def find_violations(record: RequestRecord, decoding: Sequence[SeenDecision]) -> tuple[SloViolation, ...]:
-    """The targets that a request missed; `decoding` are the decisions between its first and last token."""
+def find_violations(
+    record: RequestRecord, prefilling: Sequence[SeenDecision], decoding: Sequence[SeenDecision]
+) -> tuple[SloViolation, ...]:
+    """The targets that a request missed in the engine.
+
+    `prefilling` are the decisions between the begin of its prefill and its first token, `decoding` those
+    between its first and last token.
+    """
     found = []
     if ttft_missed(record) and record.ttft_s is not None:
-        found.append(_ttft(record, record.ttft_s))
+        found.append(_ttft(record, record.ttft_s, prefilling))
     if tbt_missed(record) and record.tbt_max_s is not None:
         found.append(_tbt(record, record.tbt_max_s, decoding))
     return tuple(found)
 
 
-def _ttft(record: RequestRecord, ttft_s: float) -> SloViolation:
+def find_late_delivery(
+    record: RequestRecord, delivered: Delivered | None, found: Iterable[SloViolation]
+) -> tuple[SloViolation, ...]:
+    """The targets that the engine met, so that they are not among `found`, and the client saw missed."""
+    if delivered is None or delivered.ttft_s is None:
+        return ()
+    known, late = {violation.target for violation in found}, []
+    if "ttft" not in known and delivered.ttft_s > record.ttft_target_s + MET_TOLERANCE_S:
+        made = "" if record.ttft_s is None else f"made after {_shown(record.ttft_s)}, "
+        text = f"{made}delivered after {_shown(delivered.ttft_s)}, allowed {_shown(record.ttft_target_s)}"
+        by_s = delivered.ttft_s - record.ttft_target_s
+        late.append(SloViolation(target="ttft", by_s=by_s, cause=Cause.HOST_LATE, text=text))
+    if "tbt" not in known and delivered.gaps_missed:
+        by_s = delivered.gap_max_s - record.tbt_target_s
+        text = f"{_head(delivered.gaps_missed, record.tbt_gaps, by_s)}: made in time, delivered late"
+        late.append(SloViolation(target="tbt", by_s=by_s, cause=Cause.HOST_LATE, text=text))
+    return tuple(late)
+
+
+def is_prefill_slow(record: RequestRecord) -> bool:
+    """Whether its first token was late and the prefill took most of that time."""
+    if record.ttft_s is None or record.retractions or not ttft_missed(record):
+        return False
+    return (record.queue_s or 0.0) < record.ttft_s / 2
+
+
+def _ttft(record: RequestRecord, ttft_s: float, prefilling: Sequence[SeenDecision]) -> SloViolation:
     queue_s = record.queue_s or 0.0
     prefill_s = ttft_s - queue_s
     how = f"waited {_shown(queue_s)}, prefilled {_shown(prefill_s)}, allowed {_shown(record.ttft_target_s)}"
     if record.retractions:
         cause, how = Cause.RETRACTED, f"{how}; sent back to wait {record.retractions} times for want of KV"
     else:
-        cause = Cause.QUEUED if queue_s >= prefill_s else Cause.PREFILL_SLOW
-    return SloViolation(target="ttft", by_s=ttft_s - record.ttft_target_s, cause=cause, text=how)
+        cause = Cause.PREFILL_SLOW if is_prefill_slow(record) else Cause.QUEUED
+    split = _mostly(prefilling) if cause is Cause.PREFILL_SLOW else None
+    by_s = ttft_s - record.ttft_target_s
+    return SloViolation(target="ttft", by_s=by_s, cause=cause, text=how, split=split)
 
 
 def _tbt(record: RequestRecord, tbt_max_s: float, decoding: Sequence[SeenDecision]) -> SloViolation:
     target_s = record.tbt_target_s
-    late = record.tbt_gaps - record.tbt_gaps_met
-    were = "gap was" if late == 1 else "gaps were"
-    head = f"{late} of {record.tbt_gaps} {were} too long, the longest by {_shown(tbt_max_s - target_s)}"
-    cause, why = _tbt_cause(record, decoding)
-    return SloViolation(target="tbt", by_s=tbt_max_s - target_s, cause=cause, text=f"{head}: {why}")
-
-
-def _tbt_cause(record: RequestRecord, decoding: Sequence[SeenDecision]) -> tuple[Cause, str]:
-    if record.retractions:
-        return Cause.RETRACTED, f"sent back to wait {record.retractions} times for want of KV"
-    infeasible = sum(_is_infeasible(seen) for seen in decoding)
-    if infeasible:
-        return Cause.NO_SPLIT_MEETS_TARGET, f"no split met the target in {infeasible} decisions"
-    between = sum(
-        not seen.record.decode_bs and seen.record.measured_step_s > record.tbt_target_s for seen in decoding
+    head = _head(record.tbt_gaps - record.tbt_gaps_met, record.tbt_gaps, tbt_max_s - target_s)
+    cause, why, blamed = _tbt_cause(record, decoding)
+    return SloViolation(
+        target="tbt",
+        by_s=tbt_max_s - target_s,
+        cause=cause,
+        text=f"{head}: {why}",
+        split=_mostly(blamed),
     )
+
+
+def _tbt_cause(
+    record: RequestRecord, decoding: Sequence[SeenDecision]
+) -> tuple[Cause, str, Sequence[SeenDecision]]:
+    """The cause, in words, and the decisions that are to blame."""
+    if record.retractions:
+        return Cause.RETRACTED, f"sent back to wait {record.retractions} times for want of KV", ()
+    target_s = record.tbt_target_s
+    if infeasible := [seen for seen in decoding if _is_infeasible(seen)]:
+        why = f"no split met the target in {len(infeasible)} decisions"
+        return Cause.NO_SPLIT_MEETS_TARGET, why, infeasible
+    between = [
+        seen for seen in decoding if not seen.record.decode_bs and seen.record.measured_step_s > target_s
+    ]
     if between:
-        return Cause.PREFILL_BETWEEN_TOKENS, f"prefill ran alone between tokens {between} times"
-    over = sum(_is_over_bound(seen) and seen.measured_s > record.tbt_target_s for seen in decoding)
-    if over:
-        return Cause.SLOWER_THAN_PREDICTED, f"{over} steps took longer than predicted"
-    return Cause.UNKNOWN, "the decisions that are kept do not tell why"
+        why = f"prefill ran alone between tokens {len(between)} times"
+        return Cause.PREFILL_BETWEEN_TOKENS, why, between
+    if over := [seen for seen in decoding if _is_over_bound(seen) and seen.measured_s > target_s]:
+        return Cause.SLOWER_THAN_PREDICTED, f"{len(over)} steps took longer than predicted", over
+    return Cause.UNKNOWN, "the decisions that are kept do not tell why", decoding
+
+
+def _mostly(blamed: Iterable[SeenDecision]) -> SplitInForce | None:
+    """The split of most of the decisions."""
+    counted = Counter(
+        (seen.record.mode, seen.record.prefill_sms, seen.record.decode_sms)
+        for seen in blamed
+        if seen.record.mode != Mode.IDLE
+    )
+    if not counted:
+        return None
+    (mode, prefill_sms, decode_sms), _ = counted.most_common(1)[0]
+    return SplitInForce(mode=mode, prefill_sms=prefill_sms, decode_sms=decode_sms)
 
 
 def _is_infeasible(seen: SeenDecision) -> bool:
@@ -91,6 +160,11 @@ def _is_infeasible(seen: SeenDecision) -> bool:
 def _is_over_bound(seen: SeenDecision) -> bool:
     predicted_s = seen.predicted_s
     return predicted_s is not None and seen.measured_s > predicted_s * (seen.record.guard_ratio or 1.0)
+
+
+def _head(late: int, gaps: int, by_s: float) -> str:
+    were = "gap was" if late == 1 else "gaps were"
+    return f"{late} of {gaps} {were} too long, the longest by {_shown(by_s)}"
 
 
 def _shown(seconds: float) -> str:

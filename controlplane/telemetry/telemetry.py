@@ -38,6 +38,7 @@ from pdmuxd.controlplane.telemetry.recent import RecentLoad
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
 from pdmuxd.controlplane.telemetry.settling import Settling
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, OpenRequests, summed
+from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.messages import (
     Ack,
     EngineStats,
@@ -176,6 +177,10 @@ class Telemetry:
         now_s = self.clock()
         self.open.begin(request_id, tenant=tenant, now_s=now_s)
         self.requests.on_begin(request_id, tenant=tenant, path=path, now_s=now_s)
+
+    def on_targets(self, request_id: str, targets: RequestTargets) -> None:
+        """A request has targets of its own."""
+        self.open.use_targets(request_id, targets)
 
     def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
         """The gateway has the body of a request."""

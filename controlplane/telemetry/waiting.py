@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
+from pdmuxd.engine.core.slo import RequestTargets, Slo
 from pdmuxd.engine.link.messages import TenantQueue, TenantQueues
 
 REPORT_HOLDS_S = 2.0
@@ -60,6 +61,8 @@ class OpenRequest:
     is_sent: bool = False
     """To the engine; before that no token can have come."""
     first_s: float | None = None
+    targets: RequestTargets | None = None
+    """Of its own, in place of its tenant's."""
 
 
 @dataclass(slots=True)
@@ -90,6 +93,12 @@ class OpenRequests:
     def begin(self, request_id: str, *, tenant: str, now_s: float) -> None:
         """The gateway let a request in."""
         self._open[request_id] = OpenRequest(tenant=tenant, arrived_s=now_s)
+
+    def use_targets(self, request_id: str, targets: RequestTargets) -> None:
+        """It has targets of its own."""
+        request = self._open.get(request_id)
+        if request is not None:
+            request.targets = targets
 
     def read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
         """Its body is there and took `read_s` to arrive, for which nobody here can be blamed."""
@@ -128,7 +137,17 @@ class OpenRequests:
         if request.body_bytes is None:
             return math.inf
         new_tokens = self._expected.input_tokens(request.tenant, request.body_bytes, count_cached=False)
-        return tenant.slo.ttft_target_s(new_tokens)
+        return self.slo_of(request, tenant).ttft_target_s(new_tokens)
+
+    @staticmethod
+    def slo_of(request: OpenRequest, tenant: TenantRecord) -> Slo:
+        """Its objectives: the tenant's, but for targets of its own."""
+        return tenant.slo if request.targets is None else request.targets.applied_to(tenant.slo)
+
+    def own_tbt_targets_s(self) -> list[float]:
+        """Of the open requests that have one of their own."""
+        targets = (one.targets for one in tuple(self._open.values()) if one.targets is not None)
+        return [each.tbt_s for each in targets if each.tbt_s is not None]
 
     def without_a_token(self) -> list[OpenRequest]:
         """Those that are streamed and have had nothing yet; of others only the engine knows."""

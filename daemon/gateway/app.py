@@ -17,12 +17,12 @@ import structlog
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, Identity
 from pdmuxd.daemon.gateway import about
-from pdmuxd.daemon.gateway.admission import Admission
+from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S, Admission
 from pdmuxd.daemon.gateway.asgi import Receive, Scope, Send, send_answer
 from pdmuxd.daemon.gateway.authentication import Authenticator
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.delivery import Delivery
-from pdmuxd.daemon.gateway.errors import Answer, answer_for
+from pdmuxd.daemon.gateway.errors import Answer
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End
 from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes, Forwarder
@@ -32,10 +32,13 @@ from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import check_model
 from pdmuxd.daemon.gateway.routes import OPERATIONS, Kind, Route, find_route, model_of
+from pdmuxd.daemon.gateway.slo_headers import targets_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
+from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.gateway.turns import Turns
 from pdmuxd.daemon.httpd.peers import AuthFailures
+from pdmuxd.daemon.httpd.refusals import OUT_OF_MEMORY
 from pdmuxd.daemon.metrics import OTHER_PATH, Metrics
 from pdmuxd.daemon.supervisor.address import EngineAddress
 from pdmuxd.engine.core.errors import RequestError
@@ -67,12 +70,14 @@ class Gateway:
         limiter: Limiter | None = None,
         first_tokens: FirstTokens | None = None,
         tracer: Tracer | None = None,
+        trusted: TrustedPeers | None = None,
     ) -> None:
         self.admission = admission
         self._metrics = metrics
         self._observer = observer or NobodyWatches()
         self._key_used = key_used
         self._tracer = tracer or NoTracer()
+        self._trusted = trusted or TrustedPeers()
         self._load = load
         self._tells_load = tells_load
         self._limiter = limiter or Limiter()
@@ -86,6 +91,7 @@ class Gateway:
             times or EngineTimes(),
             observer=self._observer,
             on_first_byte=self._on_first_byte,
+            retry_after_s=self._retry_after_s,
         )
         self.use_directory(directory)
 
@@ -155,13 +161,17 @@ class Gateway:
         """Serve one HTTP request (ASGI)."""
         call = Call(receive=receive, send=send, client_id=client_request_id(scope))
         try:
-            await self._serve(call, scope)
+            try:
+                await self._serve(call, scope)
+            except MemoryError:
+                log.error("no memory for a request", rid=call.rid, tenant=call.tenant, path=call.path)
+                raise _no_memory() from None
         except RequestError as error:
             call.status, call.error = error.status, error.code
             self._metrics.request_refused(call.tenant, error.code)
             if call.tenant and (error.status == 429 or error.status >= 500):
                 self._observer.on_refused(call.tenant, error.code)
-            await send_answer(send, answer_for(error), extra=call.id_headers)
+            await send_answer(send, call.dialect.answer_for(error), extra=call.id_headers)
         except Exception:
             # A defect of ours, and not its client's leaving. The server logs it, and answers 500 if it can.
             call.status, call.end = 500, End.DEFECT
@@ -172,7 +182,7 @@ class Gateway:
 
     async def _serve(self, call: Call, scope: Scope) -> None:
         route = find_route(scope["method"], scope["path"])
-        call.path = route.path
+        call.path, call.dialect = route.path, route.dialect
         if route.kind is Kind.HEALTH:
             self._slot.serving()
             call.status = 200
@@ -221,11 +231,16 @@ class Gateway:
         Raises: RequestError for whatever the client is to be told instead of an answer.
         """
         tenant = identity.tenant
+        targets = targets_of(scope) if self._trusted.sent(scope) else None
+        if targets is not None:
+            tenant = replace(tenant, slo=targets.applied_to(tenant.slo))
         self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
+        if targets is not None:
+            self._observer.on_targets(call.rid, targets)
         places = 1
         try:
-            received = await self._intake.receive(call, scope, route.kind, tenant)
+            received = await self._intake.receive(call, scope, route.kind, tenant, targets)
             if received is None:
                 call.end = End.CLIENT_GONE
                 return
@@ -272,6 +287,10 @@ class Gateway:
         text = about.metrics_text(self._load())
         await send_answer(call.send, Answer(status=200, body=text, content_type=about.METRICS_TYPE))
 
+    def _retry_after_s(self, call: Call, cause: str) -> int:
+        waited_s = time.monotonic() - call.started_s
+        return self._first_tokens.retry_after_s(call.rid, cause, waited_s=waited_s)
+
     def _on_first_byte(self, call: Call) -> None:
         self._metrics.first_byte(time.monotonic() - call.started_s)
         call.trace.first_byte()
@@ -294,3 +313,10 @@ class Gateway:
             end=call.end.value,
             duration_s=round(time.monotonic() - call.started_s, 4),
         )
+
+
+def _no_memory() -> RequestError:
+    """What the request had is free again when this is told; others were not touched."""
+    return RequestError(
+        OUT_OF_MEMORY.message, status=503, code=OUT_OF_MEMORY.cause, retry_after_s=RETRY_AFTER_S
+    )

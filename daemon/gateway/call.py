@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pdmuxd.daemon.gateway.asgi import Receive, Send
 from pdmuxd.daemon.gateway.delivery import Delivery
+from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
 from pdmuxd.daemon.gateway.errors import Header
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End
 from pdmuxd.daemon.gateway.identity import OWN_REQUEST_ID, REQUEST_ID
@@ -30,6 +31,8 @@ class Call:
     is_logged: bool = True
     delivery: Delivery | None = None
     trace: CallTrace = UNTRACED
+    dialect: Dialect = OPENAI
+    """Of the API that it asks."""
     error: str | None = None
     """The code of the error that the gateway answered."""
     client_id: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -43,13 +43,8 @@ def error_body(
     return msgspec.json.encode({"error": error})
 
 
-def error_event(message: str, *, code: str) -> bytes:
-    """One server-sent event that tells a client why its stream ends early."""
-    return b"data: " + error_body(message, status=503, code=code) + b"\n\n"
-
-
-def answer_for(error: RequestError) -> Answer:
-    """The HTTP answer that a refused request gets."""
+def answer_for(error: RequestError, make_body: Callable[..., bytes] = error_body) -> Answer:
+    """The HTTP answer that a refused request gets, with the body of an API."""
     headers: list[Header] = []
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after_s))
@@ -57,7 +52,7 @@ def answer_for(error: RequestError) -> Answer:
         headers.append((b"www-authenticate", b"Bearer"))
     if error.allow:
         headers.append((b"allow", error.allow.encode()))
-    body = error_body(
+    body = make_body(
         str(error), status=error.status, code=error.code, param=error.param, details=error.details
     )
     return Answer(status=error.status, body=body, headers=tuple(headers))

@@ -11,9 +11,11 @@ import aiohttp
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
 from pdmuxd.daemon.gateway.asgi import Message, Receive, Send, send_answer
 from pdmuxd.daemon.gateway.delivery import Delivery
-from pdmuxd.daemon.gateway.errors import Answer, Header, error_body, error_event
+from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
+from pdmuxd.daemon.gateway.errors import Answer, Header
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.engine.core.errors import RequestError
 
 _EVENT_STREAM = "text/event-stream"
 _PASSED_HEADERS = ("Cache-Control", "Content-Encoding", "Retry-After")
@@ -66,9 +68,12 @@ class Exchange:
         may_be_sent_again: bool = False,
         delivery: Delivery | None = None,
         headers: Mapping[str, str] | None = None,
+        dialect: Dialect = OPENAI,
+        retry_after_s: Callable[[str], int] = lambda _: RETRY_AFTER_S,
     ) -> None:
         """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
         without beginning it is then answered as an error, and not in a stream that was opened for it.
+        `retry_after_s` says by the cause when such a request may come again.
         """
         self.rid = rid
         self._may_be_sent_again = may_be_sent_again
@@ -80,6 +85,8 @@ class Exchange:
         self._told_of_first_byte = on_first_byte
         self._delivery = delivery
         self._headers = headers
+        self._dialect = dialect
+        self._retry_after_s = retry_after_s
         self._first_byte_timeout_s = first_byte_timeout_s
         self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
@@ -153,31 +160,38 @@ class Exchange:
         start = {"type": "http.response.start", "status": response.status, "headers": headers}
         if not self._holds_head:
             await self._begin(start)
-        first, delivery = True, self._delivery
+        first, delivery, dialect = True, self._delivery, self._dialect
+        held = b""
         async for chunk in response.content.iter_any():
             if first:
+                chunk = held + chunk
+                if dialect.is_preamble(chunk):
+                    held = chunk
+                    continue
+                held = b""
                 if not self._started:
                     self._raise_if_refused(chunk)
                     await self._begin(start)
                 self._on_first_byte()
                 first = False
             self._tail = chunk
-            if delivery is None:
+            if delivery is None or not dialect.has_tokens(chunk):
                 await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
                 continue
             delivery.begins()
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             delivery.written()
         if not self._started:
+            self._raise_if_refused(held)
             await self._begin(start)
-        await self._send({"type": "http.response.body", "body": b""})
+        await self._send({"type": "http.response.body", "body": held})
 
     async def _begin(self, start: Message) -> None:
         self.status, self._started = int(start["status"]), True
         await self._send(start)
 
     def _raise_if_refused(self, answer: bytes) -> None:
-        refused = refused_by_engine(answer, RETRY_AFTER_S)
+        refused = refused_by_engine(answer, self._retry_after_s)
         if refused is not None:
             raise refused
 
@@ -185,6 +199,13 @@ class Exchange:
         """Hold an answer that is no stream until it is whole: losing the engine still gives a clean error."""
         body = await response.read()
         self._raise_if_refused(body)
+        if self._dialect.hides_refusals and response.status == 503:
+            raise RequestError(
+                "the engine has not begun this request",
+                status=503,
+                code="not_begun",
+                retry_after_s=self._retry_after_s("max_wait"),
+            )
         self._on_first_byte()
         self.status = response.status
         self._task = None  # from here on there is nothing left to interrupt
@@ -218,10 +239,10 @@ class Exchange:
         if self._started:
             # An event that was cut in the middle is closed first, so that ours is read as one of its own.
             closing = b"" if not self._tail or self._tail.endswith(b"\n\n") else b"\n\n"
-            event = closing + error_event(message, code=code)
+            event = closing + self._dialect.error_event(message, code=code)
             await self._send({"type": "http.response.body", "body": event})
             return
         self.status = _STATUS[self.end]
-        body = error_body(message, status=self.status, code=code)
+        body = self._dialect.error_body(message, status=self.status, code=code)
         headers = ((b"retry-after", b"1"), *self._id_headers)
         await send_answer(self._send, Answer(status=self.status, body=body, headers=headers))

@@ -22,6 +22,7 @@ from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import PriorityClass
 from pdmuxd.engine.link.messages import RequestRecord, TenantQueues
+from pdmuxd.engine.loop.requests import MAX_WAIT_TARGETS, MIN_MAX_WAIT_S
 
 UNREACHABLE = "deadline_unreachable"
 ENGINE_CAUSES = (UNREACHABLE, "max_wait")
@@ -31,6 +32,9 @@ _FORGET = 0.98
 """What the requests before weigh beside the next in the learned pace."""
 _PACE_RANGE = (0.25, 4.0)
 _MOST_ERROR_BYTES = 4096
+WANTED_AFTER_REFUSAL_S = 600.0
+"""For so long the queue is followed after a refusal of the engine, whose client is told when to try again."""
+_LAST_EVENTS = 4
 
 Speed = Callable[[int], float]
 """Seconds of prefill for so many new tokens, beside the decoding that there is."""
@@ -52,6 +56,9 @@ class _Line:
 @dataclass(slots=True, kw_only=True)
 class _Sent:
     tenant: str
+    record: TenantRecord
+    new_tokens: int
+    sent_s: float
     seconds: float
     deadline_s: float
     forecast_s: float
@@ -85,12 +92,14 @@ class _Pace:
 
 @dataclass(slots=True)
 class FirstTokens:
-    """Lives in the event loop. Does nothing while no tenant refuses late requests, or no speed is known."""
+    """Lives in the event loop. Counts nothing while nobody wants that, or no speed is known."""
 
     clock: Callable[[], float] = time.monotonic
     speed: Speed | None = None
-    is_wanted: bool = False
-    """Whether any tenant refuses late requests."""
+    _is_wished: bool = False
+    """A tenant has late requests refused, or says how long they may wait."""
+    _wanted_until_s: float = -math.inf
+    """The engine has refused requests of late."""
     _lines: dict[str, _Line] = field(default_factory=dict)
     _by_rank: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     _weight_by_rank: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
@@ -100,7 +109,14 @@ class FirstTokens:
 
     def use_tenants(self, tenants: Iterable[TenantRecord]) -> None:
         """Tenants have changed."""
-        self.is_wanted = any(tenant.late_action == "refuse" for tenant in tenants)
+        self._is_wished = any(
+            tenant.late_action == "refuse" or tenant.max_wait_ms is not None for tenant in tenants
+        )
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody would be told what is known here."""
+        return self._is_wished or self.clock() < self._wanted_until_s
 
     def admit(self, rid: str, tenant: TenantRecord, new_tokens: int) -> None:
         """A request is about to be sent to the engine.
@@ -109,7 +125,7 @@ class FirstTokens:
         time with nobody before it: whether it is too long in itself the engine knows better, which counts
         its tokens.
         """
-        if not self.is_wanted or self.speed is None:
+        if self.speed is None or not self.is_wanted:
             return
         now_s = self.clock()
         forecast = self.forecast(tenant, new_tokens, now_s)
@@ -127,6 +143,9 @@ class FirstTokens:
         deadline_s = now_s + target_s
         self._sent[rid] = _Sent(
             tenant=tenant.name,
+            record=tenant,
+            new_tokens=new_tokens,
+            sent_s=now_s,
             seconds=seconds,
             deadline_s=deadline_s,
             forecast_s=forecast.first_token_s / self._pace.ratio,
@@ -160,6 +179,23 @@ class FirstTokens:
         if sent is not None and len(self._deadlines) > 2 * len(self._sent) + 64:
             self._deadlines = [(each.deadline_s, other) for other, each in self._sent.items()]
             heapq.heapify(self._deadlines)
+
+    def retry_after_s(self, rid: str, cause: str, *, waited_s: float) -> int:
+        """When a request like this one, which the engine has not begun, would be begun in time: by the queue
+        that is ahead of it now. Of one that was not counted here: as long again as it has waited.
+        """
+        now_s = self.clock()
+        self._wanted_until_s = now_s + WANTED_AFTER_REFUSAL_S
+        sent = self._sent.get(rid)
+        if sent is None:
+            return max(1, math.ceil(waited_s))
+        self.begun(rid)  # it is ahead of nobody any more
+        forecast = self.forecast(sent.record, sent.new_tokens, now_s)
+        target_s = sent.deadline_s - sent.sent_s
+        if cause == UNREACHABLE:
+            return max(1, math.ceil(forecast.first_token_s - target_s))
+        most_s = longest_queue_wait_s(target_s, sent.record.max_wait_ms)
+        return max(1, math.ceil(forecast.first_token_s - forecast.alone_s - most_s))
 
     def on_request(self, record: RequestRecord) -> None:
         """The engine has told how long a first token took."""
@@ -222,30 +258,49 @@ def late(first_token_s: float, target_s: float) -> RequestError:
     )
 
 
-def refused_by_engine(answer: bytes, retry_after_s: int) -> RequestError | None:
-    """The error for our client, if this is the engine's answer to a request that it ended without beginning.
+def longest_queue_wait_s(ttft_target_s: float, max_wait_ms: int | None) -> float:
+    """How long the engine lets a request wait for the start of its prefill."""
+    if max_wait_ms is not None:
+        return max_wait_ms / 1000
+    return max(MIN_MAX_WAIT_S, MAX_WAIT_TARGETS * ttft_target_s)
 
-    It may be a whole body or the first events of a stream, in OpenAI's shape or that of `/generate`.
+
+def refused_by_engine(answer: bytes, retry_after_s: Callable[[str], int]) -> RequestError | None:
+    """The error for our client, if this is the engine's answer to a request that it ended without beginning;
+    `retry_after_s` is asked by its cause.
+
+    It may be a whole body or the first events of a stream, in the shape of any API; the error is one of the
+    last of these events.
     """
-    if len(answer) > _MOST_ERROR_BYTES or not any(cause.encode() in answer for cause in ENGINE_CAUSES):
+    if not any(cause.encode() in answer for cause in ENGINE_CAUSES):
         return None
-    first = answer.split(b"\n\n", 1)[0].removeprefix(b"data:").strip()
+    for event in answer.rstrip().rsplit(b"\n\n", _LAST_EVENTS)[-_LAST_EVENTS:]:
+        data = event if event.startswith(b"{") else event.partition(b"data:")[2]
+        for text in _error_texts(_decoded(data)):
+            cause, _, why = text.partition(":")
+            if cause in ENGINE_CAUSES:
+                message = why.strip() or "the engine has not begun this request"
+                return RequestError(message, status=503, code=cause, retry_after_s=retry_after_s(cause))
+    return None
+
+
+def _decoded(data: bytes) -> object:
+    """JSON of a bounded size; None for anything else."""
+    if len(data) > _MOST_ERROR_BYTES:
+        return None
     try:
-        found = msgspec.json.decode(first)
+        return msgspec.json.decode(data)
     except msgspec.DecodeError:
         return None
-    for text in _error_texts(found):
-        cause, _, why = text.partition(":")
-        if cause in ENGINE_CAUSES:
-            message = why.strip() or "the engine has not begun this request"
-            return RequestError(message, status=503, code=cause, retry_after_s=retry_after_s)
-    return None
 
 
 def _error_texts(found: object) -> list[str]:
     """Where an engine names the cause; never what a model has written."""
     if not isinstance(found, dict):
         return []
+    response = found.get("response")
+    if isinstance(response, dict):  # the last event of OpenAI's Responses API
+        found = response
     error, meta = found.get("error"), found.get("meta_info")
     reason = meta.get("finish_reason") if isinstance(meta, dict) else None
     places = [error if isinstance(error, dict) else {}, reason if isinstance(reason, dict) else {}]

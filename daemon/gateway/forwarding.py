@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pdmuxd.daemon.gateway.asgi import done_before_gone
@@ -36,11 +36,14 @@ class Forwarder:
         *,
         observer: CallObserver,
         on_first_byte: Callable[[Call], None],
+        retry_after_s: Callable[[Call, str], int],
     ) -> None:
+        """`retry_after_s`: when a request that the engine refuses for that cause may come again."""
         self.times = times
         self._slot = slot
         self._observer = observer
         self._told_of_first_byte = on_first_byte
+        self._retry_after_s = retry_after_s
         self._exchanges: set[Exchange] = set()
 
     async def send(
@@ -73,7 +76,8 @@ class Forwarder:
                 request.payload,
                 first_byte_within_s=first_byte_within_s,
                 may_be_sent_again=may_again,
-                holds_head=holds_head,
+                holds_head=holds_head or call.dialect.token_mark is not None,
+                headers=request.headers,
             )
             if not is_lost:
                 return
@@ -89,6 +93,7 @@ class Forwarder:
         first_byte_within_s: Sequence[float] = (),
         may_be_sent_again: bool = False,
         holds_head: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> bool:
         """Relay it; whether it is to be sent again, to another engine.
 
@@ -104,8 +109,10 @@ class Forwarder:
             first_byte_timeout_s=min([self.times.first_byte_s, *first_byte_within_s]),
             may_be_sent_again=may_be_sent_again,
             delivery=call.delivery,
-            headers=call.trace.headers,
+            headers={**call.trace.headers, **headers} if headers else call.trace.headers,
+            dialect=call.dialect,
             holds_head=holds_head,
+            retry_after_s=lambda cause: self._retry_after_s(call, cause),
         )
         self._exchanges.add(exchange)
         try:

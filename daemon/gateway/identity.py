@@ -21,9 +21,14 @@ def client_request_id(scope: Scope) -> str | None:
 
 def identify(scope: Scope, directory: DirectorySnapshot) -> Identity:
     """The key that the request carries, and its tenant. Raises: RequestError 401 or 403."""
-    scheme, _, secret = (header(scope, b"authorization") or b"").partition(b" ")
-    secret = secret.strip()
-    if scheme.lower() != b"bearer" or not secret:
+    given = header(scope, b"authorization")
+    if given is None:
+        # Where clients of Anthropic's API have it.
+        secret = (header(scope, b"x-api-key") or b"").strip()
+    else:
+        scheme, _, secret = given.partition(b" ")
+        secret = secret.strip() if scheme.lower() == b"bearer" else b""
+    if not secret:
         raise RequestError(
             "an API key is needed: send the header `Authorization: Bearer <key>`",
             status=401,

@@ -15,7 +15,10 @@ from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.observer import CallObserver
 from pdmuxd.daemon.gateway.requests import EngineRequest, rewrite
-from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.daemon.gateway.routes import TAGGED, Kind
+from pdmuxd.daemon.gateway.tagged_requests import rewrite_tagged
+from pdmuxd.engine.core.slo import RequestTargets
+from pdmuxd.engine.link.request_tag import params_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,14 @@ class Intake:
         self._name_prefixes = name_prefixes
         self._one_large_body = asyncio.Lock()
 
-    async def receive(self, call: Call, scope: Scope, kind: Kind, tenant: TenantRecord) -> Received | None:
+    async def receive(
+        self,
+        call: Call,
+        scope: Scope,
+        kind: Kind,
+        tenant: TenantRecord,
+        targets: RequestTargets | None = None,
+    ) -> Received | None:
         """The request for the engine; None if the client left. Raises: RequestError 408, 413 or 422."""
         limits = self.limits
         reading_s = time.monotonic()
@@ -61,23 +71,26 @@ class Intake:
         if body is None:
             return None
         read_s = time.monotonic() - reading_s
-        request = await self._rewrite(kind, body, rid=call.rid, tenant=tenant)
+        request = await self._rewrite(kind, body, rid=call.rid, tenant=tenant, targets=targets)
         self._observer.on_read(call.rid, is_streamed=request.is_streamed, body_bytes=len(body), read_s=read_s)
         if self._name_prefixes is not None:
             prefixes = self._name_prefixes(request.prompt, namespace_of(tenant))
             self._observer.on_prompt(call.rid, prompt_bytes=len(request.prompt), prefixes=prefixes)
         return Received(request=request, body_bytes=len(body), arrived_s=call.started_s + read_s)
 
-    async def _rewrite(self, kind: Kind, body: bytes, *, rid: str, tenant: TenantRecord) -> EngineRequest:
+    async def _rewrite(
+        self, kind: Kind, body: bytes, *, rid: str, tenant: TenantRecord, targets: RequestTargets | None
+    ) -> EngineRequest:
         """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""
         work = partial(
-            rewrite,
+            rewrite_tagged if kind in TAGGED else rewrite,
             kind,
             body,
             rid=rid,
             tenant=tenant.name,
             cache_namespace=namespace_of(tenant),
             bounds=self.limits.bounds,
+            targets=params_of(targets),
         )
         if len(body) <= LARGE_BODY_BYTES:
             return work()

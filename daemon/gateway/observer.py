@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pdmuxd.controlplane.telemetry.judged import Delivered
+from pdmuxd.engine.core.slo import RequestTargets
 
 
 class CallObserver(Protocol):
@@ -12,6 +13,9 @@ class CallObserver(Protocol):
 
     def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
         """A request was let in."""
+
+    def on_targets(self, request_id: str, targets: RequestTargets) -> None:
+        """It has targets of its own, in place of its tenant's."""
 
     def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
         """Its body is there, and took `read_s` to arrive."""
@@ -39,6 +43,9 @@ class NobodyWatches:
     """For a gateway by itself."""
 
     def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
+        """Nothing."""
+
+    def on_targets(self, request_id: str, targets: RequestTargets) -> None:
         """Nothing."""
 
     def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:

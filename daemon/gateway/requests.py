@@ -23,13 +23,15 @@ from pdmuxd.daemon.gateway.bounds import (
 from pdmuxd.daemon.gateway.cache_key import cache_key
 from pdmuxd.daemon.gateway.routes import Kind
 from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.link.request_tag import TENANT_PARAM
 
-TENANT_PARAM = "pdmuxd_tenant"
 RESERVED_PREFIX = "pdmuxd_"
 RESERVED_FIELDS = ("rid", "priority", "custom_labels", "session_params", "kv_hints")
 """Fields that stock SGLang obeys and that would let one tenant act on another's requests, order or cache."""
 
 _Body = dict[str, Raw]
+_Own = Mapping[str, str | float]
+"""Custom parameters of our own."""
 _Text = Annotated[str, Meta(min_length=1)]
 _TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
 
@@ -56,6 +58,7 @@ _CHOICES = _decoder(Annotated[int, Meta(ge=1)] | None)
 _STOPS = _decoder(str | list[str] | None)
 _FALSE = Raw(b"false")
 _DEFAULT_BOUNDS = RequestBounds()
+_NO_TARGETS: Mapping[str, float] = {}
 
 _REQUIRED: Mapping[Kind, Mapping[str, msgspec.json.Decoder[Any]]] = {
     Kind.CHAT: {
@@ -96,6 +99,8 @@ class EngineRequest:
     is_streamed: bool = False
     prompt: bytes = b""
     """As the client sent it, in JSON."""
+    headers: Mapping[str, str] | None = None
+    """What goes to the engine beside the body."""
 
 
 def rewrite(
@@ -106,25 +111,28 @@ def rewrite(
     tenant: str,
     cache_namespace: str | None = None,
     bounds: RequestBounds = _DEFAULT_BOUNDS,
+    targets: Mapping[str, float] = _NO_TARGETS,
 ) -> EngineRequest:
     """Check `body` and put the request's id, its tenant and its place in the prefix cache into it.
+
+    So are targets of its own, by the names of `engine/link/request_tag.py`.
 
     Without a `cache_namespace` it shares with nobody. Raises: RequestError (422) naming the field that is
     missing, wrong or more than `bounds` allow.
     """
     check_values(body, bounds)
-    fields = _parse(body)
+    fields = parse_body(body)
     for name, decoder in _REQUIRED[kind].items():
         if name not in fields:
-            raise _refuse(f"the field `{name}` is missing", param=name, code="missing_field")
-        _check(name, fields[name], decoder)
+            raise refuse_field(f"the field `{name}` is missing", param=name, code="missing_field")
+        check_field(name, fields[name], decoder)
     prompts = 1
     if kind is Kind.COMPLETION:
         prompts = _check_prompt(fields, ("prompt",), missing="prompt")
     elif kind is Kind.GENERATE:
         prompts = _check_prompt(fields, ("text", "input_ids", "input_embeds"), missing="text")
     for name in fields.keys() & _OPTIONAL.keys():
-        _check(name, fields[name], _OPTIONAL[name])
+        check_field(name, fields[name], _OPTIONAL[name])
     outputs = _count_outputs(kind, fields, prompts, bounds)
     is_streamed = bytes(fields.get("stream", _FALSE)) == b"true"
     prompt = next((bytes(fields[name]) for name in _PROMPTS if name in fields), b"")
@@ -133,12 +141,13 @@ def rewrite(
         fields.pop(name, None)
     fields["extra_key"] = _raw(cache_key(fields, cache_namespace or f"tenant/{tenant}/"))
     fields["rid"] = _raw(rid)
+    own: _Own = {TENANT_PARAM: tenant, **targets}
     if kind is Kind.GENERATE:
         if "custom_params" in fields:
-            fields["custom_params"] = _with_tenant(fields["custom_params"], tenant)
-        fields["sampling_params"] = _sampling_params(fields.get("sampling_params"), tenant)
+            fields["custom_params"] = _with_own(fields["custom_params"], own)
+        fields["sampling_params"] = _sampling_params(fields.get("sampling_params"), own)
     else:
-        fields["custom_params"] = _with_tenant(fields.get("custom_params"), tenant)
+        fields["custom_params"] = _with_own(fields.get("custom_params"), own)
     model = _MODEL.decode(fields["model"]) if kind is not Kind.GENERATE else None
     return EngineRequest(
         payload=msgspec.json.encode(fields),
@@ -157,11 +166,11 @@ def _count_outputs(kind: Kind, fields: _Body, prompts: int, bounds: RequestBound
         return outputs
     value = fields.get("sampling_params")
     if value is not None and bytes(memoryview(value)[:1]) == b"[":
-        each = enumerate(_check("sampling_params", value, _OBJECTS))
+        each = enumerate(check_field("sampling_params", value, _OBJECTS))
         choices = [_sampling(params, f"sampling_params[{i}].", bounds) for i, params in each]
         outputs = count_outputs(prompts, choices)
     else:
-        params = {} if value is None else _check("sampling_params", value, _OBJECT_OR_NULL) or {}
+        params = {} if value is None else check_field("sampling_params", value, _OBJECT_OR_NULL) or {}
         outputs = count_outputs(prompts, _sampling(params, "sampling_params.", bounds))
     check_outputs(outputs, bounds, param="text" if prompts > 1 else "sampling_params.n")
     return outputs
@@ -170,32 +179,38 @@ def _count_outputs(kind: Kind, fields: _Body, prompts: int, bounds: RequestBound
 def _sampling(params: _Body, prefix: str, bounds: RequestBounds) -> int:
     """The number of choices that one set of sampling parameters asks for."""
     if "stop" in params:
-        check_stops(_check(f"{prefix}stop", params["stop"], _STOPS), bounds, param=f"{prefix}stop")
-    asked = [_check(prefix + name, params[name], _CHOICES) for name in ("n", "best_of") if name in params]
+        check_stops(check_field(f"{prefix}stop", params["stop"], _STOPS), bounds, param=f"{prefix}stop")
+    asked = [
+        check_field(prefix + name, params[name], _CHOICES) for name in ("n", "best_of") if name in params
+    ]
     return max((number for number in asked if number is not None), default=1)
 
 
-def _parse(body: bytes) -> _Body:
+def parse_body(body: bytes) -> _Body:
+    """The fields of a JSON object, not parsed further. Raises: RequestError 422."""
     try:
         if not body.isascii():
             body.decode()
         fields: _Body = _BODY.decode(body)
     except msgspec.ValidationError:
-        raise _refuse("the body must be a JSON object", code="not_an_object") from None
+        raise refuse_field("the body must be a JSON object", code="not_an_object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _refuse(f"the body is not JSON: {error}", code="invalid_json") from None
+        raise refuse_field(f"the body is not JSON: {error}", code="invalid_json") from None
     return fields
 
 
-def _check(name: str, value: Raw, decoder: msgspec.json.Decoder[Any]) -> Any:  # noqa: ANN401 - as decoded
+def check_field(name: str, value: Raw, decoder: msgspec.json.Decoder[Any]) -> Any:  # noqa: ANN401 - as decoded
+    """Decode one field. Raises: RequestError 422 naming it, or what in it is wrong."""
     try:
         return decoder.decode(value)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$")
         param = name + where.rstrip("`")
-        raise _refuse(f"the field `{param}` is wrong: {what[:1].lower()}{what[1:]}", param=param) from None
+        raise refuse_field(
+            f"the field `{param}` is wrong: {what[:1].lower()}{what[1:]}", param=param
+        ) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _refuse(
+        raise refuse_field(
             f"the field `{name}` cannot be read: {error}", param=name, code="invalid_json"
         ) from None
 
@@ -205,13 +220,13 @@ def _check_prompt(fields: _Body, names: tuple[str, ...], *, missing: str) -> int
     given = [name for name in names if name in fields and bytes(fields[name]) != b"null"]
     if not given:
         wanted = " or ".join(f"`{name}`" for name in names)
-        raise _refuse(f"the field {wanted} is missing", param=missing, code="missing_field")
+        raise refuse_field(f"the field {wanted} is missing", param=missing, code="missing_field")
     prompts = 1
     for name in given:
         if name == "input_embeds":
             continue
         decoder = _prompt_decoder(name, bytes(memoryview(fields[name])[:64]))
-        value = _check(name, fields[name], decoder)
+        value = check_field(name, fields[name], decoder)
         if decoder in (_BATCH_OF_TEXT, _BATCH_OF_IDS):
             prompts = max(prompts, len(value))
     return prompts
@@ -231,33 +246,35 @@ def _prompt_decoder(name: str, head: bytes) -> msgspec.json.Decoder[Any]:
     return _IDS if compact.startswith(b"[") else _TEXT
 
 
-def _with_tenant(custom_params: Raw | None, tenant: str) -> Raw:
-    params = {} if custom_params is None else _check("custom_params", custom_params, _OBJECT_OR_NULL) or {}
+def _with_own(custom_params: Raw | None, own: _Own) -> Raw:
+    params = (
+        {} if custom_params is None else check_field("custom_params", custom_params, _OBJECT_OR_NULL) or {}
+    )
     kept = {name: value for name, value in params.items() if not name.startswith(RESERVED_PREFIX)}
-    kept[TENANT_PARAM] = _raw(tenant)
-    return _raw(kept)
+    return _raw({**kept, **own})
 
 
-def _sampling_params(value: Raw | None, tenant: str) -> Raw:
+def _sampling_params(value: Raw | None, own: _Own) -> Raw:
     """SGLang takes one object, or one per prompt of a batch."""
     if value is not None and bytes(memoryview(value)[:1]) == b"[":
         return _raw(
-            [_one_sampling_params(each, tenant) for each in _check("sampling_params", value, _OBJECTS)]
+            [_one_sampling_params(each, own) for each in check_field("sampling_params", value, _OBJECTS)]
         )
     if value is None:
-        return _raw(_one_sampling_params({}, tenant))
-    return _raw(_one_sampling_params(_check("sampling_params", value, _OBJECT_OR_NULL) or {}, tenant))
+        return _raw(_one_sampling_params({}, own))
+    return _raw(_one_sampling_params(check_field("sampling_params", value, _OBJECT_OR_NULL) or {}, own))
 
 
-def _one_sampling_params(params: _Body, tenant: str) -> _Body:
-    return {**params, "custom_params": _with_tenant(params.get("custom_params"), tenant)}
+def _one_sampling_params(params: _Body, own: _Own) -> Mapping[str, Raw]:
+    return {**params, "custom_params": _with_own(params.get("custom_params"), own)}
 
 
 def _raw(value: object) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
-def _refuse(message: str, *, param: str | None = None, code: str = "invalid_value") -> RequestError:
+def refuse_field(message: str, *, param: str | None = None, code: str = "invalid_value") -> RequestError:
+    """The error of a request that is refused for its content."""
     return RequestError(message, status=422, code=code, param=param)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pdmuxd.daemon.gateway import dialects
 from pdmuxd.daemon.gateway.about import LOAD_METRICS, LOADS, MODEL_INFO, SERVER_INFO
 from pdmuxd.engine.core.errors import RequestError
 
@@ -25,10 +26,23 @@ class Kind(StrEnum):
     CHAT = "chat"
     COMPLETION = "completion"
     GENERATE = "generate"
+    RESPONSES = "responses"
+    """OpenAI's Responses API."""
+    MESSAGES = "messages"
+    """Anthropic's Messages API."""
 
 
-OPERATIONS = {Kind.CHAT: "chat", Kind.COMPLETION: "text_completion", Kind.GENERATE: "text_completion"}
+OPERATIONS = {
+    Kind.CHAT: "chat",
+    Kind.COMPLETION: "text_completion",
+    Kind.GENERATE: "text_completion",
+    Kind.RESPONSES: "chat",
+    Kind.MESSAGES: "chat",
+}
 """Kinds that ask the model, with the name of it in the semantic conventions of OpenTelemetry."""
+
+TAGGED = frozenset({Kind.RESPONSES, Kind.MESSAGES})
+"""Kinds whose bodies have no field for a tenant or a request's id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +52,7 @@ class Route:
     path: str
     method: str
     kind: Kind
+    dialect: dialects.Dialect = dialects.OPENAI
 
 
 ROUTES = {
@@ -51,14 +66,20 @@ ROUTES = {
         Route(path="/v1/chat/completions", method="POST", kind=Kind.CHAT),
         Route(path="/v1/completions", method="POST", kind=Kind.COMPLETION),
         Route(path="/generate", method="POST", kind=Kind.GENERATE),
+        Route(path="/v1/responses", method="POST", kind=Kind.RESPONSES, dialect=dialects.RESPONSES),
+        Route(path="/v1/messages", method="POST", kind=Kind.MESSAGES, dialect=dialects.ANTHROPIC),
     )
 }
 
 
 ONE_MODEL = Route(path="/v1/models/{id}", method="GET", kind=Kind.MODEL)
 _ONE_MODEL_PREFIX = "/v1/models/"
-_WITHOUT_TENANT = ("/v1/responses", "/v1/messages")
-"""SGLang's, which have no field for a tenant or a request's id: its targets would not be kept."""
+_NOT_SUPPORTED = {
+    # Whoever knew an id could read another tenant's.
+    "/v1/responses/": "answers are not stored, so none can be read, continued or cancelled by its id",
+    "/v1/messages/": "only whole requests are served; the usage of each counts its tokens",
+}
+"""What the engine has below some paths, and why it is not served."""
 
 
 def model_of(path: str) -> str:
@@ -71,13 +92,9 @@ def find_route(method: str, path: str) -> Route:
     route = ROUTES.get(path)
     if route is None and path.startswith(_ONE_MODEL_PREFIX):
         route = ONE_MODEL
-    if route is None and path.startswith(_WITHOUT_TENANT):
-        raise RequestError(
-            f"{path} is not served: the engine takes no tenant there, so no target could be kept; "
-            "use /v1/chat/completions",
-            status=501,
-            code="not_supported",
-        )
+    for below, why in _NOT_SUPPORTED.items() if route is None else ():
+        if path.startswith(below):
+            raise RequestError(f"{path[:80]}: {why}", status=501, code="not_supported")
     if route is None:
         raise RequestError(
             f"there is no such path here; known are {', '.join(ROUTES)}", status=404, code="unknown_path"

@@ -135,8 +135,11 @@ class LimitedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             self._is_deaf = True
             self.cycle.keep_alive = False
-        except (httptools.HttpParserError, _RefusedError):
-            self._on_malformed(self._refusal or refusals.MALFORMED)
+        except (httptools.HttpParserError, _RefusedError, MemoryError) as error:
+            # The parser hides what its callbacks raise behind an error of its own.
+            is_out = isinstance(error, MemoryError) or isinstance(error.__context__, MemoryError)
+            other = refusals.OUT_OF_MEMORY if is_out else refusals.MALFORMED
+            self._on_malformed(self._refusal or other)
 
     def on_message_begin(self) -> None:
         """The parser's call."""

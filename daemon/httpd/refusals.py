@@ -52,6 +52,11 @@ FULL = Refusal(status=503, cause="connection_limit", message="there are as many 
 PEER_FULL = Refusal(
     status=503, cause="peer_limit", message="your address has as many connections as it is allowed"
 )
+OUT_OF_MEMORY = Refusal(
+    status=503,
+    cause="out_of_memory",
+    message="the daemon has no memory for this request now; send a smaller one, or try again",
+)
 
 # These are not told: there is nobody who reads, or no request to answer.
 NOT_READING = "not_reading"

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from pdmuxd.daemon.monitoring.panels import ROWS, Panel
+from pdmuxd.tui.show import colours
 
 _WIDTH = 24
 _HEIGHT = 8
 _UNITS = {"tokens/s": "short", "ratio": "short"}
 """Ours that Grafana does not have."""
+_COLOURS = {
+    "prefill": colours.PREFILL,
+    "decode|decoding": colours.DECODE,
+    "idle": colours.IDLE,
+    "promised|target": colours.TARGET,
+}
+"""By the last word of a legend. The same in the console and in reports."""
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
@@ -89,6 +98,17 @@ def _panels() -> Iterator[dict[str, Any]]:
         y += -(-len(panels) // columns) * _HEIGHT
 
 
+def _overrides(panel: Panel) -> Iterator[dict[str, Any]]:
+    """Grafana chooses the colours of all other series, also of a tenant whose name is one of these words."""
+    legends = " ".join(legend for _, legend in panel.queries)
+    for word, colour in _COLOURS.items():
+        if re.search(rf"\b({word})\b", legends.replace("{{phase}}", "prefill decode")):
+            yield {
+                "matcher": {"id": "byRegexp", "options": f"/ ({word})$/"},
+                "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}],
+            }
+
+
 def _panel(panel: Panel, number: int, grid: dict[str, int]) -> dict[str, Any]:
     drawn: dict[str, Any] = {"lineWidth": 1, "fillOpacity": 30 if panel.stacked else 5, "showPoints": "never"}
     if panel.stacked:
@@ -102,7 +122,7 @@ def _panel(panel: Panel, number: int, grid: dict[str, int]) -> dict[str, Any]:
         "gridPos": grid,
         "fieldConfig": {
             "defaults": {"unit": _UNITS.get(panel.unit, panel.unit), "min": 0, "custom": drawn},
-            "overrides": [],
+            "overrides": list(_overrides(panel)),
         },
         "options": {
             "legend": {"displayMode": "list", "placement": "bottom"},

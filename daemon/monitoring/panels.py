@@ -181,7 +181,13 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             title="SM time in use",
             unit="percentunit",
-            queries=((f"pdmuxd_engine_sm_busy_ratio{{{NODE}}}", "{{instance}} {{phase}}"),),
+            queries=(
+                (f"pdmuxd_engine_sm_busy_ratio{{{NODE}}}", "{{instance}} {{phase}}"),
+                (
+                    f"1 - sum by (instance) (pdmuxd_engine_sm_busy_ratio{{{NODE}}})",
+                    "{{instance}} idle",
+                ),
+            ),
             stacked=True,
         ),
         _one(

@@ -23,10 +23,11 @@ from pdmuxd.daemon.supervisor.evidence import keep_evidence
 from pdmuxd.daemon.supervisor.handle import EngineHandle
 from pdmuxd.daemon.supervisor.plan import KEY_VARIABLE, Command, EnginePlan
 from pdmuxd.daemon.supervisor.silence import TICK_S, Silence, Standstill
+from pdmuxd.daemon.supervisor.split_numbers import MessageT, SplitNumbers
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
 from pdmuxd.engine.link import procfs
-from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, RequestRecord
+from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
 from pdmuxd.engine.link.socket import DaemonEnd
 
 _HEALTH_PERIOD_S = 0.05
@@ -69,6 +70,7 @@ class EngineRun:
         self.pid: int | None = None
         self.hello: Hello | None = None
         self.stats: EngineStats | None = None
+        self._splits: SplitNumbers | None = None
         self.stop_grace_s = plan.stop_grace_s
         self.stage: str | None = None
         """What a starting engine is doing, as far as its log says."""
@@ -226,17 +228,30 @@ class EngineRun:
             match message:
                 case Hello():
                     self.hello = message
+                    self._splits = SplitNumbers(message.partitions, message.total_sms)
                     self._sync.meet(message)
                     self._greeted.set()
                 case Ack():
                     self._sync.on_ack(message)
+                case IterationRecord():
+                    message = self._numbered(message)
                 case EngineStats():
-                    self.stats = message
+                    message = self.stats = self._numbered(message)
                     self._standstill.heard(message)
                 case RequestRecord():
                     self._listener.on_request(message)
                     continue
             self._listener.on_message(message)
+
+    def _numbered(self, message: MessageT) -> MessageT:
+        """By the split that was really used."""
+        if self._splits is None or self.hello is None:
+            return message
+        known = len(self._splits.sizes)
+        message = self._splits.numbered(message)
+        if len(self._splits.sizes) > known:
+            self.hello = msgspec.structs.replace(self.hello, partitions=self._splits.sizes)
+        return message
 
     async def _update(self, link: DaemonEnd) -> None:
         await self._greeted.wait()

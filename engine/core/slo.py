@@ -49,6 +49,25 @@ class Slo:
         return self.ttft_fixed_s + self.ttft_per_1k_new_tokens_s * new_tokens / 1000.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTargets:
+    """Targets of one request, in place of its tenant's; None: the tenant's. Seconds."""
+
+    ttft_s: float | None = None
+    """Whatever the prompt's length."""
+    tbt_s: float | None = None
+
+    def applied_to(self, slo: Slo) -> Slo:
+        """The tenant's objectives as they are for this request. Raises: SloError."""
+        has_ttft = self.ttft_s is not None
+        return Slo(
+            ttft_fixed_s=slo.ttft_fixed_s if self.ttft_s is None else self.ttft_s,
+            ttft_per_1k_new_tokens_s=0.0 if has_ttft else slo.ttft_per_1k_new_tokens_s,
+            tbt_s=slo.tbt_s if self.tbt_s is None else self.tbt_s,
+            attainment_ratio=slo.attainment_ratio,
+        )
+
+
 def _check(field: str, value: float, allowed: tuple[float, float]) -> None:
     low, high = allowed
     if not math.isfinite(value) or not low <= value <= high:

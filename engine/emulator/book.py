@@ -237,8 +237,9 @@ class EmulatedBook:
         reused = request.reused_tokens
         if request.phase is Phase.WAITING and not request.produced_tokens:
             reused = self._matched_tokens(request)
-        request.ttft_target_s = target.slo.ttft_target_s(request.input_tokens - reused)
-        request.tbt_target_s = target.slo.tbt_s
+        slo = target.slo_of(request.own_targets)
+        request.ttft_target_s = slo.ttft_target_s(request.input_tokens - reused)
+        request.tbt_target_s = slo.tbt_s
         request.slo_version = target.version
 
     def _matched_tokens(self, request: EmulatedRequest) -> int:

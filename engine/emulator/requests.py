@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.loop.requests import RefusalCause
 
 
@@ -39,6 +40,8 @@ class EmulatedRequest:
     input_tokens: int
     output_tokens: int
     block_keys: Sequence[int] = ()
+    own_targets: RequestTargets | None = None
+    """In place of its tenant's."""
 
     phase: Phase = Phase.WAITING
     reused_tokens: int = 0

@@ -1,4 +1,7 @@
-"""Durations as counts on a logarithmic scale, with which an engine reports many of them in few bytes."""
+"""Durations as counts on a logarithmic scale, with which an engine reports many of them in few bytes.
+
+A wire format, so it is no library's: docs/decisions/0019.
+"""
 
 from __future__ import annotations
 

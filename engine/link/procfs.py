@@ -1,4 +1,7 @@
-"""Who a process is, from /proc: a process id alone may have been given to another process since."""
+"""Who a process is, from /proc: a process id alone may have been given to another process since.
+
+Not psutil, whose start of a process moves when the clock is set: docs/decisions/0019.
+"""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from pdmuxd.engine.core.slo import (
     DEFAULT_WEIGHT,
     LateAction,
     PriorityClass,
+    RequestTargets,
     Slo,
 )
 from pdmuxd.engine.core.types import WaitingRequest
@@ -39,6 +40,10 @@ class Target:
     """The longest wait for the start of a prefill; None: MAX_WAIT_TARGETS times the TTFT target, at least
     MIN_MAX_WAIT_S."""
     late_action: LateAction = DEFAULT_LATE_ACTION
+
+    def slo_of(self, own: RequestTargets | None) -> Slo:
+        """The objectives of a request that may have targets of its own."""
+        return self.slo if own is None else own.applied_to(self.slo)
 
     def expires_s(self, arrival_s: float, ttft_target_s: float) -> float:
         """The instant until which a request may wait."""

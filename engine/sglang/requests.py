@@ -7,6 +7,7 @@ from operator import attrgetter, is_
 
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.messages import RequestRecord
+from pdmuxd.engine.link.request_tag import targets_in
 from pdmuxd.engine.loop.requests import DEFAULT_TARGET, RefusalCause, Target
 from pdmuxd.engine.loop.waiting import WaitingLines
 from pdmuxd.engine.sglang.api.types.requests import Request
@@ -188,6 +189,7 @@ class Ledger:
             arrival_s=now_s,
             input_tokens=len(request.origin_input_ids),
             reused_tokens=0,
+            own_targets=targets_in(custom),
         )
         self._tracked[request.rid] = tracked
         self._look_up(tracked)
@@ -210,8 +212,9 @@ class Ledger:
     def _set_target(self, tracked: TrackedRequest) -> None:
         target = tracked.target = self._targets.get(tracked.tenant, DEFAULT_TARGET)
         new_tokens = tracked.input_tokens - tracked.reused_tokens
-        tracked.ttft_target_s = target.slo.ttft_target_s(new_tokens)
-        tracked.tbt_target_s = target.slo.tbt_s
+        slo = target.slo_of(tracked.own_targets)
+        tracked.ttft_target_s = slo.ttft_target_s(new_tokens)
+        tracked.tbt_target_s = slo.tbt_s
         tracked.slo_version = target.version
 
     def _token(self, tracked: TrackedRequest, produced: int, now_s: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.durations import counted
 from pdmuxd.engine.link.messages import RequestRecord
@@ -26,6 +27,8 @@ class TrackedRequest:
     input_tokens: int
     reused_tokens: int
     """Found in the prefix cache when last looked up before the first token."""
+    own_targets: RequestTargets | None = None
+    """In place of its tenant's."""
     ttft_target_s: float = 0.0
     tbt_target_s: float = 0.0
     slo_version: int = 0

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 from load_client import WARM_UP_S, Load
 from rich.console import Console
 from rich.table import Table
@@ -87,17 +88,14 @@ def _targets(output: str, engine: Mapping[str, Any], daemon_pid: int) -> dict[st
     assert printed is not None
     data = urlsplit(found[1])
     words = list(engine["command"])
-    environ = Path(f"/proc/{engine['pid']}/environ").read_bytes().split(b"\0")
-    keys = [
-        word.partition(b"=")[2].decode() for word in environ if word.startswith(b"PDMUXD_ENGINE_API_KEY=")
-    ]
+    key = psutil.Process(engine["pid"]).environ()["PDMUXD_ENGINE_API_KEY"]
     common = {"model": found[2], "engine_pid": engine["pid"], "daemon_pid": daemon_pid}
     return {
         "direct": common
         | {
             "host": "127.0.0.1",
             "port": int(words[words.index("--port") + 1]),
-            "key": keys[0],
+            "key": key,
             "extra": {"custom_params": {"pdmuxd_tenant": "default"}},
         },
         "gateway": common | {"host": data.hostname, "port": data.port, "key": printed[1], "extra": {}},
@@ -106,8 +104,8 @@ def _targets(output: str, engine: Mapping[str, Any], daemon_pid: int) -> dict[st
 
 def cpu_s(pid: int) -> float:
     """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    used = psutil.Process(pid).cpu_times()
+    return float(used.user + used.system)
 
 
 def run_arm(target: Mapping[str, Any], load: Load) -> dict[str, Any]:

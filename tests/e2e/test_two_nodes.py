@@ -64,3 +64,32 @@ def test_two_nodes_share_tenants_and_each_serves_by_itself(nodes):
     for node in nodes:
         assert PASSWORD not in node.log + node.output
         assert "***" in node.output
+
+
+def requests_judged(node):
+    found = node.admin("GET", "/api/v1/attainment?tenant=chat").json()["tenants"][0]
+    return found["ttft"][-1]["judged"]
+
+
+def tokens_used(node):
+    limits = node.admin("GET", "/api/v1/tenants/chat/limits").json()["limits"]
+    return next(one["used"] for one in limits if one["name"] == "tokens_per_day")
+
+
+@pytest.mark.slow
+def test_attainment_and_budgets_count_what_both_nodes_served(nodes):
+    one, other = nodes
+    one.admin("POST", "/api/v1/tenants", json={"name": "chat"})
+    key = one.admin("POST", "/api/v1/tenants/chat/keys", json={}).json()["secret"]
+    limits = {"tokens_per_day": {"value": 10**6}}
+    assert one.admin("PATCH", "/api/v1/tenants/chat/limits", json=limits).status_code == 200
+    wait_until(lambda: ask(other, key) == 200)
+    assert [ask(node, key) for node in (one, one, other)] == [200, 200, 200]
+
+    def stored():
+        # What is not stored yet is stored when usage is asked for.
+        return [node.admin("GET", "/api/v1/usage?tenant=chat").status_code for node in nodes]
+
+    assert stored() == [200, 200]
+    wait_until(lambda: stored() and requests_judged(one) == requests_judged(other) == 4, within_s=60)
+    wait_until(lambda: tokens_used(one) == tokens_used(other) > 0, within_s=60)

@@ -11,10 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import httpx
 import openai
+import psutil
 
 PATIENCE_S = 60
 """For what must happen, however busy the machine is: a test that waits so long has found a defect."""
@@ -206,6 +206,6 @@ def fastest_s(attempt, *, enough_s):
 
 def is_running(pid):
     """Whether a process runs; a zombie does not."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     return False

@@ -293,8 +293,8 @@ MISSED_OF_100 = (
 )
 
 
-def history() -> Json:
-    """Half an hour by the minute: well, then worse, better, and worse again."""
+def history(step_s: int = 60) -> Json:
+    """Half an hour by the minute, or what is as many steps: well, then worse, better, and worse again."""
     count = len(MISSED_OF_100)
     of_minutes = {
         "ttft_judged": [100] * count,
@@ -310,9 +310,9 @@ def history() -> Json:
     }
     return {
         "tenant": None,
-        "step_s": 60,
-        "kept_from": instant(-3600),
-        "at": [instant(-60 * (count - number)) for number in range(count)],
+        "step_s": step_s,
+        "kept_from": instant(-60 * step_s),
+        "at": [instant(-step_s * (count - number)) for number in range(count)],
         "columns": of_minutes,
         "marks": [
             {"at": instant(-1500), "kind": "engine", "tenant": None, "text": "the engine started"},

@@ -233,6 +233,25 @@ async def test_causes_are_grouped_when_requests_missed_their_targets(console, se
         assert re.search(r"25% TTFT +1 +\+100% its own prefill is slow", terminal.text)
 
 
+async def test_the_split_and_the_host_are_named_when_they_are_to_blame(console, served):
+    slow = {"target": "tbt", "by_ms": 9.0, "cause": "slower_than_predicted", "text": "steps took longer"}
+    late = {"target": "tbt", "by_ms": 9.0, "cause": "host_late", "text": "delivered late"}
+    for number, decode_sms in enumerate((48, 48, 48, 36)):
+        split = {"mode": "split", "prefill_sms": 132 - decode_sms, "decode_sms": decode_sms}
+        served.send("request", scenes.request_life(50 + number, tbt_gaps_met=250, missed=[slow | split]))
+    delivered = {"delivered_ttft_ms": 230.0, "delivered_tbt_max_ms": 60.0, "delivered_tbt_gaps_missed": 4}
+    served.send("request", scenes.request_life(60, tbt_gaps_met=255, missed=[late], **delivered))
+    async with console(served) as terminal:
+        await terminal.press("2", "enter")
+        await terminal.answered()
+        assert re.search(r"TBT +15 +\+27% P 84 \| D 48 +steps take longer than predicted", terminal.text)
+        await terminal.press("z", "z")
+        await terminal.until_shown("host is late")
+        assert re.search(r"TBT +5 +\+27% P 96 \| D 36 +steps take", terminal.text)
+        # The gaps are counted as the client saw them.
+        assert re.search(r"TBT +4 +\+50% - +the host is late", terminal.text)
+
+
 async def test_a_near_miss_is_not_red_when_the_tenant_gets_what_it_was_promised():
     near = msgspec.convert(
         scenes.request_life(tbt_max_ms=40.5, tbt_target_ms=40.0), RequestLifecycle, strict=False

@@ -206,6 +206,9 @@ class Miss(_Wire, frozen=True, kw_only=True):
     text: str = ""
     by_ms: float | None = None
     cause: str = "unknown"
+    mode: str | None = None
+    prefill_sms: int | None = None
+    decode_sms: int | None = None
 
 
 class Moment(_Wire, frozen=True, kw_only=True):
@@ -240,9 +243,29 @@ class RequestLifecycle(_Wire, frozen=True, kw_only=True):
     tbt_gaps_met: int | None = None
     retractions: int | None = None
     slo_version: int | None = None
+    delivered_ttft_ms: float | None = None
+    delivered_tbt_max_ms: float | None = None
+    delivered_tbt_gaps_missed: int | None = None
     missed: tuple[Miss, ...] = ()
     timeline: tuple[Moment, ...] = ()
     decisions: dict[str, Any] | None = None
+
+    @property
+    def seen_ttft_ms(self) -> float | None:
+        """As the client saw it, else as the engine made it: what is judged."""
+        return self.ttft_ms if self.delivered_ttft_ms is None else self.delivered_ttft_ms
+
+    @property
+    def seen_tbt_max_ms(self) -> float | None:
+        """The same of the longest gap."""
+        return self.tbt_max_ms if self.delivered_ttft_ms is None else self.delivered_tbt_max_ms
+
+    @property
+    def late_gaps(self) -> int:
+        """The same of the gaps that were too long."""
+        if self.delivered_ttft_ms is not None and self.delivered_tbt_gaps_missed is not None:
+            return self.delivered_tbt_gaps_missed
+        return (self.tbt_gaps or 0) - (self.tbt_gaps_met or 0)
 
 
 class ChangedTenant(_Wire, frozen=True, kw_only=True):

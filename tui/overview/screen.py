@@ -10,10 +10,9 @@ from textual.containers import Vertical
 from textual.widget import Widget
 
 from pdmuxd.tui.client.answers import Tenant
-from pdmuxd.tui.client.history import History
-from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.overview.table import WorstTenants
 from pdmuxd.tui.shell.panel import PanelSpec, css_of
+from pdmuxd.tui.shell.past import Past
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.show.overview.decision import decision
 from pdmuxd.tui.show.overview.gpu import gpu
@@ -39,9 +38,6 @@ ROOMY = (
     PanelSpec("decision", decision, "height: 5;", is_slow=True),
 )
 """The last minutes: where there is room."""
-FILL_S = 30.0
-STEP_S = 5
-"""Of the node's last half hour; a column of a chart is hardly less."""
 TENANTS_FILLED = 12
 
 PANELS = (VERDICT, LATELY, WORST, *NOW, *ROOMY)
@@ -57,7 +53,8 @@ share of the last 5 minutes that met its target (the worse of TTFT and TBT), req
 past their TTFT target counted as late. Late, oldest: how many those are, and how long the oldest waits. TBT:
 99th percentile of the gaps of the last minute, against the tenant's own target. GPU: its share of all
 SM time in the last whole minute. Last 30 min: two minutes a cell, red is
-below what was promised. The bars are the GPU: orange (P) prefill, blue (D) decode, grey (·) idle, over the
+below what was promised. h has charts show 5 min, 30 min, 24 h; below them ▲ is a change, E the engine,
+! an alarm. The bars are the GPU: orange (P) prefill, blue (D) decode, grey (·) idle, over the
 last minute and now; in a split, │ is the boundary. Come, served, in time: requests per second of the last
 minute."""
     DEFAULT_CSS = f"""
@@ -87,8 +84,7 @@ minute."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._filled_s: float | None = None
-        self._has_past = False
+        self._past = Past(self)
 
     def body(self) -> Iterable[Widget]:
         """The verdict; for whom; what the GPU does."""
@@ -105,28 +101,7 @@ minute."""
     async def fetch(self) -> None:
         """Tenants' targets, and those without traffic; now and then what was before."""
         self.console.answers.tenants = await self.rest.get("/tenants", tuple[Tenant, ...])
-        now_s = self.view.now_s
-        if self._filled_s is None or now_s - self._filled_s >= FILL_S:
-            self._filled_s = now_s
-            await self._fill()
-
-    async def _fill(self) -> None:
-        """The node's last minutes once, and each minute of the tenants that are shown."""
-        state, now = self.console, self.view.daemon_now
-        if now is None:
-            self._filled_s = None
-            return
-        if not self._has_past:
-            node = await self.rest.get("/history", History, {"step_s": STEP_S})
-            if isinstance(node, Refusal):
-                return
-            self._has_past = True
-            state.series.fill(node, now, self.view.now_s)
-            state.marks.fill(node)
-        for row in tenant_rows(state)[:TENANTS_FILLED]:
-            kept = await self.rest.get("/history", History, {"tenant": row.name, "step_s": 60})
-            if not isinstance(kept, Refusal):
-                state.pasts.fill(row.name, kept, now)
+        await self._past.fetch([row.name for row in tenant_rows(self.console)[:TENANTS_FILLED]])
 
     def action_sort(self) -> None:
         """By the next column; worst first again after the last."""

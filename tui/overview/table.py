@@ -9,8 +9,8 @@ from textual.binding import BindingType
 
 from pdmuxd.tui.shell.table import RowTable, sort_bindings
 from pdmuxd.tui.show.heading import heading
-from pdmuxd.tui.show.lines import Cell, Line
-from pdmuxd.tui.show.overview.tenants import COLUMNS, cells, kept
+from pdmuxd.tui.show.lines import Cell, Column, Line
+from pdmuxd.tui.show.overview.tenants import COLUMNS, cells, columns_of, kept
 from pdmuxd.tui.show.tenants.rows import TenantRow, tenant_rows
 from pdmuxd.tui.state.answers import why_unknown
 from pdmuxd.tui.state.view import View
@@ -23,6 +23,10 @@ class WorstTenants(RowTable[TenantRow]):
     COLUMNS = COLUMNS
     BINDINGS: ClassVar[list[BindingType]] = sort_bindings(COLUMNS)
     NAME = "tenants-now"
+
+    def columns(self, view: View) -> Sequence[Column]:
+        """The last one is named after its time."""
+        return columns_of(view)
 
     def kept(self, width: int) -> Sequence[int]:
         """The columns that there is room for."""

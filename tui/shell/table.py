@@ -64,6 +64,10 @@ class RowTable(Painting, Generic[T], can_focus=True):
         self._chosen: str | None = None
         self._top = 0
 
+    def columns(self, view: View) -> Sequence[Column]:
+        """COLUMNS, where headings depend on what is shown."""
+        return self.COLUMNS
+
     def kept(self, width: int) -> Sequence[int]:
         """The numbers of the columns that are shown at this width."""
         return range(len(self.COLUMNS))
@@ -95,7 +99,7 @@ class RowTable(Painting, Generic[T], can_focus=True):
         room = max(0, height - 2)
         self._top = scrolled(self._top, cursor, len(self._items), room)
         kept = self.kept(width)
-        columns = [self.COLUMNS[at] for at in kept]
+        columns = [self.columns(view)[at] for at in kept]
         lines = [self.title(view, width), head(columns, width, self.order)]
         if not self._items:
             return [*lines, row([Cell(self.empty(view))], [Column("", 0)], width)]
@@ -164,7 +168,9 @@ class RowTable(Painting, Generic[T], can_focus=True):
         if view is None:
             return
         rows = [[cell.text or _text(cell) for cell in self.cells(item, view)] for item in self.items(view)]
-        deliver_csv(self.app, self.NAME, [column.heading for column in self.COLUMNS], rows, view.daemon_now)
+        deliver_csv(
+            self.app, self.NAME, [column.heading for column in self.columns(view)], rows, view.daemon_now
+        )
 
     def on_click(self, event: events.Click) -> None:
         """The first click puts the cursor on a row, the second opens it; one on a heading sorts by it."""

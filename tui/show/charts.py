@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pdmuxd.tui.show.lines import Line, Run
 from pdmuxd.tui.show.roles import Role
@@ -40,6 +40,8 @@ def sparkline(values: Sequence[float | None], *, top: float, target: float | Non
 
 AXIS_WIDTH = 7
 """Cells of the labels at the left of a chart, with their rule."""
+AXIS_ROWS = 2
+NO_EVENTS: Mapping[int, Run] = {}
 
 
 def chart(
@@ -101,10 +103,15 @@ def _column_role(value: float | None, target: float | None, over_is_bad: bool, i
     return Role.BAD if (value > target) == over_is_bad and value != target else Role.GOOD
 
 
-def axis(width: int, span: str) -> Line:
-    """Below a chart: where its time begins and ends."""
-    left, right = f"{'':>{AXIS_WIDTH}}{span} ago", "now"
-    return ((left + " " * max(1, width - len(left) - len(right)) + right, Role.DIM),)
+def axis(columns: int, span: str, events: Mapping[int, Run] = NO_EVENTS) -> list[Line]:
+    """Below a chart of so many columns: what happened when, and where its time begins and ends."""
+    rule = _merge([events.get(column, ("─", Role.RULE)) for column in range(columns)])
+    left, right = f"{span} ago", "now"
+    labels = left + " " * max(1, columns - len(left) - len(right)) + right
+    return [
+        ((f"{'':>{AXIS_WIDTH - 1}}└", Role.RULE), *rule),
+        ((" " * AXIS_WIDTH + labels, Role.DIM),),
+    ]
 
 
 def meter(share: float | None, width: int, role: Role = Role.PLAIN) -> Line:

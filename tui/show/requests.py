@@ -7,6 +7,7 @@ from datetime import datetime, tzinfo
 from pdmuxd.tui.client.wire import RequestLifecycle
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, wrap
+from pdmuxd.tui.show.reasons import split_text
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.state.tenants import excess_ratio
 
@@ -38,8 +39,8 @@ def cells(
     return [
         Cell(formats.moment(one.ended_at, now, zone), Role.DIM),
         Cell(f"{formats.count(one.new_tokens)}→{formats.count(one.output_tokens)}"),
-        Cell(_against(one.ttft_ms, one.ttft_target_ms), roles.get("ttft", Role.PLAIN)),
-        Cell(_against(one.tbt_max_ms, one.tbt_target_ms), roles.get("tbt", Role.PLAIN)),
+        Cell(_against(one.seen_ttft_ms, one.ttft_target_ms), roles.get("ttft", Role.PLAIN)),
+        Cell(_against(one.seen_tbt_max_ms, one.tbt_target_ms), roles.get("tbt", Role.PLAIN)),
         Cell(formats.printable("; ".join(miss.text or miss.cause for miss in one.missed)) or outcome(one)),
     ]
 
@@ -73,7 +74,7 @@ def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Lin
         ),
         (),
     ]
-    late = one.ttft_ms is not None and one.ttft_target_ms is not None and one.ttft_ms > one.ttft_target_ms
+    late = any(miss.target == "ttft" for miss in one.missed)
     for at_ms, what in moments:
         at = 0 if end_ms <= 0 else round((TRACK_WIDTH - 1) * at_ms / end_ms)
         is_deadline = what == DEADLINE
@@ -87,15 +88,17 @@ def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Lin
         (),
         line(
             f"queued {formats.ms(one.queue_ms)} ms, prefill {formats.ms(one.prefill_ms)} ms, "
-            f"TTFT {_against(one.ttft_ms, one.ttft_target_ms)} ms, "
-            f"longest gap {_against(one.tbt_max_ms, one.tbt_target_ms)} ms, "
-            f"{formats.count(one.tbt_gaps_met)} of {formats.count(one.tbt_gaps)} gaps in time"
+            f"TTFT {_against(one.seen_ttft_ms, one.ttft_target_ms)} ms, "
+            f"longest gap {_against(one.seen_tbt_max_ms, one.tbt_target_ms)} ms, "
+            f"{_gaps_in_time(one)} of {formats.count(one.tbt_gaps)} gaps in time"
         ),
     ]
     if one.retractions:
         lines.append(line((f"taken back {one.retractions} times for want of KV memory", Role.WARN)))
     for miss in one.missed:
         text = f"! missed {miss.target.upper()}: {formats.printable(miss.text or miss.cause)}"
+        if miss.mode is not None:
+            text += f"; mostly in {split_text(miss.mode, miss.prefill_sms or 0, miss.decode_sms or 0)}"
         lines += wrap(text, width, Role.BAD)
     if not one.missed and one.state == "ended" and one.outcome == "finished":
         lines.append(line(("+ both targets met", Role.GOOD)))
@@ -111,6 +114,10 @@ def _decisions(one: RequestLifecycle) -> list[Line]:
         f"{reason} {times}" for reason, times in sorted(reasons.items(), key=lambda kv: -kv[1])
     )
     return [line(("what ran meanwhile, decisions: ", Role.DIM), formats.printable(listed))]
+
+
+def _gaps_in_time(one: RequestLifecycle) -> str:
+    return formats.count(None if one.tbt_gaps is None else max(0, one.tbt_gaps - one.late_gaps))
 
 
 def _against(value: float | None, target: float | None) -> str:

@@ -55,6 +55,8 @@ class ConsoleState:
         self.settings: Settings | None = None
         self.answers = Answers()
         self.series = Series()
+        self.day = Series()
+        """The last day as the daemon has kept it; empty until a chart asks for it."""
         self.pasts = TenantPasts()
         self.marks = Marks()
         self.steps = Steps()

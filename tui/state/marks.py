@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from pdmuxd.tui.client.history import History
+from pdmuxd.tui.client.history import History, PastAlarms
 from pdmuxd.tui.client.wire import Alarm, Engine, Settings, Stats
 
 KEPT = 200
@@ -29,6 +30,8 @@ class Marks:
         self.kept: deque[Mark] = deque(maxlen=KEPT)
         self._engine: Engine | None = None
         self._policy: str | None = None
+        self._first: datetime | None = None
+        """The first that this console has seen itself."""
 
     def on_settings(self, event: Settings) -> None:
         """Targets were edited, or tenants removed; that an engine has them is no news."""
@@ -64,17 +67,32 @@ class Marks:
 
     def on_alarm(self, event: Alarm) -> None:
         """An alarm began or ended."""
-        whose = f" of {event.tenant}" if event.tenant else ""
         what = "ALARM" if event.state == "raised" else "ended:"
-        self._add(event.at, f"{what} {event.kind}{whose}", "alarm")
+        self._add(event.at, _alarm_text(what, event.kind, event.tenant), "alarm")
 
     def fill(self, kept: History) -> None:
         """What happened before this console."""
-        first = self.kept[0].at if self.kept else None
-        for one in reversed(kept.marks):
-            if (first is None or one.at < first) and len(self.kept) < KEPT:
-                kind = "engine" if one.kind == "engine" else "change"
-                self.kept.appendleft(Mark(at=one.at, text=one.text, kind=kind))
+        self._fill(
+            Mark(at=one.at, text=one.text, kind="engine" if one.kind == "engine" else "change")
+            for one in kept.marks
+        )
+
+    def fill_alarms(self, past: PastAlarms) -> None:
+        """Alarms that began before this console."""
+        self._fill(
+            Mark(at=one.began_at, text=_alarm_text("ALARM", one.kind, one.tenant), kind="alarm")
+            for one in past.alarms
+        )
+
+    def _fill(self, earlier: Iterable[Mark]) -> None:
+        found = {mark for mark in earlier if self._first is None or mark.at < self._first}
+        every = sorted({*self.kept, *found}, key=lambda mark: (mark.at, mark.text))
+        self.kept = deque(every, maxlen=KEPT)
 
     def _add(self, at: datetime, text: str, kind: str) -> None:
+        self._first = self._first or at
         self.kept.append(Mark(at=at, text=text, kind=kind))
+
+
+def _alarm_text(what: str, kind: str, tenant: str | None) -> str:
+    return f"{what} {kind}{f' of {tenant}' if tenant else ''}"

@@ -10,8 +10,8 @@ from datetime import datetime
 from pdmuxd.tui.client.history import History
 from pdmuxd.tui.client.wire import Stats
 
-KEPT_S = 900
-SCALES_S = (1, 2, 5, 10, 15)
+KEPT_S = 1800
+SCALES_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600)
 """Seconds that one column of a chart may stand for."""
 
 
@@ -80,6 +80,26 @@ class Series:
         room = KEPT_S - len(self._seconds)
         self._seconds.extendleft(reversed(earlier[-room:] if room > 0 else ()))
 
+    def replace(self, kept: History, now: datetime, now_s: float) -> None:
+        """Only what the daemon has kept, a sample for each of its steps."""
+        self._seconds.clear()
+        columns = kept.columns
+        for at, prefill_ms, decode_ms, total_ms, waiting, late in zip(
+            kept.at,
+            columns.prefill_sm_ms,
+            columns.decode_sm_ms,
+            columns.total_sm_ms,
+            columns.waiting,
+            columns.late,
+            strict=True,
+        ):
+            number = int(now_s - (now - at).total_seconds())
+            second = Second(number=number, waiting=waiting, late_now=late)
+            if total_ms:
+                second.samples = 1
+                second.prefill_ratio, second.decode_ratio = prefill_ms / total_ms, decode_ms / total_ms
+            self._seconds.append(second)
+
     def shares(self, columns: int, scale_s: int, now_s: float) -> list[tuple[float, float] | None]:
         """Mean (prefill, decode) share per column of `scale_s` seconds; the last is the present one."""
         sums: list[list[float]] = [[0.0, 0.0, 0.0] for _ in range(columns)]
@@ -142,6 +162,7 @@ class Series:
         return placed
 
 
-def scale_s(columns: int, wanted_s: int) -> int:
+def scale_s(columns: int, wanted_s: int, *, least_s: int = 1) -> int:
     """The fewest seconds per column that show `wanted_s`, among those that people can reckon with."""
-    return next((scale for scale in SCALES_S if columns * scale >= wanted_s), SCALES_S[-1])
+    scales = [scale for scale in SCALES_S if scale >= least_s]
+    return next((scale for scale in scales if columns * scale >= wanted_s), scales[-1])

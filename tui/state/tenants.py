@@ -55,6 +55,8 @@ class Missed:
     """Late gaps of a TBT target; 1 of a TTFT target."""
     by_ratio: float
     """By how much of the target."""
+    split: tuple[str, int, int] | None = None
+    """Mode and SMs of prefill and decode that were in force, where that is to blame."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,8 @@ class TenantPast:
 
     minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=MINUTES_KEPT))
     misses: deque[Missed] = field(default_factory=lambda: deque(maxlen=MISSES_KEPT))
+    day: tuple[Minute, ...] = ()
+    """Longer than minutes: the last day as the daemon has kept it."""
     gpu_ratio: float | None = None
     """Its share of all SM time in the last whole minute that the daemon told of."""
     missing_since: datetime | None = None
@@ -82,6 +86,17 @@ class TenantPast:
             if 0 <= at < columns:
                 found[at] = minute.met_ratio
         return found
+
+    def met_by_time(self, end_s: float, length_s: int, columns: int) -> list[float | None]:
+        """The worst shares met in the last `length_s`, of the last day or of the minutes; oldest first."""
+        worst: list[float | None] = [None] * columns
+        for minute in self.day if length_s > MINUTES_KEPT * 60 else self.minutes:
+            at = columns - 1 - int((end_s - minute.number * 60) * columns // length_s)
+            met = minute.met_ratio
+            if 0 <= at < columns and met is not None:
+                so_far = worst[at]
+                worst[at] = met if so_far is None else min(so_far, met)
+        return worst
 
     def recent(self, now_s: float) -> list[Missed]:
         """The misses of the last five minutes."""
@@ -120,7 +135,7 @@ class TenantPasts:
             minute.late_first_tokens += "ttft" in missed
         if one.tbt_gaps:
             minute.gaps += one.tbt_gaps
-            minute.late_gaps += one.tbt_gaps - (one.tbt_gaps_met or 0)
+            minute.late_gaps += min(one.late_gaps, one.tbt_gaps)
         self._miss(past, one, at_s)
         second = int(at_s)
         if not self._prompts or self._prompts[-1][0] < second:
@@ -144,6 +159,14 @@ class TenantPasts:
             if int(at.timestamp() // 60) == current - 1 and total_ms:
                 past.gpu_ratio = (prefill_ms + decode_ms) / total_ms
 
+    def fill_day(self, tenant: str, kept: History) -> None:
+        """The last day as the daemon has kept it."""
+        columns = kept.columns
+        counts = zip(columns.ttft_judged, columns.ttft_missed, columns.gaps, columns.gaps_missed, strict=True)
+        self._past(tenant).day = tuple(
+            Minute(int(at.timestamp() // 60), *counted) for at, counted in zip(kept.at, counts, strict=True)
+        )
+
     def add_known(self, tenant: str, requests: Iterable[RequestLifecycle]) -> None:
         """Misses that the daemon had kept before this console was there; those it has are left out."""
         past = self._past(tenant)
@@ -153,7 +176,6 @@ class TenantPasts:
                 self._miss(past, one, one.ended_at.timestamp())
 
     def _miss(self, past: TenantPast, one: RequestLifecycle, at_s: float) -> None:
-        late_gaps = (one.tbt_gaps or 0) - (one.tbt_gaps_met or 0)
         for miss in one.missed:
             past.misses.append(
                 Missed(
@@ -161,8 +183,9 @@ class TenantPasts:
                     at_s=at_s,
                     target=miss.target,
                     cause=miss.cause,
-                    weight=max(1, late_gaps) if miss.target == "tbt" else 1,
+                    weight=max(1, one.late_gaps) if miss.target == "tbt" else 1,
                     by_ratio=excess_ratio(one, miss.target),
+                    split=(miss.mode, miss.prefill_sms or 0, miss.decode_sms or 0) if miss.mode else None,
                 )
             )
 
@@ -198,6 +221,6 @@ def is_missing(load: TenantLoad) -> bool:
 
 def excess_ratio(one: RequestLifecycle, target: str) -> float:
     """By how much of the target a request's first token, or longest gap, was late."""
-    pairs = {"ttft": (one.ttft_ms, one.ttft_target_ms), "tbt": (one.tbt_max_ms, one.tbt_target_ms)}
+    pairs = {"ttft": (one.seen_ttft_ms, one.ttft_target_ms), "tbt": (one.seen_tbt_max_ms, one.tbt_target_ms)}
     took_ms, target_ms = pairs.get(target, (None, None))
     return 0.0 if took_ms is None or not target_ms else max(0.0, took_ms / target_ms - 1.0)

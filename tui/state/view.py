@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
 from pdmuxd.tui.state.console import ConsoleState
+from pdmuxd.tui.state.series import Series, scale_s
+from pdmuxd.tui.state.spans import SPANS, Span, is_day
 
 READ_ONLY = "the read-only token may look and not change"
 NOT_CONNECTED = "there is no connection to the daemon"
@@ -25,6 +27,8 @@ class View:
     behind_s: float = 0.0
     """How late the screen is."""
     frames_dropped: int = 0
+    span: Span = SPANS[0]
+    """How far back charts look."""
     is_whole: bool = True
     """Whether panels that are painted less often are painted too."""
 
@@ -32,6 +36,15 @@ class View:
     def stale_s(self) -> float | None:
         """The age of the figures where they are too old to be believed."""
         return self.state.stale_s(self.now_s)
+
+    @property
+    def series(self) -> Series:
+        """What charts over that time show."""
+        return self.state.day if is_day(self.span) else self.state.series
+
+    def scale_s(self, columns: int) -> int:
+        """Seconds that a column of such a chart stands for."""
+        return scale_s(columns, self.span.length_s, least_s=self.span.step_s if is_day(self.span) else 1)
 
     @property
     def daemon_now(self) -> datetime | None:

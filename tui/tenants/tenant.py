@@ -14,8 +14,10 @@ from pdmuxd.tui.client.answers import Attainment, Requests, Slo, Tenant
 from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.client.wire import RequestLifecycle
 from pdmuxd.tui.shell.panel import Panel
+from pdmuxd.tui.shell.past import Past
 from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.shell.timeline import Timeline
+from pdmuxd.tui.show.overview.worst import chart_of
 from pdmuxd.tui.show.tenants.causes import causes
 from pdmuxd.tui.show.tenants.tenant import facts, history
 from pdmuxd.tui.tenants.edit import EditSlo
@@ -43,18 +45,22 @@ new TBT target is shown before anything is applied."""
     TenantScreen #facts { height: 8; }
     TenantScreen #causes { height: 5; }
     TenantScreen #slo-history { height: 4; }
-    TenantScreen.-tall #causes { height: 8; }
-    TenantScreen.-tall #slo-history { height: 8; }
+    TenantScreen #met { display: none; }
+    TenantScreen.-tall #causes { height: 7; }
+    TenantScreen.-tall #met { display: block; height: 8; }
+    TenantScreen.-tall #slo-history { height: 5; }
     """
 
     def __init__(self, tenant: str) -> None:
         super().__init__()
         self._tenant = tenant
+        self._past = Past(self)
 
     def body(self) -> Iterable[Widget]:
         """Facts, edits, misses."""
         yield Panel(partial(facts, self._tenant), name="facts")
         yield Panel(partial(causes, self._tenant), name="causes", is_slow=True)
+        yield Panel(partial(chart_of, self._tenant), name="met", is_slow=True)
         yield Panel(partial(history, self._tenant), name="slo-history")
         yield MissedRequests(self._tenant, opened=self._open)
 
@@ -70,6 +76,7 @@ new TBT target is shown before anything is applied."""
         answers.missed, answers.slo_history = {name: missed}, {name: history}
         if not isinstance(missed, Refusal):
             self.console.pasts.add_known(name, missed.requests)
+        await self._past.fetch([name])
 
     def action_back(self) -> None:
         """All panels again if one is zoomed, else close."""

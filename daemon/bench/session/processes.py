@@ -16,13 +16,14 @@ from asyncio.subprocess import DEVNULL, STDOUT, Process
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 from pdmuxd.daemon.bench.servers.server import die_with_parent
 from pdmuxd.daemon.bench.session.place import BEGINS
 
 MARK = "GPU_SESSION_STEP"
 """Not a name that starts with PDMUXD_: the daemon keeps those from its engine."""
 _GRACE_S = 8.0
-_PROC = Path("/proc")
 
 
 class StepProcess:
@@ -72,11 +73,11 @@ class StepProcess:
 
 def kill_marked(mark: str) -> None:
     """Kill the processes of a step, wherever they are, or those that an earlier session of a folder left."""
-    wanted = f"{MARK}={mark}".encode()
-    for path in _PROC.glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if any(entry.startswith(wanted) for entry in path.read_bytes().split(b"\0")):
-                os.kill(int(path.parent.name), signal.SIGKILL)
+    for process in psutil.process_iter(["environ"]):
+        # None: it belongs to somebody else.
+        if (process.info["environ"] or {}).get(MARK, "").startswith(mark):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
 
 @contextlib.contextmanager

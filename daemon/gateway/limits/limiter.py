@@ -179,6 +179,20 @@ class Limiter:
             meter = self._tenant(use.tenant) if use.key_id == WHOLE_TENANT else self._key(use.key_id)
             meter.load(tokens, use.day)
 
+    def counted_tenants(self) -> list[str]:
+        """Those of whom anything is counted here."""
+        return sorted(self._tenants)
+
+    def correct(self, stored: Mapping[UseOf, Tokens]) -> None:
+        """Count what all nodes have used: what is stored, of which this one's lacks only what is unsaved."""
+        for use, tokens in stored.items():
+            unsaved = self._unsaved.get(use)
+            meter = (
+                self._tenants.get(use.tenant) if use.key_id == WHOLE_TENANT else self._keys.get(use.key_id)
+            )
+            if meter is not None:
+                meter.correct(tokens if unsaved is None else tokens.plus(unsaved), use.day)
+
     def take_unsaved(self) -> dict[UseOf, Tokens]:
         """What was used since the last call."""
         unsaved, self._unsaved = self._unsaved, {}

@@ -123,6 +123,12 @@ class Meter:
         if len(self._months) > _MONTHS_KEPT:
             del self._months[min(self._months.keys() - {month})]
 
+    def correct(self, tokens: Tokens, day: date) -> None:
+        """So much was used on a day in all, by what all nodes have stored."""
+        missing = tokens.minus(self._days.get(day, Tokens()))
+        if missing != Tokens():
+            self.load(missing, day)
+
     def used(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
         """What counts against a limit now, what is reserved included. May be called in any thread."""
         if name in _WINDOWS:

@@ -86,12 +86,14 @@ def latency_by_sms(profile: MeasuredProfile, model: SoloRunModel) -> Figure:
         shape = PrefillShape.of([(tokens, 0)])
         line_ms = [model.prefill_s(shape, sms) * 1000.0 for sms in sizes["prefill"]]
         shown += line_ms
-        _line(plot, sizes["prefill"], line_ms, f"prefill of {tokens} tokens", "solid")
+        dash = colours.policy_dash(PREFILL_TOKENS.index(tokens))
+        _line(plot, sizes["prefill"], line_ms, f"prefill of {tokens} tokens", colours.PREFILL, dash)
     for bs, context in DECODE_BATCHES:
         batch = DecodeShape(bs=bs, reused_tokens=bs * context)
         line_ms = [model.decode_s(batch, sms) * 1000.0 for sms in sizes["decode"]]
         shown += line_ms
-        _line(plot, sizes["decode"], line_ms, f"decode of {bs} x {context} tokens", "dot")
+        dash = colours.policy_dash(DECODE_BATCHES.index((bs, context)))
+        _line(plot, sizes["decode"], line_ms, f"decode of {bs} x {context} tokens", colours.DECODE, dash)
     plot.update_yaxes(**log_axis(shown, "predicted, ms"))
     plot.update_xaxes(title="SMs", rangemode="tozero")
     return Figure(
@@ -102,14 +104,15 @@ def latency_by_sms(profile: MeasuredProfile, model: SoloRunModel) -> Figure:
     )
 
 
-def _line(plot: object, sizes: Sequence[int], values: Sequence[float], name: str, dash: str) -> None:
-    index = len(plot.data)  # type: ignore[attr-defined]
+def _line(
+    plot: object, sizes: Sequence[int], values: Sequence[float], name: str, colour: str, dash: str
+) -> None:
     plot.add_scatter(  # type: ignore[attr-defined]
         x=list(sizes),
         y=np.round(values, 4),
         mode="lines+markers",
         name=name,
-        line={"color": colours.policy_colour(index), "dash": dash, "width": 2},
+        line={"color": colour, "dash": dash, "width": 2},
     )
 
 

@@ -95,7 +95,7 @@ def prefill_slowdowns(profile: MeasuredProfile, model: SoloRunModel) -> Figure |
         y=[pair.prefill for pair in pairs],
         mode="markers",
         name="a pair",
-        marker={"color": colours.policy_colour(0), "size": 5, "opacity": 0.5},
+        marker={"color": colours.PREFILL, "size": 5, "opacity": 0.5},
         hovertemplate="%{x} prefill SMs: %{y:.2f}<extra></extra>",
     )
     known = {
@@ -108,7 +108,7 @@ def prefill_slowdowns(profile: MeasuredProfile, model: SoloRunModel) -> Figure |
         y=list(known.values()),
         mode="lines+markers",
         name="typically",
-        line={"color": colours.policy_colour(1), "width": 2},
+        line={"color": colours.policy_colour(3), "width": 2},
     )
     plot.update_xaxes(title="prefill SMs", rangemode="tozero")
     plot.update_yaxes(title="prefill beside decode / predicted alone")

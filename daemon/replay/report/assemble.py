@@ -11,6 +11,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from pdmuxd.daemon.replay.report.plots import Figure
+from pdmuxd.tui.show import colours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ def assemble(page: Page) -> str:
         page=page,
         figure_data=_for_script(figure_data),
         plotly=Markup(get_plotlyjs()),  # noqa: S704 - the library's own source
-        css=_asset("page.css"),
+        css=Markup(environment.get_template("page.css").render(colours=colours)),  # noqa: S704 - ours
         js=_asset("page.js"),
         swatch=_swatch,
         cell=_cell,

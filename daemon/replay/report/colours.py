@@ -10,13 +10,14 @@ import colorsys
 from pdmuxd.engine.core.types import Reason
 from pdmuxd.tui.show import colours
 
-POLICIES = ("#0072B2", "#D55E00", "#009E73", "#B8649B", "#8A7A00", "#6C7BD9")
+POLICIES = ("#009E73", "#C2409A", "#8A7A00", "#7B5CD6", "#1E96A8", "#B5533C")
+"""None that could be taken for prefill, decode or idle."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 PREFILL, DECODE = colours.PREFILL, colours.DECODE
 IDLE = f"{colours.IDLE}4d"
 """Three tenths of it: the paper shines through."""
-TARGET = "#808080"
+TARGET = colours.TARGET
 
 # Paul Tol's "muted" scheme, its indigo lighter for dark paper, then what else stays apart, then greys:
 # a policy gives a handful of reasons, so the first nine do most of the work.

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,10 +33,13 @@ from pdmuxd.engine.emulator.server.bodies import (
 from pdmuxd.engine.emulator.server.calls import chat_call, completion_call, generate_call
 from pdmuxd.engine.emulator.server.delivery import Inbox
 from pdmuxd.engine.emulator.server.driver import WallClockDriver
+from pdmuxd.engine.emulator.server.messages_api import MessagesAnswer, MessagesBody, messages_call
 from pdmuxd.engine.emulator.server.openai_answers import ChatAnswer, CompletionAnswer
 from pdmuxd.engine.emulator.server.planning import Plan, plan
-from pdmuxd.engine.emulator.server.refusals import error_response, handle_request_error, refuse
+from pdmuxd.engine.emulator.server.refusals import MESSAGES, error_response, handle_request_error, refuse
 from pdmuxd.engine.emulator.server.responses import EventStream, WholeAnswer
+from pdmuxd.engine.emulator.server.responses_api import ResponsesAnswer, ResponsesBody, responses_call
+from pdmuxd.engine.emulator.server.tags import tag_of
 
 MAX_BODY_BYTES = 64 * 2**20
 """The gateway's own limit is lower; this one only keeps a stray client from filling the memory."""
@@ -82,6 +86,8 @@ class _Endpoints:
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/generate", self.generate, methods=["POST", "PUT"]),
+            Route("/v1/responses", self.responses, methods=["POST"]),
+            Route(MESSAGES, self.messages, methods=["POST"]),
             Route("/v1/models", self.models),
             Route("/v1/models/{model:path}", self.one_model),
             Route("/health", self.health),
@@ -110,6 +116,18 @@ class _Endpoints:
         work = await self._prepare(request, GenerateBody, generate_call)
         response_id = _id(work.call.rid)
         return self._respond(work, response_id, GenerateAnswer(response_id))
+
+    async def responses(self, request: Request) -> Response:
+        """POST /v1/responses."""
+        work = await self._prepare(request, ResponsesBody, partial(responses_call, tag=tag_of(request)))
+        response_id = _id(work.call.rid)
+        return self._respond(work, response_id, ResponsesAnswer(work.call, response_id, self._model))
+
+    async def messages(self, request: Request) -> Response:
+        """POST /v1/messages."""
+        work = await self._prepare(request, MessagesBody, partial(messages_call, tag=tag_of(request)))
+        response_id = _id(work.call.rid)
+        return self._respond(work, response_id, MessagesAnswer(work.call, response_id, self._model))
 
     async def models(self, _: Request) -> Response:
         """GET /v1/models."""
@@ -190,7 +208,7 @@ class _Endpoints:
         several = len(plans) > 1
         ids = [f"{response_id}-choice-{i}" if several else response_id for i in range(len(plans))]
         inbox = Inbox(every_token=call.stream)
-        outputs = self._driver.submit(ids, plans, tenant=call.tenant, inbox=inbox)
+        outputs = self._driver.submit(ids, plans, tenant=call.tenant, inbox=inbox, targets=call.targets)
         response = EventStream if call.stream else WholeAnswer
         return response(self._driver, inbox, outputs, answer)
 

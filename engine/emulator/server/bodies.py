@@ -13,15 +13,16 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
+from pdmuxd.engine.core.slo import TBT_RANGE_S, TTFT_FIXED_RANGE_S, RequestTargets
 from pdmuxd.engine.emulator.server.refusals import refuse
 from pdmuxd.engine.emulator.server.tokenizer import MAX_TOKEN_ID
+from pdmuxd.engine.link.request_tag import targets_in
 
 MAX_PROMPTS = 128
 MAX_STOPS = 256
 MAX_STOP_CHARS = 1024
 MAX_PROMPT_TOKEN_IDS = 1_048_576
 """In one request; the gateway's own limits may be lower."""
-TENANT_PARAM = "pdmuxd_tenant"
 DEFAULT_TENANT = "default"
 
 _Positive = Annotated[int, Meta(ge=1)]
@@ -43,6 +44,15 @@ class CustomParams(msgspec.Struct):
     """What the gateway adds: stock SGLang passes this object through."""
 
     pdmuxd_tenant: _Name | None = None
+    pdmuxd_ttft_target_s: (
+        Annotated[float, Meta(ge=TTFT_FIXED_RANGE_S[0], le=TTFT_FIXED_RANGE_S[1])] | None
+    ) = None
+    pdmuxd_tbt_target_s: Annotated[float, Meta(ge=TBT_RANGE_S[0], le=TBT_RANGE_S[1])] | None = None
+
+    @property
+    def targets(self) -> RequestTargets | None:
+        """Of the request itself."""
+        return targets_in(msgspec.structs.asdict(self))
 
 
 class StreamOptions(msgspec.Struct):
@@ -184,6 +194,8 @@ class Call:
     stream: bool
     include_usage: bool = False
     continuous_usage: bool = False
+    targets: RequestTargets | None = None
+    """Of the request itself, in place of its tenant's."""
     cache_details: bool = False
     """Whether the answer says in SGLang's own way where its cached tokens were."""
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.emulator.server.bodies import (
     DEFAULT_TENANT,
     MAX_PROMPT_TOKEN_IDS,
@@ -12,6 +15,7 @@ from pdmuxd.engine.emulator.server.bodies import (
     CompletionBody,
     CustomParams,
     GenerateBody,
+    ResponseFormat,
     Sampling,
     SamplingParams,
     StreamOptions,
@@ -26,9 +30,9 @@ from pdmuxd.engine.emulator.server.refusals import refuse
 def chat_call(body: ChatBody) -> Call:
     """Read a chat request. Raises: RequestError."""
     if body.logprobs:
-        raise _unsupported("logprobs")
+        raise unsupported("logprobs")
     _no_tools(body)
-    prompts = (_conversation(body.messages),)
+    prompts = (conversation((each.role, _content(each, i)) for i, each in enumerate(body.messages)),)
     if body.max_completion_tokens is not None:
         return _openai_call(body, prompts, "messages", body.max_completion_tokens, "max_completion_tokens")
     return _openai_call(body, prompts, "messages", body.max_tokens, "max_tokens")
@@ -38,9 +42,9 @@ def completion_call(body: CompletionBody) -> Call:
     """Read a completion request: a text, token ids, or several of either. Raises: RequestError."""
     for field in ("echo", "suffix"):
         if getattr(body, field):
-            raise _unsupported(field)
+            raise unsupported(field)
     if body.logprobs is not None:
-        raise _unsupported("logprobs")
+        raise unsupported("logprobs")
     if body.best_of not in (None, 1):
         raise refuse("`best_of` must be 1", param="best_of")
     return _openai_call(body, _prompts(bytes(body.prompt)), "prompt", body.max_tokens, "max_tokens")
@@ -49,9 +53,9 @@ def completion_call(body: CompletionBody) -> Call:
 def generate_call(body: GenerateBody) -> Call:
     """Read a request in SGLang's own form. Raises: RequestError."""
     if body.return_logprob:
-        raise _unsupported("return_logprob")
+        raise unsupported("return_logprob")
     if bytes(body.input_embeds) != b"null":
-        raise _unsupported("input_embeds")
+        raise unsupported("input_embeds")
     if isinstance(body.sampling_params, list):
         raise _no_batches("sampling_params")
     sampling = body.sampling_params or SamplingParams()
@@ -61,6 +65,7 @@ def generate_call(body: GenerateBody) -> Call:
     return Call(
         rid=body.rid,
         tenant=_tenant(sampling.custom_params),
+        targets=_targets(sampling.custom_params),
         prompts=(prompt,),
         prompt_param=param,
         sampling=Sampling(
@@ -81,19 +86,25 @@ def _no_tools(body: ChatBody) -> None:
     """Filler calls no tool; with `tool_choice` none that is what was asked for."""
     given = bytes(body.tools) not in (b"null", b"[]")
     if given and bytes(body.tool_choice) != b'"none"':
-        raise _unsupported("tools")
+        raise unsupported("tools")
     if bytes(body.functions) not in (b"null", b"[]"):
-        raise _unsupported("functions")
+        raise unsupported("functions")
 
 
 def _no_structure(body: ChatBody | CompletionBody | SamplingParams, prefix: str) -> None:
     """Filler follows no grammar."""
     for name in ("json_schema", "structural_tag"):
         if bytes(getattr(body, name)) != b"null":
-            raise _unsupported(prefix + name)
+            raise unsupported(prefix + name)
     for name in ("regex", "ebnf"):
         if getattr(body, name) is not None:
-            raise _unsupported(prefix + name)
+            raise unsupported(prefix + name)
+
+
+def no_structure_in(asked: ResponseFormat | None, param: str) -> None:
+    """Raises: RequestError for anything but text."""
+    if asked is not None and asked.type != "text":
+        raise unsupported(param)
 
 
 def _openai_call(
@@ -104,8 +115,7 @@ def _openai_call(
     limit_param: str,
 ) -> Call:
     _one_choice(body.n, "n")
-    if body.response_format is not None and body.response_format.type != "text":
-        raise _unsupported("response_format")
+    no_structure_in(body.response_format, "response_format")
     _no_structure(body, "")
     if body.stream_options is not None and not body.stream:
         raise refuse("`stream_options` is only allowed with `stream`: true", param="stream_options")
@@ -113,6 +123,7 @@ def _openai_call(
     return Call(
         rid=body.rid,
         tenant=_tenant(body.custom_params),
+        targets=_targets(body.custom_params),
         prompts=prompts,
         prompt_param=prompt_param,
         sampling=Sampling(
@@ -132,10 +143,9 @@ def _openai_call(
     )
 
 
-def _conversation(messages: list[ChatMessage]) -> str:
-    """The emulated model's chat template."""
-    turns = [f"<|{message.role}|>\n{_content(message, i)}\n" for i, message in enumerate(messages)]
-    return "".join(turns) + "<|assistant|>\n"
+def conversation(turns: Iterable[tuple[str, str]]) -> str:
+    """The emulated model's chat template, of roles and what they say."""
+    return "".join(f"<|{role}|>\n{text}\n" for role, text in turns) + "<|assistant|>\n"
 
 
 def _content(message: ChatMessage, position: int) -> str:
@@ -188,6 +198,10 @@ def _tenant(custom: CustomParams | None) -> str:
     return (custom.pdmuxd_tenant if custom else None) or DEFAULT_TENANT
 
 
+def _targets(custom: CustomParams | None) -> RequestTargets | None:
+    return None if custom is None else custom.targets
+
+
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
     return (stop,) if isinstance(stop, str) else tuple(stop or ())
 
@@ -197,7 +211,8 @@ def _one_choice(n: int | None, param: str) -> None:
         raise refuse(f"`{param}` is {n}; the emulated engine gives one choice per prompt", param=param)
 
 
-def _unsupported(param: str) -> RequestError:
+def unsupported(param: str) -> RequestError:
+    """The error of a request that asks for what is not emulated."""
     return refuse(f"`{param}` is not supported by the emulated engine", param=param, code="unsupported")
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pdmuxd.engine.core.errors import EngineInvariantError, RequestError
+from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.emulator.server.delivery import Deliveries, Inbox, Output
@@ -94,8 +95,16 @@ class WallClockDriver:
             sleep_s = min(max(self.engine.next_event_s() - now_s, _SHORTEST_SLEEP_S), _HEARTBEAT_S)
             due_s = await self._sleep(now_s, sleep_s)
 
-    def submit(self, ids: Sequence[str], plans: Sequence[Plan], *, tenant: str, inbox: Inbox) -> list[Output]:
-        """Start one request per plan, all of them or none.
+    def submit(
+        self,
+        ids: Sequence[str],
+        plans: Sequence[Plan],
+        *,
+        tenant: str,
+        inbox: Inbox,
+        targets: RequestTargets | None = None,
+    ) -> list[Output]:
+        """Start one request per plan, all of them or none, with `targets` in place of the tenant's.
 
         Raises: RequestError 503 while draining, 400 if an id is in use or a request cannot fit into the
         KV pool.
@@ -117,6 +126,7 @@ class WallClockDriver:
                 input_tokens=plan.prompt_tokens,
                 output_tokens=len(plan.pieces),
                 block_keys=plan.block_keys,
+                own_targets=targets,
             )
             output = self._deliveries.open[request_id] = Output(request, plan, inbox)
             outputs.append(output)

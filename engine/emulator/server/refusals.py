@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape, for bodies of refused requests and for events inside a stream."""
+"""Errors in OpenAI's shape, or Anthropic's on its path: bodies of refused requests, events of streams."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from pdmuxd.engine.core.errors import RequestError
 
+MESSAGES = "/v1/messages"
 _TYPES = {401: "authentication_error", 404: "not_found_error"}
 
 
@@ -18,26 +19,26 @@ def refuse(
     return RequestError(message, status=status, code=code, param=param)
 
 
-def error_body(error: RequestError) -> bytes:
-    """OpenAI's error object as JSON."""
+def error_body(error: RequestError, path: str = "") -> bytes:
+    """The error object of a path's API as JSON: Anthropic's, else OpenAI's."""
     kind = _TYPES.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")
-    return msgspec.json.encode(
-        {"error": {"message": str(error), "type": kind, "param": error.param, "code": error.code}}
-    )
+    found = {"message": str(error), "type": kind, "param": error.param, "code": error.code}
+    return msgspec.json.encode({"type": "error", "error": found} if path == MESSAGES else {"error": found})
 
 
-def error_event(error: RequestError) -> bytes:
+def error_event(error: RequestError, path: str = "") -> bytes:
     """One server-sent event that tells a client why its stream ends early."""
-    return b"data: " + error_body(error) + b"\n\n"
+    head = b"event: error\n" if path == MESSAGES else b""
+    return head + b"data: " + error_body(error, path) + b"\n\n"
 
 
-def error_response(error: RequestError) -> Response:
+def error_response(error: RequestError, path: str = "") -> Response:
     """The HTTP answer that a refused request gets."""
     headers = {"www-authenticate": "Bearer"} if error.status == 401 else None
-    return Response(error_body(error), error.status, headers, "application/json")
+    return Response(error_body(error, path), error.status, headers, "application/json")
 
 
-async def handle_request_error(_: Request, error: Exception) -> Response:
+async def handle_request_error(request: Request, error: Exception) -> Response:
     """Starlette's handler for RequestError."""
     assert isinstance(error, RequestError)  # noqa: S101 - a narrowing: registered for this type alone
-    return error_response(error)
+    return error_response(error, request.url.path)

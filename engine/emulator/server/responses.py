@@ -28,10 +28,12 @@ class _WaitingResponse(Response):
         self._inbox = inbox
         self._outputs = outputs
         self._answer = answer
+        self._path = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. It is cancelled only when the process stops while the client does not read,
         which is no defect."""
+        self._path = scope["path"]
         try:
             async with _disconnection(receive, self._inbox):
                 with contextlib.suppress(asyncio.CancelledError):
@@ -71,7 +73,7 @@ class EventStream(_WaitingResponse):
                 open_outputs.discard(i)
                 if output.error is not None:
                     open_outputs.clear()
-                    return b"".join([*events, error_event(output.error), DONE])
+                    return b"".join([*events, error_event(output.error, self._path), DONE])
                 events.append(self._answer.ending(i, output))
         if not open_outputs:
             events.append(self._answer.closing(self._outputs))
@@ -89,7 +91,7 @@ class WholeAnswer(_WaitingResponse):
             await self._inbox.changed()
         errors = [output.error for output in self._outputs if output.error is not None]
         if errors:
-            response = error_response(errors[0])
+            response = error_response(errors[0], self._path)
         else:
             response = Response(self._answer.whole(self._outputs), media_type="application/json")
         await response(scope, receive, send)

@@ -91,6 +91,9 @@ class SglangApi:
     ]
     streams: Annotated[scheduler.StreamGroups, "sglang.srt.multiplex.pdmux_context"]
     TokenizerManager: Annotated[type[process.TokenizerManager], f"{_TOKENIZER}:TokenizerManager"]
+    GenerateRequest: Annotated[
+        type[process.GenerateRequest], "sglang.srt.managers.io_struct:GenerateReqInput"
+    ]
     ServerStatus: Annotated[process.ServerStatuses, f"{_TOKENIZER}:ServerStatus"]
     Hooks: Annotated[process.Hooks, f"{_HOOKS}:HookRegistry"]
     HookType: Annotated[process.HookTypes, f"{_HOOKS}:HookType"]

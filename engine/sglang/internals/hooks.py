@@ -25,7 +25,14 @@ from pdmuxd.engine.sglang.api.types.requests import Batch, Request
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
-from pdmuxd.engine.sglang.internals import describe, partition_kernels, stopping, warming, whole_graphs
+from pdmuxd.engine.sglang.internals import (
+    describe,
+    partition_kernels,
+    stopping,
+    tagging,
+    warming,
+    whole_graphs,
+)
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.partition_tables import make_table
@@ -92,6 +99,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
             when.BEFORE,
         ),
         target("TokenizerManager", "sigterm_watchdog"): (stopping.end_without_delay, when.AROUND),
+        target("TokenizerManager", "generate_request"): (tagging.tag, when.BEFORE),
         target("try_small_copy"): (warming.decline_small_copy, when.REPLACE),
     }
     if environment.partition_kernels and torch.cuda.is_available():

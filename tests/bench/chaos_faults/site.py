@@ -6,9 +6,9 @@ import math
 import os
 import signal
 import time
-from pathlib import Path
 
 import httpx
+import psutil
 from daemon_process import Daemon
 
 _DOWN_GRACE_S = 1.0
@@ -107,11 +107,8 @@ class Site:
 
     def memory_mib(self):
         """Resident, of the daemon."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS"):
-                return int(line.split()[1]) / 1024
-        return 0.0
+        return psutil.Process(self.pid).memory_info().rss / 2**20
 
     def descriptors(self):
         """Open in the daemon."""
-        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+        return psutil.Process(self.pid).num_fds()

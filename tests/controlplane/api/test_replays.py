@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from replay_jobs import Jobs
 from stores import SLO_BODY, AdminCalls, slo
 from telemetry_feeds import predicting
 
-from pdmuxd.controlplane.replays import Job, Outcome, TenantOutcome, WantedSharing, WantedVariant
+from pdmuxd.controlplane.replays import Outcome, TenantOutcome, WantedSharing
 from pdmuxd.controlplane.services import ControlPlane
 
 PATH = "/api/v1/what-if/replays"
@@ -37,26 +38,6 @@ OUTCOME = Outcome(
         ),
     ),
 )
-
-
-class Jobs:
-    def __init__(self) -> None:
-        self.asked: tuple[WantedVariant, ...] = ()
-        self.job = Job(job_id="0c8b", state="waiting", created_s=0.0, requests=10, done=0, total=20)
-
-    async def begin(self, variants: tuple[WantedVariant, ...], *, minutes: float) -> Job:
-        self.asked = variants
-        return self.job
-
-    def latest(self) -> tuple[Job, ...]:
-        return (self.job,)
-
-    def get(self, job_id: str) -> Job:
-        return self.job
-
-    def cancel(self, job_id: str) -> Job:
-        self.job = replace(self.job, state="cancelled")
-        return self.job
 
 
 @pytest.fixture

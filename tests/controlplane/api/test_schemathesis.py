@@ -15,6 +15,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from profiling import measured_profile
+from replay_jobs import Jobs
 from schemathesis.checks import load_all_checks
 from schemathesis.core.failures import FailureGroup
 from stores import ADMIN_TOKEN, new_database, opened
@@ -25,7 +26,6 @@ from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.lifecycle import Reloaded
-from pdmuxd.controlplane.replays import Job, WantedVariant
 from pdmuxd.controlplane.status import NO_ENGINE
 
 HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
@@ -83,24 +83,6 @@ class AnyAction:
         return Done(action=action, changed=True, state="serving", text="done")
 
 
-class AnyReplays:
-    """A daemon that has replayed whatever is asked for."""
-
-    job = Job(job_id="0c8b", state="waiting", created_s=0.0, requests=10, done=0, total=20)
-
-    async def begin(self, variants: tuple[WantedVariant, ...], *, minutes: float) -> Job:
-        return self.job
-
-    def latest(self) -> tuple[Job, ...]:
-        return (self.job,)
-
-    def get(self, job_id: str) -> Job:
-        return self.job
-
-    def cancel(self, job_id: str) -> Job:
-        return self.job
-
-
 class AnyDaemon:
     """A daemon that reloads and gives its place to whoever asks."""
 
@@ -130,7 +112,7 @@ def schema() -> Iterator[schemathesis.BaseSchema]:
             predictors=predicting,
             actions=AnyAction(),
             daemon_actions=AnyDaemon(),
-            replays=AnyReplays(),
+            replays=Jobs(),
         )
         config = schemathesis.Config.from_dict(CONFIG)
         yield schemathesis.openapi.from_asgi(OPENAPI_PATH, app, headers=HEADERS, config=config)

@@ -6,8 +6,9 @@ import pytest
 from telemetry_feeds import START_S, HandClock, request_record, step, telemetry
 
 from pdmuxd.controlplane.telemetry.decisions import Decisions
+from pdmuxd.controlplane.telemetry.judged import Delivered
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
-from pdmuxd.controlplane.telemetry.slo_violations import Cause
+from pdmuxd.controlplane.telemetry.slo_violations import Cause, SplitInForce
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 LATE_GAP = {"tbt_max_s": 0.07, "tbt_gaps_met": 9}
@@ -112,3 +113,66 @@ def test_a_decision_before_the_first_token_is_no_cause_of_a_gap(known: Telemetry
     lifecycle = known.requests.find("r1")
     assert lifecycle is not None
     assert lifecycle.violations[0].cause == Cause.UNKNOWN
+
+
+@pytest.mark.parametrize("answered_first", [False, True])
+def test_the_host_was_late_when_the_engine_was_in_time_and_the_client_was_not_served_so(
+    known: Telemetry, clock: HandClock, answered_first: bool
+) -> None:
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    delivered = Delivered(ttft_s=1.5, gaps_missed=2, gap_max_s=0.05)
+    ends = [
+        lambda: known.on_request(request_record()),
+        lambda: known.on_answered("r1", status=200, delivered=delivered),
+    ]
+    for end in reversed(ends) if answered_first else ends:
+        end()
+    lifecycle = known.requests.find("r1")
+    assert lifecycle is not None
+    assert [(each.target, each.cause) for each in lifecycle.violations] == [
+        ("ttft", Cause.HOST_LATE),
+        ("tbt", Cause.HOST_LATE),
+    ]
+    first, gaps = lifecycle.violations
+    assert first.by_s == pytest.approx(0.2)
+    assert first.text == "made after 300 ms, delivered after 1.50 s, allowed 1.30 s"
+    assert gaps.text.startswith("2 of 10 gaps were too long, the longest by 10 ms")
+
+
+def test_the_host_is_not_blamed_when_the_engine_was_late_too(known: Telemetry) -> None:
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    known.on_answered("r1", status=200, delivered=Delivered(ttft_s=1.7))
+    known.on_request(request_record(queue_s=1.5, ttft_s=1.6))
+    lifecycle = known.requests.find("r1")
+    assert lifecycle is not None
+    assert [each.cause for each in lifecycle.violations] == [Cause.QUEUED]
+
+
+def test_the_split_is_named_when_its_decisions_are_to_blame(known: Telemetry, clock: HandClock) -> None:
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    clock.turn(1.0)
+    for decode_sms in (20, 36, 36):
+        known.on_message(step(decode_sms=decode_sms, prefill_sms=132 - decode_sms, measured_step_s=0.07))
+        clock.turn(0.1)
+    # In time, so not to blame.
+    for _ in range(5):
+        known.on_message(step(decode_sms=64, prefill_sms=68))
+    clock.turn(1.0)
+    known.on_request(request_record(**LATE_GAP))
+    lifecycle = known.requests.find("r1")
+    assert lifecycle is not None
+    (violation,) = lifecycle.violations
+    assert violation.split == SplitInForce(mode="split", prefill_sms=96, decode_sms=36)
+
+
+def test_the_split_is_that_of_its_prefill_when_that_was_slow(known: Telemetry, clock: HandClock) -> None:
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    clock.turn(0.5)
+    known.on_message(step(now_s=0.5, decode_sms=64, prefill_sms=68))
+    clock.turn(1.5)
+    known.on_message(step(now_s=2.0))
+    known.on_request(request_record(queue_s=0.1, ttft_s=1.6))
+    lifecycle = known.requests.find("r1")
+    assert lifecycle is not None
+    (violation,) = lifecycle.violations
+    assert violation.split == SplitInForce(mode="split", prefill_sms=68, decode_sms=64)

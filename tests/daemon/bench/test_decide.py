@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pdmuxd.daemon.bench.decide import page, reading, table
@@ -262,14 +263,8 @@ WORDS = ["--arms", "stock,ours:auto", "--load", "chat", "--duration-s", "2", "--
 
 def servers_in(folder):
     """Processes that were started in a folder, by what they are."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if (path / "cwd").resolve() == folder:
-                found.append((path / "cmdline").read_bytes())
-        except OSError:
-            continue
-    return found
+    running = psutil.process_iter(["cwd", "cmdline"])
+    return [one.info["cmdline"] for one in running if one.info["cwd"] == str(folder.resolve())]
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from daemon_process import is_running
 
 from pdmuxd.daemon.bench.plans import matrix, measure, micro, slo_change, two_gpus
 from pdmuxd.daemon.bench.plans.names import command_of
@@ -127,13 +128,6 @@ pathlib.Path({path!r}).write_text(str(server.pid))
 print("hangs", flush=True)
 time.sleep(600)
 """
-
-
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_a_step_that_hangs_is_ended_with_its_servers_and_the_next_begins(tmp_path):

@@ -74,7 +74,7 @@ class ScriptedEngine:
         try:
             return await (self.stream(request) if body.get("stream") else self.whole(request))
         except asyncio.CancelledError:
-            self.closed.put_nowait(body["rid"])
+            self.closed.put_nowait(body.get("rid"))
             raise
 
     async def stream(self, request):
@@ -142,7 +142,7 @@ async def engine_server(engine):
     app.router.add_get("/v1/models", engine.models)
     app.router.add_get("/v1/models/{model:.+}", engine.one_model)
     app.router.add_post("/abort_request", engine.abort)
-    for path in ("/v1/chat/completions", "/v1/completions", "/generate"):
+    for path in ("/v1/chat/completions", "/v1/completions", "/generate", "/v1/responses", "/v1/messages"):
         app.router.add_post(path, engine.generate)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()

@@ -77,13 +77,13 @@ async def test_one_model_is_passed_and_an_unknown_one_is_not_found(setup):
         assert (await answer.json())["id"] == "test-model"
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"])
-async def test_what_has_no_field_for_a_tenant_is_refused_by_name(setup, path):
+@pytest.mark.parametrize("path", ["/v1/responses/resp_1", "/v1/messages/count_tokens"])
+async def test_what_the_engine_has_and_is_not_served_is_refused_by_name(setup, path):
     async with setup.client.post(setup.url + path, json={}) as answer:
         assert answer.status == 501
         error = (await answer.json())["error"]
     assert error["code"] == "not_supported"
-    assert "/v1/chat/completions" in error["message"]
+    assert path in error["message"]
 
 
 async def test_the_clients_own_id_is_returned(setup):
@@ -139,10 +139,10 @@ def test_headroom_is_what_the_most_urgent_has_left():
     fed.on_message(step(measured_decode_s=0.03, now_s=clock.now_s))
     load = node_load(fed)
     assert load.queued == load.waiting == 1
-    assert load.ttft_headroom_ratio == pytest.approx(0.2)  # 0.4 s of 0.5 s are gone
+    assert load.ttft_headroom_ratio == pytest.approx(0.2, abs=0.01)  # 0.4 s of 0.5 s are gone
     assert load.tbt_headroom_ratio == pytest.approx(0.25)
     clock.turn(0.4)
-    assert node_load(fed).ttft_headroom_ratio == pytest.approx(-0.6)
+    assert node_load(fed).ttft_headroom_ratio == pytest.approx(-0.6, abs=0.01)
 
 
 def _fields(struct):

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from telemetry_feeds import request_record
 
 from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.daemon.gateway.forecast import FirstTokens, refused_by_engine
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import Slo
-from pdmuxd.engine.link.messages import RequestRecord, TenantQueue, TenantQueues
+from pdmuxd.engine.link.messages import TenantQueue, TenantQueues
 
 TARGETS = Slo(ttft_fixed_s=10.0, ttft_per_1k_new_tokens_s=0.0, tbt_s=0.05, attainment_ratio=0.99)
 
@@ -66,6 +67,42 @@ def test_a_late_request_is_sent_when_its_tenant_has_it_served():
         rig.send(patient)
     # Two tenants share: of a short queue of its own a tenant waits for no more than twice that.
     assert rig.forecast_s(chat) == 2.0
+
+
+def test_a_request_that_the_engine_refuses_may_come_again_when_the_queue_lets_it():
+    chat = tenant(late_action="serve", max_wait_ms=6000)
+    rig = Rig(chat)
+    for _ in range(13):
+        rig.send(chat, 1.0)
+    # 12 s of others are ahead of it; it may wait for 6 s, and is due after 10 s, 1 s of it for itself.
+    assert rig.first_tokens.retry_after_s("r13", "max_wait", waited_s=6.0) == 6
+    rig.send(chat, 1.0, rid="again")
+    assert rig.first_tokens.retry_after_s("again", "deadline_unreachable", waited_s=2.0) == 3
+    for number in range(1, 11):
+        rig.first_tokens.begun(f"r{number}")
+    rig.send(chat, 1.0, rid="later")
+    assert rig.first_tokens.retry_after_s("later", "max_wait", waited_s=6.0) == 1
+
+
+def test_the_longest_wait_is_the_engines_when_the_tenant_names_none():
+    patient, other = tenant(late_action="serve"), tenant("b")
+    rig = Rig(patient, other)
+    for _ in range(40):
+        rig.send(patient, 2.0)
+    # A minute, which is more than five times the target of 10 s; 78 s are ahead, all of its own tenant.
+    assert rig.first_tokens.retry_after_s("r40", "max_wait", waited_s=60.0) == 18
+
+
+def test_the_queue_is_followed_for_a_while_after_a_refusal_when_nobody_asked_for_it():
+    patient = tenant(late_action="serve")
+    rig = Rig(patient)
+    assert not rig.first_tokens.is_wanted
+    assert rig.first_tokens.retry_after_s("unknown", "max_wait", waited_s=4.2) == 5
+    assert rig.first_tokens.is_wanted
+    rig.send(patient)
+    assert rig.forecast_s(patient) == 2.0
+    rig.now_s += 601.0
+    assert not rig.first_tokens.is_wanted
 
 
 def test_nothing_is_done_when_no_tenant_refuses():
@@ -125,30 +162,9 @@ def test_the_pace_is_learned_when_first_tokens_take_longer():
     rig = Rig(chat)
     for _ in range(50):
         rid = rig.send(chat)
-        rig.first_tokens.on_request(record(rid, ttft_s=2.0))
+        rig.first_tokens.on_request(request_record(request_id=rid, tenant="a", ttft_s=2.0))
         rig.first_tokens.ended(rid)
     assert rig.forecast_s(chat) == pytest.approx(2.0)
-
-
-def record(rid, *, ttft_s) -> RequestRecord:
-    return RequestRecord(
-        request_id=rid,
-        tenant="a",
-        outcome="finished",
-        new_tokens=1000,
-        reused_tokens=0,
-        output_tokens=1,
-        queue_s=0.0,
-        ttft_s=ttft_s,
-        ttft_target_s=10.0,
-        tbt_target_s=0.05,
-        tbt_max_s=None,
-        tbt_p99_s=None,
-        tbt_gaps=0,
-        tbt_gaps_met=0,
-        retractions=0,
-        slo_version=1,
-    )
 
 
 @given(
@@ -200,11 +216,11 @@ CAUSE = "deadline_unreachable: the engine has not begun this request"
 def test_the_engines_refusal_is_known_and_no_text_of_a_model_is_taken_for_one(answer, is_refusal):
     body = json.dumps(answer).encode()
     for form in (body, b"data: " + body + b"\n\ndata: [DONE]\n\n"):
-        error = refused_by_engine(form, 7)
+        error = refused_by_engine(form, lambda cause: {"deadline_unreachable": 7, "max_wait": 8}[cause])
         assert (error is not None) == is_refusal
         if error is not None:
-            assert (error.status, error.retry_after_s) == (503, 7)
-            assert error.code in ("deadline_unreachable", "max_wait")
+            assert (error.status, error.retry_after_s) in ((503, 7), (503, 8))
+            assert error.code == ("deadline_unreachable" if error.retry_after_s == 7 else "max_wait")
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -2,18 +2,15 @@
 
 import pytest
 from scrapes import samples, value
-from telemetry_feeds import HELLO, heartbeat, step
+from telemetry_feeds import HELLO, heartbeat, request_record, step
 
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.engine.link.durations import counted, middle_s
-from pdmuxd.engine.link.messages import RequestRecord
 
 
 def record(**changes):
     values = {
-        "request_id": "r",
         "tenant": "alice",
-        "outcome": "finished",
         "new_tokens": 90,
         "reused_tokens": 10,
         "output_tokens": 5,
@@ -25,10 +22,9 @@ def record(**changes):
         "tbt_p99_s": 0.06,
         "tbt_gaps": 4,
         "tbt_gaps_met": 3,
-        "retractions": 0,
-        "slo_version": 1,
+        "tbt_counts": (),
     }
-    return RequestRecord(**values | changes)
+    return request_record(**values | changes)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pdmuxd.daemon.supervisor.supervisor import TRANSITIONS
@@ -211,15 +212,11 @@ async def test_a_stubborn_engine_is_killed_when_the_supervisor_stops(make_world,
     assert procfs.start_ticks(pid) is None
 
 
-def children_of(pid):
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 async def test_the_engines_own_children_end_with_it(make_world):
     world = await make_world("family")
     await world.listener.next("serving")
     pid = world.supervisor.status().pid
-    (grandchild,) = children_of(pid)
+    (grandchild,) = (child.pid for child in psutil.Process(pid).children())
     os.kill(pid, signal.SIGKILL)
     await world.listener.next("down")
     await wait_until(lambda: not procfs.command_line(grandchild))

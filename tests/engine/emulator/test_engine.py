@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from pdmuxd.engine.core.adaptive_batching import DEADLINE_FREE_WAIT_S
 from pdmuxd.engine.core.errors import PolicyError
-from pdmuxd.engine.core.slo import Slo
+from pdmuxd.engine.core.slo import DEFAULT_SLO, RequestTargets, Slo
 from pdmuxd.engine.core.types import EngineLimits, Mode, PrefillShape, Reason
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.requests import EmulatedRequest, Phase
@@ -384,3 +384,15 @@ def test_a_request_that_is_too_late_is_refused_only_if_its_tenant_wants_that(
     made.submit(request("long", 100_000, 1), 0.0)
     run_until_idle(made)
     assert [(name, how) for name, how, _ in memory.ended] == [("long", phase)]
+
+
+def test_a_requests_own_targets_hold_beside_its_tenants():
+    own = RequestTargets(ttft_s=0.25, tbt_s=0.0125)
+    run = engine("auto")
+    first, second = request("a", 100, 50), request("b", 100, 50)
+    first.own_targets = own
+    for each in (first, second):
+        run.submit(each, 0.0)
+    run_until_idle(run)
+    assert (first.ttft_target_s, first.tbt_target_s) == (0.25, 0.0125)
+    assert second.tbt_target_s == DEFAULT_SLO.tbt_s

@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+from pdmuxd.engine.core.slo import DEFAULT_SLO
+from pdmuxd.engine.loop.requests import Target
 from pdmuxd.engine.sglang.requests import Ledger
 
 
@@ -34,3 +36,20 @@ def test_a_request_ends_once_when_it_is_aborted_in_the_queue():
     assert ended == []
     ledger.watch((), 3.0)
     assert [record.outcome for record in ended] == ["aborted"]
+
+
+def test_a_request_keeps_its_own_targets_when_its_tenants_are_edited():
+    ended = []
+    ledger = Ledger(lambda request: 0, ended.append)
+    waiting = request("a")
+    waiting.sampling_params.custom_params |= {"pdmuxd_ttft_target_s": 0.25, "pdmuxd_tbt_target_s": 0.0125}
+    ledger.watch((waiting, request("b")), 1.0)
+    ledger.retarget({"acme": Target(slo=DEFAULT_SLO, version=7)})
+    own, other = ledger.window(2)
+    assert (own.deadline_s, own.tbt_target_s) == (1.25, 0.0125)
+    assert other.tbt_target_s == DEFAULT_SLO.tbt_s
+    ledger.watch((), 3.0)
+    assert [(each.ttft_target_s, each.tbt_target_s, each.slo_version) for each in ended] == [
+        (0.25, 0.0125, 7),
+        (DEFAULT_SLO.ttft_target_s(3), DEFAULT_SLO.tbt_s, 7),
+    ]

@@ -8,8 +8,8 @@ import msgspec
 import routes
 import scenes
 
-from pdmuxd.tui.client.history import History
-from pdmuxd.tui.client.wire import RequestLifecycle, Stats
+from pdmuxd.tui.client.history import History, PastAlarm, PastAlarms
+from pdmuxd.tui.client.wire import Alarm, RequestLifecycle, Stats
 from pdmuxd.tui.state.marks import Marks
 from pdmuxd.tui.state.series import KEPT_S, Series
 from pdmuxd.tui.state.tenants import MINUTES_KEPT, TenantPasts
@@ -52,3 +52,46 @@ def test_marks_are_in_order_when_earlier_ones_are_filled_in():
     marks.fill(KEPT)
     assert [mark.kind for mark in marks.kept] == ["engine", "change"]
     assert marks.kept[0].at == scenes.NOW - timedelta(seconds=1500)
+
+
+def of_the_day(step_s: int) -> History:
+    """The same figures, a step apart, up to now."""
+    at = [scenes.NOW - timedelta(seconds=step_s * age) for age in range(len(KEPT.at), 0, -1)]
+    return msgspec.structs.replace(KEPT, step_s=step_s, at=tuple(at))
+
+
+def test_a_day_is_shown_by_the_worst_of_each_column_when_it_is_asked_for():
+    series = Series()
+    series.replace(of_the_day(1200), scenes.NOW, 1_000_000.0)
+    columns = series.values(lambda second: second.waiting, 4, 18_000, 1_000_000.0)
+    assert columns[-1] == 3 + max(routes.MISSED_OF_100[-5:])
+    assert series.shares(1, 86_400, 1_000_000.0) == [(2_000_000 / 7_920_000, 1_000_000 / 7_920_000)]
+
+
+def test_a_tenants_day_is_beside_its_minutes_when_both_are_known():
+    pasts = TenantPasts()
+    pasts.fill("chat", KEPT, scenes.NOW)
+    pasts.fill_day("chat", of_the_day(600))
+    past, end_s = pasts.of("chat"), scenes.NOW.timestamp()
+    assert past.met_by_time(end_s, 86_400, 144)[-3:] == [
+        *(1 - missed / 100 for missed in routes.MISSED_OF_100[-2:]),
+        None,
+    ]
+    assert past.met_by_time(end_s, 86_400, 144)[0] is None
+    assert past.met_by_minute(NOW_MINUTE, MINUTES_KEPT)[-2] == 1 - 35 / 100
+
+
+def test_alarms_and_changes_are_in_order_when_they_come_from_two_answers():
+    marks = Marks()
+    marks.fill(KEPT)
+    alarm = PastAlarm(kind="late_now", tenant="chat", began_at=scenes.NOW - timedelta(seconds=1000))
+    marks.fill_alarms(PastAlarms(alarms=(alarm,)))
+    marks.fill_alarms(PastAlarms(alarms=(alarm,)))
+    assert [mark.kind for mark in marks.kept] == ["engine", "alarm", "change"]
+
+
+def test_what_this_console_saw_itself_is_not_filled_in_again():
+    marks = Marks()
+    marks.on_alarm(msgspec.convert(scenes.alarm(at=scenes.instant(-900)), Alarm, strict=False))
+    marks.fill(KEPT)
+    assert [mark.kind for mark in marks.kept] == ["engine", "alarm"]

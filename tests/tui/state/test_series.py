@@ -56,7 +56,7 @@ def test_memory_is_bounded_when_days_pass():
 
 
 @pytest.mark.parametrize(
-    ("columns", "wanted_s", "scale"), [(300, 300, 1), (160, 300, 2), (80, 300, 5), (1, 300, 15)]
+    ("columns", "wanted_s", "scale"), [(300, 300, 1), (160, 300, 2), (80, 300, 5), (1, 300, 300)]
 )
 def test_the_scale_is_the_finest_that_fits_when_columns_are_few(columns, wanted_s, scale):
     assert scale_s(columns, wanted_s) == scale

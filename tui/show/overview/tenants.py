@@ -9,7 +9,8 @@ from pdmuxd.tui.show.lines import Cell, Column, Run
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.tenants.rows import TenantRow, budget_role, budget_text, tbt_cell
 from pdmuxd.tui.show.verdict import met_ratio
-from pdmuxd.tui.state.tenants import is_missing
+from pdmuxd.tui.state.spans import DAY_S, is_day
+from pdmuxd.tui.state.tenants import MINUTES_KEPT, is_missing
 from pdmuxd.tui.state.view import View
 
 COLUMNS = (
@@ -25,6 +26,7 @@ COLUMNS = (
     Column("budget", 9, "right", key="budget", letter="B"),
     Column("last 30 min", 15),
 )
+DAY_COLUMNS = (*COLUMNS[:-1], Column("last 24 h", 15))
 ALWAYS = frozenset({"tenant", "in time", "late", "oldest", "TBT/target", "GPU", "last 30 min"})
 """Columns of any terminal; the others need room."""
 MIDDLING = ALWAYS | {"wait", "TTFT p99"}
@@ -65,19 +67,24 @@ def cells(one: TenantRow, view: View) -> list[Cell]:
     ]
 
 
+def columns_of(view: View) -> tuple[Column, ...]:
+    """COLUMNS, the last one named after the time that it shows."""
+    return DAY_COLUMNS if is_day(view.span) else COLUMNS
+
+
 def history(load: TenantLoad, view: View, columns: int = 15) -> tuple[Run, ...]:
-    """Shares in time, two minutes a cell: full is all in time, red is below what was promised."""
+    """Shares in time, two minutes a cell, or 96: full is all in time, red is below what was promised."""
     now = view.daemon_now
     if now is None:
         return ()
-    minutes = view.state.pasts.of(load.tenant).met_by_minute(int(now.timestamp() // 60), 2 * columns)
+    length_s = DAY_S if is_day(view.span) else MINUTES_KEPT * 60
+    # A minute that runs is of the last cell, from its beginning on.
+    end_s = now.timestamp() if is_day(view.span) else now.timestamp() // 60 * 60 + 59
     runs: list[Run] = []
-    for pair in zip(minutes[::2], minutes[1::2], strict=True):
-        known = [ratio for ratio in pair if ratio is not None]
-        if not known:
+    for worst in view.state.pasts.of(load.tenant).met_by_time(end_s, length_s, columns):
+        if worst is None:
             runs.append((MISSING, Role.DIM))
             continue
-        worst = min(known)
         level = max(1, round(8 * (max(worst, WORST_RATIO) - WORST_RATIO) / (1.0 - WORST_RATIO)))
         bad = load.target_ratio is not None and worst < load.target_ratio
         runs.append((EIGHTHS[level], Role.BAD if bad else Role.GOOD))

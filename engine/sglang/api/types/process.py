@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -57,6 +57,20 @@ class ServerStatuses(Protocol):
     UnHealthy: object
 
 
+class HttpRequest(Protocol):
+    """Starlette's, as far as it is used."""
+
+    headers: Mapping[str, str]
+
+
+class GenerateRequest(Protocol):
+    """`GenerateReqInput`: what SGLang makes of a request of whatever API, before it is tokenized."""
+
+    rid: str | list[str] | None
+    extra_key: str | list[str] | None
+    sampling_params: dict[str, Any]
+
+
 class TokenizerManager(Protocol):
     """What the process with the HTTP server keeps of requests."""
 
@@ -65,6 +79,7 @@ class TokenizerManager(Protocol):
     server_status: object
 
     async def sigterm_watchdog(self) -> None: ...
+    def generate_request(self, obj: Any, request: Any = None, /) -> object: ...
 
 
 class HookTypes(Protocol):

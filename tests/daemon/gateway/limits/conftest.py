@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from telemetry_feeds import request_record
 
 from pdmuxd.controlplane.directory import Identity, KeyRecord, TenantRecord
 from pdmuxd.controlplane.limit_values import Limit
@@ -90,23 +91,8 @@ def limits(**given) -> tuple[Limit, ...]:
 
 
 def record(rid: str, *, new=100, cached=0, output=50, tenant="chat") -> RequestRecord:
-    return RequestRecord(
-        request_id=rid,
-        tenant=tenant,
-        outcome="finished",
-        new_tokens=new,
-        reused_tokens=cached,
-        output_tokens=output,
-        queue_s=0.0,
-        ttft_s=0.1,
-        ttft_target_s=1.0,
-        tbt_target_s=0.05,
-        tbt_max_s=None,
-        tbt_p99_s=None,
-        tbt_gaps=0,
-        tbt_gaps_met=0,
-        retractions=0,
-        slo_version=1,
+    return request_record(
+        request_id=rid, tenant=tenant, new_tokens=new, reused_tokens=cached, output_tokens=output
     )
 
 

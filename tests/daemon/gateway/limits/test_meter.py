@@ -34,6 +34,17 @@ def test_a_month_is_the_sum_of_its_days_in_whatever_order_they_come() -> None:
     assert used(meter, "tokens_per_month", date(2027, 1, 4)) == 5
 
 
+def test_a_day_is_what_all_nodes_stored_when_it_is_corrected() -> None:
+    meter = Meter("tenant chat")
+    first, second = date(2026, 12, 1), date(2026, 12, 2)
+    meter.load(tokens(100), first)
+    meter.load(tokens(5), second)
+    meter.correct(tokens(25), second)
+    assert (used(meter, "tokens_per_day", second), used(meter, "tokens_per_month", second)) == (25, 125)
+    meter.load(tokens(1), second)
+    assert (used(meter, "tokens_per_day", second), used(meter, "tokens_per_month", second)) == (26, 126)
+
+
 def test_what_is_reserved_counts_against_budgets_too() -> None:
     meter = Meter("tenant chat")
     meter.take(Need(places=2, input_tokens=30, output_tokens=12), (), 0.0)

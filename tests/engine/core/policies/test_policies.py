@@ -6,6 +6,8 @@ Invariants 3 and 4: preemption. Invariant 6: same observation, same decision.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from observations import linear_context, observe, running_prefill, waiting
 
 from pdmuxd.engine.core.crossover import FLOOR_TOKENS
 from pdmuxd.engine.core.policies.base import AnyPolicy
-from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.policies.registry import build_policy, known_policies
 from pdmuxd.engine.core.types import Decision, EngineLimits, Mode, Observation, PrefillMode, Reason
 
 LAYERWISE = (
@@ -27,12 +29,30 @@ LAYERWISE = (
     "pla/drift",
     "pla/auto",
     "pla+nodeadline/static:96,36",
+    "slack/muxwise",
 )
-CHUNKED = ("chunked:512", "prefill-first", "duet", "auto", "pla/chunked:512", "pla/duet", "pla/auto")
+CHUNKED = (
+    "chunked:512",
+    "prefill-first",
+    "duet",
+    "auto",
+    "pla/chunked:512",
+    "pla/duet",
+    "pla/auto",
+    "edf/chunked:512",
+)
+REORDERING = ("auto", "slack/muxwise", "edf/chunked:512")
+"""Do not serve in order of arrival."""
 REPEATING = ("auto", "pla/auto")
 """May set a prefill aside again while it stays in time."""
 PREEMPTING = ("muxwise:preempt", "drift", "auto", "pla/drift", "pla/auto")
 ALL = tuple(dict.fromkeys((*LAYERWISE, *CHUNKED)))
+
+
+def test_every_known_policy_is_tested_here() -> None:
+    tested = {re.split("[:/+]", spec)[0] for spec in ALL}
+    assert {info.name for info in known_policies()} == tested, "LAYERWISE or CHUNKED lacks the new one"
+
 
 lengths = st.one_of(st.integers(1, 300), st.integers(1, 40_000))
 
@@ -118,13 +138,13 @@ def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObj
         admitted = [r.new_tokens for r in obs.waiting if r.request_id in decision.admit]
         assert max(admitted, default=0) <= FLOOR_TOKENS or len(admitted) == 1, "never short and long together"
         assert decision.prefill_graph is None or decision.prefill_layers in (0, 32)
-    elif decision.preempt and policy.name != "auto":
+    elif decision.preempt and policy.name not in REORDERING:
         (overtaking,) = (r for r in obs.waiting if r.request_id in decision.admit)
         passed_over = obs.waiting[: obs.waiting.index(overtaking)]
         assert all(r.new_tokens > overtaking.new_tokens for r in passed_over), (
             "the first that is short enough"
         )
-    elif policy.name != "auto":
+    elif policy.name not in REORDERING:
         assert list(decision.admit) == waiting_ids[: len(decision.admit)]
     if obs.decode.bs and policy.name != "prefill-first":
         assert decision.decode_steps >= 1, "decode never starves"

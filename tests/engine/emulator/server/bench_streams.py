@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import msgspec
+import psutil
 import uvloop
 
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "generate": "/generate"}
 
 
@@ -52,8 +50,8 @@ async def stream(port: int, kind: str, number: int, tokens: int) -> int:
 
 
 def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+    used = psutil.Process(pid).cpu_times()
+    return float(used.user + used.system)
 
 
 async def measure(process: subprocess.Popen[str], port: int, kind: str, streams: int, tokens: int) -> None:

@@ -1,0 +1,98 @@
+"""How the answers of each API look, as far as the gateway must know: its errors, and where its tokens begin.
+
+Everything else passes untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from pdmuxd.daemon.gateway.errors import Answer, answer_for, error_body
+from pdmuxd.engine.core.errors import RequestError
+
+MAX_HELD_BYTES = 256 * 1024
+"""Of a stream's events before its first token; more is passed on."""
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+class ErrorBody(Protocol):
+    """An API's error object as JSON."""
+
+    def __call__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str,
+        param: str | None = None,
+        details: Mapping[str, object] | None = None,
+    ) -> bytes:
+        """The `type` in it follows from the status."""
+
+
+def anthropic_error_body(
+    message: str,
+    *,
+    status: int,
+    code: str,
+    param: str | None = None,
+    details: Mapping[str, object] | None = None,
+) -> bytes:
+    """Anthropic's error object as JSON, with our `code` and `param` beside what it has."""
+    kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    error = {"type": kind, "message": message, "param": param, "code": code, **(details or {})}
+    return msgspec.json.encode({"type": "error", "error": error})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One API."""
+
+    error_body: ErrorBody = error_body
+    error_head: bytes = b""
+    """What goes before the data of an error in a stream."""
+    token_mark: bytes | None = None
+    """What is in every event that has tokens, and in no other; None: every event counts as one."""
+
+    hides_refusals: bool = False
+    """Whether SGLang says of a request that it has not begun only that: 503, and no cause."""
+
+    def answer_for(self, error: RequestError) -> Answer:
+        """The HTTP answer that a refused request gets."""
+        return answer_for(error, self.error_body)
+
+    def error_event(self, message: str, *, code: str) -> bytes:
+        """One server-sent event that tells a client why its stream ends early."""
+        return self.error_head + b"data: " + self.error_body(message, status=503, code=code) + b"\n\n"
+
+    def has_tokens(self, events: bytes) -> bool:
+        """Whether there are tokens in these events."""
+        return self.token_mark is None or self.token_mark in events
+
+    def is_preamble(self, events: bytes) -> bool:
+        """Whether a stream that began with these events has no token yet."""
+        return not self.has_tokens(events) and len(events) < MAX_HELD_BYTES
+
+
+OPENAI = Dialect()
+RESPONSES = Dialect(token_mark=b'.delta"')
+"""`response.output_text.delta`, `response.function_call_arguments.delta` and the like."""
+ANTHROPIC = Dialect(
+    error_body=anthropic_error_body,
+    error_head=b"event: error\n",
+    token_mark=b'"content_block_delta"',
+    hides_refusals=True,
+)

@@ -1,0 +1,42 @@
+"""Targets that a router sets for one request, by the headers of llm-d's inference scheduler.
+
+Only of peers that the operator trusts: a strict gap between tokens takes SMs from everybody's prefill. Of
+anybody else they are not even read.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.daemon.gateway.asgi import Scope, header
+from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.core.slo import TBT_RANGE_S, TTFT_FIXED_RANGE_S, RequestTargets
+
+TTFT_HEADER = "x-llm-d-slo-ttft-ms"
+TBT_HEADER = "x-llm-d-slo-tpot-ms"
+"""TPOT is a mean over a request; it is kept as the target of each gap, which keeps the mean too."""
+
+_NUMBER = re.compile(rb"[0-9]{1,9}(\.[0-9]{1,6})?")
+
+
+def targets_of(scope: Scope) -> RequestTargets | None:
+    """What the headers ask for. Raises: RequestError 422 naming the header."""
+    ttft_s = _seconds(scope, TTFT_HEADER, TTFT_FIXED_RANGE_S)
+    tbt_s = _seconds(scope, TBT_HEADER, TBT_RANGE_S)
+    return None if ttft_s is None and tbt_s is None else RequestTargets(ttft_s=ttft_s, tbt_s=tbt_s)
+
+
+def _seconds(scope: Scope, name: str, allowed: tuple[float, float]) -> float | None:
+    given = header(scope, name.encode())
+    if given is None:
+        return None
+    value_s = float(given) / 1000.0 if _NUMBER.fullmatch(given) else 0.0
+    if not allowed[0] <= value_s <= allowed[1]:
+        raise RequestError(
+            f"the header `{name}` is wrong: allowed are {to_ms(allowed[0]):g} to {to_ms(allowed[1]):g} ms",
+            status=422,
+            code="invalid_value",
+            param=name,
+        )
+    return value_s

@@ -1,0 +1,35 @@
+"""Requests of APIs whose bodies have no field for a tenant: the gateway says it in a header.
+
+SGLang makes one kind of request of every API's body, and hands it to its tokenizer manager together with the
+HTTP request that it came with. There the tag is put where other requests have it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pdmuxd.engine.core.errors import RequestError
+from pdmuxd.engine.link.request_tag import TAG_HEADER, decode_tag
+from pdmuxd.engine.sglang.api.types.process import GenerateRequest, HttpRequest, TokenizerManager
+
+
+def tag(
+    manager: TokenizerManager,  # noqa: ARG001 - SGLang's signature
+    request: GenerateRequest,
+    http_request: HttpRequest | None = None,
+) -> None:
+    """Before a request is taken up: give it the tag that came with it, if any did.
+
+    Raises: ValueError, which SGLang answers by 400, if the tag is malformed.
+    """
+    header = None if http_request is None else http_request.headers.get(TAG_HEADER)
+    if header is None:
+        return
+    try:
+        found = decode_tag(header)
+    except RequestError as error:
+        raise ValueError(str(error)) from None
+    request.rid = found.rid
+    request.extra_key = found.extra_key
+    params: dict[str, Any] = request.sampling_params
+    params["custom_params"] = {**(params.get("custom_params") or {}), **found.custom_params}
