@@ -346,8 +346,8 @@ class AutoPolicy:
         return state if breaker is state.breaker else replace(state, breaker=breaker)
 
     def learn_prefill_time(self, feedback: PrefillFeedback, state: AutoState) -> AutoState:
-        """What prefills by layers typically take over their prediction: splits and fused steps are compared as
-        they really are."""
+        """What prefills by layers typically take over their prediction. The same is learned of fused steps,
+        and the two are compared."""
         alone_s, sms = feedback.predicted_s, feedback.sms
         predicted_s = alone_s * (1.0 if feedback.was_alone else self.context.latency.colocated_ratio(sms))
         if predicted_s <= 0.0:

@@ -209,7 +209,7 @@ class FusedSteps:
     def total_s(
         self, obs: Observation, size_correction: BatchSizeCorrection, shape: PrefillShape, budget: int
     ) -> float:
-        """What a whole batch typically takes in steps of this budget, the last of which has what is left. Each
+        """What a whole batch typically takes in steps of this budget; the last has what is left of it. Each
         chunk also reads what came before it, which is half of the prompt on average."""
         new, reused = shape.new_tokens, shape.reused_tokens
         steps, left = divmod(new, budget)
