@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-sglang lock serve test test-slow test-all test-postgresql test-sglang check docs lint types contracts format mutants
-.PHONY: bench-admission bench-core bench-turns bench-gateway bench-console bench-telemetry bench-history evaluate clean
+.PHONY: bench-admission bench-core bench-turns bench-gateway bench-front-end bench-console bench-telemetry bench-history evaluate clean
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ bench-turns: $(READY) ## What a turn of SGLang's loop costs the host, without a 
 
 bench-gateway: $(READY) ## The gateway's cost against the engine directly
 	@$(PY) tests/bench/bench_gateway.py
+
+bench-front-end: $(READY) ## What a token costs behind the scheduler, per process; needs SGLang's environment, no GPU
+	@$(PY) tests/bench/bench_front_end.py --python $(PYTHON_SGLANG)
 
 bench-admission: $(READY) ## What it costs the gateway to let one request in, and what refusing late ones saves
 	@$(PY) tests/bench/bench_admission.py

@@ -252,6 +252,7 @@ def engine_plan(settings: Settings, engine: EngineChoice) -> EnginePlan:
         start_timeout_s=engine.start_timeout_s,
         backoff_initial_s=settings.engine.restart_backoff_initial_s,
         backoff_max_s=settings.engine.restart_backoff_max_s,
+        token_buffer_bytes=settings.engine.token_buffer_bytes if settings.engine.has_direct_tokens else None,
     )
 
 

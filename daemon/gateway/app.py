@@ -83,8 +83,13 @@ class Gateway:
         self._limiter = limiter or Limiter()
         self._first_tokens = first_tokens or FirstTokens()
         self._authenticator = Authenticator(directory, auth_failures)
-        self._intake = Intake(limits, observer=self._observer, name_prefixes=name_prefixes)
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
+        self._intake = Intake(
+            limits,
+            observer=self._observer,
+            name_prefixes=name_prefixes,
+            takes_tokens=self._slot.takes_tokens,
+        )
         self._turns = Turns(self._limiter, self._slot)
         self._forwarder = Forwarder(
             self._slot,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from enum import StrEnum
 
 import aiohttp
@@ -15,6 +16,7 @@ from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
 from pdmuxd.daemon.gateway.errors import Answer, Header
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.daemon.tokens.merge import MergedStream
 from pdmuxd.engine.core.errors import RequestError
 
 _EVENT_STREAM = "text/event-stream"
@@ -67,12 +69,14 @@ class Exchange:
         holds_head: bool = False,
         may_be_sent_again: bool = False,
         delivery: Delivery | None = None,
+        merged: MergedStream | None = None,
         headers: Mapping[str, str] | None = None,
         dialect: Dialect = OPENAI,
         retry_after_s: Callable[[str], int] = lambda _: RETRY_AFTER_S,
     ) -> None:
         """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
         without beginning it is then answered as an error, and not in a stream that was opened for it.
+        `merged` is where the scheduler's tokens of the answer arrive.
         `retry_after_s` says by the cause when such a request may come again.
         """
         self.rid = rid
@@ -84,6 +88,7 @@ class Exchange:
         self._id_headers = id_headers
         self._told_of_first_byte = on_first_byte
         self._delivery = delivery
+        self._merged = merged
         self._headers = headers
         self._dialect = dialect
         self._retry_after_s = retry_after_s
@@ -160,9 +165,18 @@ class Exchange:
         start = {"type": "http.response.start", "status": response.status, "headers": headers}
         if not self._holds_head:
             await self._begin(start)
+        async with aclosing(self._chunks(response)) as chunks:
+            held = await self._relay_chunks(chunks, start)
+        if not self._started:
+            self._raise_if_refused(held)
+            await self._begin(start)
+        await self._send({"type": "http.response.body", "body": held})
+
+    async def _relay_chunks(self, chunks: AsyncIterator[bytes], start: Message) -> bytes:
+        """Pass them on; what was held back of an answer that never began."""
         first, delivery, dialect = True, self._delivery, self._dialect
         held = b""
-        async for chunk in response.content.iter_any():
+        async for chunk in chunks:
             if first:
                 chunk = held + chunk
                 if dialect.is_preamble(chunk):
@@ -181,10 +195,21 @@ class Exchange:
             delivery.begins()
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             delivery.written()
-        if not self._started:
-            self._raise_if_refused(held)
-            await self._begin(start)
-        await self._send({"type": "http.response.body", "body": held})
+        return held
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+        """What the engine says, its scheduler's tokens included if they come here."""
+        merged = self._merged
+        if merged is None or response.status != 200:
+            async for chunk in response.content.iter_any():
+                yield chunk
+            return
+        reading = asyncio.create_task(_read_into(merged, response), name=f"read-{self.rid}")
+        try:
+            while chunk := await merged.take():
+                yield chunk
+        finally:
+            reading.cancel()
 
     async def _begin(self, start: Message) -> None:
         self.status, self._started = int(start["status"]), True
@@ -246,3 +271,13 @@ class Exchange:
         body = self._dialect.error_body(message, status=self.status, code=code)
         headers = ((b"retry-after", b"1"), *self._id_headers)
         await send_answer(self._send, Answer(status=self.status, body=body, headers=headers))
+
+
+async def _read_into(merged: MergedStream, response: aiohttp.ClientResponse) -> None:
+    try:
+        async for chunk in response.content.iter_any():
+            await merged.feed(chunk)
+    except (aiohttp.ClientError, OSError) as error:
+        merged.fail(error)
+    else:
+        merged.close()

@@ -78,6 +78,7 @@ class Forwarder:
                 may_be_sent_again=may_again,
                 holds_head=holds_head or call.dialect.token_mark is not None,
                 headers=request.headers,
+                takes_tokens=request.takes_tokens,
             )
             if not is_lost:
                 return
@@ -93,12 +94,14 @@ class Forwarder:
         first_byte_within_s: Sequence[float] = (),
         may_be_sent_again: bool = False,
         holds_head: bool = False,
+        takes_tokens: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> bool:
         """Relay it; whether it is to be sent again, to another engine.
 
         Raises: RequestError 503 if the engine refuses the request before anything was sent to the client.
         """
+        tokens = upstream.address.tokens if takes_tokens else None
         exchange = Exchange(
             rid=call.rid,
             upstream=upstream,
@@ -112,6 +115,7 @@ class Forwarder:
             headers={**call.trace.headers, **headers} if headers else call.trace.headers,
             dialect=call.dialect,
             holds_head=holds_head,
+            merged=None if tokens is None else tokens.open(call.rid),
             retry_after_s=lambda cause: self._retry_after_s(call, cause),
         )
         self._exchanges.add(exchange)
@@ -119,6 +123,8 @@ class Forwarder:
             await exchange.run(route.method, route.path, payload, call.receive)
         finally:
             self._exchanges.discard(exchange)
+            if tokens is not None:
+                tokens.leave(call.rid)
             call.status, call.end = exchange.status, exchange.end
         return exchange.is_to_be_sent_again
 

@@ -20,6 +20,9 @@ from pdmuxd.daemon.gateway.tagged_requests import rewrite_tagged
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.request_tag import params_of
 
+_PLAIN = (Kind.CHAT, Kind.COMPLETION)
+"""Kinds whose streams the scheduler's tokens may make."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyLimits:
@@ -49,11 +52,16 @@ class Intake:
         *,
         observer: CallObserver,
         name_prefixes: Callable[[bytes, str], tuple[int, ...]] | None,
+        takes_tokens: Callable[..., bool] = lambda **_: False,
     ) -> None:
-        """`name_prefixes` names the leading parts of a prompt in a cache namespace; None: none are named."""
+        """`name_prefixes` names the leading parts of a prompt in a cache namespace; None: none are named.
+
+        `takes_tokens(chat=...)` says whether the scheduler's tokens of an answer can be used.
+        """
         self.limits = limits
         self._observer = observer
         self._name_prefixes = name_prefixes
+        self._takes_tokens = takes_tokens
         self._one_large_body = asyncio.Lock()
 
     async def receive(
@@ -82,8 +90,13 @@ class Intake:
         self, kind: Kind, body: bytes, *, rid: str, tenant: TenantRecord, targets: RequestTargets | None
     ) -> EngineRequest:
         """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""
+        makes = rewrite_tagged
+        if kind not in TAGGED:
+            makes = partial(
+                rewrite, takes_tokens=kind in _PLAIN and self._takes_tokens(chat=kind is Kind.CHAT)
+            )
         work = partial(
-            rewrite_tagged if kind in TAGGED else rewrite,
+            makes,
             kind,
             body,
             rid=rid,

@@ -22,15 +22,18 @@ from pdmuxd.daemon.gateway.bounds import (
 )
 from pdmuxd.daemon.gateway.cache_key import cache_key
 from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.daemon.tokens.plain import is_plain
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.link.request_tag import TENANT_PARAM
 
+TOKENS_PARAM = "pdmuxd_tokens"
+"""Asks the engine's scheduler for the tokens of the answer (`engine/link/token_frames.py`)."""
 RESERVED_PREFIX = "pdmuxd_"
 RESERVED_FIELDS = ("rid", "priority", "custom_labels", "session_params", "kv_hints")
 """Fields that stock SGLang obeys and that would let one tenant act on another's requests, order or cache."""
 
 _Body = dict[str, Raw]
-_Own = Mapping[str, str | float]
+_Own = Mapping[str, str | float | bool]
 """Custom parameters of our own."""
 _Text = Annotated[str, Meta(min_length=1)]
 _TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
@@ -99,6 +102,8 @@ class EngineRequest:
     is_streamed: bool = False
     prompt: bytes = b""
     """As the client sent it, in JSON."""
+    takes_tokens: bool = False
+    """Whether the scheduler was asked for its tokens."""
     headers: Mapping[str, str] | None = None
     """What goes to the engine beside the body."""
 
@@ -112,12 +117,14 @@ def rewrite(
     cache_namespace: str | None = None,
     bounds: RequestBounds = _DEFAULT_BOUNDS,
     targets: Mapping[str, float] = _NO_TARGETS,
+    takes_tokens: bool = False,
 ) -> EngineRequest:
     """Check `body` and put the request's id, its tenant and its place in the prefix cache into it.
 
     So are targets of its own, by the names of `engine/link/request_tag.py`.
 
-    Without a `cache_namespace` it shares with nobody. Raises: RequestError (422) naming the field that is
+    Without a `cache_namespace` it shares with nobody. With `takes_tokens` the scheduler is asked for the
+    tokens of an answer that is text and nothing else. Raises: RequestError (422) naming the field that is
     missing, wrong or more than `bounds` allow.
     """
     check_values(body, bounds)
@@ -147,6 +154,9 @@ def rewrite(
             fields["custom_params"] = _with_own(fields["custom_params"], own)
         fields["sampling_params"] = _sampling_params(fields.get("sampling_params"), own)
     else:
+        takes_tokens = takes_tokens and outputs == 1 and is_plain(fields)
+        if takes_tokens:
+            own = {**own, TOKENS_PARAM: True}
         fields["custom_params"] = _with_own(fields.get("custom_params"), own)
     model = _MODEL.decode(fields["model"]) if kind is not Kind.GENERATE else None
     return EngineRequest(
@@ -155,6 +165,7 @@ def rewrite(
         outputs=outputs,
         is_streamed=is_streamed,
         prompt=prompt,
+        takes_tokens=takes_tokens and kind is not Kind.GENERATE,
     )
 
 

@@ -60,6 +60,11 @@ class EngineSlot:
             raise RequestError(message, status=503, code=code, retry_after_s=RETRY_AFTER_S)
         return self._upstream
 
+    def takes_tokens(self, *, chat: bool) -> bool:
+        """Whether the engine's scheduler can send the tokens of such an answer straight here."""
+        tokens = None if self._upstream is None else self._upstream.address.tokens
+        return tokens is not None and tokens.takes(chat=chat)
+
     def fill(self, address: EngineAddress) -> None:
         """New requests go to the engine at `address`; if they do already, those in flight go on."""
         self._unresponsive = False

@@ -108,6 +108,16 @@ class EngineSection(_Section):
         description="Seconds in which a started engine must serve. Unset: 60 for the emulator, 1200 for "
         "SGLang, which loads a model and captures graphs.",
     )
+    token_path: Literal["direct", "http"] = Field(
+        "http",
+        description="How tokens of plain streamed answers reach the gateway: direct, from the engine's "
+        "scheduler; or http, through the engine's own detokenizer and HTTP server, as all others do.",
+    )
+    token_buffer_bytes: Annotated[WholeNumber, Field(ge=4096, le=1 << 30)] = Field(
+        256 << 10,
+        description="With direct, the bytes of one answer that wait for a client that reads slowly; what "
+        "comes after them is sent with the answer's end.",
+    )
     restart_backoff_initial_s: Annotated[Number, Field(ge=0.01, le=3600)] = Field(
         0.1,
         description="Seconds from an engine's end to its restart; doubles with each that served under 10 s.",
@@ -121,6 +131,11 @@ class EngineSection(_Section):
         "predictions prove wrong: about a minute of one core at the lowest priority.",
     )
     sglang: SglangSection = SglangSection()
+
+    @property
+    def has_direct_tokens(self) -> bool:
+        """Whether tokens may come straight from the scheduler."""
+        return self.token_path == "direct"  # noqa: S105 - no password
 
     @field_validator("policy")
     @classmethod

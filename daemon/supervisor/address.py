@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pdmuxd.controlplane.status import EngineState
+from pdmuxd.daemon.tokens.receiver import TokenReceiver
 from pdmuxd.engine.link.messages import RequestRecord, ToDaemon
 
 
@@ -19,6 +20,8 @@ class EngineAddress:
     models: frozenset[str]
     partition_groups: int = 0
     """How many groups of SMs it can use."""
+    tokens: TokenReceiver | None = field(default=None, repr=False)
+    """Where its scheduler's tokens come in; None: all answers go through its front end."""
 
 
 class EngineListener(Protocol):

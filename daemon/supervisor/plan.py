@@ -42,6 +42,9 @@ class EnginePlan:
     unresponsive_s: float = 2.0
     """One that sends nothing for this long gets no new requests until it does."""
 
+    token_buffer_bytes: int | None = None
+    """Of an answer whose tokens come from the scheduler, what may wait for its client; None: no tokens do."""
+
     @property
     def record_path(self) -> Path:
         """Which process the engine is."""

@@ -25,10 +25,12 @@ from pdmuxd.daemon.supervisor.plan import KEY_VARIABLE, Command, EnginePlan
 from pdmuxd.daemon.supervisor.silence import TICK_S, Silence, Standstill
 from pdmuxd.daemon.supervisor.split_numbers import MessageT, SplitNumbers
 from pdmuxd.daemon.supervisor.sync import SettingsSync
+from pdmuxd.daemon.tokens.receiver import TokenReceiver, open_receiver
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
 from pdmuxd.engine.link import procfs
 from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
 from pdmuxd.engine.link.socket import DaemonEnd
+from pdmuxd.engine.link.token_frames import frames_path
 
 _HEALTH_PERIOD_S = 0.05
 _HEALTH_TIMEOUT_S = 2.0
@@ -88,6 +90,7 @@ class EngineRun:
         self._told_to_end = asyncio.Event()
         self._told_to_give_away = asyncio.Event()
         self._adopted = adopted
+        self._tokens: TokenReceiver | None = None
         self._is_kept = False
         """Whether the process goes on when `run` ends."""
 
@@ -108,6 +111,9 @@ class EngineRun:
         """Start the engine and stay with it. Raises: EngineError saying why it ended."""
         handle = self._adopted or EngineHandle.fresh(self._plan.runtime_dir)
         link = DaemonEnd(handle.link)
+        buffer_bytes = self._plan.token_buffer_bytes
+        if buffer_bytes is not None:
+            self._tokens = open_receiver(frames_path(handle.link), max_unsent_bytes=buffer_bytes)
         try:
             self.process = process = await self._begin(handle)
             self.pid = process.pid
@@ -120,6 +126,8 @@ class EngineRun:
             await self._stay(process, link, handle)
         finally:
             link.close()
+            if self._tokens is not None:
+                self._tokens.close()
             if not self._is_kept:
                 handle.remove_files()
 
@@ -281,6 +289,7 @@ class EngineRun:
             api_key=handle.api_key,
             models=frozenset({hello.model}) if hello is not None else frozenset[str](),
             partition_groups=len(hello.partitions) if hello is not None else 0,
+            tokens=self._tokens,
         )
         self._serving = True
         self._is_kept = False

@@ -45,11 +45,17 @@ class Reporter:
     """Talks to the daemon from inside the loop; without a link it does nothing."""
 
     def __init__(
-        self, link: EngineEnd | None, measure: Measurer | None = None, gauges: GpuGauges | None = None
+        self,
+        link: EngineEnd | None,
+        measure: Measurer | None = None,
+        gauges: GpuGauges | None = None,
+        poll: Callable[[], None] | None = None,
     ) -> None:
+        """`poll` is called with each heartbeat."""
         self._link = link
         self._measure = measure
         self._gauges = gauges or GpuGauges(None)
+        self._poll = poll
         self._asked: deque[Measure] = deque()
         self._listened_s = 0.0
         self._reported = _Totals()
@@ -76,6 +82,8 @@ class Reporter:
         now_s = loop.now_s()
         if now_s - self._reported.at_s >= STATS_EVERY_S:
             self._link.post(self._stats(self._link, loop, now_s))
+            if self._poll is not None:
+                self._poll()
             self._link.post(tenant_queues(loop.ledger.awaiting_first_token(), now_s))
         if now_s - self._listened_s >= (LISTEN_BUSY_S if loop.is_busy else LISTEN_IDLE_S):
             self._listened_s = now_s

@@ -29,6 +29,9 @@ class Answer(Protocol):
     def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:
         """Events of the tokens from `first` up to `stop`."""
 
+    def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
+        """One event with all tokens from `first` up to `stop`."""
+
     def ending(self, index: int, output: Output) -> bytes:
         """The event that says why an output ended."""
 
@@ -71,6 +74,10 @@ class GenerateAnswer:
                 count = b',"completion_tokens":%d}}\n\n' % (i + 1)
                 events.append(self._head + self._text + self._tail + count)
         return b"".join(events)
+
+    def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
+        """As `tokens`: each event carries all the text anyway."""
+        return self.tokens(index, output, first, stop)
 
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002
         """The last event."""

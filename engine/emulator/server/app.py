@@ -208,7 +208,10 @@ class _Endpoints:
         several = len(plans) > 1
         ids = [f"{response_id}-choice-{i}" if several else response_id for i in range(len(plans))]
         inbox = Inbox(every_token=call.stream)
-        outputs = self._driver.submit(ids, plans, tenant=call.tenant, inbox=inbox, targets=call.targets)
+        direct = call.stream and call.direct_tokens and not several
+        outputs = self._driver.submit(
+            ids, plans, tenant=call.tenant, inbox=inbox, targets=call.targets, direct_tokens=direct
+        )
         response = EventStream if call.stream else WholeAnswer
         return response(self._driver, inbox, outputs, answer)
 

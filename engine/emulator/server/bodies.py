@@ -44,6 +44,7 @@ class CustomParams(msgspec.Struct):
     """What the gateway adds: stock SGLang passes this object through."""
 
     pdmuxd_tenant: _Name | None = None
+    pdmuxd_tokens: bool = False
     pdmuxd_ttft_target_s: (
         Annotated[float, Meta(ge=TTFT_FIXED_RANGE_S[0], le=TTFT_FIXED_RANGE_S[1])] | None
     ) = None
@@ -198,6 +199,8 @@ class Call:
     """Of the request itself, in place of its tenant's."""
     cache_details: bool = False
     """Whether the answer says in SGLang's own way where its cached tokens were."""
+    direct_tokens: bool = False
+    """Whether the daemon wants its tokens straight from the engine."""
 
 
 _BodyT = TypeVar("_BodyT")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.types import Decision
 from pdmuxd.engine.emulator.requests import EmulatedRequest
+from pdmuxd.engine.emulator.server.direct_tokens import DirectAnswer, DirectTokens
 from pdmuxd.engine.emulator.server.planning import Plan
 from pdmuxd.engine.emulator.server.refusals import refuse
 from pdmuxd.engine.loop.requests import refusal_message
@@ -25,6 +26,10 @@ class Inbox:
         self.disconnected = False
         self._every_token = every_token
         self._waiter: asyncio.Future[None] | None = None
+
+    def wake_for(self, *, every_token: bool) -> None:
+        """Wake for every token from now on, or no more."""
+        self._every_token = every_token
 
     def token(self) -> None:
         """There is a new token."""
@@ -54,7 +59,7 @@ class Inbox:
 class Output:
     """One request's answer while it is produced."""
 
-    __slots__ = ("ended", "error", "inbox", "plan", "produced", "request")
+    __slots__ = ("direct", "ended", "error", "inbox", "plan", "produced", "request")
 
     def __init__(self, request: EmulatedRequest, plan: Plan, inbox: Inbox) -> None:
         self.request = request
@@ -63,6 +68,8 @@ class Output:
         self.produced = 0
         """Tokens produced so far."""
         self.ended = False
+        self.direct: DirectAnswer | None = None
+        """Its tokens between the first and the last go straight to the daemon."""
         self.error: RequestError | None = None
         """Why it ended early, if that is an error to its client."""
 
@@ -70,7 +77,8 @@ class Output:
 class Deliveries:
     """The engine's observer: counts tokens per output and wakes who waits for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, direct: DirectTokens | None = None) -> None:
+        self.direct = direct
         self.open: dict[str, Output] = {}
         """Outputs that have not ended, by request id."""
         self._ended: list[EmulatedRequest] = []
@@ -84,6 +92,10 @@ class Deliveries:
         """Count one token."""
         output = self.open[request.request_id]
         output.produced += 1
+        if output.direct is not None and self.direct is not None:
+            self.direct.begin(output.direct)
+            output.inbox.wake()
+            return
         output.inbox.token()
 
     def on_decode_tokens(self, requests: Iterable[EmulatedRequest], now_s: float) -> None:  # noqa: ARG002
@@ -92,7 +104,27 @@ class Deliveries:
         for request in requests:
             output = outputs[request.request_id]
             output.produced += 1
-            output.inbox.token()
+            if output.direct is None or self.direct is None:
+                output.inbox.token()
+            elif output.produced < len(output.plan.pieces):
+                self.direct.token(output.direct, output.produced)
+
+    def hand_over(self) -> None:
+        """Hand the tokens of this instant to the daemon; without it they go through HTTP."""
+        if self.direct is not None and not self.direct.flush():
+            self._take_back()
+
+    def look_for_daemon(self) -> None:
+        """Now and then: whether it takes tokens."""
+        if self.direct is not None and not self.direct.poll():
+            self._take_back()
+
+    def _take_back(self) -> None:
+        for output in self.open.values():
+            if output.direct is not None:
+                output.direct = None
+                output.inbox.wake_for(every_token=True)
+                output.inbox.wake()
 
     def on_end(self, request: EmulatedRequest, now_s: float) -> None:  # noqa: ARG002
         """Let the response end, and keep the request for its record."""

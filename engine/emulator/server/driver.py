@@ -91,6 +91,7 @@ class WallClockDriver:
                 self.lag_s += now_s - due_s
             self._advance(now_s)
             self._last_tick_s = now_s
+            self._deliveries.look_for_daemon()
             now_s = self.now_s()
             sleep_s = min(max(self.engine.next_event_s() - now_s, _SHORTEST_SLEEP_S), _HEARTBEAT_S)
             due_s = await self._sleep(now_s, sleep_s)
@@ -103,8 +104,11 @@ class WallClockDriver:
         tenant: str,
         inbox: Inbox,
         targets: RequestTargets | None = None,
+        direct_tokens: bool = False,
     ) -> list[Output]:
         """Start one request per plan, all of them or none, with `targets` in place of the tenant's.
+
+        With `direct_tokens` the daemon wants its tokens.
 
         Raises: RequestError 503 while draining, 400 if an id is in use or a request cannot fit into the
         KV pool.
@@ -130,6 +134,8 @@ class WallClockDriver:
             )
             output = self._deliveries.open[request_id] = Output(request, plan, inbox)
             outputs.append(output)
+            if direct_tokens and self._deliveries.direct is not None:
+                output.direct = self._deliveries.direct.answer(request_id, plan.pieces)
             with self._defects_stop_the_driver():
                 self.engine.submit(request, now_s)
             if request.failure is not None:
@@ -195,6 +201,7 @@ class WallClockDriver:
         self._report()
 
     def _report(self) -> None:
+        self._deliveries.hand_over()
         for request in self._deliveries.take_ended():
             for listener in self._listeners:
                 listener(request)

@@ -55,6 +55,11 @@ def _chance(number: int, place: int) -> int:
 _BOOK, _STARTS = _write_book()
 
 
+def known_pieces() -> list[bytes]:
+    """Every piece that a passage may have, in an order that is the same in every process."""
+    return sorted({*_BOOK, *(piece.lstrip() for piece in _BOOK)})
+
+
 def passage(seed: int, tokens: int) -> list[bytes]:
     """`tokens` tokens of text, as ASCII that needs no escaping in JSON; the first has no leading space."""
     start = _STARTS[seed % len(_STARTS)]

@@ -54,6 +54,11 @@ class _OpenAiAnswer(ABC):
             )
         return b"".join([prefix + piece + suffix for piece in output.plan.pieces[first:stop]])
 
+    def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
+        """One event with all tokens from `first` up to `stop`; the first token was sent before."""
+        prefix, suffix = self._templates[index]
+        return prefix + b"".join(output.plan.pieces[first:stop]) + suffix
+
     def ending(self, index: int, output: Output) -> bytes:
         """The event that says why an output ended."""
         event = self.event([_choice(index, self.stream_part(None), output)])

@@ -20,6 +20,7 @@ from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.emulator.server.app import build_app
 from pdmuxd.engine.emulator.server.arguments import KEY_VARIABLE, Arguments
 from pdmuxd.engine.emulator.server.delivery import Deliveries
+from pdmuxd.engine.emulator.server.direct_tokens import DirectTokens
 from pdmuxd.engine.emulator.server.driver import WallClockDriver
 from pdmuxd.engine.emulator.server.http import HttpServer, address, listen
 from pdmuxd.engine.emulator.server.parent import Parent
@@ -61,7 +62,10 @@ def prepare(arguments: Arguments, cleanup: ExitStack) -> Parts:
     if key is None and arguments.host not in _LOOPBACK:
         raise SettingsError(f"{KEY_VARIABLE} is not set; it must be, to listen on {arguments.host}")
     profile = load_profile(arguments.profile)
-    deliveries = Deliveries()
+    direct = None if arguments.link is None else DirectTokens(arguments.link)
+    if direct is not None:
+        cleanup.callback(direct.close)
+    deliveries = Deliveries(direct)
     engine = EmulatedEngine(
         profile=profile,
         policy=arguments.policy,

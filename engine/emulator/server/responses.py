@@ -61,14 +61,29 @@ class EventStream(_WaitingResponse):
             else:
                 await self._inbox.changed()
 
+    def _tokens(self, i: int, output: Output, delivered: int, events: list[bytes]) -> int:
+        """What is new of an output; the number of tokens that were then delivered."""
+        events.append(self._answer.tokens(i, output, delivered, output.produced))
+        return output.produced
+
+    def _first_and_rest(self, i: int, output: Output, delivered: int, events: list[bytes]) -> int:
+        """The tokens in between go to the daemon; they come once more, as one event, with the end."""
+        if delivered == 0:
+            events.append(self._answer.tokens(i, output, 0, 1))
+            delivered = 1
+        if output.ended and output.produced > delivered:
+            events.append(self._answer.at_once(i, output, delivered, output.produced))
+            delivered = output.produced
+        return delivered
+
     def _news(self, delivered: list[int], open_outputs: set[int]) -> bytes:
         """Events not sent yet, up to the end of the stream if nothing is left open."""
-        events = []
+        events: list[bytes] = []
         for i in sorted(open_outputs):
             output = self._outputs[i]
             if output.produced > delivered[i]:
-                events.append(self._answer.tokens(i, output, delivered[i], output.produced))
-                delivered[i] = output.produced
+                tokens = self._tokens if output.direct is None else self._first_and_rest
+                delivered[i] = tokens(i, output, delivered[i], events)
             if output.ended:
                 open_outputs.discard(i)
                 if output.error is not None:

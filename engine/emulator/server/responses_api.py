@@ -122,6 +122,10 @@ class ResponsesAnswer:
             self._sequence += 1
         return opening + b"".join(deltas)
 
+    def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
+        """As `tokens`: none of them go straight to the daemon."""
+        return self.tokens(index, output, first, stop)
+
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002
         """The ends of the text, of its part and of the item."""
         opening = b"" if self._sequence else self._opening()

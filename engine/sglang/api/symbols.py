@@ -166,6 +166,29 @@ def check_scheduler(found: scheduler.Scheduler) -> None:
     )
 
 
+def streaming_differences() -> list[str]:
+    """What is not as it must be for tokens to go to the daemon past SGLang's own streaming; serving can do
+    without."""
+    api = sglang()
+    params = api.SamplingParams(temperature=0.0, max_new_tokens=1, ignore_eos=True)
+    request = api.Request("pdmuxd-check", "", array("q", [1]), params, vocab_size=2)
+    return list(differences("Req", request, requests.StreamedRequest))
+
+
+def changes_chat_answers(found: scheduler.Scheduler, tokenizer: object) -> bool:
+    """Whether SGLang's chat endpoint makes something else of the model's text, or may do so."""
+    arguments = found.server_args
+    parsers = [getattr(arguments, name, None) for name in ("reasoning_parser", "tool_call_parser")]
+    try:
+        resolve = resolve_name("sglang.srt.entrypoints.openai.chat_encoding:resolve_chat_encoding_spec")
+        spec = resolve(
+            hf_config=found.model_config.hf_config, tokenizer=tokenizer, tool_call_parser=parsers[1]
+        )
+    except (ImportError, AttributeError, TypeError):
+        return True
+    return any(parsers) or spec is not None
+
+
 def installed_version() -> str:
     """SGLang's version. Raises: SettingsError if it is not supported."""
     return check_supported(metadata.version("sglang"))

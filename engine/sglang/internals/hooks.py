@@ -27,6 +27,7 @@ from pdmuxd.engine.sglang.environment import PluginEnvironment
 from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import (
     describe,
+    direct_tokens,
     partition_kernels,
     stopping,
     tagging,
@@ -190,6 +191,9 @@ def _build(
     process: _Process, table: PartitionTable, streams: LaunchStreams, scheduler: Scheduler
 ) -> EngineLoop:
     environment = process.environment
+    direct = None
+    if environment.link is not None and sglang().get_parallel().tp_rank == 0:
+        direct = direct_tokens.install(scheduler, environment.link)
     port = SchedulerPort(scheduler, streams)
     engine_info = describe.engine_info(scheduler, table)
     link = None
@@ -210,7 +214,7 @@ def _build(
             "pdmuxd: prompts of more than %d new tokens are prefilled in chunks, for the sake of memory",
             engine_info.limits.max_whole_tokens,
         )
-    reporter = Reporter(link, measurer, gauges)
+    reporter = Reporter(link, measurer, gauges, poll=None if direct is None else direct.poll)
     ledger = process.ledger = Ledger(port.reused_tokens, reporter.send_request)
     return EngineLoop(
         port=port,

@@ -58,6 +58,26 @@ class Request(Protocol):
     def update_finish_state(self, new_accepted_len: int, /) -> None: ...
 
 
+class StreamedParams(SamplingParams, Protocol):
+    """What says how an answer is streamed. Not needed to serve: without it answers are streamed as ever."""
+
+    stop_strs: object
+    skip_special_tokens: bool
+    stream_interval: int | None
+
+
+class StreamedRequest(Request, Protocol):
+    """The same of a request."""
+
+    sampling_params: StreamedParams
+    stream: bool
+    send_token_offset: int
+    """Tokens that the output streamer has sent."""
+    origin_input_ids_unpadded: Sequence[int]
+
+    def check_match_stop_str_prefix(self) -> bool: ...
+
+
 class ForwardMode(Protocol):
     """What a batch computes."""
 

@@ -32,7 +32,9 @@ class Worker(Protocol):
 class OutputStreamer(Protocol):
     """Sends tokens to the process that makes text of them."""
 
-    def stream_output(self, reqs: Sequence[Request], return_logprob: bool, /) -> None: ...
+    def stream_output(
+        self, reqs: Sequence[Request], return_logprob: bool, skip_req: Request | None = None, /
+    ) -> None: ...
 
 
 class ResultProcessor(Protocol):

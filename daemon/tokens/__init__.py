@@ -1,0 +1,1 @@
+"""Tokens that come straight from the scheduler, as text in the client's stream."""

@@ -1,0 +1,272 @@
+"""One streamed answer from two sources: the engine's front end, and its scheduler's tokens.
+
+The front end sends the first tokens of an answer and, with its end, all the text in between; the tokens of
+the scheduler bring that text earlier. Characters are counted: what the client has already is cut off when it
+comes again. So nothing is lost when tokens are, and nothing is there twice. The events are those of the front
+end: its first one is the form of all that are made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import StrEnum
+from zlib import crc32
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from pdmuxd.daemon.tokens.detokenizer import IncrementalText
+
+_DATA = b"data: {"
+_END = b"\n\n"
+_ROLE = b'"role":"assistant",'
+_encoder = msgspec.json.Encoder()
+
+
+class _Delta(msgspec.Struct):
+    role: str | None = None
+    content: Raw | UnsetType = UNSET
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    text: Raw | UnsetType = UNSET
+    delta: _Delta | UnsetType = UNSET
+    finish_reason: str | None = None
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] = []
+
+
+_event_decoder = msgspec.json.Decoder(_Event)
+_text_decoder = msgspec.json.Decoder(str)
+
+
+class Mismatch(StrEnum):
+    """How the text of tokens was not the front end's."""
+
+    FIRST = "first"
+    """The first tokens already: a parser of the front end changes the text."""
+    LATER = "later"
+
+
+class MergedStream:
+    """The bytes for the client, as both sources bring them. For one event loop; `take` is for one waiter."""
+
+    def __init__(
+        self,
+        *,
+        max_unsent_bytes: int,
+        before_event: Callable[[], None] = lambda: None,
+        on_mismatch: Callable[[Mismatch], None] = lambda _: None,
+        on_unread: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before_event` reads the tokens that have arrived, so that they are used before an answer's end."""
+        self._max_unsent_bytes = max_unsent_bytes
+        self._before_event = before_event
+        self._on_mismatch = on_mismatch
+        self._on_unread = on_unread
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._cut = b""
+        """The begin of an event whose end has not come."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        # Positions in the answer's text, in characters.
+        self._sent = self._front_end = self._tokens = 0
+        self._checksum = 0
+        """Of what was sent from tokens since the front end's last event."""
+        self._form: tuple[bytes, bytes] | None = None
+        self._skips_empty = True
+        """Whether an event without text is left out, as the front end does it."""
+        self._text: IncrementalText | None = None
+        self._first_text: str | None = None
+        self._early: deque[tuple[int, str]] = deque()
+        """Texts of tokens with their positions that wait for the front end's first event."""
+        self.uses_tokens = True
+        self.from_tokens = 0
+        """Events that were made of tokens."""
+
+    # The scheduler's tokens ----------------------------------------------------------------------------
+
+    def begin(self, text: IncrementalText, first_text: str) -> None:
+        """The answer has begun; `first_text` is what the front end sends first."""
+        self._text, self._first_text = text, first_text
+        self._tokens = len(first_text)
+        if self._front_end and not self._sent_is(first_text):
+            self._distrust()
+
+    def push(self, token_ids: list[int]) -> None:
+        """New tokens."""
+        if self._text is None or not self.uses_tokens:
+            return
+        text = self._text.push(token_ids)
+        at = self._tokens
+        self._tokens = at + len(text)
+        if self._form is None or self._sent < at or self._early:
+            self._early.append((at, text))
+            if len(self._early) > self._max_unsent_bytes // 64:
+                self.stop_tokens()
+            return
+        self._write(at, text)
+        self._wake()
+
+    def stop_tokens(self) -> None:
+        """From now on the front end alone brings text."""
+        self.uses_tokens = False
+        self._early.clear()
+
+    def _write(self, at: int, text: str) -> None:
+        if at < self._sent:
+            # The front end was faster.
+            text = text[self._sent - at :]
+            if not text:
+                return
+        if self._skips_empty and not text:
+            return
+        assert self._form is not None  # noqa: S101 - a narrowing: both callers have looked
+        head, tail = self._form
+        event = head + _encoder.encode(text) + tail
+        self._sent += len(text)
+        self._checksum = crc32(text.encode("utf-8", "surrogatepass"), self._checksum)
+        self.from_tokens += 1
+        self._put(event)
+        if self._out_bytes > self._max_unsent_bytes:
+            # A client that does not read: the rest comes with the answer's end, if that is ever read.
+            self.stop_tokens()
+            self._on_unread()
+
+    def _flush(self) -> None:
+        while self._early and self._form is not None and self._sent >= self._early[0][0]:
+            self._write(*self._early.popleft())
+
+    # The front end's events ----------------------------------------------------------------------------
+
+    async def feed(self, chunk: bytes) -> None:
+        """Bytes of the front end's answer; waits while the client has not read what there is."""
+        self._before_event()
+        data = self._cut + chunk if self._cut else chunk
+        begin = 0
+        while (end := data.find(_END, begin)) >= 0:
+            end += len(_END)
+            self._event(data[begin:end])
+            begin = end
+        self._cut = data[begin:]
+        self._flush()
+        self._wake()
+        while self._out_bytes > self._max_unsent_bytes:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    def close(self) -> None:
+        """The front end's answer is over."""
+        if self._cut:
+            self._put(self._cut)
+            self._cut = b""
+        self._is_closed = True
+        self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """The front end's answer broke off."""
+        self._failure = error
+        self.close()
+
+    def _event(self, event: bytes) -> None:
+        choice = _choice_of(event)
+        if choice is None:
+            self._put(event)
+            return
+        delta = choice.delta
+        value = choice.text if delta is UNSET else delta.content
+        if value is UNSET or bytes(value) == b"null":
+            self._put(event)
+            return
+        raw = bytes(value)
+        text = _text_decoder.decode(raw)
+        key = b'"text":' if delta is UNSET else b'"content":'
+        head, found, tail = event.rpartition(key + raw)
+        if not found:
+            # Not as SGLang writes it; what it says goes through, and tokens are of no use.
+            self.stop_tokens()
+            self._put(event)
+            self._front_end += len(text)
+            self._sent = max(self._sent, self._front_end)
+            return
+        is_role = delta is not UNSET and delta.role is not None
+        if choice.finish_reason is None and (self._form is None or not is_role):
+            self._skips_empty = delta is not UNSET
+            if self._form is None or self._front_end == 0:
+                form_head = head.replace(_ROLE, b"", 1) if is_role else head
+                self._form = form_head + key, tail
+        if is_role:
+            self._put(event)
+            return
+        self._merge(text, head + key, tail, is_last=choice.finish_reason is not None, event=event)
+
+    def _merge(self, text: str, head: bytes, tail: bytes, *, is_last: bool, event: bytes) -> None:
+        at = self._front_end
+        self._front_end = at + len(text)
+        if at == 0 and self._first_text is not None and not text.startswith(self._first_text):
+            self._distrust()
+        known = min(len(text), max(0, self._sent - at))
+        if not known:
+            self._put(event)
+        else:
+            is_whole = known == self._sent - at
+            if is_whole and crc32(text[:known].encode("utf-8", "surrogatepass")) != self._checksum:
+                self._on_mismatch(Mismatch.LATER)
+            if known < len(text) or is_last:
+                self._put(head + _encoder.encode(text[known:]) + tail)
+        self._checksum = 0
+        self._sent = max(self._sent, self._front_end)
+
+    def _sent_is(self, first_text: str) -> bool:
+        return self._front_end >= len(first_text)
+
+    def _distrust(self) -> None:
+        self.stop_tokens()
+        self._on_mismatch(Mismatch.FIRST)
+
+    # The client ----------------------------------------------------------------------------------------
+
+    async def take(self) -> bytes:
+        """What is new for the client; empty at the end. Raises: what `fail` was told."""
+        while not self._out:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_closed:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        out, self._out = self._out, []
+        self._out_bytes = 0
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def _put(self, event: bytes) -> None:
+        self._out.append(event)
+        self._out_bytes += len(event)
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+def _choice_of(event: bytes) -> _Choice | None:
+    if not event.startswith(_DATA):
+        return None
+    try:
+        choices = _event_decoder.decode(memoryview(event)[len(_DATA) - 1 :]).choices
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return choices[0] if len(choices) == 1 else None

@@ -1,0 +1,213 @@
+"""The daemon's end of the token frames: one engine's scheduler, and the streams that its tokens are for."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from pdmuxd.daemon.tokens.detokenizer import IncrementalText, Vocabulary
+from pdmuxd.daemon.tokens.merge import MergedStream, Mismatch
+from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.link import token_frames
+from pdmuxd.engine.link.token_frames import READY, TOKEN_FRAMES_PROTOCOL, TokenStep
+
+_DATAGRAMS_AT_A_TIME = 16
+"""Read in one turn of the event loop, at most."""
+
+log = structlog.get_logger("pdmuxd.tokens")
+
+
+class TokenReceiver:
+    """Listens for one engine. Use it in one event loop; `close` it there."""
+
+    def __init__(self, path: Path, *, max_unsent_bytes: int) -> None:
+        """Raises: OSError if the socket cannot be made."""
+        self._path = path
+        self._max_unsent_bytes = max_unsent_bytes
+        self._loop = asyncio.get_running_loop()
+        self._listening = token_frames.listen(path)
+        self._engine: socket.socket | None = None
+        self._buffer = bytearray(token_frames.MAX_DATAGRAM_BYTES)
+        self._view = memoryview(self._buffer)
+        self._loading: asyncio.Task[None] | None = None
+        self._vocabulary: Vocabulary | None = None
+        self._is_plain_chat = False
+        self._by_request: dict[str, MergedStream] = {}
+        self._by_number: dict[int, MergedStream] = {}
+        self._numbers: dict[str, int] = {}
+        self._loop.add_reader(self._listening, self._accept)
+        self.steps = 0
+        self.refusals = 0
+        """Engines whose tokens could not be used."""
+        self.unread = 0
+        """Answers that went on through the front end because their clients did not read."""
+        self.mismatches = 0
+        """Answers whose tokens' text was not the front end's."""
+
+    @property
+    def open_streams(self) -> int:
+        """Answers that somebody waits for."""
+        return len(self._by_request)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether tokens of new answers can be used."""
+        return self._vocabulary is not None
+
+    def takes(self, *, chat: bool) -> bool:
+        """Whether tokens of such an answer can be used."""
+        return self._vocabulary is not None and (self._is_plain_chat or not chat)
+
+    def open(self, request_id: str) -> MergedStream:
+        """The stream of an answer that is about to be asked for; `leave` it in the end."""
+        stream = MergedStream(
+            max_unsent_bytes=self._max_unsent_bytes,
+            before_event=self.read,
+            on_unread=self._count_unread,
+            on_mismatch=self._distrust,
+        )
+        self._by_request[request_id] = stream
+        return stream
+
+    def leave(self, request_id: str) -> None:
+        """Nobody waits for these tokens any more."""
+        self._by_request.pop(request_id, None)
+        number = self._numbers.pop(request_id, None)
+        if number is not None:
+            self._by_number.pop(number, None)
+
+    def close(self) -> None:
+        """Let go of the socket. Streams go on with what the front end says."""
+        self._lose()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+
+    def read(self) -> None:
+        """Use what has arrived. Anything that is not understood ends the connection."""
+        for _ in range(_DATAGRAMS_AT_A_TIME):
+            if self._engine is None:
+                return
+            try:
+                size = self._engine.recv_into(self._buffer)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                size = 0
+            if not size:
+                self._lose()
+                return
+            try:
+                message = token_frames.decode(self._view[:size])
+            except msgspec.DecodeError as error:
+                log.warning("tokens of the engine cannot be read", reason=str(error))
+                self._lose()
+                return
+            if isinstance(message, TokenStep):
+                self._step(message)
+            else:
+                self._meet(message)
+
+    def _accept(self) -> None:
+        try:
+            end, _ = self._listening.accept()
+        except OSError:
+            return
+        if not token_frames.is_own_user(end):
+            log.warning("a process of another user wanted to send tokens")
+            end.close()
+            return
+        self._lose()
+        end.setblocking(False)
+        self._engine = end
+        self._loop.add_reader(end, self.read)
+
+    def _lose(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+        if self._engine is not None:
+            self._loop.remove_reader(self._engine)
+            self._engine.close()
+            self._engine = None
+        self._vocabulary = None
+        self._by_number.clear()
+        self._numbers.clear()
+
+    def _meet(self, message: token_frames.Vocabulary) -> None:
+        if message.protocol != TOKEN_FRAMES_PROTOCOL:
+            self._refuse(f"its tokens come by protocol {message.protocol}, not {TOKEN_FRAMES_PROTOCOL}")
+            return
+        if self._loading is None:
+            self._loading = self._loop.create_task(self._load(message), name="load-tokenizer")
+
+    async def _load(self, message: token_frames.Vocabulary) -> None:
+        path = Path(message.tokenizer_path)
+        try:
+            if path.parent != self._path.parent:
+                raise EngineError(f"the engine's tokenizer is not beside its socket: {path}")
+            vocabulary = await asyncio.to_thread(Vocabulary, path, message.samples)
+        except EngineError as error:
+            self._refuse(str(error))
+            return
+        if self._engine is None:
+            return
+        try:
+            self._engine.send(READY)
+        except OSError:
+            self._lose()
+            return
+        self._vocabulary, self._is_plain_chat = vocabulary, message.plain_chat
+        log.info("tokens come from the engine's scheduler", plain_chat=message.plain_chat)
+
+    def _step(self, step: TokenStep) -> None:
+        self.steps += 1
+        vocabulary = self._vocabulary
+        if vocabulary is None:
+            return
+        by_number = self._by_number
+        for begun in step.begun:
+            stream = self._by_request.get(begun.request_id)
+            if stream is None:
+                continue
+            text = IncrementalText(vocabulary, begun.context, skip_special_tokens=begun.skip_special_tokens)
+            by_number[begun.stream] = stream
+            self._numbers[begun.request_id] = begun.stream
+            stream.begin(text, text.push(begun.token_ids))
+        for number, token_id in zip(step.streams, step.token_ids, strict=False):
+            stream = by_number.get(number)
+            if stream is not None:
+                stream.push([token_id])
+        for number, token_ids in step.several:
+            stream = by_number.get(number)
+            if stream is not None:
+                stream.push(token_ids)
+
+    def _refuse(self, reason: str) -> None:
+        self.refusals += 1
+        log.warning("answers go through the engine's front end", reason=reason)
+
+    def _count_unread(self) -> None:
+        self.unread += 1
+
+    def _distrust(self, mismatch: Mismatch) -> None:
+        self.mismatches += 1
+        if self.mismatches == 1:
+            log.warning("the text of tokens is not what the engine's front end says", where=mismatch.value)
+        if mismatch is Mismatch.FIRST:
+            self._is_plain_chat = False
+
+
+def open_receiver(
+    path: Path, *, max_unsent_bytes: int, make: Callable[..., TokenReceiver] = TokenReceiver
+) -> TokenReceiver | None:
+    """A receiver, or None with a line in the log: the front end answers then."""
+    try:
+        return make(path, max_unsent_bytes=max_unsent_bytes)
+    except OSError as error:
+        log.warning("answers go through the engine's front end", path=str(path), reason=error.strerror)
+        return None

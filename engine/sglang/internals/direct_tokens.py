@@ -1,0 +1,185 @@
+"""New tokens go from SGLang's scheduler straight to the daemon, past its detokenizer and its HTTP server.
+
+The first token of an answer and its end go SGLang's own way, the end with all the text in between
+(`engine/link/token_frames.py`). SGLang is told nothing: to its output streamer such an answer is one that is
+streamed in few parts, and whenever the daemon does not take tokens the rest goes SGLang's way as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pdmuxd.engine.link.token_frames import (
+    TOKEN_FRAMES_PROTOCOL,
+    Begun,
+    Sample,
+    TokenSender,
+    TokenStep,
+    Vocabulary,
+    context_of,
+    frames_path,
+    tokenizer_path,
+)
+from pdmuxd.engine.sglang.api.symbols import changes_chat_answers, streaming_differences
+from pdmuxd.engine.sglang.api.types.requests import StreamedRequest
+from pdmuxd.engine.sglang.api.types.scheduler import OutputStreamer, Scheduler
+
+TOKENS_KEY = "pdmuxd_tokens"
+"""In the request's custom parameters; the gateway sets it where it can use tokens."""
+_SAMPLES, _SAMPLE_TOKENS = 32, 12
+
+_log = logging.getLogger(__name__)
+
+
+class _Answer:
+    """One whose tokens go to the daemon."""
+
+    __slots__ = ("has_stops", "request", "sent", "stream")
+
+    def __init__(self, request: StreamedRequest, stream: int) -> None:
+        self.request = request
+        self.stream = stream
+        self.sent = request.send_token_offset
+        self.has_stops = bool(request.sampling_params.stop_strs)
+
+
+class DirectStreamer:
+    """Stands in for SGLang's output streamer where results of batches are processed."""
+
+    def __init__(self, streamer: OutputStreamer, sender: TokenSender) -> None:
+        self._streamer = streamer
+        self._sender = sender
+        self._answers: dict[str, _Answer] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._streamer, name)
+
+    def poll(self) -> None:
+        """Now and then: whether the daemon is there, and which answers have ended otherwise."""
+        self._sender.poll()
+        if not self._sender.is_ready:
+            self._answers.clear()
+        ended = [rid for rid, answer in self._answers.items() if answer.request.finished_reason is not None]
+        for rid in ended:
+            del self._answers[rid]
+
+    def stream_output(
+        self,
+        reqs: Sequence[StreamedRequest],
+        return_logprob: bool,
+        skip_req: StreamedRequest | None = None,
+    ) -> None:
+        """Send the new tokens of these requests, each on its way."""
+        if not self._sender.is_ready:
+            self._streamer.stream_output(reqs, return_logprob, skip_req)
+            return
+        answers = self._answers
+        others: list[StreamedRequest] = []
+        may_begin: list[StreamedRequest] = []
+        streams: list[int] = []
+        token_ids: list[int] = []
+        several: list[tuple[int, list[int]]] = []
+        for request in reqs:
+            answer = answers.get(request.rid)
+            if answer is None:
+                others.append(request)
+                if not request.send_token_offset:
+                    may_begin.append(request)
+            elif request.finished_reason is not None:
+                del answers[request.rid]
+                others.append(request)
+            elif request is not skip_req and not (answer.has_stops and request.check_match_stop_str_prefix()):
+                tokens = request.output_ids
+                count = len(tokens)
+                new = count - answer.sent
+                answer.sent = count
+                if new == 1:
+                    streams.append(answer.stream)
+                    token_ids.append(tokens[-1])
+                elif new > 1:
+                    several.append((answer.stream, list(tokens[-new:])))
+        if others or not reqs:
+            self._streamer.stream_output(others, return_logprob, skip_req)
+        begun = [begin for request in may_begin if (begin := self._begin(request)) is not None]
+        if streams or several or begun:
+            step = TokenStep(begun=begun, streams=streams, token_ids=token_ids, several=several)
+            if not self._sender.send(step):
+                answers.clear()
+                self._streamer.stream_output(
+                    [request for request in reqs if request not in others], return_logprob, skip_req
+                )
+
+    def _begin(self, request: StreamedRequest) -> Begun | None:
+        """After its first tokens went SGLang's way."""
+        params = request.sampling_params
+        sent = request.send_token_offset
+        if (
+            not sent
+            or request.finished_reason is not None
+            or not request.stream
+            or params.stream_interval not in (None, 1)
+            or not (params.custom_params or {}).get(TOKENS_KEY)
+        ):
+            return None
+        answer = self._answers[request.rid] = _Answer(request, self._sender.next_stream())
+        return Begun(
+            stream=answer.stream,
+            request_id=request.rid,
+            context=context_of(request.origin_input_ids_unpadded),
+            token_ids=tuple(request.output_ids[:sent]),
+            skip_special_tokens=params.skip_special_tokens,
+        )
+
+
+def install(scheduler: Scheduler, link: str) -> DirectStreamer | None:
+    """Put it in the place of the scheduler's own; None, with a line in the log, where that cannot work."""
+    reason = _unfit(scheduler)
+    if reason is not None:
+        _log.warning("pdmuxd: tokens go through SGLang's HTTP server: %s", reason)
+        return None
+    processor = scheduler.batch_result_processor
+    sender = TokenSender(frames_path(link), lambda: _introduce(scheduler, tokenizer_path(link)))
+    streamer = DirectStreamer(processor.output_streamer, sender)
+    object.__setattr__(processor, "output_streamer", streamer)  # it is frozen
+    return streamer
+
+
+def _unfit(scheduler: Scheduler) -> str | None:
+    different = streaming_differences()
+    if different:
+        return different[0]
+    tokenizer = getattr(scheduler, "tokenizer", None)
+    if not getattr(tokenizer, "is_fast", False) or not hasattr(tokenizer, "backend_tokenizer"):
+        return "the model's tokenizer is none of the library `tokenizers`"
+    interval = getattr(scheduler.server_args, "stream_interval", 1)
+    if interval != 1:
+        return f"--stream-interval is {interval}"
+    return None
+
+
+def _introduce(scheduler: Scheduler, path: Path) -> Vocabulary:
+    """Write the tokenizer down as it is in force here. Raises: OSError."""
+    tokenizer: Any = getattr(scheduler, "tokenizer")  # noqa: B009 - looked at by `_unfit`, no part of the API
+    path.write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
+    return Vocabulary(
+        protocol=TOKEN_FRAMES_PROTOCOL,
+        tokenizer_path=str(path),
+        samples=tuple(_samples(tokenizer)),
+        plain_chat=not changes_chat_answers(scheduler, tokenizer),
+    )
+
+
+def _samples(tokenizer: Any) -> list[Sample]:
+    """What SGLang's detokenizer would make of tokens from all over the vocabulary."""
+    size = len(tokenizer)
+    samples = []
+    for number in range(_SAMPLES):
+        token_ids = tuple((number * 7919 + place * 104729) % size for place in range(_SAMPLE_TOKENS))
+        text = tokenizer.batch_decode(
+            [list(token_ids)], skip_special_tokens=True, spaces_between_special_tokens=True
+        )[0]
+        samples.append(Sample(token_ids=token_ids, text=text))
+    return samples

@@ -1,0 +1,31 @@
+"""The gateway in a process of its own, in front of an engine that somebody else started.
+
+Its arguments: the engine's URL, its key, the model; a socket where the scheduler's tokens come in, if any.
+It prints its URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
+
+import structlog
+import uvloop
+from lone_gateway import lone_gateway
+
+
+async def main(base_url: str, key: str, model: str, tokens: str | None = None) -> None:
+    """Serve until standard input ends."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    path = None if tokens is None else Path(tokens)
+    async with lone_gateway(base_url, key, model, tokens=path) as (url, _):
+        sys.stdout.write(f"{url}\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    uvloop.run(main(*sys.argv[1:]))

@@ -1,0 +1,179 @@
+"""Which tokens go to the daemon, and which go SGLang's own way, on a stand-in of its streamer."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from pdmuxd.engine.sglang.internals.direct_tokens import TOKENS_KEY, DirectStreamer
+
+
+class Streamer:
+    """Sends what was not sent, as SGLang's does; by request the numbers of tokens that were sent."""
+
+    def __init__(self):
+        self.sent = {}
+        self.holds_first = False
+
+    def stream_output(self, requests, return_logprob, skip=None):
+        for request in requests:
+            if request is skip or (self.holds_first and request.finished_reason is None):
+                continue
+            request.send_token_offset = len(request.output_ids)
+            self.sent.setdefault(request.rid, []).append(len(request.output_ids))
+
+
+class Sender:
+    def __init__(self):
+        self.is_ready = True
+        self.takes = True
+        self.steps = []
+        self.number = 0
+
+    def poll(self):
+        pass
+
+    def next_stream(self):
+        self.number += 1
+        return self.number
+
+    def send(self, step):
+        if self.takes:
+            self.steps.append(step)
+        return self.takes
+
+
+@dataclass
+class Request:
+    rid: str = "a"
+    wants: bool = True
+    stream: bool = True
+    stops: tuple = ()
+    output_ids: list = field(default_factory=list)
+    origin_input_ids_unpadded: tuple = (1, 2, 3)
+    finished_reason: object = None
+    send_token_offset: int = 0
+    is_held: bool = False
+
+    def __post_init__(self):
+        self.sampling_params = SimpleNamespace(
+            stop_strs=self.stops,
+            skip_special_tokens=True,
+            stream_interval=None,
+            custom_params={TOKENS_KEY: self.wants},
+        )
+
+    def check_match_stop_str_prefix(self):
+        return self.is_held
+
+    def makes(self, *tokens):
+        self.output_ids += tokens
+
+
+@dataclass
+class Rig:
+    sglang: Streamer = field(default_factory=Streamer)
+    sender: Sender = field(default_factory=Sender)
+
+    def __post_init__(self):
+        self.streamer = DirectStreamer(self.sglang, self.sender)
+
+    def step(self, *requests, token=7, skip=None):
+        for request in requests:
+            request.makes(token)
+        self.streamer.stream_output(list(requests), False, skip)
+
+
+@pytest.fixture
+def rig():
+    return Rig()
+
+
+def test_the_first_token_and_the_end_go_sglangs_way_and_the_others_to_the_daemon(rig):
+    request = Request()
+    for token in (10, 11, 12):
+        rig.step(request, token=token)
+    request.finished_reason = "length"
+    rig.step(request, token=13)
+    assert rig.sglang.sent == {"a": [1, 4]}
+    begun, *others = rig.sender.steps
+    assert [(b.request_id, b.context, b.token_ids) for b in begun.begun] == [("a", (1, 2, 3), (10,))]
+    assert [(step.streams, step.token_ids) for step in others] == [([1], [11]), ([1], [12])]
+
+
+@pytest.mark.parametrize("request_", [Request(wants=False), Request(stream=False)])
+def test_everything_goes_sglangs_way_when_nobody_asked_for_tokens(rig, request_):
+    rig.step(request_)
+    rig.step(request_)
+    assert rig.sglang.sent == {"a": [1, 2]}
+    assert rig.sender.steps == []
+
+
+def test_everything_goes_sglangs_way_when_the_daemon_was_not_there_at_the_first_token(rig):
+    request = Request()
+    rig.sender.is_ready = False
+    rig.step(request)
+    rig.sender.is_ready = True
+    rig.step(request)
+    assert rig.sglang.sent == {"a": [1, 2]}
+
+
+def test_tokens_that_may_begin_a_stop_text_come_together_when_they_did_not(rig):
+    request = Request(stops=("STOP",))
+    rig.step(request)
+    request.is_held = True
+    rig.step(request, token=8)
+    request.is_held = False
+    rig.step(request, token=9)
+    assert [step.several for step in rig.sender.steps] == [[], [(1, [8, 9])]]
+
+
+def test_an_answer_begins_later_when_sglang_holds_its_first_token_back(rig):
+    request = Request(stops=("STOP",))
+    rig.sglang.holds_first = True
+    rig.step(request, token=8)
+    rig.sglang.holds_first = False
+    rig.step(request, token=9)
+    rig.step(request, token=10)
+    assert [begun.token_ids for step in rig.sender.steps for begun in step.begun] == [(8, 9)]
+    assert rig.sender.steps[-1].token_ids == [10]
+
+
+def test_everything_goes_on_sglangs_way_when_a_step_is_not_taken(rig):
+    one, two, plain = Request(rid="a"), Request(rid="b"), Request(rid="c", wants=False)
+    rig.step(one, two, plain)
+    rig.sender.takes = False
+    rig.step(one, two, plain)
+    rig.sender.takes = True
+    rig.step(one, two, plain)
+    assert rig.sglang.sent == {"a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}
+    assert len(rig.sender.steps) == 1
+
+
+def test_everything_goes_on_sglangs_way_when_the_daemon_has_gone(rig):
+    request = Request()
+    rig.step(request)
+    rig.step(request)
+    rig.sender.is_ready = False
+    rig.streamer.poll()
+    rig.step(request)
+    rig.sender.is_ready = True
+    rig.step(request)
+    assert rig.sglang.sent == {"a": [1, 3, 4]}
+
+
+def test_a_request_is_forgotten_when_it_ended_another_way(rig):
+    request = Request()
+    rig.step(request)
+    request.finished_reason = "abort"
+    rig.streamer.poll()
+    rig.step(Request(rid="a"))
+    assert len(rig.sender.steps) == 2
+
+
+def test_a_request_is_left_out_when_sglang_leaves_it_out(rig):
+    request, other = Request(rid="a"), Request(rid="b")
+    rig.step(request, other)
+    rig.step(request, other, skip=other)
+    assert rig.sender.steps[-1].streams == [1]
+    assert rig.sglang.sent == {"a": [1], "b": [1]}
