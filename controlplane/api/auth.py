@@ -40,7 +40,7 @@ _CALLER = "pdmuxd.caller"
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller:
-    """Whose token a call carried that AdminAuth let pass."""
+    """Whose token the call carries; AdminAuth has checked it."""
     caller: Caller = scope[_CALLER]
     return caller
 

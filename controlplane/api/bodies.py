@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 SENTENCE = "sentence"
-"""The type of errors whose message says everything."""
+"""The type of errors whose message needs no name of the field before it."""
 _SHOWN_CHARACTERS = 60
 
 
@@ -51,14 +51,14 @@ class Body(BaseModel):
     def _is_allowed(cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:  # noqa: ANN401
         name = info.field_name or ""
         if isinstance(value, float) and value.is_integer() and _is_whole(cls.model_fields[name].annotation):
-            value = int(value)  # JSON knows one kind of number: 703.0 is 703
+            value = int(value)  # JSON has only one kind of number: 703.0 is 703
         if name not in cls.allowed:
             return handler(value)
         try:
             return handler(value)
         except ValidationError as error:
             if any(one["type"] == SENTENCE for one in error.errors(include_input=False)):
-                raise  # a body inside this one has said what is wrong with it
+                raise  # an inner body has already said what is wrong
             text = f"{name} is {_shown(value)}; allowed are {cls.allowed[name]}"
             raise _sentence(name, text) from None
 

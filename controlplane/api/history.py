@@ -206,7 +206,10 @@ def history_routes(history: History, alarms: AlarmStore, control_plane: ControlP
 
 
 def since_of(control_plane: ControlPlane, tenant: str | None) -> int:
-    """What tells a tenant from others of its name; 0 for the node. Raises: NotFoundError."""
+    """When the tenant was created, in ms: deleted tenants may have had its name. 0 for the node.
+
+    Raises: NotFoundError.
+    """
     if tenant is None:
         return 0
     known = control_plane.directory.tenants.get(tenant)

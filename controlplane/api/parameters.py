@@ -1,4 +1,4 @@
-"""What a parameter may be, for the OpenAPI document, where our own check says it to the caller."""
+"""Ranges of parameters in the OpenAPI document. They are checked by our own code, for its messages."""
 
 from __future__ import annotations
 

@@ -37,11 +37,11 @@ PROBLEMS: tuple[tuple[type[errors.PdmuxdError], HTTPStatus, str], ...] = (
     (errors.EngineError, HTTPStatus.SERVICE_UNAVAILABLE, "engine-unavailable"),
     (errors.PdmuxdError, HTTPStatus.INTERNAL_SERVER_ERROR, "internal"),
 )
-"""The first that fits holds, so subclasses come before their bases."""
+"""The first class that matches is used, so subclasses stand before their bases."""
 
 
 class Problem(BaseModel):
-    """What every answer of 400 and above holds."""
+    """The body of every answer of 400 and above."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -88,7 +88,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 ALWAYS = frozenset({401, 403, 405, 422, 503})
-"""Token, scope, method, what was sent, and the database: any route may fail by them."""
+"""Any route may answer these: wrong token, scope, method or body, and a database that cannot be used."""
 _SCHEMA = {"$ref": "#/components/schemas/Problem"}
 
 
@@ -139,7 +139,7 @@ def _field(found: Mapping[str, Any]) -> str:
 def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - for the type checker
     if error.status_code == HTTPStatus.BAD_REQUEST:
-        # The framework's word for a body that is no text, or nested deeper than its parser goes.
+        # Starlette's message for a body that is not text, or is nested too deeply for its parser.
         return problem(422, "invalid-value", "the body is not JSON that can be read", field="body")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         return _on_wrong_method(request, error)
@@ -163,5 +163,5 @@ def _on_wrong_method(request: Request, error: HTTPException) -> JSONResponse:
 
 
 def _on_defect(_request: Request, _error: Exception) -> JSONResponse:
-    """A defect of ours; the server logs it, the client learns only that."""
+    """An unexpected error: the server logs it, the client is told only that it happened."""
     return problem(500, "internal", "pdmuxd failed; its log says more")

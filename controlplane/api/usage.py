@@ -97,7 +97,7 @@ def usage_routes(history: History, control_plane: ControlPlane) -> APIRouter:
             raise InvalidValueError("to", "to is not later than from")
         if end_s - start_s > MAX_LENGTH_S:
             raise InvalidValueError("from", "from is more than 800 days before to")
-        # An operator may ask for a tenant that is gone; a tenant for nothing but itself.
+        # An operator may ask for a deleted tenant too; a tenant only for itself.
         own = own_tenant(request)
         since_ms = None if own is None else since_of(control_plane, own)
         found = await history.usage(start_s, end_s, now_s=now_s, tenant=tenant, since_ms=since_ms)
@@ -121,7 +121,7 @@ def as_csv(usage: UsageOut) -> str:
 
 
 def _safe(value: object) -> object:
-    """A spreadsheet must not take a model's name for a formula."""
+    """Quote a name that a spreadsheet would take for a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 

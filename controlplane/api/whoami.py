@@ -1,4 +1,4 @@
-"""Whose token a call carries, so that a client need not find out by being refused."""
+"""Whose token a call carries, and what it may do; a client asks here instead of trying."""
 
 from __future__ import annotations
 

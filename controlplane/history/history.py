@@ -65,7 +65,7 @@ class History:
         self.others = OtherNodes() if store.is_shared else None
         """Where other nodes may write to the same database."""
         self.still = asyncio.Lock()
-        """Held while counts are between memory and the database, where a reader would miss them."""
+        """Held while counts move from memory to the database: a reader would find them in neither."""
 
     async def flush(self) -> None:
         """Store what was counted since the last time; what cannot be stored is kept. Raises: StoreError."""

@@ -101,7 +101,7 @@ class Recorder:
         self._batch = Batch()
         self._since_ms: dict[str, int] = {}
         self._unshared_sm_ms = [0.0, 0.0]
-        """SM time of prefill and decode that no tenant has been given yet."""
+        """SM time of prefill and decode (ms) that is not yet divided among tenants."""
 
     # What is counted
 
@@ -169,7 +169,7 @@ class Recorder:
     # Time passes
 
     def is_due(self) -> bool:
-        """Whether the second that is counted has passed, or the clock was set."""
+        """Whether the current second is over, or the clock was set."""
         return int(self._wall_clock()) != self._second
 
     def turn(self, gauges: Mapping[str, Gauges]) -> None:

@@ -41,7 +41,7 @@ class HistoryRow(Row, table=True):
     """Counts of one series in one minute, hour or day; what they mean is in `columns.py`."""
 
     __tablename__ = "history"
-    # The key is all that rows are found by: a table of its own for it would double the size.
+    # Rows are found by their key alone; SQLite's separate rowid table would double the size.
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     step_s: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})

@@ -102,7 +102,7 @@ class HistoryWriter:
             values = [
                 {"tenant": each.tenant, "tenant_since": each.since_ms, "model": each.model} for each in some
             ]
-            # The transaction begins with a write: one that began with a read may find that it comes too late.
+            # Begin with a write: SQLite may refuse to upgrade a transaction that began with a read.
             insert = _insert(session)(_table(HistorySeriesRow)).on_conflict_do_nothing()
             session.connection().execute(insert, values)
         found = {series: self._ids[series] for series in wanted if series in self._ids}

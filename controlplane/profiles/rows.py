@@ -63,7 +63,7 @@ class LearnedCellRow(Row, table=True):
 
 
 class LearnedCorrectionRow(Row, table=True):
-    """How much slower or faster than fitted work on so many SMs is."""
+    """Measured over predicted time of one kind of work on so many SMs."""
 
     __tablename__ = "learned_corrections"
     __table_args__ = (CheckConstraint("ratio > 0", name="ratio"),)
@@ -91,5 +91,5 @@ class ProfileChangeRow(Row, table=True):
     after: float
     evidence: str = Field(max_length=200)
     at_bound: bool
-    """A correction that would have gone further."""
+    """Whether the correction was cut at its allowed maximum."""
     created_at: datetime = Field(sa_type=UtcDateTime)

@@ -125,7 +125,7 @@ class Profiles:
             return LearnedRepository(session, profile_id).changes(limit)
 
     def learn(self, profile_id: int, changes: Sequence[Change]) -> None:
-        """Keep what was learned while `profile_id` is in force; of a frozen or replaced profile nothing."""
+        """Keep what was learned, unless profile `profile_id` is frozen or no longer in force."""
         with self._change() as change:
             profiles = ProfileRepository(change.session)
             change.is_needless = (

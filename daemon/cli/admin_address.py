@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 WHY = "pdmuxd.why"
-"""Where the root command keeps the reason for those below it."""
+"""The key under which the root command passes `--why` to its subcommands."""
 
 
 def settings_of(ctx: typer.Context) -> Settings:

@@ -53,7 +53,7 @@ class AdminClient:
         """Whether a daemon, and so perhaps an engine, is behind it."""
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - JSON
-        """Read. Raises: PdmuxdError as the problem says; so do the others."""
+        """Read. This and the other calls raise: PdmuxdError, of the kind that the problem names."""
         return self._call("GET", path)
 
     def text(self, path: str) -> str:
@@ -125,7 +125,7 @@ def admin_client(ctx: typer.Context) -> Iterator[AdminClient]:
             yield client
             return
     settings = settings_of(ctx)
-    # Half a second to import, which nobody should wait for who talks to a daemon or asks for help.
+    # Takes half a second to import, and is needed only where no daemon runs.
     from pdmuxd.daemon.cli.local_admin import local_admin
 
     state_dir = settings.resolved_state_dir

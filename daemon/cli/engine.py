@@ -87,7 +87,7 @@ def _tell_json(done: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _watch_drain(client: AdminClient, *, shown: bool) -> str:
-    """Until nothing is in flight. Raises: EngineError if the drain ends otherwise."""
+    """Wait until nothing is in flight; say how it ended. Raises: EngineError if the drain ends otherwise."""
     progress = _Progress(shown=shown)
     while True:
         engine, in_flight = _now(client)
@@ -103,7 +103,10 @@ def _watch_drain(client: AdminClient, *, shown: bool) -> str:
 
 
 def _watch_start(client: AdminClient, *, shown: bool, ended: int | None = None) -> str:
-    """Until an engine serves that is not the process `ended`. Raises: EngineError if none comes up."""
+    """Wait until an engine serves that is not the process `ended`; say which.
+
+    Raises: EngineError if none comes up.
+    """
     progress = _Progress(shown=shown)
     has_begun = False
     while True:
@@ -129,7 +132,7 @@ def _now(client: AdminClient) -> tuple[Mapping[str, Any], int]:
 
 
 class _Progress:
-    """Prints a line when it is not the one before, so that a log stays short."""
+    """Prints a line only if it differs from the one before, so that a log stays short."""
 
     def __init__(self, *, shown: bool) -> None:
         self._shown = shown

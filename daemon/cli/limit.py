@@ -62,7 +62,7 @@ def _path(tenant: str, key: str | None) -> str:
 
 
 def _require_owner(found: Mapping[str, Any], tenant: str) -> None:
-    """So that a key which was mixed up is not limited for another tenant."""
+    """Refuse a key of another tenant. Raises: BadParameter."""
     if found["tenant"] != tenant:
         raise typer.BadParameter(f"key {found['key_id']} is of tenant {found['tenant']}, not {tenant}")
 

@@ -82,7 +82,7 @@ USAGE_ERRORS = (
     StoreSetupError,
     TraceError,
 )
-"""What a different command line or configuration would cure: exit code 2. Other errors end with 1."""
+"""Errors that a different command line or configuration would avoid: exit code 2. Others end with 1."""
 
 FAILED, USAGE = 1, 2
 
@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except typer.Abort:
         return _fail("aborted", FAILED)
     except BrokenPipeError:
-        # Whoever read our output has left; let the interpreter's last flush find something to write to.
+        # The reader of our output has gone: give the interpreter something else to flush to at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return result if isinstance(result, int) else 0
@@ -189,7 +189,7 @@ def _usage_text(error: typer.TyperException) -> str:
 
 
 def _unexpected(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Take the place of the interpreter's traceback."""
+    """Print one line instead of the interpreter's traceback."""
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, traceback)
         return

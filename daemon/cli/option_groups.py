@@ -1,4 +1,4 @@
-"""Groups of options: a command takes a dataclass where typer wants a parameter for every option."""
+"""Groups of options: a command takes one dataclass instead of a parameter for every option."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 PIPE_COLUMNS = 4000
-"""As wide as anything that is printed; whatever reads it folds as it likes."""
+"""Wider than any line that is printed: a pipe's reader folds lines itself."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, the same as the REST interface answers.")]
 
 

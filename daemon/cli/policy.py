@@ -143,7 +143,7 @@ def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 def _when_taken(client: AdminClient, found: Any) -> Any:  # noqa: ANN401 - JSON
-    """Read again until the engine has answered, while there is one that could."""
+    """Read the policy until the engine has answered, or the time is over. Without a daemon: at once."""
     deadline_s = time.monotonic() + IN_FORCE_WITHIN_S
     while client.is_daemon and found["waits_for"] == "engine" and time.monotonic() < deadline_s:
         time.sleep(_POLL_S)

@@ -27,7 +27,7 @@ from pdmuxd.daemon.cli.what_if import follow, print_outcomes
 app = typer.Typer(help="Show and set tenants' latency targets.")
 
 IN_FORCE_WITHIN_S = 2.0
-"""Twice what an edit may take to reach the engine."""
+"""Twice the time within which an edit must reach the engine."""
 _POLL_S = 0.05
 
 
@@ -220,7 +220,7 @@ def _preview(ctx: typer.Context, tenant: str, targets: SloOptions, *, as_json: b
 
 
 def _when_in_force(client: AdminClient, path: str, slo: Any) -> Any:  # noqa: ANN401 - JSON
-    """Read again until the engine has confirmed the edit, while there is one that could."""
+    """Read the SLO until the engine has confirmed it, for at most IN_FORCE_WITHIN_S."""
     if not client.is_daemon:
         return slo
     deadline_s = time.monotonic() + IN_FORCE_WITHIN_S

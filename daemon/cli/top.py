@@ -59,7 +59,7 @@ def top(
     in_browser: InBrowser = False,
 ) -> None:
     """Watch the SM split, tenants and decisions live, and tune them."""
-    # What is imported stays: to look for garbage among it is a tenth of the time to the first screen.
+    # Collecting garbage among imported modules finds none and is a tenth of the time to the first screen.
     gc.disable()
     origin = origin_given(ctx, url)
     read_token = _token_reader(ctx, token_file, token)
@@ -67,7 +67,7 @@ def top(
         raise typer.BadParameter(
             "top needs a terminal; for scripts there are `pdmuxd slo` and the REST interface"
         )
-    # Imported late: nobody waits for it who only asks for help or has mistyped.
+    # Imported late, so that `--help` and wrong options answer at once.
     from pdmuxd.tui.client.target import Target
     from pdmuxd.tui.run import run_console
 
@@ -108,7 +108,7 @@ def _token_reader(ctx: typer.Context, path: Path | None, token: str | None) -> C
 
     def read() -> str:
         nonlocal last
-        # A file that cannot be read is being replaced; what it held is refused or not.
+        # The file may just be replaced: try the last token; if it is no longer valid, the daemon says so.
         with contextlib.suppress(AuthError):
             last = read_token(file)
         return last

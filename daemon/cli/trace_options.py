@@ -69,7 +69,7 @@ class TraceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetOptions:
-    """What is due to a request, but for its TBT."""
+    """The targets of each request, without TBT, which each command reads in its own way."""
 
     ttft_fixed_ms: Annotated[float, TTFT_FIXED] = DEFAULT_SLO.ttft_fixed_s * 1000.0
     ttft_per_1k_ms: Annotated[float, TTFT_PER_1K] = DEFAULT_SLO.ttft_per_1k_new_tokens_s * 1000.0
@@ -109,7 +109,10 @@ def checked_policies(given: Sequence[str], profile: Profile, flag: str) -> list[
 def load_trace(
     path: Path, trace_format: TraceFormat | None, shaping: Shaping, profile: Profile, too_long: TooLong
 ) -> Trace:
-    """Read, choose and fit to what the profile's engine can hold. Raises: TraceError."""
+    """Read a trace, select its requests, and fit them to what the profile's engine can hold.
+
+    Raises: TraceError.
+    """
     found, requests = open_trace(path, trace_format)
     context, pool = profile.model.max_context_tokens, profile.kv_capacity_tokens
     name = f"the model's context of {context:,}" if context <= pool else f"the KV pool of {pool:,}"

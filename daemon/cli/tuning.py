@@ -9,10 +9,10 @@ from typing import Any
 import typer
 
 _SHARES = (1.0, 0.85, 0.7, 0.6, 0.5)
-"""Of the TBT target that holds, where none are named."""
+"""TBT targets to try if none are given, as shares of the present one."""
 _MOST = 12
 _MARGIN = 1.1
-"""On the TTFT that was needed: the next minutes are not the last ones."""
+"""The proposed TTFT target is the needed one times this: the next minutes may be busier."""
 
 
 def candidates(

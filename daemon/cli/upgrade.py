@@ -15,7 +15,7 @@ Examples:
   pdmuxd upgrade --migrate"""
 
 _TIMEOUT_S = 180.0
-"""For a daemon's start on a busy machine; it is bounded there."""
+"""How long to wait for the daemon's answer; the daemon itself gives up earlier."""
 
 Migrate = Annotated[
     bool, typer.Option("--migrate", help="Let the new version bring the database to its own schema.")

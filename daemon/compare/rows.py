@@ -73,7 +73,7 @@ def notes(document: CompareDocument) -> list[str]:
 
 
 def verdict(document: CompareDocument) -> str:
-    """What the reader came for: who holds the highest rate, under each target."""
+    """The verdict: which policy holds the highest rate, under each target."""
     return " ".join(_verdict(document, tbt_ms) for tbt_ms in document.targets.tbt_ms)
 
 

@@ -277,7 +277,8 @@ def refused_by_engine(answer: bytes, retry_after_s: Callable[[str], int]) -> Req
     for event in answer.rstrip().rsplit(b"\n\n", _LAST_EVENTS)[-_LAST_EVENTS:]:
         data = event if event.startswith(b"{") else event.partition(b"data:")[2]
         for text in _error_texts(_decoded(data)):
-            cause, _, why = text.partition(":")
+            # SGLang puts the status before the message in answers of its Responses API.
+            cause, _, why = text.removeprefix("503: ").partition(":")
             if cause in ENGINE_CAUSES:
                 message = why.strip() or "the engine has not begun this request"
                 return RequestError(message, status=503, code=cause, retry_after_s=retry_after_s(cause))

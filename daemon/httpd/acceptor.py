@@ -17,7 +17,7 @@ from pdmuxd.daemon.httpd.peers import peer_of
 from pdmuxd.daemon.httpd.refusals import Refusal, render
 
 _PER_TURN = 8
-"""Between two of these, everything else of the daemon has its turn."""
+"""Connections that are accepted at once; then the event loop does its other work before the next."""
 _SHED = 16
 _PAUSE_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -95,7 +95,7 @@ class Acceptor:
             accepted.send(render(refusal, self._connections.style))
 
     def _out_of_descriptors(self) -> None:
-        """Make room, and let the rest of the daemon have it first."""
+        """Close waiting connections and pause: the rest of the daemon gets their descriptors first."""
         self._connections.note("-", "no_descriptors")
         self._connections.shed(_SHED)
         self._loop.remove_reader(self._listener)

@@ -16,7 +16,7 @@ from pdmuxd.controlplane.api.problems import problem
 from pdmuxd.daemon.httpd.peers import THROTTLED_DELAY_S, AuthFailures, peer_of
 
 PROBE_CONNECTIONS = 16
-"""Requests that only probes may make in progress."""
+"""Places for requests that are kept for health probes."""
 _RETRY_AFTER_S = 60
 
 log = structlog.get_logger("pdmuxd.http")
@@ -113,7 +113,7 @@ class _LimitedBody:
         self._bytes = 0
 
     def is_declared_too_large(self, headers: Headers) -> bool:
-        """Whether the head says already that it will be."""
+        """Whether the Content-Length header says that the body is too large."""
         declared = headers.get("content-length", "")
         return declared.isdigit() and int(declared) > self._max_bytes
 
@@ -126,7 +126,7 @@ class _LimitedBody:
 
 
 class _Answering:
-    """Sends an answer on, but holds back that a token was wrong when there were too many of them."""
+    """Passes an answer on. From an address that sent too many wrong tokens, a 401 is answered as 429."""
 
     def __init__(self, send: Send, body: _LimitedBody, on_unauthorized: Callable[[], bool]) -> None:
         self._send = send

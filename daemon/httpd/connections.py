@@ -68,7 +68,7 @@ class Connections:
     def admit(self, peer: str) -> Refusal | None:
         """Count a new connection from `peer`, if need be in place of one that waits; else why not."""
         if self._by_peer[peer] >= self.limits.max_connections_per_peer:
-            # Not one that has only just come, or a flood would be paid for twice: taken in, and thrown out.
+            # Only one that has waited a while: in a flood each would else be accepted and closed at once.
             if not self._evict(self._waiting_by_peer.get(peer, {}), waited_s=_FLOOD_S):
                 return PEER_FULL
         elif self._total >= self.limits.max_connections and not self._evict(self._waiting):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 INTERVAL_S = 60.0
 _MAX_REMEMBERED = 4096
-"""Addresses, the longest unseen of which are forgotten: an attacker may have as many as it likes."""
+"""Addresses. With more, those not seen for longest are forgotten: an attacker may use any number."""
 _IPV6_NETWORK_BITS = 64
 
 
@@ -68,7 +68,7 @@ class AuthFailure:
     is_first: bool
     """Whether it is to be logged."""
     unlogged: int
-    """Wrong keys of the same address that were not."""
+    """Wrong keys of the same address that were counted but not logged."""
     is_throttled: bool
 
 
@@ -77,7 +77,7 @@ THROTTLED_DELAY_S = 1.0
 
 
 def peer_of(address: object) -> str:
-    """The part of a socket's address by which is counted: an IPv4 address, or an IPv6 network of 64 bits.
+    """What is counted as one peer: an IPv4 address, or an IPv6 network of 64 bits.
 
     One client has a whole such network to choose addresses from.
     """

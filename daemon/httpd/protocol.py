@@ -22,9 +22,10 @@ _MAX_PIPELINED = 8
 _HEADER_EXTRA_BYTES = 4
 """The colon, the space and the end of a header's line."""
 _MAX_DISCARDED_BYTES = 64 * 2**20
-"""Of a body whose request was answered before it was read: who is still sending may not read yet."""
+"""Of a body that is still sent after its request was answered: many clients read only after sending."""
 _LINGER_S = 2.0
-"""How long what a refused client still sends is thrown away: a reset would take the refusal from it."""
+"""How long a refused client may go on sending before the connection is closed. Closing at once would
+reset it, and the client would lose the answer that says why."""
 _OVERHEAD_BYTES = 64 * 1024
 _OVERHEAD_PER_BODY_BYTE = 8
 """A chunk of one byte has five bytes around it."""
@@ -129,14 +130,14 @@ class LimitedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
             if was_in_head and self._in_head and self.headers is head_of:
-                self._count_head(len(data))  # of a header that has not ended nobody is told
+                self._count_head(len(data))  # the parser does not report a header that has not ended
             elif was_in_body and self._in_body:
                 self._count_body(len(data))
         except httptools.HttpParserUpgrade:
             self._is_deaf = True
             self.cycle.keep_alive = False
         except (httptools.HttpParserError, _RefusedError, MemoryError) as error:
-            # The parser hides what its callbacks raise behind an error of its own.
+            # The parser wraps what its callbacks raise in an error of its own.
             is_out = isinstance(error, MemoryError) or isinstance(error.__context__, MemoryError)
             other = refusals.OUT_OF_MEMORY if is_out else refusals.MALFORMED
             self._on_malformed(self._refusal or other)
@@ -189,7 +190,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """uvicorn's call."""
         super().on_response_complete()
-        # What comes next has its time from here on: reading may have been paused.
+        # The time of the next head starts now: reading may have been paused until here.
         self._since_s = self._gate.clock()
         self._wait_if_idle()
 
@@ -220,7 +221,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._raise(refusals.TOO_MUCH_OVERHEAD)
 
     def _check_head(self) -> None:
-        """What HTTP forbids, or allows and nobody needs: each has fooled a proxy or a server."""
+        """Refuse heads that HTTP forbids, and forms that no client needs but attacks on proxies have used."""
         version = self.parser.get_http_version()
         hosts = [value for name, value in self.headers if name == b"host"]
         if len(hosts) > 1 or (not hosts and version != "1.0") or b"" in hosts:

@@ -148,7 +148,7 @@ class LoadCollector(Collector):
         yield _one("pdmuxd_node_in_flight_limit", self._node_limit)
 
     def _sums(self, name: str, by_tenant: Mapping[str, int]) -> Metric:
-        """Of tenants with a label of their own also the zeros, so that a graph has no holes."""
+        """A sum for each label; tenants with their own label also have zeros: graphs shall have no gaps."""
         totals = dict.fromkeys(sorted(self._tenants.own), 0)
         for tenant, count in by_tenant.items():
             label = self._tenants.of(tenant)

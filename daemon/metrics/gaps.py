@@ -16,7 +16,7 @@ from pdmuxd.engine.link.durations import BUCKETS, Counts, middle_s
 _MIDDLE_S = tuple(middle_s(bucket) for bucket in range(BUCKETS))
 _BOUNDS = (*map(repr, GAP_BUCKETS_S), "+Inf")
 _SLOT = tuple(bisect_left(GAP_EDGES, bucket) for bucket in range(BUCKETS))
-"""Of each of the engine's buckets, which ends at the edge of its number: the first of ours that holds it."""
+"""For each bucket of the engine, the first bucket of the metric that holds it."""
 
 
 class GapHistograms(Collector):

@@ -1,13 +1,13 @@
-"""Which tenants have series of their own: a label must not have as many values as somebody likes to make."""
+"""Which tenants have series of their own: the number of values of a label must be bounded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 NO_TENANT = ""
-"""Without a good key, or of a tenant that is not known."""
+"""The label of requests without a valid key, or of an unknown tenant."""
 REST = "_rest"
-"""All tenants beyond the limit together; no tenant can be called so."""
+"""The label of all tenants beyond the limit together; a tenant cannot have this name."""
 
 
 class TenantLabels:
@@ -33,7 +33,7 @@ class TenantLabels:
         return gone
 
     def of(self, tenant: str) -> str:
-        """The value of the label for what this tenant does."""
+        """The label under which this tenant is counted."""
         if tenant in self._own:
             return tenant
         if tenant not in self._known:

@@ -79,7 +79,7 @@ def profile_engine(settings: Settings, wanted: Wanted) -> bool:
 
 @contextlib.contextmanager
 def _store(settings: Settings, wanted: Wanted) -> Iterator[ControlPlane | None]:
-    """Opened before the engine is: nobody should measure for minutes and then have nowhere to put it."""
+    """Where the profile goes. Opened before the engine starts, so that minutes of measuring are not lost."""
     if wanted.output is not None:
         yield None
         return

@@ -18,7 +18,7 @@ from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.link.socket import DaemonEnd
 
 ANSWER_TIMEOUT_S = 120.0
-"""Far more than any point takes that a campaign asks for."""
+"""Far more than any point of a campaign takes."""
 
 
 class MeasuringEngine:
@@ -68,7 +68,7 @@ class MeasuringEngine:
 
 @asynccontextmanager
 async def measuring_engine(plan: EnginePlan) -> AsyncIterator[MeasuringEngine]:
-    """Start an engine, and end it however the block ends. Raises: EngineError, LinkError."""
+    """Start an engine, and end it whenever the block is left. Raises: EngineError, LinkError."""
     socket_path = plan.runtime_dir / f"engine-{secrets.token_hex(4)}.sock"
     address = f"ipc://{socket_path}"
     log = EngineLog(plan.log_path)

@@ -18,7 +18,7 @@ from pdmuxd.engine.profiling.document import MeasuredProfile
 from pdmuxd.engine.profiling.measurement import Point, Sample, Target
 
 MAX_REFUSED = 20
-"""Points that an engine may refuse in a row: it may hold less than it says, but not nothing of it."""
+"""Points that an engine may refuse in a row: a few may be too large for it, so many are a fault."""
 WARM_UP_TOKENS = 16384
 
 
@@ -130,7 +130,7 @@ async def _measured(
 
 
 async def _warm_up(engine: MeasuringEngine, target: Target) -> None:
-    """A large prefill on each size, not measured: what a stream needs for the first time, it takes now."""
+    """Run a large prefill on each size without measuring it, so that first-use costs are paid before."""
     tokens = min(WARM_UP_TOKENS, target.max_new_tokens)
     for sms in target.prefill_sizes:
         point = Point(mode="prefill", prefill_sms=sms, decode_sms=0, prefill=((tokens, 0),))

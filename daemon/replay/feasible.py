@@ -9,7 +9,7 @@ from pdmuxd.engine.core.types import DecodeShape
 from pdmuxd.engine.emulator.profile import Profile
 
 LONE_REQUEST = DecodeShape(bs=1, reused_tokens=1024)
-"""About the least that a decode step can be asked to do."""
+"""About the cheapest decode step that occurs."""
 
 
 def check_tbt_feasible(profile: Profile, tbt_s: float) -> None:

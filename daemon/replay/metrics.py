@@ -95,7 +95,7 @@ def measure(outcomes: Outcomes, totals: EngineTotals, slo: Slo) -> Metrics:
     first_s = float(outcomes.arrival_s.min())
     arrival_span_s = float(outcomes.arrival_s.max()) - first_s
     makespan_s = totals.end_s - first_s
-    # A burst at one instant has no arrival span; what it took is the only time there is.
+    # All arrivals at one instant have no span: goodput is then over the time until the last request ended.
     goodput_over_s = arrival_span_s if arrival_span_s > 0 else makespan_s
     everyone = _group("all", np.ones(count, dtype=np.bool_), judged)
     good_tokens = int(outcomes.produced_tokens[judged.good].sum())

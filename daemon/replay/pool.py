@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from pdmuxd.engine.core.errors import EngineLostError
 
 REPORT_EVERY_S = 0.2
-"""How often a worker tells how far it is; more often costs more than it shows."""
+"""How often a worker reports its progress."""
 
 Shared = TypeVar("Shared")
 Task = TypeVar("Task")
@@ -65,7 +65,7 @@ def run_tasks(
     except BrokenProcessPool:
         raise EngineLostError("a worker process died; is there enough memory for --jobs?") from None
     finally:
-        if not finished:  # an error or Ctrl-C: the other results are not wanted any more
+        if not finished:  # an error or Ctrl-C: the other results are not needed any more
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
@@ -126,12 +126,12 @@ def _start_worker(
                 return
             reported_s = wall_s
             if os.getppid() != parent_pid:
-                os._exit(1)  # the command was killed: nobody wants the result
+                os._exit(1)  # the command was killed: nobody reads the result
             reports.put((index, message))
 
         return work(shared, task, report)
 
-    global _job  # the only way a pool hands something to its workers
+    global _job  # a pool can pass something to its workers only through a global
     _job = run
 
 

@@ -71,7 +71,7 @@ def percent(ratio: float) -> str:
 
 
 def verdict(document: ReplayDocument) -> str:
-    """What the reader came for: who keeps the targets, and what that is worth."""
+    """The verdict: which policies keep the targets, and their goodput."""
     held = [one for one in document.policies if one.metrics.targets_met]
     if not held:
         nearest = max(document.policies, key=lambda one: one.metrics.good_ratio)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from alembic import command
@@ -23,6 +25,7 @@ from pdmuxd.engine.core.errors import NotFoundError, StaleVersionError, StoreErr
 from pdmuxd.migrations import alembic_config, head_revision, known_revisions
 
 PROGRAMS = find_programs()
+WRITER = Path(__file__).parents[1] / "support" / "killed_writer.py"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(PROGRAMS is None, reason="needs PostgreSQL: apt-get install postgresql"),
@@ -207,6 +210,17 @@ class TestAServerThatIsAway:
         assert set(kept) <= found
         # The last may be stored without its answer having come.
         assert len(found - set(kept)) <= 1
+
+    def test_every_acknowledged_change_is_there_when_a_node_is_killed_200_times(self, url: str) -> None:
+        ended = subprocess.run(
+            [sys.executable, str(WRITER), url, "200"],
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "200 kills, " in ended.stdout
 
 
 class TestErrors:

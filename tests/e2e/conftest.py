@@ -10,7 +10,7 @@ import pytest
 from daemon_process import Daemon, SharedDaemon, is_running, wait_until
 from tmux_console import Tmux
 
-QUICK = ("test_serving.py", "test_other_apis.py")
+QUICK = ("test_serving.py",)
 """Their tests share one daemon, so `make test` can afford them; the others are left to `make test-all`."""
 
 

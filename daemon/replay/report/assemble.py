@@ -33,7 +33,7 @@ class Cell:
 
     text: str
     is_met: bool | None = None
-    """Whether what was aimed at is reached; None where nothing was."""
+    """Whether the target is met; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Page:
 
     title: str
     verdict: str
-    """What the reader came for, in a sentence."""
+    """The verdict, in a sentence."""
     lead: str
     notes: Sequence[str]
     facts: Sequence[tuple[str, str]]
@@ -73,7 +73,7 @@ class Page:
     version: str
     created_at: str
     is_sortable: bool = True
-    """Whether rows are alike, so that sorting them says something."""
+    """Whether the table can be sorted by a click on a column."""
 
 
 def assemble(page: Page) -> str:

@@ -11,12 +11,12 @@ from pdmuxd.engine.core.types import Reason
 from pdmuxd.tui.show import colours
 
 POLICIES = ("#009E73", "#C2409A", "#8A7A00", "#7B5CD6", "#1E96A8", "#B5533C")
-"""None that could be taken for prefill, decode or idle."""
+"""None resembles the colours of prefill, decode or idle."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 PREFILL, DECODE = colours.PREFILL, colours.DECODE
 IDLE = f"{colours.IDLE}4d"
-"""Three tenths of it: the paper shines through."""
+"""At 30% opacity."""
 TARGET = colours.TARGET
 
 # Paul Tol's "muted" scheme, its indigo lighter for dark paper, then what else stays apart, then greys:

@@ -201,6 +201,10 @@ def test_nothing_is_ahead_when_all_have_ended(steps):
 CAUSE = "deadline_unreachable: the engine has not begun this request"
 
 
+PREAMBLE = b'event: message_start\ndata: {"type":"message_start"}\n\nevent: error\ndata: '
+AFTER = b'\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
+
+
 @pytest.mark.parametrize(
     ("answer", "is_refusal"),
     [
@@ -208,6 +212,10 @@ CAUSE = "deadline_unreachable: the engine has not begun this request"
         ({"error": {"message": "too late", "code": "max_wait"}}, True),
         ({"object": "error", "message": CAUSE, "code": 503}, True),
         ({"text": "", "meta_info": {"finish_reason": {"type": "abort", "message": CAUSE}}}, True),
+        ({"error": {"message": f"503: {CAUSE}", "code": 400}}, True),
+        ({"type": "response.failed", "response": {"error": {"message": CAUSE}}}, True),
+        ({"type": "error", "error": {"type": "api_error", "message": CAUSE}}, True),
+        ({"type": "response.completed", "response": {"error": None, "output": [CAUSE]}}, False),
         ({"text": CAUSE, "meta_info": {"finish_reason": {"type": "stop"}}}, False),
         ({"choices": [{"text": CAUSE, "message": {"content": CAUSE}}]}, False),
         ({"error": {"message": "a prompt with deadline_unreachable: in it", "code": 400}}, False),
@@ -215,7 +223,7 @@ CAUSE = "deadline_unreachable: the engine has not begun this request"
 )
 def test_the_engines_refusal_is_known_and_no_text_of_a_model_is_taken_for_one(answer, is_refusal):
     body = json.dumps(answer).encode()
-    for form in (body, b"data: " + body + b"\n\ndata: [DONE]\n\n"):
+    for form in (body, b"data: " + body + b"\n\ndata: [DONE]\n\n", PREAMBLE + body + AFTER):
         error = refused_by_engine(form, lambda cause: {"deadline_unreachable": 7, "max_wait": 8}[cause])
         assert (error is not None) == is_refusal
         if error is not None:

@@ -38,13 +38,13 @@ async def test_what_does_not_fit_is_dropped_and_counted_when_the_collector_is_si
 ):
     collector.silent = True
     tracer = make_tracer(queued=16)
-    for i in range(1000):
+    for i in range(200):
         serve(tracer, rid=f"{i:032x}")
     await tracer.close()
     assert collector.spans == []
     assert counts["exported"] == 0
     assert counts["queue_full"] > 0
-    assert counts["queue_full"] + counts["export_failed"] <= 4000
+    assert counts["queue_full"] + counts["export_failed"] <= 800
 
 
 async def test_every_span_is_counted_once_when_the_collector_is_gone(

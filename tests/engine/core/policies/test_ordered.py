@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from observations import linear_context, observe, running_prefill, waiting
 
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.types import Decision, Observation, PrefillMode, QueueOrder
+from pdmuxd.engine.core.types import Decision, Observation, PrefillMode, PrefillSample, QueueOrder
 
 URGENT, EASY, LATE = (
     waiting(1, 1000, deadline_s=40.0),
@@ -64,3 +64,14 @@ def test_what_a_step_leaves_out_is_not_counted_as_begun() -> None:
     chunk = running_prefill(4000, mode=PrefillMode.CHUNKED)
     _, again = policy.decide(observe(prefill=chunk, queue=queue), policy.initial_state())
     assert again.queue.aged_credit_tokens == 0.0, "the prompt in chunks takes the whole step"
+
+
+def test_the_inner_policy_learns_from_prefills_and_what_is_owed_stays() -> None:
+    policy = build_policy("slack/pla/muxwise", linear_context())
+    obs = observe(queue=(EASY, LATE, URGENT), now_s=10.0)
+    _, state = policy.decide(obs, policy.initial_state())
+    inner = build_policy("pla/muxwise", linear_context())
+    sample = PrefillSample(new_tokens=256, reused_tokens=0, compute_s=0.02, memory_s=0.001)
+    after = policy.learn_prefill(sample, state)
+    assert after.queue == state.queue != policy.initial_state().queue
+    assert after.inner == inner.learn_prefill(sample, state.inner) != state.inner
