@@ -27,6 +27,7 @@ def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) ->
         decode_bs=step.decode.bs,
         decode_reused_tokens=step.decode.reused_tokens,
         decode_steps=1,
+        sitting_out=len(decision.sits_out),
         prefill_new_tokens=shape.new_tokens,
         prefill_reused_tokens=shape.reused_tokens,
         prefill_sum_new_squared=shape.sum_new_squared,

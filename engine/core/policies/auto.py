@@ -63,6 +63,7 @@ from pdmuxd.engine.core.queueing import (
     order_by_slack,
     shape_of,
 )
+from pdmuxd.engine.core.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
@@ -110,6 +111,8 @@ class AutoOptions:
     """Off: fused steps alone, within the target."""
     fuse: bool = True
     """Off: layers alone, where the memory for a whole batch suffices."""
+    classes: bool = True
+    """Off: everybody decodes in every step, whatever its TBT target."""
     by_slack: bool = True
 
 
@@ -153,6 +156,13 @@ class AutoPolicy:
 
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
+        sits_out: tuple[str, ...] = ()
+        if self.options.classes and obs.decoding and not state.breaker.is_open:
+            obs, sits_out = without_those_who_can_wait(obs, self.context, self.table, state.guard)
+        decision, state = self._decide(obs, state)
+        return (replace(decision, sits_out=sits_out) if sits_out else decision), state
+
+    def _decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         running = obs.prefill
         if state.breaker.is_open and not _is_by_layers(obs):
             return self._fixed(obs), state
