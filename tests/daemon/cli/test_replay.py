@@ -191,3 +191,11 @@ def test_the_allowed_sizes_are_told_when_a_fleet_is_too_small(invoke: Invoke, tr
     error = invoke(trace, "--policy", "pla-spatial:1").exception
     assert isinstance(error, PolicyError)
     assert "give 2 to 64, as in pla-spatial:4" in str(error)
+
+
+def test_no_word_is_broken_when_the_output_is_piped(invoke: Invoke, trace: Path) -> None:
+    policies = ("muxwise", "static:96,36", "upstream", "prefill-first", "chunked:512")
+    words = [word for policy in policies for word in ("--policy", policy)]
+    lines = invoke(trace, *words).output.splitlines()
+    # All policies side by side, and each note on a line of its own, however long.
+    assert any(all(policy in line for policy in policies) for line in lines), lines
