@@ -35,15 +35,14 @@ class TbtCost:
 
 
 def tbt_costs(telemetry: Telemetry, predictors: Predictors) -> tuple[TbtCost, ...]:
-    """By the time for which they bind; empty without traffic of two tenants.
-
-    Raises: EngineError if no engine has introduced itself yet.
-    """
-    asked, now_s = questions(telemetry, predictors), telemetry.clock()
+    """By the time for which they bind; empty without traffic of two tenants, or while no engine has introduced
+    itself. Raises: EngineError if the policy in force cannot be asked."""
+    now_s = telemetry.clock()
     requests, known = telemetry.recent.requests(now_s), telemetry.directory.tenants
     targets = {one.tenant: known[one.tenant].slo for one in requests if one.tenant in known}
-    if len(targets) < 2:
+    if len(targets) < 2 or telemetry.status().hello is None or predictors() is None:
         return ()
+    asked = questions(telemetry, predictors)
     recent = Recent.of(requests, telemetry.recent.samples(now_s))
     in_force = forecast(recent, targets, asked)
     costs: list[TbtCost] = []

@@ -183,7 +183,7 @@ def what_if_routes(telemetry: Telemetry, predictors: Predictors) -> APIRouter:
     @router.get("/what-if/tbt-costs", responses=documented(503))
     def get_tbt_costs() -> list[TbtCostOut]:
         """Show whose TBT target was the strictest in the last minutes, and what that costs in prefill time.
-        Empty without traffic of two tenants."""
+        Empty without traffic of two tenants, or while there is no engine to predict for."""
         return [TbtCostOut.of(cost) for cost in tbt_costs(telemetry, predictors)]
 
     return router
