@@ -330,6 +330,19 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillFeedback:
+    """What the layers of a finished prefill took, all on one number of SMs."""
+
+    sms: int
+    was_alone: bool
+    """Nothing ran beside them."""
+    predicted_s: float
+    """Alone."""
+    measured_s: float
+    """Without the time in which none of its layers ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillSample:
     """What one request's finished prefill took in compute and in KV traffic, on the whole device.
 

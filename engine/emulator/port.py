@@ -41,6 +41,9 @@ class EmulatedPort:
         self.stream_group = 0
         self.switch_s = 0.0
         """What changing groups adds to the next step."""
+        self.fused_end: Event | None = None
+        """Of the fused step launched last. Layers begin after it, as on SGLang: both need the attention
+        backend of prefill."""
         self._streams = streams
         self._kv = kv
         self.decode = EmulatedDecodeStream(self)
@@ -268,6 +271,7 @@ class EmulatedDecodeStream:
         )
         if chunks:
             book.chunked = None
+            port.fused_end = work.end
         for member, tokens in chunks:
             member.done_tokens += tokens
             if member.done_tokens < member.entry.new_tokens:
@@ -318,7 +322,11 @@ class EmulatedPrefillStream:
                 raise EngineInvariantError("a part of a captured prefill graph was launched")
             layer_s, host_s = (cost.seconds + overheads.graph_launch_s) / total, overheads.graph_launch_s
         work: Work = port.device.launch(
-            port.device.prefill, solo_s=layers * layer_s, sms=sms, hbm_bytes=cost.hbm_bytes * layers / total
+            port.device.prefill,
+            solo_s=layers * layer_s,
+            sms=sms,
+            hbm_bytes=cost.hbm_bytes * layers / total,
+            after=port.fused_end,
         )
         batch.layers_launched += layers
         port.spend(host_s)

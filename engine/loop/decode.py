@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.types import NO_DECODE, Decision, DecodeShape, Mode, PrefillShape
 from pdmuxd.engine.loop.port import EnginePort, LaunchedStep
 from pdmuxd.engine.loop.streams import DeviceStreams
@@ -27,6 +28,8 @@ class Step:
     """The prefill beside it, or the prompt tokens in it."""
     prefill_layers: int = 0
     """Layers launched beside it."""
+    decided_by: AnyPolicy | None = None
+    """Whose groups the decision indexes: another policy may be in force once the step is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

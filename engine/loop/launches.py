@@ -60,6 +60,8 @@ class Launches:
             step = self._fuse(plan, decision) if decision.mode.is_one_batch else self._split(plan, decision)
         if step is None:
             self._decode.nothing_launched()
+        else:
+            step.decided_by = self._policy_runtime.policy
         return step is not None
 
     # --- decode and prefill on two partitions

@@ -147,6 +147,9 @@ def test_number_and_first_are_named_when_requests_do_not_fit(
         (["--tbt-ms", "0"], "--tbt-ms"),
         (["--attainment", "1"], "--attainment"),
         (["--format", "parquet"], "parquet"),
+        (["--noise", "8,6"], "'8,6' is not allowed; give bias from -50 to 100, scatter from 0 to 50"),
+        (["--noise", "8,6,11"], "stalls from 0 to 10 percent"),
+        (["--noise", "nan,6,0"], "'nan,6,0' is not allowed"),
         (["--jobs", "0"], "--jobs"),
     ],
 )
