@@ -35,8 +35,10 @@ class TbtCost:
 
 
 def tbt_costs(telemetry: Telemetry, predictors: Predictors) -> tuple[TbtCost, ...]:
-    """By the time for which they bind; empty without traffic of two tenants, or while no engine has introduced
-    itself. Raises: EngineError if the policy in force cannot be asked."""
+    """By the time for which they bind; empty without traffic of two tenants, or while there is no engine.
+
+    Raises: EngineError if the policy in force cannot be asked.
+    """
     now_s = telemetry.clock()
     requests, known = telemetry.recent.requests(now_s), telemetry.directory.tenants
     targets = {one.tenant: known[one.tenant].slo for one in requests if one.tenant in known}
