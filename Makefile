@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-sglang lock serve test test-slow test-all test-postgresql test-sglang check docs lint types contracts format mutants
-.PHONY: bench-admission bench-core bench-turns bench-gateway bench-front-end bench-console bench-telemetry bench-history evaluate clean
+.PHONY: bench-admission bench-control-plane bench-core bench-turns bench-gateway bench-front-end bench-console bench-telemetry bench-history evaluate clean
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -94,6 +94,9 @@ bench-admission: $(READY) ## What it costs the gateway to let one request in, an
 
 bench-telemetry: $(READY) ## What it costs to keep and tell what the engine does
 	@$(PY) tests/bench/bench_telemetry.py
+
+bench-control-plane: $(READY) ## Key look-ups, pages and edits with 10,000 tenants and 100,000 keys
+	@$(PY) tests/bench/bench_control_plane.py
 
 bench-history: $(READY) ## What a month of history costs: its size, its writes, what is asked of it
 	@$(PY) tests/bench/bench_history.py

@@ -27,8 +27,8 @@ from pdmuxd.engine.core.slo import Slo
 
 HISTORY_MAX = 1000
 TBT_RULE = (
-    "Decode is one batch on one partition, so the strictest tenant with requests in decode sets the split "
-    "for all of them: while it is active, a looser target of another tenant changes nothing."
+    "Decode is one batch on one partition, so the strictest tenant with requests in decode bounds the steps "
+    "of all. Where the batch is too large for that, requests with twice its target and more sit steps out."
 )
 SLO_EXAMPLE: JsonDict = {
     "ttft_fixed_ms": 500,

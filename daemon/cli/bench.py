@@ -106,10 +106,9 @@ def bench(
     """
     if ctx.invoked_subcommand is not None:
         return 0
-    from rich.console import Console
-
     from pdmuxd.daemon.bench.decide.command import Place, measure, show_plan
     from pdmuxd.daemon.bench.decide.reading import Given, check, read
+    from pdmuxd.daemon.cli.output import standard_output
 
     given = Given(
         engine=engines.engine,
@@ -135,7 +134,7 @@ def bench(
     python = None if engines.engine == "emulated" else given.sglang_python()
     place = Place(folder=out, start_s=engines.start_timeout_s, cpu=engines.cpu, python=python)
     if dry_run:
-        show_plan(wanted, place, Console(highlight=False))
+        show_plan(wanted, place, standard_output())
         return 0
     check(wanted, python, out, on_gpu=not engines.cpu)
     return measure(wanted, place, command=command_line(ctx, "bench"), progress=not no_progress)

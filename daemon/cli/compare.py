@@ -40,7 +40,6 @@ from pdmuxd.daemon.replay.feasible import check_tbt_feasible
 from pdmuxd.daemon.replay.shape import Shaping
 from pdmuxd.engine.core.policies.registry import CHUNK_RANGE_TOKENS
 from pdmuxd.engine.core.slo import DEFAULT_SLO, TBT_RANGE_S
-from pdmuxd.engine.emulator.profile import load_profile
 
 EPILOG = (
     "Example: pdmuxd compare mooncake.jsonl --policies auto,chunked:512,static:96,36 --tbt-ms 20,50 --jobs 2 "
@@ -121,7 +120,7 @@ def compare_policies(
         tbt / 1000.0 for tbt in _numbers("--tbt-ms", tbt_ms, *(limit * 1000.0 for limit in TBT_RANGE_S))
     ]
     rates_rps = _numbers("--rates", runs.rates, MIN_RATE_RPS, MAX_RATE_RPS) if runs.rates is not None else ()
-    loaded = load_profile(options.profile)
+    loaded = options.load_profile()
     named = _split(policies) if policies else [] if runs.ladder else _split([DEFAULT_POLICIES])
     if runs.ladder is not None:
         named = list(dict.fromkeys((*named, *rungs(runs.ladder))))

@@ -40,7 +40,7 @@ def print_table(rows: Sequence[Mapping[str, object]], *, empty: str) -> None:
         table.add_column(heading, min_width=max(widest, *map(cell_len, heading.split()), 1))
     for row in texts:
         table.add_row(*row)
-    console = _console()
+    console = standard_output()
     if Console(width=PIPE_COLUMNS).measure(table).minimum <= console.width:
         console.print(table)
         return
@@ -57,12 +57,12 @@ def print_fields(fields: Mapping[str, object]) -> None:
     grid.add_column(overflow="fold")
     for name, value in fields.items():
         grid.add_row(Text(name, style="bold"), _cell(value))
-    _console().print(grid)
+    standard_output().print(grid)
 
 
-def _console() -> Console:
+def standard_output() -> Console:
     """A terminal as it is; a pipe or a file as wide as the widest line."""
-    console = Console()
+    console = Console(highlight=False)
     return console if console.is_terminal else Console(width=PIPE_COLUMNS, highlight=False)
 
 

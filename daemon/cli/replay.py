@@ -38,7 +38,6 @@ from pdmuxd.daemon.replay.shape import Shaping
 from pdmuxd.daemon.replay.table import ResultTable
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY
 from pdmuxd.engine.core.slo import DEFAULT_SLO, TBT_RANGE_S, Slo
-from pdmuxd.engine.emulator.profile import load_profile
 
 EPILOG = (
     "Example: pdmuxd replay mooncake.jsonl --policy muxwise --policy chunked:512 --rate-scale 0.5 "
@@ -135,7 +134,7 @@ def replay(
         tbt_s=tbt_ms / 1000.0,
         attainment_ratio=targets.attainment,
     )
-    loaded = load_profile(options.profile)
+    loaded = options.load_profile()
     policies = checked_policies(policy or [DEFAULT_POLICY], loaded, "--policy")
     check_tbt_feasible(loaded, slo.tbt_s)
     plan = ReplayPlan(

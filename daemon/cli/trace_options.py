@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,8 @@ from pdmuxd.daemon.replay.trace import Trace, TraceFormat
 from pdmuxd.engine.core.policies.registry import build_policy, known_policies
 from pdmuxd.engine.core.slo import ATTAINMENT_RANGE, DEFAULT_SLO, TTFT_FIXED_RANGE_S, TTFT_PER_1K_RANGE_S
 from pdmuxd.engine.emulator.fleet import is_fleet, parse_fleet
-from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile
+from pdmuxd.engine.emulator.noise import STALL_S, DeviceNoise
+from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, Profile, load_profile
 
 
 def target_option(flag: str, range_s: tuple[float, float], text: str) -> OptionInfo:
@@ -33,6 +34,12 @@ TRACE = typer.Argument(metavar="TRACE", help="Mooncake JSONL, Azure CSV, or pdmu
 FORMAT = typer.Option("--format", help="Instead of telling the format from the first line.")
 PROFILE = typer.Option(
     "--profile", help="A shipped profile, or a JSON file.", autocompletion=completing.profiles
+)
+NOISE = typer.Option(
+    "--noise",
+    metavar="BIAS,SCATTER,STALLS",
+    help="How the device differs from the profile, in percent: all work longer, sigma of each piece, "
+    f"share of pieces that stand still for {STALL_S * 1000.0:g} ms more.",
 )
 SORT = typer.Option("--sort", help="Accept a trace that is not in order of arrival.")
 DROP = typer.Option("--drop-too-long", help="Leave out requests that the engine cannot hold.")
@@ -55,6 +62,7 @@ class TraceOptions:
     """Which requests of a trace, and what engine they are for."""
 
     profile: Annotated[str, PROFILE] = DEFAULT_PROFILE
+    noise: Annotated[str | None, NOISE] = None
     trace_format: Annotated[TraceFormat | None, FORMAT] = None
     sort: Annotated[bool, SORT] = False
     drop_too_long: Annotated[bool, DROP] = False
@@ -65,6 +73,11 @@ class TraceOptions:
         """What to do with requests that the engine cannot hold. Raises: BadParameter for two answers."""
         refuse_together(self.drop_too_long and self.clip, "--drop-too-long", "--clip")
         return TooLong.DROP if self.drop_too_long else TooLong.CLIP if self.clip else TooLong.REFUSE
+
+    def load_profile(self) -> Profile:
+        """The profile, with the noise that was asked for. Raises: ProfileError, BadParameter."""
+        loaded = load_profile(self.profile)
+        return loaded if self.noise is None else replace(loaded, noise=_noise(self.noise))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +97,24 @@ class OutputOptions:
     json: Annotated[Path | None, JSON] = None
     html: Annotated[Path | None, HTML] = None
     no_progress: Annotated[bool, NO_PROGRESS] = False
+
+
+def _noise(text: str) -> DeviceNoise:
+    try:
+        percent = [float(part) for part in text.split(",")]
+    except ValueError:
+        percent = []
+    ranges = ((-50.0, 100.0), (0.0, 50.0), (0.0, 10.0))
+    if len(percent) != len(ranges) or not all(
+        low <= one <= high for one, (low, high) in zip(percent, ranges, strict=True)
+    ):
+        raise typer.BadParameter(
+            f"{text!r} is not allowed; give bias from -50 to 100, scatter from 0 to 50 and stalls from 0 to "
+            "10 percent, with commas between, such as 8,6,0.3",
+            param_hint="'--noise'",
+        )
+    bias, scatter, stalls = (one / 100.0 for one in percent)
+    return DeviceNoise(bias_ratio=bias, scatter_ratio=scatter, stall_ratio=stalls)
 
 
 def refuse_together(both: bool, one: str, other: str) -> None:

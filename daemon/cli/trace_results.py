@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
+from pdmuxd.daemon.cli.output import standard_output
 from pdmuxd.daemon.compare.schema import CompareDocument
 from pdmuxd.daemon.replay.document import ReplayDocument, check_writable, to_json, write_file
 
@@ -30,7 +31,7 @@ def publish(
     html: Path | None,
 ) -> None:
     """Print verdict, title, profile, notes and table, then write the files that were asked for."""
-    console, profile = Console(highlight=False), document.profile
+    console, profile = standard_output(), document.profile
     console.print(verdict, markup=False, style="bold")
     console.print(title, markup=False)
     console.print(f"{profile.name}: {profile.model} on {profile.device} ({profile.provenance})", markup=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pdmuxd.daemon.compare.ladder import ladder_notes
 from pdmuxd.daemon.compare.schema import AtGoodput, CellDocument, CompareDocument
-from pdmuxd.daemon.replay.notes import DERIVED_PROFILE
+from pdmuxd.daemon.replay.notes import profile_notes
 
 HEADINGS = ("policy", "goodput /s", "of best", "TTFT p50", "p99", "TBT p50", "p99", "SMs P/D")
 """Eight columns of 80 characters together."""
@@ -67,8 +67,7 @@ def notes(document: CompareDocument) -> list[str]:
     if any(cell.at_goodput is None for cell in document.cells):
         said.append("A goodput of 0 means that no rate was held at which a run has a few requests.")
     said.extend(ladder_notes(document))
-    if document.profile.provenance.startswith("derived"):
-        said.append(DERIVED_PROFILE)
+    said.extend(profile_notes(document.profile))
     return said
 
 

@@ -17,6 +17,8 @@ from pdmuxd.engine.core.errors import RequestError
 MAX_HELD_BYTES = 256 * 1024
 """Of a stream's events before its first token; more is passed on."""
 
+_NO_TOKEN = b'"usage":{"output_tokens":0}}'
+"""In the last event but one of Anthropic's API; at its start the usage has more fields."""
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -68,7 +70,8 @@ class Dialect:
     """What is in every event that has tokens, and in no other; None: every event counts as one."""
 
     hides_refusals: bool = False
-    """Whether SGLang says of a request that it has not begun only that: 503, and no cause."""
+    """Whether SGLang says nothing of the cause when it ends a request that it has not begun: 503 to a whole
+    one, and to a stream as if it had ended well without a token. The end of a text counts as one."""
 
     def answer_for(self, error: RequestError) -> Answer:
         """The HTTP answer that a refused request gets."""
@@ -81,6 +84,10 @@ class Dialect:
     def has_tokens(self, events: bytes) -> bool:
         """Whether there are tokens in these events."""
         return self.token_mark is None or self.token_mark in events
+
+    def is_empty(self, stream: bytes) -> bool:
+        """Whether a whole stream is the answer to a request that was not begun."""
+        return self.hides_refusals and _NO_TOKEN in stream
 
     def is_preamble(self, events: bytes) -> bool:
         """Whether a stream that began with these events has no token yet."""

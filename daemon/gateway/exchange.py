@@ -169,6 +169,8 @@ class Exchange:
             held = await self._relay_chunks(chunks, start)
         if not self._started:
             self._raise_if_refused(held)
+            if self._dialect.is_empty(held):
+                raise self._not_begun()
             await self._begin(start)
         await self._send({"type": "http.response.body", "body": held})
 
@@ -215,6 +217,14 @@ class Exchange:
         self.status, self._started = int(start["status"]), True
         await self._send(start)
 
+    def _not_begun(self) -> RequestError:
+        return RequestError(
+            "the engine has not begun this request",
+            status=503,
+            code="not_begun",
+            retry_after_s=self._retry_after_s("max_wait"),
+        )
+
     def _raise_if_refused(self, answer: bytes) -> None:
         refused = refused_by_engine(answer, self._retry_after_s)
         if refused is not None:
@@ -225,12 +235,7 @@ class Exchange:
         body = await response.read()
         self._raise_if_refused(body)
         if self._dialect.hides_refusals and response.status == 503:
-            raise RequestError(
-                "the engine has not begun this request",
-                status=503,
-                code="not_begun",
-                retry_after_s=self._retry_after_s("max_wait"),
-            )
+            raise self._not_begun()
         self._on_first_byte()
         self.status = response.status
         self._task = None  # from here on there is nothing left to interrupt

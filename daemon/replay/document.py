@@ -13,6 +13,7 @@ from pdmuxd.daemon.replay.metrics import Metrics
 from pdmuxd.daemon.replay.run import PolicyReplay, ReplayPlan
 from pdmuxd.daemon.replay.shape import Shaping
 from pdmuxd.engine.core.errors import SettingsError
+from pdmuxd.engine.emulator.noise import DeviceNoise
 from pdmuxd.engine.emulator.profile import Profile
 
 SCHEMA = "pdmuxd.replay/1"
@@ -54,6 +55,8 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     total_sms: int
     kv_capacity_tokens: int
+    noise: DeviceNoise
+    """How the device differed from the profile."""
 
 
 class SloDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,4 +185,5 @@ def profile_document(profile: Profile) -> ProfileDocument:
         device=profile.device.name,
         total_sms=profile.device.total_sms,
         kv_capacity_tokens=profile.kv_capacity_tokens,
+        noise=profile.noise,
     )

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from pdmuxd.daemon.replay.document import ReplayDocument
+from collections.abc import Iterator
+
+from pdmuxd.daemon.replay.document import ProfileDocument, ReplayDocument
+from pdmuxd.engine.emulator.noise import NO_NOISE
 
 DERIVED_PROFILE = (
     "The profile is derived, not measured: good for comparing policies, not for a device's numbers."
 )
+
+
+def profile_notes(profile: ProfileDocument) -> Iterator[str]:
+    """What is special of the emulated device."""
+    if profile.provenance.startswith("derived"):
+        yield DERIVED_PROFILE
+    noise = profile.noise
+    if noise != NO_NOISE:
+        yield (
+            f"The device differs from its profile: work takes {100.0 * noise.bias_ratio:+g}%, with a scatter "
+            f"of {100.0 * noise.scatter_ratio:g}%, and {100.0 * noise.stall_ratio:g}% of it stalls for "
+            f"{1000.0 * noise.stall_s:g} ms."
+        )
 
 
 def notes(document: ReplayDocument) -> list[str]:
@@ -24,8 +40,7 @@ def notes(document: ReplayDocument) -> list[str]:
         said.append(f"{trace.dropped_too_long:,} requests were left out because they are too long.")
     if trace.clipped:
         said.append(f"{trace.clipped:,} requests were shortened because they are too long.")
-    if document.profile.provenance.startswith("derived"):
-        said.append(DERIVED_PROFILE)
+    said.extend(profile_notes(document.profile))
     unfinished = sum(policy.metrics.unfinished + policy.metrics.failed for policy in document.policies)
     if unfinished:
         said.append(

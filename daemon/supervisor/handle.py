@@ -9,8 +9,8 @@ import msgspec
 
 from pdmuxd.daemon.supervisor.child import free_port
 from pdmuxd.daemon.supervisor.plan import HOST
+from pdmuxd.engine.link import token_frames
 from pdmuxd.engine.link.owner import owner_path
-from pdmuxd.engine.link.token_frames import frames_path, tokenizer_path
 
 
 class EngineHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +52,7 @@ class EngineHandle(msgspec.Struct, frozen=True, kw_only=True):
         """Of an engine that has ended."""
         Path(self.socket).unlink(missing_ok=True)
         owner_path(self.link).unlink(missing_ok=True)
-        frames_path(self.link).unlink(missing_ok=True)
-        tokenizer_path(self.link).unlink(missing_ok=True)
+        token_frames.remove_files(self.link)
 
     def __repr__(self) -> str:
         return f"EngineHandle(pid={self.pid}, base_url={self.base_url!r})"

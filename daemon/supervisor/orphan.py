@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pdmuxd.engine.core.errors import EngineError
-from pdmuxd.engine.link import procfs
+from pdmuxd.engine.link import procfs, token_frames
 
 _EXIT_TIMEOUT_S = 30.0
 _ARGUMENTS_PERIOD_S = 0.001
@@ -66,6 +66,7 @@ def remove_stale_sockets(runtime_dir: Path) -> int:
                 probe.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink()
+                token_frames.remove_files(f"ipc://{path}")
                 removed += 1
     return removed
 
@@ -107,6 +108,7 @@ def _recall(path: Path) -> EngineRecord | None:
         # ends by itself soon after its parent.
         return None
     Path(record.socket).unlink(missing_ok=True)
+    token_frames.remove_files(f"ipc://{record.socket}")
     return record
 
 

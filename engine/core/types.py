@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from pdmuxd.engine.core.slo import DEFAULT_PRIORITY_CLASS, DEFAULT_WEIGHT, PriorityClass
 
@@ -127,6 +128,16 @@ class DecodeShape:
 NO_DECODE = DecodeShape(bs=0, reused_tokens=0)
 
 
+class DecodingRequest(NamedTuple):
+    """A request of the decode batch. A tuple, since there are hundreds of them in an observation."""
+
+    request_id: str
+    tbt_target_s: float
+    context_tokens: int
+    last_token_s: float
+    """When it was last in a step."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingRequest:
     """A request that has not been prefilled; `new_tokens` is an estimate until it is admitted.
@@ -217,6 +228,9 @@ class Observation:
     """Free plus evictable; the engine checks again when it admits."""
     limits: EngineLimits
     settings_version: int
+    decoding: tuple[DecodingRequest, ...] = ()
+    """The decode batch, if its requests have several TBT targets and the engine can decode a part of it;
+    else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +307,8 @@ class Decision:
     """Wait for the prefill stream before the next safe point: an ablation of query-based synchronisation."""
     wake_at_s: float | None = None
     """IDLE only: requests are held back on purpose until then."""
+    sits_out: tuple[str, ...] = ()
+    """Decoding requests that are not in this step and get a token with a later one."""
     prefill_graph: PrefillGraph | None = None
     """Run the batch that `admit` starts as this captured graph, all layers at once; SPLIT or FUSED. The
     engine uses the standard kernel if what it admits does not fit it after all."""
@@ -311,6 +327,19 @@ class Feedback:
     decode: DecodeShape
     predicted_s: float
     measured_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillFeedback:
+    """What the layers of a finished prefill took, all on one number of SMs."""
+
+    sms: int
+    was_alone: bool
+    """Nothing ran beside them."""
+    predicted_s: float
+    """Alone."""
+    measured_s: float
+    """Without the time in which none of its layers ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

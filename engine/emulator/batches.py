@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillShape, WaitingRequest
@@ -39,6 +39,13 @@ class Admitted:
         request.segments.append((None, step, -1 if goes_on else step))
         return goes_on
 
+    def is_in_step(self, step: int) -> bool:
+        """Whether it gets a token from a step that was launched and not read."""
+        for _, first, stop in reversed(self.request.segments):
+            if first <= step:
+                return stop < 0 or step < stop
+        return False
+
     def note_first(self, now_s: float) -> None:
         """The prompt's own token was read."""
         self.awaits_first = False
@@ -50,10 +57,13 @@ class Admitted:
         request = self.request
         if not request.segments:
             return
-        start_s, first, stop = request.segments[-1]
-        kept = max(first, min(stop, steps_read))
-        request.produced_tokens -= stop - kept
-        request.segments[-1] = (start_s, first, kept)
+        for at in range(len(request.segments) - 1, -1, -1):
+            start_s, first, stop = request.segments[at]
+            if stop <= steps_read:
+                break
+            kept = max(first, min(stop, steps_read))
+            request.produced_tokens -= stop - kept
+            request.segments[at] = (start_s, first, kept)
         if self.awaits_first:
             request.produced_tokens -= 1
             request.segments.pop()
@@ -120,6 +130,25 @@ class DecodeBatch:
             bs=bs, reused_tokens=self.reused_tokens, max_context_tokens=self._max_context_tokens()
         )
 
+    def shape_without(self, names: Collection[str]) -> DecodeShape:
+        """The same, if these members sit the step out."""
+        contexts = (c for name, c in self.contexts() if name not in names)
+        return DecodeShape.of(list(contexts))
+
+    def contexts(self) -> list[tuple[str, int]]:
+        """Id and context tokens of each member."""
+        steps, found = self.steps, list[tuple[str, int]]()
+        for name, member in self.members.items():
+            request = member.request
+            produced = request.produced_tokens + steps - request.segments[-1][1]
+            found.append((name, request.input_tokens + produced - 1))
+        return found
+
+    @property
+    def has_several_tbt_targets(self) -> bool:
+        """Whether its members have different TBT targets."""
+        return len(self._targets) > 1
+
     @property
     def tbt_target_s(self) -> float | None:
         """The strictest target in the batch."""
@@ -127,7 +156,7 @@ class DecodeBatch:
 
     def in_step(self, index: int) -> Iterator[Admitted]:
         """Members that were in that step already."""
-        return (m for m in self.members.values() if m.request.segments[-1][1] <= index)
+        return (m for m in self.members.values() if m.is_in_step(index))
 
     def join(self, member: Admitted) -> None:
         """Add a request whose own first token is under way (or its next one, after a retraction).
@@ -143,19 +172,49 @@ class DecodeBatch:
         last_step = self.steps + request.output_tokens - request.produced_tokens
         heapq.heappush(self._ends, (last_step, self._joined, request.request_id))
 
-    def step(self) -> list[Admitted]:
-        """A step was launched: every member gets one token. Returns the members for which it is the last;
-        they have left already."""
+    def may_sit_out(self, names: Collection[str]) -> list[Admitted]:
+        """Those of these members that can: not who has decoded while its first token was not read."""
+        steps, found = self.steps, (self.members.get(name) for name in names)
+        return [
+            member
+            for member in found
+            if member is not None and not (member.awaits_first and member.request.segments[-1][1] < steps)
+        ]
+
+    def step(self, sitting_out: Sequence[Admitted] = ()) -> list[Admitted]:
+        """A step was launched: every member but these gets one token. Returns the members for which it is the
+        last; they have left already."""
         self.steps += 1
-        self.reused_tokens += len(self.members)
+        self.reused_tokens += len(self.members) - len(sitting_out)
+        for member in sitting_out:
+            self._skip(member)
+        if sitting_out:
+            self._max_context_member = None
         ended: list[Admitted] = []
         while self._ends and self._ends[0][0] <= self.steps:
             last_step, _, request_id = heapq.heappop(self._ends)
-            member = self.members.get(request_id)
-            if member is not None and self._last_step(member.request) == last_step:
-                self.leave(member)
-                ended.append(member)
+            last = self.members.get(request_id)
+            if last is not None and self._last_step(last.request) == last_step:
+                self.leave(last)
+                ended.append(last)
         return ended
+
+    def _skip(self, member: Admitted) -> None:
+        """A member was not in the step that was just launched: its run of tokens ends before that, and the
+        next one begins behind it."""
+        request, steps = member.request, self.steps
+        start_s, first, _ = request.segments[-1]
+        timing = steps - 1 - first
+        if timing > 0:
+            request.segments[-1] = (start_s, first, steps - 1)
+            request.produced_tokens += timing
+            member.holding.private_tokens += timing
+            request.segments.append((None, steps, -1))
+        else:
+            request.segments[-1] = (start_s, steps, -1)
+        last_step = steps + request.output_tokens - request.produced_tokens
+        heapq.heappush(self._ends, (last_step, self._joined, request.request_id))
+        self._joined += 1
 
     def leave(self, member: Admitted) -> None:
         """Remove a request, settling what it has produced with the steps launched.

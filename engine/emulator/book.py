@@ -114,6 +114,15 @@ class EmulatedBook:
         targets_s = [member.request.tbt_target_s for member in joining]
         return min(targets_s if strictest_s is None else [strictest_s, *targets_s])
 
+    def has_several_tbt_targets(self, decoding: object) -> bool:  # noqa: ARG002 - the interface
+        """Whether those that decode have different TBT targets."""
+        return self.batch.has_several_tbt_targets
+
+    def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float | None]:
+        """The TBT target of each; None for one that has ended."""
+        found = map(self.requests.get, request_ids)
+        return [None if request is None else request.tbt_target_s for request in found]
+
     def give_step(self, requests: EmulatedStep, now_s: float) -> None:
         """A decode or fused step was read."""
         step = requests
@@ -185,9 +194,9 @@ class EmulatedBook:
         if member.begin_tokens(self.batch.steps):
             self.batch.join(member)
 
-    def make_room(self) -> None:
+    def make_room(self, sitting_out: int = 0) -> None:
         """Take KV for the next decode step; retract the latest arrivals while there is too little."""
-        while not self._kv.take(len(self.batch.members)):
+        while not self._kv.take(max(0, len(self.batch.members) - sitting_out)):
             member = self.batch.latest()
             request = member.request
             self._leave(member)
@@ -277,7 +286,7 @@ class EmulatedBook:
         # A request that got its last token from this step, or from one launched since, has left the batch.
         for launched in (step, *self.unread):
             for member in launched.ended:
-                if member.request.segments[-1][1] <= step.index and self.holds(member):
+                if member.is_in_step(step.index) and self.holds(member):
                     yield member.request
 
     def _first_token(self, member: Admitted, now_s: float) -> None:
@@ -313,9 +322,8 @@ class EmulatedBook:
         del self.held[member.rid]
 
     def _uncount(self, member: Admitted) -> None:
-        _, first, stop = member.request.segments[-1]
         for step in self.unread:
-            if step.is_decode and first <= step.index < stop:
+            if step.is_decode and member.is_in_step(step.index):
                 step.decoding -= 1
 
     def _trim(self) -> None:

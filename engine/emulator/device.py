@@ -14,6 +14,8 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise
+
 _DONE_S = 1e-9
 """Less work than this is a rounding error: the clock counts hours."""
 
@@ -33,6 +35,8 @@ class Work:
     left_s: float
     sms: int
     bytes_per_s: float
+    after: Event | None = None
+    """It does not begin before this was passed."""
     start: Event = field(default_factory=Event)
     end: Event = field(default_factory=Event)
 
@@ -40,14 +44,16 @@ class Work:
 class Stream:
     """One stream: what was launched on it and is not done, oldest first."""
 
-    __slots__ = ("busy_sm_s", "slowdown", "work")
+    __slots__ = ("busy_sm_s", "current", "slowdown", "work")
 
     def __init__(self) -> None:
         self.work: deque[Work] = deque()
+        self.current: Work | None = None
+        """The oldest work, if it may run."""
         self.busy_sm_s = 0.0
         """SM-seconds occupied since the start."""
         self.slowdown = 1.0
-        """Of the oldest work, at this moment."""
+        """Of the current work, at this moment."""
 
     @property
     def is_busy(self) -> bool:
@@ -56,8 +62,8 @@ class Stream:
 
     @property
     def done_in_s(self) -> float:
-        """Seconds until the oldest work is done if nothing changes; infinity if there is none."""
-        return self.work[0].left_s * self.slowdown if self.work else math.inf
+        """Seconds until the current work is done if nothing changes; infinity if there is none."""
+        return self.current.left_s * self.slowdown if self.current is not None else math.inf
 
 
 class Device:
@@ -71,6 +77,7 @@ class Device:
         decode_colocated_ratio: float = 0.0,
         decode_colocated_sms_ratio: float = 0.0,
         prefill_colocated_ratio: float | None = None,
+        noise: DeviceNoise = NO_NOISE,
     ) -> None:
         """The ratios are the Profile's."""
         self.now_s = 0.0
@@ -83,13 +90,20 @@ class Device:
         """Slowdowns of decode: fixed, per share of the SMs, and per share of the bandwidth."""
         self._prefill_ratio = prefill_colocated_ratio
         self._throttle_ratio = 1.0
+        self._lasting = None if noise == NO_NOISE else noise.lasting()
 
-    def launch(self, stream: Stream, *, solo_s: float, sms: int, hbm_bytes: float) -> Work:
-        """Queue work; it asks for `hbm_bytes / solo_s` of bandwidth while it runs."""
-        work = Work(left_s=solo_s, sms=sms, bytes_per_s=hbm_bytes / solo_s if solo_s > 0.0 else 0.0)
+    def launch(
+        self, stream: Stream, *, solo_s: float, sms: int, hbm_bytes: float, after: Event | None = None
+    ) -> Work:
+        """Queue work; it asks for `hbm_bytes / solo_s` of bandwidth while it runs, which is not before the
+        event `after` was passed."""
+        if self._lasting is not None:
+            solo_s = self._lasting(solo_s)
+        bytes_per_s = hbm_bytes / solo_s if solo_s > 0.0 else 0.0
+        work = Work(left_s=solo_s, sms=sms, bytes_per_s=bytes_per_s, after=after)
         stream.work.append(work)
         if len(stream.work) == 1:
-            work.start.at_s = self.now_s
+            self._begin(stream)
             self._contend()
         return work
 
@@ -114,6 +128,8 @@ class Device:
             if part_s >= done_in_s - _DONE_S:
                 self._retire(self.prefill)
                 self._retire(self.decode)
+                self._begin(self.prefill)
+                self._begin(self.decode)
                 self._contend()
 
     def run_until(self, event: Event) -> float:
@@ -124,25 +140,34 @@ class Device:
 
     def _pass(self, duration_s: float) -> None:
         for stream in (self.prefill, self.decode):
-            if stream.work:
-                work = stream.work[0]
+            work = stream.current
+            if work is not None:
                 work.left_s -= duration_s / stream.slowdown
                 stream.busy_sm_s += duration_s * work.sms
 
     def _retire(self, stream: Stream) -> None:
-        while stream.work and stream.work[0].left_s <= _DONE_S:
+        while stream.current is not None and stream.current.left_s <= _DONE_S:
             stream.work.popleft().end.at_s = self.now_s
+            stream.current = None
             self.done += 1
-            if stream.work:
-                stream.work[0].start.at_s = self.now_s
+            self._begin(stream)
+
+    def _begin(self, stream: Stream) -> None:
+        """The oldest work runs, if nothing that it waits for is under way."""
+        if stream.current is not None or not stream.work:
+            return
+        work = stream.work[0]
+        if work.after is None or work.after.at_s is not None:
+            work.start.at_s = self.now_s
+            stream.current = work
 
     def _contend(self) -> None:
         """Set the slowdowns of what runs now."""
         prefill_stream, decode_stream = self.prefill, self.decode
         prefill_stream.slowdown = decode_stream.slowdown = self._throttle_ratio
-        if not (prefill_stream.work and decode_stream.work):
+        prefill, decode = prefill_stream.current, decode_stream.current
+        if prefill is None or decode is None:
             return
-        prefill, decode = prefill_stream.work[0], decode_stream.work[0]
         prefill_share = min(1.0, prefill.bytes_per_s / self._bytes_per_s)
         decode_share = min(1.0, decode.bytes_per_s / self._bytes_per_s)
         overcommit = max(1.0, prefill_share + decode_share)

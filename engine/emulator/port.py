@@ -41,6 +41,9 @@ class EmulatedPort:
         self.stream_group = 0
         self.switch_s = 0.0
         """What changing groups adds to the next step."""
+        self.fused_end: Event | None = None
+        """Of the fused step launched last. Layers begin after it, as on SGLang: both need the attention
+        backend of prefill."""
         self._streams = streams
         self._kv = kv
         self.decode = EmulatedDecodeStream(self)
@@ -87,9 +90,13 @@ class EmulatedPort:
         """Tokens in the prefix cache, in use or not."""
         return self._kv.tree_tokens
 
-    def decode_shape(self) -> DecodeShape:
+    def decode_shape(self, without: Collection[str] = ()) -> DecodeShape:
         """Batch size and the KV tokens that the next step reads."""
-        return self.book.batch.shape
+        return self.book.batch.shape_without(without) if without else self.book.batch.shape
+
+    def decode_contexts(self) -> Sequence[tuple[str, int]]:
+        """Id and context tokens of each request that decodes."""
+        return self.book.batch.contexts()
 
     def still_waiting(self, request_ids: Sequence[str]) -> Collection[str]:
         """Those of these that wait."""
@@ -140,18 +147,20 @@ class EmulatedDecodeStream:
     def nothing_launched(self) -> None:
         """There is nothing to forget."""
 
-    def launch_decode(self) -> EmulatedStep | None:
-        """One decode step for all that decode; None if nothing is left to decode."""
+    def launch_decode(self, without: Collection[str] = ()) -> EmulatedStep | None:
+        """One decode step for all that decode but these; None if nothing is left to decode."""
         port, book = self._port, self._book
-        book.make_room()
-        if not book.batch.members:
+        book.make_room(len(book.batch.may_sit_out(without)))
+        sitting_out = book.batch.may_sit_out(without)
+        if len(book.batch.members) <= len(sitting_out):
             return None
         sms, profile = port.decode_sms(), port.profile
-        cost = profile.truth.decode_cost(padded(book.batch.shape), sms)
+        shape = port.decode_shape({member.rid for member in sitting_out})
+        cost = profile.truth.decode_cost(padded(shape), sms)
         # A step takes what the profile's measured steps took from their first event to their last.
         overheads = profile.overheads
         solo_s = cost.seconds + overheads.graph_launch_s + overheads.host_step_s
-        return self._launch(solo_s, sms, cost.hbm_bytes, decodes=True)
+        return self._launch(solo_s, sms, cost.hbm_bytes, decodes=True, sitting_out=sitting_out)
 
     def launch_fused(
         self,
@@ -161,25 +170,34 @@ class EmulatedDecodeStream:
         *,
         decodes: bool = True,
         chunk_waits: bool = False,
+        without: Collection[str] = (),
     ) -> EmulatedStep | None:
         """One batch of the decoding requests and a budget of prompt tokens; None if it would be empty."""
         waits, book = self._book.chunked, self._book
         if not chunk_waits or waits is None:
-            return self._launch_fused(request_ids, budget_tokens, graph, decodes=decodes)
+            return self._launch_fused(request_ids, budget_tokens, graph, without, decodes=decodes)
         book.chunked = None
         try:
-            return self._launch_fused(request_ids, self._port.kv_capacity_tokens, None, decodes=decodes)
+            most = self._port.kv_capacity_tokens
+            return self._launch_fused(request_ids, most, None, without, decodes=decodes)
         finally:
             if book.holds(waits):
                 book.chunked = waits
 
     def _launch_fused(
-        self, request_ids: Sequence[str], budget_tokens: int, graph: PrefillGraph | None, *, decodes: bool
+        self,
+        request_ids: Sequence[str],
+        budget_tokens: int,
+        graph: PrefillGraph | None,
+        without: Collection[str],
+        *,
+        decodes: bool,
     ) -> EmulatedStep | None:
         book, profile = self._book, self._port.profile
         if decodes:
-            book.make_room()
-        decode = book.batch.shape if decodes else NO_DECODE
+            book.make_room(len(book.batch.may_sit_out(without)))
+        sitting_out = book.batch.may_sit_out(without) if decodes else []
+        decode = self._port.decode_shape({m.rid for m in sitting_out}) if decodes else NO_DECODE
         is_new = book.chunked is None
         chunks = self._fill(request_ids, budget_tokens - decode.bs)
         if not chunks and not decode.bs and book.batch.members:
@@ -197,7 +215,9 @@ class EmulatedDecodeStream:
         solo_s = truth.fused_s(prefill, rows, sms)
         if captured is not None:
             solo_s = cost.seconds + profile.overheads.graph_launch_s
-        return self._launch(solo_s, sms, cost.hbm_bytes, decodes=decode.bs > 0, chunks=chunks)
+        return self._launch(
+            solo_s, sms, cost.hbm_bytes, decodes=decode.bs > 0, chunks=chunks, sitting_out=sitting_out
+        )
 
     def read(self, launched: EmulatedStep) -> None:
         """Let time pass until the oldest step in flight is done; what it completed can be shared."""
@@ -234,22 +254,24 @@ class EmulatedDecodeStream:
         *,
         decodes: bool,
         chunks: Sequence[tuple[Admitted, int]] = (),
+        sitting_out: Sequence[Admitted] = (),
     ) -> EmulatedStep:
         port, book, batch = self._port, self._book, self._book.batch
         solo_s, port.switch_s = solo_s + port.switch_s, 0.0
         work = port.device.launch(port.device.decode, solo_s=solo_s, sms=sms, hbm_bytes=hbm_bytes)
-        index, bs = batch.steps, len(batch.members) if decodes else 0
+        index, bs = batch.steps, len(batch.members) - len(sitting_out) if decodes else 0
         step = EmulatedStep(
             start=work.start,
             end=work.end,
             index=index,
             decoding=bs,
             is_decode=decodes,
-            ended=batch.step() if decodes else [],
+            ended=batch.step(sitting_out) if decodes else [],
             completed=[],
         )
         if chunks:
             book.chunked = None
+            port.fused_end = work.end
         for member, tokens in chunks:
             member.done_tokens += tokens
             if member.done_tokens < member.entry.new_tokens:
@@ -300,7 +322,11 @@ class EmulatedPrefillStream:
                 raise EngineInvariantError("a part of a captured prefill graph was launched")
             layer_s, host_s = (cost.seconds + overheads.graph_launch_s) / total, overheads.graph_launch_s
         work: Work = port.device.launch(
-            port.device.prefill, solo_s=layers * layer_s, sms=sms, hbm_bytes=cost.hbm_bytes * layers / total
+            port.device.prefill,
+            solo_s=layers * layer_s,
+            sms=sms,
+            hbm_bytes=cost.hbm_bytes * layers / total,
+            after=port.fused_end,
         )
         batch.layers_launched += layers
         port.spend(host_s)

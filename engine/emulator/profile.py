@@ -23,6 +23,7 @@ from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import SINGLE_GPU
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.emulator.device import Device
+from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise
 from pdmuxd.engine.emulator.truth import Truth
 from pdmuxd.engine.link.legacy import with_new_names
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
@@ -75,6 +76,8 @@ class Profile:
     solo_run: tuple[SoloRunFit, ...]
     captured_decode_bs: tuple[int, ...] = ()
     """Batch sizes that the predictors count decode in; empty if they count requests."""
+    noise: DeviceNoise = NO_NOISE
+    """How the device differs from what is said above."""
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:
@@ -96,6 +99,7 @@ class Profile:
             decode_colocated_ratio=self.decode_colocated_ratio,
             decode_colocated_sms_ratio=self.decode_colocated_sms_ratio,
             prefill_colocated_ratio=self.prefill_colocated_ratio,
+            noise=self.noise,
         )
 
     @cached_property

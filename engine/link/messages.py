@@ -23,7 +23,7 @@ from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 9
+LINK_PROTOCOL = 10
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 
 
@@ -187,6 +187,8 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     prefill_sum_new_times_reused: int = 0
     order: str = "arrival"
     """What decided who was admitted: `arrival`, `deadline`, `slack`, `fair_share` or `aged`."""
+    sitting_out: int = 0
+    """Decoding requests that were not in the step, since their TBT targets let them wait."""
 
 
 class ShadowCounts(msgspec.Struct, frozen=True, kw_only=True):

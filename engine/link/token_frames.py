@@ -89,6 +89,12 @@ def tokenizer_path(link: str) -> Path:
     return Path(link.removeprefix("ipc://") + ".tokenizer.json")
 
 
+def remove_files(link: str) -> None:
+    """Of an engine that has ended. Raises: OSError."""
+    for path in (frames_path(link), tokenizer_path(link)):
+        path.unlink(missing_ok=True)
+
+
 class TokenSender:
     """The engine's end. `is_ready` says whether tokens may be handed over; `poll` finds out, now and then."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.types import NO_DECODE, Decision, DecodeShape, Mode, PrefillShape
 from pdmuxd.engine.loop.port import EnginePort, LaunchedStep
 from pdmuxd.engine.loop.streams import DeviceStreams
@@ -26,6 +28,8 @@ class Step:
     """The prefill beside it, or the prompt tokens in it."""
     prefill_layers: int = 0
     """Layers launched beside it."""
+    decided_by: AnyPolicy | None = None
+    """Whose groups the decision indexes: another policy may be in force once the step is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,24 +73,25 @@ class DecodeStage:
         """Whether the device is done with the oldest step that was not read; never blocks."""
         return bool(self._unread) and self._streams.is_done(self._unread[0].launched.end)
 
-    def launch(self, decision: Decision) -> Step | None:
+    def launch(self, decision: Decision, sits_out: Collection[str] = ()) -> Step | None:
         """One decode step, the caller says beside what; None if nothing is left to decode."""
         port = self._port
         if not port.state.running:
             return None
-        shape = port.state.decode_shape()
-        return self._note(port.decode.launch_decode(), decision, shape)
+        shape = port.state.decode_shape(sits_out)
+        return self._note(port.decode.launch_decode(sits_out), decision, shape)
 
-    def launch_fused(self, decision: Decision) -> Step | None:
+    def launch_fused(self, decision: Decision, sits_out: Collection[str] = ()) -> Step | None:
         """One batch of both; the caller says which prompt tokens it holds. None if it would be empty."""
         port, decodes = self._port, decision.decode_steps > 0
-        shape = port.state.decode_shape() if decodes else NO_DECODE
+        shape = port.state.decode_shape(sits_out) if decodes else NO_DECODE
         launched = port.decode.launch_fused(
             decision.admit,
             decision.token_budget,
             decision.prefill_graph,
             decodes=decodes,
             chunk_waits=decision.preempt,
+            without=sits_out,
         )
         return self._note(launched, decision, shape)
 

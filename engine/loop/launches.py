@@ -57,16 +57,18 @@ class Launches:
                 self._port.use_group(plan.stream_group)
                 self.switches += 1
             self._policy_runtime.state.partition_id = decision.partition_id
-            step = self._fuse(decision) if decision.mode.is_one_batch else self._split(decision, plan.behind)
+            step = self._fuse(plan, decision) if decision.mode.is_one_batch else self._split(plan, decision)
         if step is None:
             self._decode.nothing_launched()
+        else:
+            step.decided_by = self._policy_runtime.policy
         return step is not None
 
     # --- decode and prefill on two partitions
 
-    def _split(self, decision: Decision, behind: bool) -> Step | None:
+    def _split(self, plan: StepPlan, decision: Decision) -> Step | None:
         prefill = self._prefill
-        if behind:
+        if plan.behind:
             prefill.let_end()
         if decision.preempt:
             prefill.preempt()
@@ -75,7 +77,7 @@ class Launches:
         # What is formed behind a step's launch waits on the device until that step begins.
         if decision.admit:
             self._start_prefill(decision)
-        step = self._decode.launch(decision) if decision.decode_steps else None
+        step = self._decode.launch(decision, plan.sits_out) if decision.decode_steps else None
         if step is not None and prefill.running is not None:
             step.prefill = prefill.running.shape
         self._launch_layers(decision, step)
@@ -126,14 +128,14 @@ class Launches:
 
     # --- one batch of both
 
-    def _fuse(self, decision: Decision) -> Step | None:
+    def _fuse(self, plan: StepPlan, decision: Decision) -> Step | None:
         if self._prefill.members():
             raise EngineInvariantError("a fused step was decided while a layer-wise prefill is under way")
         if not decision.token_budget:
-            return self._decode.launch(decision)
+            return self._decode.launch(decision, plan.sits_out)
         chunked = None if decision.preempt else chunked_prefill(self._port.state, self._ledger)
         begins = not self._port.state.running
-        step = self._decode.launch_fused(decision)
+        step = self._decode.launch_fused(decision, plan.sits_out)
         if step is not None:
             step.prefill = self._fused_prefill(step, chunked)
             if begins:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pdmuxd.engine.loop.decode import DecodeStage
+from pdmuxd.engine.loop.decode_turns import DecodeTurns
 from pdmuxd.engine.loop.engine_info import Counters, LoopReporter
 from pdmuxd.engine.loop.launches import Launches
 from pdmuxd.engine.loop.planner import Planner
@@ -87,8 +88,10 @@ class EngineLoop:
             policy_runtime=policy_runtime,
             now_s=self.now_s,
         )
+        turns = DecodeTurns(port.state, self.ledger)
         view = View(
             state=port.state,
+            turns=turns,
             decode=decode,
             prefill=prefill,
             ledger=self.ledger,
@@ -96,7 +99,11 @@ class EngineLoop:
             limits=policy_runtime.engine.limits,
         )
         self._planner = Planner(
-            view=view, ledger=self.ledger, policy_runtime=policy_runtime, layers=port.state.layers
+            view=view,
+            turns=turns,
+            ledger=self.ledger,
+            policy_runtime=policy_runtime,
+            layers=port.state.layers,
         )
 
     def now_s(self) -> float:

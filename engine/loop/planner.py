@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.types import Decision, Mode, Observation
+from pdmuxd.engine.loop.decode_turns import DecodeTurns
 from pdmuxd.engine.loop.feasible import feasible
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.requests import RefusalCause, RequestBook
@@ -30,9 +31,16 @@ class Planner:
     """Makes a StepPlan at each safe point."""
 
     def __init__(
-        self, *, view: View, ledger: RequestBook, policy_runtime: PolicyRuntime, layers: int
+        self,
+        *,
+        view: View,
+        turns: DecodeTurns,
+        ledger: RequestBook,
+        policy_runtime: PolicyRuntime,
+        layers: int,
     ) -> None:
         self._view = view
+        self._turns = turns
         self._ledger = ledger
         self._policy_runtime = policy_runtime
         self._layers = layers
@@ -55,6 +63,8 @@ class Planner:
             chosen = self._choose(now_s)
         decision = chosen.decision
         policy_runtime.commit(chosen.state)
+        if decision.decode_steps:
+            self._turns.launched(decision.sits_out)
         policy_runtime.shadowed(chosen.obs, decision)
         if decision.deprioritize:
             self._ledger.deprioritize(decision.deprioritize)
@@ -65,6 +75,7 @@ class Planner:
             decision=decision,
             stream_group=policy_runtime.stream_group(decision),
             behind=chosen.behind,
+            sits_out=decision.sits_out,
         )
 
     def _refused(self, decision: Decision, now_s: float) -> tuple[tuple[str, RefusalCause], ...]:

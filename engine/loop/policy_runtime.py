@@ -14,6 +14,7 @@ from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.targets import slo_of
 from pdmuxd.engine.loop.engine_info import EngineInfo, Splits
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
+from pdmuxd.engine.loop.records import prefill_feedback
 from pdmuxd.engine.loop.requests import RequestBook, Target
 from pdmuxd.engine.loop.state import LoopState
 
@@ -97,6 +98,9 @@ class PolicyRuntime:
 
     def learn_prefill(self, batch: LayerwiseBatch) -> None:
         """A prefill was finished, which may say what prefills of its shape take."""
+        took = prefill_feedback(batch)
+        if took is not None:
+            self.state.policy_state = self.policy.learn_prefill_time(took, self.state.policy_state)
         sample = self._engine.prefill_sample(batch)
         if sample is not None:
             self.state.policy_state = self.policy.learn_prefill(sample, self.state.policy_state)

@@ -86,8 +86,11 @@ class EngineState(Protocol):
     def cached_tokens(self) -> int:
         """Tokens in the prefix cache, in use or not."""
 
-    def decode_shape(self) -> DecodeShape:
-        """Batch size and the KV tokens that the next step reads."""
+    def decode_shape(self, without: Collection[str] = ()) -> DecodeShape:
+        """Batch size and the KV tokens that the next step reads, if these requests sit it out."""
+
+    def decode_contexts(self) -> Sequence[tuple[str, int]]:
+        """Id and context tokens of each request that decodes."""
 
     def still_waiting(self, request_ids: Sequence[str]) -> Collection[str]:
         """Those of these that wait; there may be others in the answer."""
@@ -99,8 +102,8 @@ class DecodeStream(Protocol):
     def settle(self) -> None:
         """Requests whose prompt the last fused step completed join the decode batch; ended ones leave it."""
 
-    def launch_decode(self) -> Any:
-        """One decode step for all that decode; None if nothing is left to decode."""
+    def launch_decode(self, without: Collection[str] = ()) -> Any:
+        """One decode step for all that decode but these; None if nothing is left to decode."""
 
     def launch_fused(
         self,
@@ -110,12 +113,13 @@ class DecodeStream(Protocol):
         *,
         decodes: bool = True,
         chunk_waits: bool = False,
+        without: Collection[str] = (),
     ) -> Any:
         """One batch of the decoding requests, if these are to get a token, and of prompt tokens, both within
         the budget; None if it would be empty.
 
         `graph`: to be run as one, if the engine has such. `chunk_waits`: without the prompt whose prefill is
-        under way in chunks, and `request_ids` whole.
+        under way in chunks, and `request_ids` whole. `without`: decoding requests that sit this step out.
         """
 
     def read(self, launched: Any) -> None:

@@ -49,6 +49,8 @@ class LayerwiseBatch:
     """Of the last quantum launched."""
     sms: int = 0
     """Of the last quantum launched."""
+    has_one_size: bool = True
+    """Whether all quanta ran on the same number of SMs."""
     ran_alone: bool = True
     """Whether all quanta ran on the same SMs with nothing beside them."""
     alone_s: float = 0.0
@@ -144,7 +146,8 @@ class PrefillStage:
         )
         batch.layers_launched += layers
         batch.result, batch.end = result, end
-        batch.ran_alone = batch.ran_alone and alone and batch.sms in (0, sms)
+        batch.has_one_size = batch.has_one_size and batch.sms in (0, sms)
+        batch.ran_alone = batch.ran_alone and alone and batch.has_one_size
         batch.sms = sms
         if batch.predicted_s is None and decision is not None:
             batch.predicted_s = decision.numbers.predicted_prefill_s

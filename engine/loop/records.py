@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pdmuxd.engine.core.roofline import NO_PREFILL
-from pdmuxd.engine.core.types import Feedback, Mode, Reason
+from pdmuxd.engine.core.types import Feedback, Mode, PrefillFeedback, Reason
 from pdmuxd.engine.link.messages import IterationRecord, TenantQueue, TenantQueues
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
@@ -27,6 +27,7 @@ def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) ->
         decode_bs=step.decode.bs,
         decode_reused_tokens=step.decode.reused_tokens,
         decode_steps=1,
+        sitting_out=len(decision.sits_out),
         prefill_new_tokens=shape.new_tokens,
         prefill_reused_tokens=shape.reused_tokens,
         prefill_sum_new_squared=shape.sum_new_squared,
@@ -90,6 +91,19 @@ def feedback(step: Step, timing: StepTiming) -> Feedback | None:
         decode=step.decode,
         predicted_s=predicted_s,
         measured_s=timing.gap_s if fused else timing.busy_s,
+    )
+
+
+def prefill_feedback(batch: LayerwiseBatch) -> PrefillFeedback | None:
+    """What the policy may learn from a finished prefill; None if it was not predicted, or had several numbers
+    of SMs."""
+    if batch.predicted_s is None or not batch.has_one_size or not batch.device_s:
+        return None
+    return PrefillFeedback(
+        sms=batch.sms,
+        was_alone=batch.ran_alone,
+        predicted_s=batch.predicted_s,
+        measured_s=batch.device_s,
     )
 
 

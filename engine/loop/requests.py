@@ -154,6 +154,12 @@ class RequestBook(Protocol):
     def tbt_target_s(self, decoding: Any, joining: Sequence[Any] = ()) -> float | None:
         """The strictest target of those that decode and are about to; None if there are none."""
 
+    def has_several_tbt_targets(self, decoding: Any) -> bool:
+        """Whether those that decode have different TBT targets."""
+
+    def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float | None]:
+        """The TBT target of each; None for one that has ended."""
+
     def give_step(self, requests: Any, now_s: float) -> None:
         """A decode or fused step of these was read."""
 

@@ -22,7 +22,7 @@ class StepFeedback:
         """A decode or fused step was read."""
         self.steps += 1
         learned = feedback(step, timing)
-        if learned is not None:
+        if learned is not None and step.decided_by is self._policy_runtime.policy:
             self._policy_runtime.learn(learned)
         self._reporter.send_step(step, timing, number=self.steps, now_s=now_s)
 

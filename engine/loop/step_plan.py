@@ -33,5 +33,7 @@ class StepPlan:
     """The decision's, among the streams that were made."""
     behind: bool = False
     """What the decision admits is launched behind the prefill that runs, whose layers all were launched."""
+    sits_out: tuple[str, ...] = ()
+    """Requests of the decode batch that are not in the step."""
     measure: Measure | None = None
     """A point that the daemon asks for; there is no decision then."""

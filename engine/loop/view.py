@@ -15,6 +15,7 @@ from pdmuxd.engine.core.types import (
     PrefillView,
 )
 from pdmuxd.engine.loop.decode import DecodeStage
+from pdmuxd.engine.loop.decode_turns import DecodeTurns
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.port import EngineState
 from pdmuxd.engine.loop.prefill import PrefillStage
@@ -28,6 +29,7 @@ class View:
         self,
         *,
         state: EngineState,
+        turns: DecodeTurns,
         decode: DecodeStage,
         prefill: PrefillStage,
         ledger: RequestBook,
@@ -35,6 +37,7 @@ class View:
         limits: EngineLimits,
     ) -> None:
         self._state = state
+        self._turns = turns
         self._decode = decode
         self._prefill = prefill
         self._ledger = ledger
@@ -89,13 +92,15 @@ class View:
             reused_tokens=decode.reused_tokens + sum(contexts),
             max_context_tokens=max(decode.max_context_tokens, *contexts),
         )
-        return self._observation(now_s, grown, joining)
+        names = [entry.request_id for entry in running.entries]
+        return self._observation(now_s, grown, joining, list(zip(names, contexts, strict=True)))
 
     def _observation(
         self,
         now_s: float,
         decode: DecodeShape,
         joining: Sequence[Any] = (),
+        joining_contexts: Sequence[tuple[str, int]] = (),
         *,
         prefill: PrefillView | None = None,
         preempted: PrefillView | None = None,
@@ -121,6 +126,7 @@ class View:
             kv_free_tokens=state.kv_free_tokens,
             limits=self._limits,
             settings_version=self._policy_runtime.settings_version,
+            decoding=self._turns.decoding(now_s, self._policy_runtime.state.last_token_s, joining_contexts),
         )
 
 

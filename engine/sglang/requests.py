@@ -32,8 +32,8 @@ class Ledger:
         self._gap_log = TokenGapLog()
         self._just_looked_up: set[str] = set()
         """By the last `watch`."""
-        self._strictest: tuple[list[Request], float | None] = [], None
-        """Running requests, and the strictest of their targets."""
+        self._running: tuple[list[Request], frozenset[float]] = [], frozenset()
+        """Running requests, and their TBT targets."""
         self.prompt_tokens = 0
         self.reused_prompt_tokens = 0
         self.output_tokens = 0
@@ -131,7 +131,7 @@ class Ledger:
     def retarget(self, targets: Mapping[str, Target]) -> None:
         """Put changed targets in force for every request that has not ended; looks nothing up."""
         self._targets = targets
-        self._strictest = [], None
+        self._running = [], frozenset()
         for tracked in self._tracked.values():
             self._set_target(tracked)
         self._lines.restore(self._renewed)
@@ -143,13 +143,19 @@ class Ledger:
 
     def tbt_target_s(self, decoding: Sequence[Request], joining: Sequence[Request] = ()) -> float | None:
         """The strictest target of those that decode and are about to; None if there are none."""
-        if decoding != self._strictest[0]:
-            self._strictest = list(decoding), min(self._targets_s(decoding), default=None)
-        strictest_s = self._strictest[1]
-        if not joining:
-            return strictest_s
-        targets_s = self._targets_s(joining)
-        return min(targets_s if strictest_s is None else [strictest_s, *targets_s], default=None)
+        targets_s = self._running_targets_s(decoding)
+        if joining:
+            targets_s = targets_s.union(self._targets_s(joining))
+        return min(targets_s, default=None)
+
+    def has_several_tbt_targets(self, decoding: Sequence[Request]) -> bool:
+        """Whether those that decode have different TBT targets."""
+        return len(self._running_targets_s(decoding)) > 1
+
+    def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float | None]:
+        """The TBT target of each; None for one that has ended."""
+        found = map(self._tracked.get, request_ids)
+        return [None if tracked is None else tracked.tbt_target_s for tracked in found]
 
     def give_step(self, requests: Sequence[Request], now_s: float) -> None:
         """A decode or fused step was read: as `give_tokens`, but cheap for requests that get a token with
@@ -227,6 +233,11 @@ class Ledger:
             tracked.gaps_s.append(now_s - tracked.last_token_s)
         tracked.tokens = produced
         tracked.last_token_s = now_s
+
+    def _running_targets_s(self, decoding: Sequence[Request]) -> frozenset[float]:
+        if decoding != self._running[0]:
+            self._running = list(decoding), frozenset(self._targets_s(decoding))
+        return self._running[1]
 
     def _targets_s(self, requests: Sequence[Request]) -> list[float]:
         known = map(self._tracked.get, map(_rid, requests))

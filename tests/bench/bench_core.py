@@ -82,6 +82,7 @@ def situations(policy: AnyPolicy) -> dict[str, Observation]:
     return {
         "both": busy,
         "admit": replace(busy, prefill=None),
+        "admit of 64": replace(busy, prefill=None, waiting=busy.waiting[:64]),
         "prefill alone": replace(busy, decode=NO_DECODE, tbt_target_s=None, partition_id=0),
         "decode alone": replace(busy, prefill=None, waiting=()),
     }

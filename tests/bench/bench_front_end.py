@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,15 @@ from pdmuxd.daemon.bench.servers.ports import free_port
 from pdmuxd.engine.link.token_frames import frames_path
 
 sys.path.insert(1, str(Path(__file__).parent / "front_end"))
+sys.path.insert(1, str(Path(__file__).parents[1] / "support"))
 
+from lone_gateway import KEY as GATEWAY_KEY
 from stream_client import StreamLoad
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "front_end"
 STUB = ROOT / "engine" / "sglang" / "bench" / "cpu"
 ENGINE_KEY = "engine-key"
-GATEWAY_KEY = "pdm_bench"
 MODEL = "tiny"
 STEP_S = 0.05
 VOCABULARY = 8000
@@ -201,10 +202,8 @@ def made(path: Path) -> tuple[int, int, float]:
     return steps, tokens, cost_s
 
 
-def run_load(
-    target: Mapping[str, Any], load: StreamLoad, roles: Mapping[str, int], counts: Path
-) -> dict[str, Any]:
-    """One load: what the client saw, and microseconds of CPU per token and process."""
+def run_client(target: Mapping[str, Any], load: StreamLoad, mark: Callable[[], None]) -> dict[str, Any]:
+    """What the client saw; `mark` is called when it begins and when it ends to count."""
     client = subprocess.Popen(
         [sys.executable, str(FOLDER / "stream_client.py")],
         stdin=subprocess.PIPE,
@@ -216,11 +215,23 @@ def run_load(
     client.stdin.write(json.dumps({"target": target, "load": asdict(load)}))
     client.stdin.close()
     assert client.stdout.readline() == "measuring\n"
-    before, made_before = _group_cpu_s(roles["http"], roles), made(counts)
+    mark()
     assert client.stdout.readline() == "measured\n"
-    after, made_after = _group_cpu_s(roles["http"], roles), made(counts)
+    mark()
     seen: dict[str, Any] = json.loads(client.stdout.readline())
     client.wait()
+    return seen
+
+
+def run_load(
+    target: Mapping[str, Any], load: StreamLoad, roles: Mapping[str, int], counts: Path
+) -> dict[str, Any]:
+    """One load: what the client saw, and microseconds of CPU per token and process."""
+    marks: list[tuple[dict[str, float], tuple[int, int, float]]] = []
+    seen = run_client(target, load, lambda: marks.append((_group_cpu_s(roles["http"], roles), made(counts))))
+    if seen["failed"] and not seen["events_per_s"]:
+        sys.exit(f"{seen['failed']} requests failed: {seen['failure']}")
+    (before, made_before), (after, made_after) = marks
     # What the scheduler made, not what arrived as an event of its own: who falls behind merges events.
     steps, tokens, cost_s = (after - before for before, after in zip(made_before, made_after, strict=True))
     seen["us_per_token"] = {role: 1e6 * (after[role] - before[role]) / tokens for role in roles}
@@ -287,7 +298,7 @@ def show(found: Sequence[Mapping[str, Any]]) -> None:
             f"{row['gap_p50_ms']:.1f} / {row['gap_p99_ms']:.1f}",
             str(row["failed"]),
         )
-    Console().print(table)
+    Console(width=140).print(table)
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from pdmuxd.daemon.replay.generate import generate
 from pdmuxd.daemon.replay.outcomes import Outcomes
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.emulator.engine import EmulatedEngine
-from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.emulator.replay import drive
 from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.loop.requests import Target
@@ -64,14 +64,17 @@ def requests(load: Load, tenant: str, duration_s: float, from_s: float = 0.0) ->
 
 
 def run(
-    policy: str, arrivals: Sequence[EmulatedRequest], targets: Mapping[str, Target]
+    policy: str,
+    arrivals: Sequence[EmulatedRequest],
+    targets: Mapping[str, Target],
+    profile: Profile | None = None,
 ) -> tuple[Outcomes, NDArray[np.bool_]]:
     """What became of the requests, and which were good: the first token and p99 of their gaps in time."""
     for index, request in enumerate(arrivals):
         request.request_id = str(index)  # as Collector wants it
     collector = Collector(arrivals, DEFAULT_SLO.tbt_s)
     engine = EmulatedEngine(
-        profile=load_profile(PROFILE), policy=policy, observer=collector, block_tokens=512
+        profile=profile or load_profile(PROFILE), policy=policy, observer=collector, block_tokens=512
     )
     engine.apply_settings(version=1, policy=policy, slos=targets)
     collector.attach(engine.token_times)

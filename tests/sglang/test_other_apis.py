@@ -118,6 +118,35 @@ def test_a_routers_targets_reach_the_engine(daemon, path):
     assert (record["ttft_target_ms"], record["tbt_target_ms"]) == (123456.0, 4321.0)
 
 
+@pytest.fixture(scope="module")
+def strict(shared):
+    """The key of a tenant whose first tokens are due before any can be made."""
+    daemon = shared.get()
+    slo = {"ttft_fixed_ms": 1, "ttft_per_1k_new_tokens_ms": 0, "tbt_ms": 10_000, "attainment_ratio": 0.9}
+    daemon.admin("POST", "/api/v1/tenants", json={"name": "strict", "slo": slo, "late_action": "refuse"})
+    key = daemon.admin("POST", "/api/v1/tenants/strict/keys", json={}).json()["secret"]
+    wait_until(lambda: daemon.admin("GET", "/api/v1/tenants/strict/slo").json()["in_force"])
+    return key
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_503_with_the_cause_when_the_engine_refuses_to_begin(daemon, strict, path, stream):
+    text = "long " * 400
+    asked = {"input": text} if path == "/v1/responses" else {"messages": [{"role": "user", "content": text}]}
+    limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    answer = httpx.post(
+        daemon.data_url + path,
+        json={"model": daemon.model, "stream": stream, limit: 4, **asked},
+        headers={"Authorization": f"Bearer {strict}"},
+        timeout=120,
+    )
+    assert answer.status_code == 503, answer.text
+    code = "not_begun" if path == "/v1/messages" else "deadline_unreachable"
+    assert answer.json()["error"]["code"] == code
+    assert int(answer.headers["Retry-After"]) >= 1
+
+
 def _knows(daemon, key):
     headers = {"Authorization": f"Bearer {key}"}
     return httpx.get(daemon.data_url + "/v1/models", headers=headers).status_code == 200

@@ -52,6 +52,7 @@ class ConsoleDaemon(httpx.AsyncBaseTransport):
         self.calls: list[tuple[str, str, Any]] = []
         self.resumed_after: list[str | None] = []
         self.matched: list[str] = []
+        self.reasons: list[str] = []
         """Every If-Match that was sent."""
         self.queries: dict[str, dict[str, str]] = {}
         """The last query by path."""
@@ -102,6 +103,8 @@ class ConsoleDaemon(httpx.AsyncBaseTransport):
         body = json.loads(request.content) if request.content else None
         self.calls.append((request.method, path, body))
         self.queries[path] = dict(request.url.params)
+        if "X-Change-Reason" in request.headers:
+            self.reasons.append(request.headers["X-Change-Reason"])
         if "If-Match" in request.headers:
             self.matched.append(request.headers["If-Match"])
         if path in self.slow:

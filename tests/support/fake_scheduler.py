@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -133,10 +133,14 @@ class FakePort:
     def still_waiting(self, request_ids: Sequence[str]) -> set[str]:
         return {request.rid for request in self.waiting}
 
-    def decode_shape(self) -> DecodeShape:
-        if not self.running:
+    def decode_contexts(self) -> list[tuple[str, int]]:
+        return [(request.rid, request.tokens) for request in self.running]
+
+    def decode_shape(self, without: Collection[str] = ()) -> DecodeShape:
+        decoding = [request for request in self.running if request.rid not in without]
+        if not decoding:
             return NO_DECODE
-        return DecodeShape(bs=len(self.running), reused_tokens=sum(r.tokens for r in self.running))
+        return DecodeShape(bs=len(decoding), reused_tokens=sum(r.tokens for r in decoding))
 
     def reused_tokens(self, request: FakeRequest) -> int:
         self.looked_up.append(request.rid)
@@ -180,12 +184,13 @@ class FakePort:
 
     # --- the decode stream
 
-    def launch_decode(self) -> FakeStep | None:
+    def launch_decode(self, without: Collection[str] = ()) -> FakeStep | None:
         self.running = [request for request in self.running if not request.finished()]
-        if not self.running:
+        decoding = tuple(request for request in self.running if request.rid not in without)
+        if not decoding:
             return None
-        self.log.append(("decode", *(request.rid for request in self.running)))
-        return self._launch(tuple(self.running))
+        self.log.append(("decode", *(request.rid for request in decoding)))
+        return self._launch(decoding)
 
     def launch_fused(
         self,
@@ -195,15 +200,20 @@ class FakePort:
         *,
         decodes: bool = True,
         chunk_waits: bool = False,
+        without: Collection[str] = (),
     ) -> FakeStep | None:
         if chunk_waits:
             aside, self.chunked_request = self.chunked_request, None
             try:
-                return self.launch_fused(request_ids, 1 << 30, graph, decodes=decodes)
+                return self.launch_fused(request_ids, 1 << 30, graph, decodes=decodes, without=without)
             finally:
                 assert self.chunked_request is None, "two requests in chunks"
                 self.chunked_request = aside
-        decoding = tuple(request for request in self.running if not request.finished() and decodes)
+        decoding = tuple(
+            request
+            for request in self.running
+            if decodes and not request.finished() and request.rid not in without
+        )
         left = budget_tokens - len(decoding)
         by_id = {request.rid: request for request in self.waiting}
         queue = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]

@@ -25,6 +25,11 @@ def tenant(name: str, **changes: Any) -> Json:
         "name": name,
         "enabled": True,
         "max_in_flight": 64,
+        "priority_class": "standard",
+        "weight": 1.0,
+        "max_wait_ms": 20_000,
+        "late_action": "serve",
+        "limits": {"tokens_per_day": {"value": 5_000_000, "action": "refuse"}},
         "created_at": instant(-9000),
         "slo": slo(),
     } | changes

@@ -32,6 +32,7 @@ from pdmuxd.engine.link.messages import (
     RequestRecord,
     TenantSlo,
 )
+from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.socket import DaemonEnd
 from pdmuxd.engine.sglang.tracked_request import TENANT_KEY
 
@@ -215,21 +216,32 @@ class Link:
                     self.steps.append(message)
                     self.reasons[message.reason] += 1
 
-    async def set(self, policy: str, *, tbt_s: float = 0.05) -> tuple[Ack, float]:
+    async def set(
+        self,
+        policy: str,
+        *,
+        tbt_s: float = 0.05,
+        others_tbt_s: Mapping[str, float] | None = None,
+        predictors: Predictors | None = None,
+    ) -> tuple[Ack, float]:
         """Send settings; the acknowledgement, and the seconds until it came."""
         await asyncio.wait_for(self._greeted.wait(), ANSWER_S)
         self._version += 1
-        slo = TenantSlo(
-            tenant=TENANT,
-            ttft_fixed_s=1.0,
-            ttft_per_1k_new_tokens_s=1.0,
-            tbt_s=tbt_s,
-            attainment_ratio=0.99,
-            slo_version=self._version,
+        slos = tuple(
+            TenantSlo(
+                tenant=tenant,
+                ttft_fixed_s=1.0,
+                ttft_per_1k_new_tokens_s=1.0,
+                tbt_s=target_s,
+                attainment_ratio=0.99,
+                slo_version=self._version,
+            )
+            for tenant, target_s in {TENANT: tbt_s, **(others_tbt_s or {})}.items()
         )
+        settings = EngineSettings(version=self._version, policy=policy, tenants=slos, predictors=predictors)
         acked = self._acks[self._version] = asyncio.get_running_loop().create_future()
         sent_s = time.monotonic()
-        await self._end.send(EngineSettings(version=self._version, policy=policy, tenants=(slo,)))
+        await self._end.send(settings)
         ack = await asyncio.wait_for(acked, ANSWER_S)
         return ack, time.monotonic() - sent_s
 
@@ -348,15 +360,19 @@ def complete(base_url: str, key: str, text: str) -> str:
     return str(answer.json()["choices"][0]["text"])
 
 
-async def ask_all(base_url: str, prompts: Prompts, *, speed: float = 1.0) -> Answers:
-    """The tokens of each answer, in the order of the prompts; shorter where it was aborted."""
+async def ask_all(
+    base_url: str, prompts: Prompts, *, speed: float = 1.0, tenants: Sequence[str] = (TENANT,)
+) -> Answers:
+    """The tokens of each answer, in the order of the prompts, which are of each tenant in turn; shorter where
+    it was aborted."""
     limits = httpx.Limits(max_connections=None)
     headers = {"Authorization": f"Bearer {KEY}"}
     async with httpx.AsyncClient(base_url=base_url, limits=limits, timeout=300, headers=headers) as client:
-        return list(await asyncio.gather(*(_ask(client, prompt, speed) for prompt in prompts.all)))
+        asked = zip(prompts.all, itertools.cycle(tenants), strict=False)
+        return list(await asyncio.gather(*(_ask(client, prompt, speed, tenant) for prompt, tenant in asked)))
 
 
-async def _ask(client: httpx.AsyncClient, prompt: Prompt, speed: float) -> list[int]:
+async def _ask(client: httpx.AsyncClient, prompt: Prompt, speed: float, tenant: str) -> list[int]:
     await asyncio.sleep(prompt.at_s / speed)
     rid = uuid.uuid4().hex
     body = {
@@ -367,7 +383,7 @@ async def _ask(client: httpx.AsyncClient, prompt: Prompt, speed: float) -> list[
             "max_new_tokens": prompt.output_tokens,
             "temperature": 0,
             "ignore_eos": True,
-            "custom_params": {TENANT_KEY: TENANT},
+            "custom_params": {TENANT_KEY: tenant},
         },
     }
     tokens: list[int] = []

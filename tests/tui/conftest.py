@@ -158,15 +158,21 @@ def console() -> Opener:
 
 
 @pytest.fixture
-def matches(request: pytest.FixtureRequest) -> Callable[[str], None]:
+def matches(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Compare a screen with the one that is kept; PDMUXD_UPDATE_SCREENS=1 keeps it anew."""
 
-    def check(text: str) -> None:
-        name = request.node.name.removeprefix("test_").replace("[", "-").replace("]", "")
-        kept = FOLDER / f"{name}.txt"
+    def check(text: str, name: str = "", *, otherwise: str = "") -> None:
+        name = name or request.node.name.removeprefix("test_").replace("[", "-").replace("]", "")
+        kept, other = FOLDER / f"{name}.txt", FOLDER / f"{otherwise}.txt"
         if os.environ.get(UPDATE):
             FOLDER.mkdir(exist_ok=True)
-            kept.write_text(text)
+            # What is the same as another is kept once.
+            if otherwise and other != kept and other.read_text() == text:
+                kept.unlink(missing_ok=True)
+            else:
+                kept.write_text(text)
+        if otherwise and not kept.exists():
+            kept = other
         assert kept.exists(), f"no screen is kept; look at it, then run with {UPDATE}=1:\n{text}"
         assert text == kept.read_text()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import scenes
+from console_daemon import problem
+from stores import AdminCalls, new_database, opened
 
 from pdmuxd.tui.show.admin import FORMS, parse
 
@@ -31,6 +33,27 @@ async def test_nothing_is_done_when_the_words_are_wrong_or_not_confirmed(console
     assert {method for method, _, _ in busy.calls} <= {"GET"}
 
 
+async def test_the_reason_is_sent_when_one_is_given(console, busy):
+    busy.answer("PATCH", "/tenants/chat", {"name": "chat"})
+    async with console(busy) as terminal:
+        await terminal.press("A", *"disable chat because ticket 4711 of acme", "enter")
+        await terminal.until_shown("The audit will say: ticket 4711 of acme")
+        await terminal.press("y")
+        await terminal.until_shown("+ Done: disable chat")
+    assert ("PATCH", "/api/v1/tenants/chat", {"enabled": False}) in busy.calls
+    assert busy.reasons == ["ticket 4711 of acme"]
+
+
+async def test_what_the_daemon_allows_is_said_when_a_word_is_wrong(console, busy):
+    said = "late_action is 'drop'; allowed are serve, refuse"
+    busy.answer("PATCH", "/tenants/chat", problem(422, "invalid", said, "late_action"))
+    async with console(busy) as terminal:
+        await terminal.press("A", *"late chat drop", "enter")
+        await terminal.until_shown("This will set what is done with requests of chat")
+        await terminal.press("y")
+        await terminal.until_shown(said)
+
+
 async def test_nobody_is_asked_when_the_token_only_reads(console, busy):
     busy.hello = scenes.hello(role="reader")
     async with console(busy) as terminal:
@@ -45,6 +68,24 @@ async def test_nobody_is_asked_when_the_token_only_reads(console, busy):
     [
         ("create new-one", ("POST", "/tenants", {"name": "new-one"})),
         ("limit chat 12", ("PATCH", "/tenants/chat", {"max_in_flight": 12})),
+        (
+            "limit chat tokens_per_day 5000",
+            ("PATCH", "/tenants/chat/limits", {"tokens_per_day": {"value": 5000}}),
+        ),
+        (
+            "limit chat requests_per_min 6 wait",
+            ("PATCH", "/tenants/chat/limits", {"requests_per_min": {"value": 6, "action": "wait"}}),
+        ),
+        ("limit chat concurrency none", ("PATCH", "/tenants/chat/limits", {"concurrency": None})),
+        (
+            "key limit abc_1 requests_per_min 6",
+            ("PATCH", "/keys/abc_1/limits", {"requests_per_min": {"value": 6}}),
+        ),
+        ("class chat interactive", ("PATCH", "/tenants/chat", {"priority_class": "interactive"})),
+        ("weight chat 2.5", ("PATCH", "/tenants/chat", {"weight": 2.5})),
+        ("wait chat 20000", ("PATCH", "/tenants/chat", {"max_wait_ms": 20000})),
+        ("wait chat none", ("PATCH", "/tenants/chat", {"max_wait_ms": None})),
+        ("late chat refuse", ("PATCH", "/tenants/chat", {"late_action": "refuse"})),
         ("enable chat", ("PATCH", "/tenants/chat", {"enabled": True})),
         ("key revoke abc_1", ("DELETE", "/keys/abc_1", None)),
         ("profile activate 7", ("POST", "/profiles/7/activate", {})),
@@ -55,6 +96,32 @@ async def test_nobody_is_asked_when_the_token_only_reads(console, busy):
 def test_words_become_a_call_when_they_are_of_a_form(typed, call):
     change = parse(typed)
     assert (change.method, change.path, change.body) == call
+
+
+async def test_the_control_plane_takes_every_change_of_a_tenant_when_it_is_confirmed(tmp_path):
+    with opened(new_database(tmp_path)) as control_plane:
+        call = AdminCalls(control_plane)
+        for typed in (
+            "create acme",
+            "limit acme 12",
+            "limit acme tokens_per_day 5000",
+            "limit acme requests_per_min 600 wait",
+            "limit acme tokens_per_day none",
+            "class acme interactive",
+            "weight acme 2.5",
+            "wait acme 20000",
+            "wait acme none",
+            "late acme refuse",
+            "key issue acme",
+            "disable acme",
+        ):
+            change = parse(typed)
+            answer = await call(change.method, f"/api/v1{change.path}", json=change.body)
+            assert answer.is_success, (typed, answer.text)
+        kept = (await call("GET", "/api/v1/tenants/acme")).json()
+    assert kept["limits"] == {"requests_per_min": {"value": 600, "action": "wait"}}
+    assert (kept["priority_class"], kept["weight"], kept["max_wait_ms"]) == ("interactive", 2.5, None)
+    assert (kept["late_action"], kept["max_in_flight"], kept["enabled"]) == ("refuse", 12, False)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every screen at two sizes, as it is kept in `screens/`."""
+"""Every screen at three sizes, dark, light and without colour, as it is kept in `screens/`."""
 
 from __future__ import annotations
 
@@ -72,17 +72,30 @@ def painted(terminal):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_light", [False, True], ids=["dark", "light"])
-@pytest.mark.parametrize("name", [name for name in SCREENS if name not in ("help", "edit", "restart")])
-async def test_a_screen_is_on_its_palettes_ground(console, whole, name, is_light):
-    palette = LIGHT if is_light else DARK
-    async with console(whole, is_light=is_light) as terminal:
-        await terminal.press(*SCREENS[name])
-        await terminal.answered()
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["80x24", "120x40", "200x60"])
+@pytest.mark.parametrize("look", ["light", "no-colour"])
+@pytest.mark.parametrize("name", SCREENS)
+async def test_a_screen_says_the_same_when_it_looks_otherwise(
+    console, whole, matches, name, look, size, monkeypatch
+):
+    """On light ground the same text; without colour what is kept for that, or the same where nothing is."""
+    if look == "no-colour":
+        monkeypatch.setenv("NO_COLOR", "1")
+    async with console(whole, size=size, is_light=look == "light") as terminal:
+        for stats in grow(whole):
+            whole.send("stats", stats, after_s=1)
+        whole.send("stats", scenes.stats())
+        for key in SCREENS[name]:
+            await terminal.press(key)
+            await terminal.answered()
+        kept = f"screen-{name}-{size[0]}x{size[1]}"
+        matches(terminal.text, kept if look == "light" else f"{kept}-no-colour", otherwise=kept)
+        if look == "no-colour":
+            assert not terminal.has_colour
+            return
         grounds = {ground for _, ground in painted(terminal)}
-        assert palette.background in grounds
-        other = (DARK if is_light else LIGHT).background
-        assert other not in grounds
+        assert LIGHT.background in grounds
+        assert DARK.background not in grounds
 
 
 @pytest.mark.parametrize("name", ["overview", "partitions", "guard"])

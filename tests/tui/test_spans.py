@@ -32,6 +32,7 @@ async def test_charts_show_a_day_when_the_key_was_pressed_twice(console, whole):
         assert "last 30 min" in terminal.text
 
 
+@pytest.mark.slow
 async def test_a_tenants_chart_shows_a_day_when_charts_do(console, whole):
     async with console(whole, size=(120, 40)) as terminal:
         await terminal.press("2", "enter")
@@ -42,6 +43,7 @@ async def test_a_tenants_chart_shows_a_day_when_charts_do(console, whole):
         await terminal.until_shown("24 h ago")
 
 
+@pytest.mark.slow
 async def test_changes_and_restarts_are_on_the_axis_when_they_are_in_its_time(console, whole):
     async with console(whole, size=(200, 60)) as terminal:
         await terminal.press("h")

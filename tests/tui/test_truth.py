@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from dataclasses import replace
 
+import httpx
 import pytest
 import scenes
 from console_daemon import ConsoleDaemon
-from scrapes import value
-from stores import AdminCalls, new_database, opened
-from telemetry_feeds import HandClock, request_record, telemetry
+from scrapes import samples, value
+from stores import ADMIN_TOKEN, AdminCalls, new_database, opened
+from telemetry_feeds import HELLO, START_S, HandClock, heartbeat, request_record, step, telemetry
 
+from pdmuxd.controlplane.status import NO_ENGINE
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import collectors
+from pdmuxd.engine.core.slo import DEFAULT_SLO
+from pdmuxd.tui.show.palette import DARK
+from pdmuxd.tui.show.roles import Role
 
 LATE, WAITING = "pdmuxd_gateway_late_requests", "pdmuxd_gateway_waiting_requests"
 OLDEST = "pdmuxd_gateway_oldest_wait_seconds"
 BODY_BYTES = 4000
+BAD = DARK.paints[Role.BAD].foreground
 FLOOD, STARVING = 12, 7
 
 
@@ -60,6 +68,12 @@ def told(known, clock):
     return daemon
 
 
+def foregrounds(terminal, row):
+    """The colours of the text of a row."""
+    strip = terminal.app.screen._compositor.render_strips()[row]
+    return {one.style.color.name for one in strip if one.text.strip() and one.style and one.style.color}
+
+
 async def test_console_metrics_and_rest_agree_when_one_tenant_starves(console, told, known, clock, tmp_path):
     with opened(new_database(tmp_path)) as control_plane:
         call = AdminCalls(control_plane, telemetry=known)
@@ -79,6 +93,8 @@ async def test_console_metrics_and_rest_agree_when_one_tenant_starves(console, t
             assert load.oldest_wait_ms == answered["oldest_wait_ms"] == pytest.approx(1000 * oldest_s)
         assert len(state.alarms) == len(alarms)
 
+        # The cursor, which has colours of its own, is not on the row that is looked at.
+        await terminal.press("down")
         # And the screen shows no other figure, verdict or colour than that.
         rows = {line[2:].split()[0]: line for line in terminal.text.splitlines() if line[:2] in ("! ", "+ ")}
         for name, line in rows.items():
@@ -86,6 +102,8 @@ async def test_console_metrics_and_rest_agree_when_one_tenant_starves(console, t
                 continue
             answered = rest[name]
             assert (line[0] == "!") == (answered["verdict"] == "missed")
+            seen = foregrounds(terminal, terminal.text.splitlines().index(line))
+            assert (BAD in seen) == (answered["verdict"] == "missed")
             (five_minutes,) = (one for one in answered["ttft"] if one["window_ms"] == 300_000)
             worst = min(five_minutes["attainment_ratio"], answered["tbt"][1]["attainment_ratio"])
             assert re.search(rf" {100 * worst:.1f}% ", line), (line, worst)
@@ -95,3 +113,150 @@ async def test_console_metrics_and_rest_agree_when_one_tenant_starves(console, t
         assert first.startswith("!")
         assert f"{rest['chat']['late_now']} of {rest['chat']['waiting']} waiting late" in terminal.words
         assert terminal.text.splitlines()[1].count("chat misses TTFT") == 1
+
+
+# Every other screen, against the real routes and /metrics of the same telemetry.
+
+GUARDED = {"guard_ratio": 1.31, "measured_step_s": 0.030, "measured_decode_s": 0.030}
+
+
+class RealRoutes(ConsoleDaemon):
+    """Sends the events that it is given, and answers everything else by the admin application."""
+
+    def __init__(self, call: AdminCalls) -> None:
+        super().__init__()
+        self._admin = httpx.ASGITransport(call.app)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/v1/events":
+            return await super().handle_async_request(request)
+        request.headers["Authorization"] = f"Bearer {ADMIN_TOKEN}"
+        answer = await self._admin.handle_async_request(request)
+        await answer.aread()
+        return answer
+
+
+@pytest.fixture
+def whole(known, clock):
+    """The same with decisions, a guard, refusals and a request that two targets were missed by."""
+    beat = heartbeat(prefill_sms=96, decode_sms=36, partition_id=1, running=4, waiting=2, uptime_s=60.0)
+    known.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO, stats=beat)
+    known.in_flight = lambda: {"chat": STARVING, "batch": 2}
+    metrics = metrics_of(known)
+    known.on_message(HELLO)
+    for number in range(40):
+        record = step(step=number, now_s=clock() - START_S + number / 100, **GUARDED)
+        known.on_message(record)
+        metrics.decision(record)
+    known.on_message(beat)
+    metrics.engine_stats(beat)
+    for _ in range(3):
+        known.on_refused("batch", "too_many_requests")
+        metrics.request_refused("batch", "too_many_requests")
+    known.on_request(
+        request_record(request_id="late", queue_s=1.5, ttft_s=1.6, tbt_max_s=0.07, tbt_gaps_met=7)
+    )
+    return known, metrics
+
+
+@contextlib.contextmanager
+def routed(known, clock, tmp_path):
+    """A console's daemon with the real routes; all three ways of asking it."""
+    with opened(new_database(tmp_path)) as control_plane:
+        for name, tbt_ms in (("chat", 40.0), ("batch", 200.0)):
+            target = replace(DEFAULT_SLO, tbt_s=tbt_ms / 1000)
+            control_plane.create_tenant(name, target)
+        call = AdminCalls(control_plane, telemetry=known)
+        call.status = known.status()
+        daemon = RealRoutes(call)
+        daemon.hello = known.hello("admin").model_dump(mode="json") | {"engine": scenes.engine()}
+        daemon.send("stats", known.stats_event(clock()).model_dump(mode="json"))
+        daemon.send("tenants", known.tenants_event(clock()).model_dump(mode="json"))
+        yield daemon, call
+
+
+async def asked(call, path):
+    answer = await call("GET", f"/api/v1{path}")
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+def row_of(text, name):
+    return next(line for line in text.splitlines()[2:] if line.split()[:1] == [name])
+
+
+async def test_no_screen_contradicts_metrics_or_rest(console, whole, clock, tmp_path):
+    known, metrics = whole
+    told = samples(metrics)
+    with routed(known, clock, tmp_path) as (daemon, call):
+        attained = {one["tenant"]: one for one in (await asked(call, "/attainment"))["tenants"]}
+        async with console(daemon, size=(120, 40)) as terminal:
+
+            async def opened_screen(*keys):
+                await terminal.press(*keys)
+                await terminal.answered()
+                # The status line says the same on each.
+                chat = attained["chat"]
+                assert "chat misses TTFT and TBT since" in terminal.text.splitlines()[1]
+                assert f"{chat['late_now']} late" in terminal.text.splitlines()[1]
+                return terminal.text
+
+            text = await opened_screen("2")
+            for name in ("chat", "batch"):
+                cells, rest = row_of(text, name).split(), attained[name]
+                assert cells[-1] == str(rest["refused"])
+                assert int(cells[-1]) == sum(
+                    count
+                    for (metric, labels), count in told.items()
+                    if metric == "pdmuxd_refusals_total" and dict(labels)["tenant"] == name
+                )
+                assert int(cells[-2]) == rest["waiting"] == told[WAITING, (("tenant", name),)]
+                hour = [
+                    one for kind in ("ttft", "tbt") for one in rest[kind] if one["window_ms"] == 3_600_000
+                ]
+                met = min(one["attainment_ratio"] for one in hour if one["attainment_ratio"] is not None)
+                assert cells[1] == f"{100 * met:.1f}%"
+
+            text = await opened_screen("enter")
+            assert "Tenant chat" in text
+            for window, shown in ((60_000, "60 s"), (300_000, "5 min"), (3_600_000, "60 min")):
+                line = next(each for each in text.splitlines() if each.startswith(f"{shown} "))
+                first, gaps = (
+                    next(one for one in attained["chat"][kind] if one["window_ms"] == window)
+                    for kind in ("ttft", "tbt")
+                )
+                met, late, _, gaps_met, gaps_late, _ = line.removeprefix(shown).split()
+                assert (met, late) == (f"{100 * first['attainment_ratio']:.1f}%", str(first["missed"]))
+                assert (gaps_met, gaps_late) == (
+                    f"{100 * gaps['attainment_ratio']:.1f}%",
+                    str(gaps["missed"]),
+                )
+            (missed,) = (await asked(call, "/requests?tenant=chat&missed=true"))["requests"]
+            for miss in missed["missed"]:
+                assert miss["text"][:20] in text
+            await terminal.press("escape")
+
+            text = await opened_screen("3")
+            used = await asked(call, "/partitions")
+            for group in used["groups"]:
+                cells = row_of(text.replace("▶", " "), str(group["partition_id"])).split()
+                assert cells[1:3] == [str(group["prefill_sms"]), str(group["decode_sms"])]
+                assert cells[4] == str(group["decisions"])
+
+            text = await opened_screen("4")
+            guard = await asked(call, "/guard")
+            highest = max(cell["ratio"] for cell in guard["cells"])
+            assert f"{highest:.2f}" in text
+            assert highest == pytest.approx(told["pdmuxd_guard_max_ratio", ()])
+
+            text = await opened_screen("5")
+            seen = (await asked(call, "/decisions?limit=1"))["total_seen"]
+            assert f"{seen} since the daemon began" in text
+            assert seen == sum(
+                count for (metric, _), count in told.items() if metric == "pdmuxd_decisions_total"
+            )
+
+            text = await opened_screen("6")
+            held = sum(one["in_flight"] for one in attained.values())
+            assert f"{held} at the gateway; in the engine 2 waiting" in text
+            assert told["pdmuxd_engine_waiting", ()] == 2

@@ -26,6 +26,13 @@ class Slo(_Answer, frozen=True, kw_only=True):
     created_at: datetime | None = None
 
 
+class Limit(_Answer, frozen=True, kw_only=True):
+    """What a tenant may use, and what is done with a request above it."""
+
+    value: int
+    action: str = ""
+
+
 class Tenant(_Answer, frozen=True, kw_only=True):
     """A tenant as the control plane knows it."""
 
@@ -33,6 +40,11 @@ class Tenant(_Answer, frozen=True, kw_only=True):
     slo: Slo
     enabled: bool = True
     max_in_flight: int = 0
+    priority_class: str | None = None
+    weight: float | None = None
+    max_wait_ms: int | None = None
+    late_action: str | None = None
+    limits: dict[str, Limit] = {}
 
 
 class Window(_Answer, frozen=True, kw_only=True):
@@ -81,7 +93,7 @@ class Use(_Answer, frozen=True, kw_only=True):
     """Time in a mode or group, and what was done in it."""
 
     time_ms: float = 0.0
-    time_ratio: float = 0.0
+    time_ratio: float | None = None
     decisions: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0
@@ -153,7 +165,7 @@ class Drift(_Answer, frozen=True, kw_only=True):
 class EngineLog(_Answer, frozen=True, kw_only=True):
     """The end of the engine's log."""
 
-    path: str = ""
+    path: str | None = None
     lines: tuple[str, ...] = ()
     truncated: bool = False
 

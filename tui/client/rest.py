@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import httpx
 
 API = "/api/v1"
+WHY_HEADER = "X-Change-Reason"
 PROBLEM = "application/problem+json"
 TIMEOUT_S = 5.0
 NO_ANSWER = 0
@@ -81,15 +82,19 @@ class RestClient:
         body: Mapping[str, object] | None = None,
         params: Mapping[str, str | int] | None = None,
         if_match: int | None = None,
+        why: str | None = None,
     ) -> T | Refusal:
-        """Call and turn the answer into a `kind`."""
+        """Call and turn the answer into a `kind`; `why` is for the audit."""
         import httpx
 
         headers = self.headers()
         if if_match is not None:
             headers["If-Match"] = f'"{if_match}"'
+        if why is not None:
+            headers[WHY_HEADER] = why
+        sent = {name.encode(): text.encode() for name, text in headers.items()}
         try:
-            response = await self.http.request(method, API + path, json=body, params=params, headers=headers)
+            response = await self.http.request(method, API + path, json=body, params=params, headers=sent)
         except httpx.HTTPError as error:
             return Refusal(status=NO_ANSWER, detail=f"no answer: {text_of(error)}")
         if not response.is_success:

@@ -35,6 +35,8 @@ class Confirm(Dialog[bool]):
         """The question."""
         with VerticalScroll(classes="box"):
             yield Sheet(wrap(f"This will {self._change.asks}.", WIDTH, Role.STRONG))
+            if self._change.why is not None:
+                yield Sheet(wrap(f"The audit will say: {printable(self._change.why)}", WIDTH))
             yield Sheet([line(("y", Role.KEY), " does it   ", ("Escape", Role.KEY), " leaves it")])
 
 
@@ -51,7 +53,9 @@ class Admin(Dialog[None]):
         """A field, what may be typed, what came of it."""
         with VerticalScroll(classes="box"):
             yield Sheet([line(("Change tenants, keys, profiles, the policy", Role.TITLE))])
-            yield Field(placeholder="words, then Enter", entered=self._entered)
+            yield Field(
+                placeholder="words, and: because ... for the audit; then Enter", entered=self._entered
+            )
             yield Sheet(usage_lines("", WIDTH), id="usage")
             yield Sheet(id="said")
 
@@ -72,7 +76,7 @@ class Admin(Dialog[None]):
         self.app.push_screen(Confirm(change), answered)
 
     async def _do(self, change: Change) -> None:
-        answer = await self._rest.call(change.method, change.path, Any, body=change.body)
+        answer = await self._rest.call(change.method, change.path, Any, body=change.body, why=change.why)
         if isinstance(answer, Refusal):
             self._say(wrap(f"! Nothing was done: {answer.detail}", WIDTH, Role.BAD))
             return

@@ -11,7 +11,14 @@ from pdmuxd.tui.show.roles import Role
 
 NAME = r"(?P<name>[a-z0-9][a-z0-9-]{0,62})"
 ID = r"(?P<id>[A-Za-z0-9_-]{1,64})"
-NUMBER = r"(?P<number>[0-9]{1,7})"
+NUMBER = r"(?P<number>[0-9]{1,15})"
+AMOUNT = r"(?P<amount>[0-9]{1,15}|none)"
+WEIGHT = r"(?P<weight>[0-9]{1,7}(\.[0-9]{1,6})?)"
+ONE_OF = r"(?P<one>[a-z]{1,20})"
+LIMIT = r"(?P<limit>[a-z][a-z_]{1,40})"
+ACTION = r"( (?P<action>wait|refuse))?"
+BECAUSE = re.compile(r"(?P<change>.*?) because (?P<why>.+)")
+"""Whatever is typed before it, the rest of the line is the reason that the audit keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +42,7 @@ class Change:
     path: str
     body: Mapping[str, object] | None
     asks: str
+    why: str | None = None
 
 
 FORMS: Sequence[Form] = (
@@ -69,6 +77,54 @@ FORMS: Sequence[Form] = (
         path="/tenants/{name}",
         body={"max_in_flight": "{number}"},
         asks="let {name} have {number} requests in flight",
+    ),
+    Form(
+        usage="limit NAME LIMIT N|none",
+        pattern=rf"limit {NAME} {LIMIT} {AMOUNT}{ACTION}",
+        method="PATCH",
+        path="/tenants/{name}/limits",
+        body={"{limit}": "{amount}"},
+        asks="set {limit} of {name}, all keys together, to {amount}",
+    ),
+    Form(
+        usage="class NAME CLASS",
+        pattern=rf"class {NAME} {ONE_OF}",
+        method="PATCH",
+        path="/tenants/{name}",
+        body={"priority_class": "{one}"},
+        asks="put {name} into the class {one}: interactive goes before standard, standard before batch",
+    ),
+    Form(
+        usage="weight NAME WEIGHT",
+        pattern=rf"weight {NAME} {WEIGHT}",
+        method="PATCH",
+        path="/tenants/{name}",
+        body={"weight": "{weight}"},
+        asks="give {name} the weight {weight} among the tenants of its class",
+    ),
+    Form(
+        usage="wait NAME MS|none",
+        pattern=rf"wait {NAME} {AMOUNT}",
+        method="PATCH",
+        path="/tenants/{name}",
+        body={"max_wait_ms": "{amount}"},
+        asks="let requests of {name} wait at most {amount} ms: none is as long as the engine lets any",
+    ),
+    Form(
+        usage="late NAME ACTION",
+        pattern=rf"late {NAME} {ONE_OF}",
+        method="PATCH",
+        path="/tenants/{name}",
+        body={"late_action": "{one}"},
+        asks="set what is done with requests of {name} that cannot meet their TTFT target: {one}",
+    ),
+    Form(
+        usage="key limit ID LIMIT N|none",
+        pattern=rf"key limit {ID} {LIMIT} {AMOUNT}{ACTION}",
+        method="PATCH",
+        path="/keys/{id}/limits",
+        body={"{limit}": "{amount}"},
+        asks="set {limit} of the key {id} to {amount}",
     ),
     Form(
         usage="key issue NAME",
@@ -131,17 +187,20 @@ FORMS: Sequence[Form] = (
 
 def parse(typed: str) -> Change | None:
     """The change that was typed; None where the words are none of FORMS."""
-    words = " ".join(typed.split())
+    words, why = " ".join(typed.split()), None
+    if because := BECAUSE.fullmatch(words):
+        words, why = because["change"], because["why"]
     for form in FORMS:
         found = re.fullmatch(form.pattern, words)
         if found is not None:
-            parts = found.groupdict()
-            body = {key: _filled(value, parts) for key, value in form.body.items()}
+            parts = found.groupdict(default="")
+            body = {key.format(**parts): _filled(value, parts) for key, value in form.body.items()}
             return Change(
                 method=form.method,
                 path=form.path.format(**parts),
                 body=None if form.method == "DELETE" else body,
-                asks=form.asks.format(**parts),
+                asks=form.asks.format(**parts) + (f", then {parts['action']}" if parts.get("action") else ""),
+                why=why,
             )
     return None
 
@@ -153,7 +212,7 @@ def usage_lines(typed: str, width: int) -> list[Line]:
     return [
         fit(
             line(
-                (f"{form.usage:<22} ", Role.STRONG), (form.asks.split(":")[0].format_map(_Names()), Role.DIM)
+                (f"{form.usage:<26} ", Role.STRONG), (form.asks.split(":")[0].format_map(_Names()), Role.DIM)
             ),
             width,
         )
@@ -174,6 +233,19 @@ def _may_become(form: Form, words: Sequence[str]) -> bool:
 
 
 def _filled(value: object, parts: Mapping[str, str]) -> object:
-    if value == "{number}":
-        return int(parts["number"])
-    return value.format(**parts) if isinstance(value, str) else value
+    match value:
+        case "{number}":
+            return int(parts["number"])
+        case "{weight}":
+            return float(parts["weight"])
+        case "{amount}" if parts["amount"] == "none":
+            return None
+        case "{amount}" if "limit" not in parts:
+            return int(parts["amount"])
+        case "{amount}":
+            action = {"action": parts["action"]} if parts["action"] else {}
+            return {"value": int(parts["amount"]), **action}
+        case str():
+            return value.format(**parts)
+        case _:
+            return value

@@ -108,7 +108,7 @@ def log(view: View, back: int, width: int, height: int, wanted: str = "") -> lis
     lines = found_lines(found.lines, wanted)
     room = max(1, height - 1)
     end = max(min(room, len(lines)), len(lines) - back)
-    note = formats.printable(found.path)
+    note = formats.printable(found.path or "there is none")
     if end < len(lines):
         note = f"{len(lines) - end} lines below"
     elif wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -31,6 +31,8 @@ class Second:
     waiting: float | None = None
     late_now: float | None = None
     in_flight: int | None = None
+    totals: Mapping[str, int] | None = None
+    """The engine's counters."""
 
 
 class Series:
@@ -55,6 +57,7 @@ class Series:
         second.waiting = stats.waiting if stats.waiting_total is None else stats.waiting_total
         second.late_now = stats.late_now
         second.in_flight = stats.in_flight
+        second.totals = stats.totals
 
     def fill(self, kept: History, now: datetime, now_s: float) -> None:
         """Seconds from before this console, as the daemon has kept them; what it has seen itself stays."""
@@ -128,6 +131,15 @@ class Series:
         if len(there) < 2:
             return None
         (first, before), (last, after) = there[0], there[-1]
+        return (after - before) / (last - first)
+
+    def counted_per_s(self, name: str, seconds: int, now_s: float) -> float | None:
+        """How fast one of the engine's counters grew; None before the second one, or over a restart."""
+        since = self._since(now_s - seconds)
+        known = [(one.number, one.totals[name]) for one in since if one.totals and name in one.totals]
+        if len(known) < 2 or known[-1][1] < known[0][1]:
+            return None
+        (first, before), (last, after) = known[0], known[-1]
         return (after - before) / (last - first)
 
     def _since(self, start_s: float) -> list[Second]:

@@ -42,7 +42,7 @@ new TBT target is shown before anything is applied."""
     ]
 
     DEFAULT_CSS = """
-    TenantScreen #facts { height: 8; }
+    TenantScreen #facts { height: 9; }
     TenantScreen #causes { height: 5; }
     TenantScreen #slo-history { height: 4; }
     TenantScreen #met { display: none; }

@@ -28,6 +28,7 @@ from pdmuxd.daemon.bench.runner import (
     run_s,
     run_until_told,
 )
+from pdmuxd.daemon.cli.output import standard_output
 from pdmuxd.daemon.progress import clock_text
 from pdmuxd.daemon.replay.document import write_file
 from pdmuxd.engine.core.errors import SettingsError
@@ -106,7 +107,7 @@ def _start_s(wanted: Wanted, *, cpu: bool) -> float:
 
 def measure(wanted: Wanted, place: Place, *, command: str, progress: bool) -> int:
     """Do what is left, then tell; the exit code. Raises: SettingsError, ConflictError."""
-    console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
+    console, errors = standard_output(), Console(stderr=True, highlight=False)
     try:
         claim(place.folder, wanted)
         (place.folder / "logs").mkdir(exist_ok=True)

@@ -23,6 +23,7 @@ Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4 (be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
@@ -60,13 +61,16 @@ from pdmuxd.engine.core.queueing import (
     begun_within,
     form_prefill_batch,
     order_by_slack,
+    shape_of,
 )
+from pdmuxd.engine.core.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
     Feedback,
     Mode,
     Observation,
+    PrefillFeedback,
     PrefillMode,
     PrefillSample,
     Reason,
@@ -88,6 +92,10 @@ is replayed, would wait for its layers to be launched: it runs fused."""
 FUSED_LIMIT_S = 2.0
 """A chunked prompt cannot be preempted: one that takes longer than this runs layer by layer instead."""
 
+CORRECTION_WEIGHT = 0.05
+"""Of the newest prefill: about the last 20 count."""
+LOWEST_CORRECTION, HIGHEST_CORRECTION = 0.7, 1.5
+
 MAX_LOOK_AHEAD = 4
 """Decode steps launched at once in a split; the host's part is paid once for all of them."""
 
@@ -103,6 +111,8 @@ class AutoOptions:
     """Off: fused steps alone, within the target."""
     fuse: bool = True
     """Off: layers alone, where the memory for a whole batch suffices."""
+    classes: bool = True
+    """Off: everybody decodes in every step, whatever its TBT target."""
     by_slack: bool = True
 
 
@@ -119,6 +129,8 @@ class AutoState:
     breaker: MispredictionBreaker = field(default_factory=MispredictionBreaker)
     latency_margin: LatencyMargin = field(default_factory=LatencyMargin)
     """Of fused steps, beyond what is typical of their size."""
+    prefill_correction: float = 1.0
+    """Typical over predicted seconds of prefills by layers."""
     size_correction: BatchSizeCorrection = field(default_factory=BatchSizeCorrection)
 
 
@@ -144,6 +156,13 @@ class AutoPolicy:
 
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
+        sits_out: tuple[str, ...] = ()
+        if self.options.classes and obs.decoding and not state.breaker.is_open:
+            obs, sits_out = without_those_who_can_wait(obs, self.context, self.table, state.guard)
+        decision, state = self._decide(obs, state)
+        return (replace(decision, sits_out=sits_out) if sits_out else decision), state
+
+    def _decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         running = obs.prefill
         if state.breaker.is_open and not _is_by_layers(obs):
             return self._fixed(obs), state
@@ -166,7 +185,9 @@ class AutoPolicy:
         work = new_work(batch, self.context.layers)
         if self.options.split and obs.limits.holds(work.shape.new_tokens):
             split = self.split.best_fit(obs, work, state.guard)
-            plan, rejected = _choose(split, self._fused_whole(obs, state, batch, work))
+            plan, rejected = _choose(
+                split, self._fused_whole(obs, state, batch, work), state.prefill_correction
+            )
         else:
             plan, rejected = self.fused.next_step(obs, batch, state.latency_margin, state.size_correction), ()
         if plan.kind is PlanKind.SPLIT:
@@ -194,7 +215,7 @@ class AutoPolicy:
             now_s=obs.now_s,
             latency=self.context.latency,
             sms=sms,
-            slowdown_ratio=self.context.latency.colocated_ratio(sms),
+            slowdown_ratio=self.context.latency.colocated_ratio(sms) * state.prefill_correction,
             state=state.queue,
         )
 
@@ -207,17 +228,23 @@ class AutoPolicy:
             return fitting
         latency, sms = self.context.latency, self.split.prefill_sms(obs)
         colocated_ratio = latency.colocated_ratio(sms)
-        batch: list[WaitingRequest] = []
-        done_s, due_s = obs.now_s, float("inf")
-        for request in fitting:
-            done_s += colocated_ratio * latency.request_s(request.new_tokens, request.reused_tokens, sms)
-            is_unreachable = request.request_id in unreachable
-            if not is_unreachable:
-                due_s = min(due_s, request.deadline_s)
-            if batch and (is_unreachable or done_s > due_s):
-                break
-            batch.append(request)
-        return tuple(batch)
+
+        def is_in_time(batch: tuple[WaitingRequest, ...]) -> bool:
+            due_s = min((r.deadline_s for r in batch if r.request_id not in unreachable), default=math.inf)
+            return obs.now_s + colocated_ratio * latency.prefill_s(shape_of(batch), sms) <= due_s
+
+        late = (i for i, request in enumerate(fitting) if i and request.request_id in unreachable)
+        fitting = fitting[: next(late, len(fitting))]
+        if len(fitting) < 2 or is_in_time(fitting):
+            return fitting
+        fits, too_many = 1, len(fitting)  # a longer batch ends later, and is due no later
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            if is_in_time(fitting[:middle]):
+                fits = middle
+            else:
+                too_many = middle
+        return fitting[:fits]
 
     # --- a prefill that is under way, or must be in chunks
 
@@ -277,6 +304,7 @@ class AutoPolicy:
             return None
         sms = self.split.prefill_sms(obs)
         left_s = self.split.left_s(running, sms) * self.context.latency.colocated_ratio(sms)
+        left_s *= state.prefill_correction
         if earliest_deadline_s(obs) >= obs.now_s + left_s + left_s:
             return None  # who is shorter than what is left can wait for it: the queue need not be ordered
         queue = self._order(obs, state)
@@ -327,8 +355,19 @@ class AutoPolicy:
         breaker = state.breaker.after(predicted_s=predicted_s, measured_s=measured_s)
         return state if breaker is state.breaker else replace(state, breaker=breaker)
 
+    def learn_prefill_time(self, feedback: PrefillFeedback, state: AutoState) -> AutoState:
+        """What prefills by layers typically take over their prediction. The same is learned of fused steps,
+        and the two are compared."""
+        alone_s, sms = feedback.predicted_s, feedback.sms
+        predicted_s = alone_s * (1.0 if feedback.was_alone else self.context.latency.colocated_ratio(sms))
+        if predicted_s <= 0.0:
+            return state
+        seen = min(HIGHEST_CORRECTION, max(LOWEST_CORRECTION, feedback.measured_s / predicted_s))
+        correction = state.prefill_correction + CORRECTION_WEIGHT * (seen - state.prefill_correction)
+        return replace(state, prefill_correction=correction)
+
     def learn_prefill(self, sample: PrefillSample, state: AutoState) -> AutoState:  # noqa: ARG002 - the interface
-        """Nothing is learned from prefills."""
+        """Nothing is learned from what the parts of one take."""
         return state
 
     def adopt(self, state: AutoState, before: PolicyContext, *, is_refined: bool) -> AutoState:
@@ -363,11 +402,13 @@ class AutoPolicy:
         return splits if fused is None else (*splits, fused)
 
 
-def _choose(split: Plan, fused: Plan | None) -> tuple[Plan, tuple[Alternative, ...]]:
+def _choose(
+    split: Plan, fused: Plan | None, prefill_correction: float
+) -> tuple[Plan, tuple[Alternative, ...]]:
     """Whichever finishes the prefill sooner, and what it was preferred to: the one place that decides it."""
     if fused is None:
         return split, split.rejected
-    split_s, fused_s = split.finish_s or 0.0, fused.finish_s or 0.0
+    split_s, fused_s = (split.finish_s or 0.0) * prefill_correction, fused.finish_s or 0.0
     if fused.kind is PlanKind.WHOLE:
         return (fused if fused_s <= LAUNCH_BOUND * split_s else split), ()
     wait_s = SPLIT_WAIT_STEPS * (split.numbers.predicted_decode_s or 0.0)

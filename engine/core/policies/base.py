@@ -16,6 +16,7 @@ from pdmuxd.engine.core.types import (
     DecisionNumbers,
     Feedback,
     Observation,
+    PrefillFeedback,
     PrefillSample,
     Reason,
 )
@@ -132,6 +133,9 @@ class Policy(Protocol[StateT]):
     def learn(self, feedback: Feedback, state: StateT) -> StateT:
         """The state after a decode step beside a prefill, or a fused step, was measured."""
 
+    def learn_prefill_time(self, feedback: PrefillFeedback, state: StateT) -> StateT:
+        """The state after a prefill by layers that was predicted was measured."""
+
     def learn_prefill(self, sample: PrefillSample, state: StateT) -> StateT:
         """The state after a prefill of known shape was measured."""
 
@@ -157,6 +161,9 @@ class Stateless:
         """There is none."""
 
     def learn(self, feedback: Feedback, state: None) -> None:
+        """Nothing is learned."""
+
+    def learn_prefill_time(self, feedback: PrefillFeedback, state: None) -> None:
         """Nothing is learned."""
 
     def learn_prefill(self, sample: PrefillSample, state: None) -> None:

@@ -26,6 +26,7 @@ from pdmuxd.engine.core.types import (
     Feedback,
     Mode,
     Observation,
+    PrefillFeedback,
     PrefillSample,
 )
 
@@ -80,6 +81,10 @@ class BestFitPolicy:
         """A decode step slower than its bound raises the guard's cell at once (MuxWise 3.3.2)."""
         guard = self.splits.learned(feedback, state.guard)
         return state if guard is state.guard else BestFitState(guard=guard)
+
+    def learn_prefill_time(self, feedback: PrefillFeedback, state: BestFitState) -> BestFitState:  # noqa: ARG002
+        """Nothing is learned from prefills."""
+        return state
 
     def learn_prefill(self, sample: PrefillSample, state: BestFitState) -> BestFitState:  # noqa: ARG002 - the interface
         """Nothing is learned from prefills."""

@@ -209,13 +209,17 @@ class FusedSteps:
     def total_s(
         self, obs: Observation, size_correction: BatchSizeCorrection, shape: PrefillShape, budget: int
     ) -> float:
-        """What a whole batch typically takes in steps of this budget. Each chunk also reads what came before
-        it, which is half of the prompt on average."""
+        """What a whole batch typically takes in steps of this budget; the last has what is left of it. Each
+        chunk also reads what came before it, which is half of the prompt on average."""
         new, reused = shape.new_tokens, shape.reused_tokens
-        tokens = min(new, budget)
-        chunk = PrefillShape.of([(tokens, reused + (new - tokens) // 2)])
-        step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
-        return step_s * size_correction.ratio(tokens + obs.decode.bs) * -(-new // budget)
+        steps, left = divmod(new, budget)
+        total_s = 0.0
+        for count, tokens, before in ((steps, budget, (new - budget) // 2), (1, left, new - left)):
+            if count and tokens:
+                chunk = PrefillShape.of([(tokens, reused + before)])
+                step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
+                total_s += count * step_s * size_correction.ratio(tokens + obs.decode.bs)
+        return total_s
 
     def plan(
         self,

@@ -23,6 +23,7 @@ from pdmuxd.engine.core.types import (
     Feedback,
     Mode,
     Observation,
+    PrefillFeedback,
     PrefillSample,
     QueueOrder,
     WaitingRequest,
@@ -86,6 +87,12 @@ class OrderedPolicy(Generic[StateT]):
     def learn(self, feedback: Feedback, state: OrderedState[StateT]) -> OrderedState[StateT]:
         """The inner policy learns."""
         return replace(state, inner=self.inner.learn(feedback, state.inner))
+
+    def learn_prefill_time(
+        self, feedback: PrefillFeedback, state: OrderedState[StateT]
+    ) -> OrderedState[StateT]:
+        """The inner policy learns."""
+        return replace(state, inner=self.inner.learn_prefill_time(feedback, state.inner))
 
     def learn_prefill(self, sample: PrefillSample, state: OrderedState[StateT]) -> OrderedState[StateT]:
         """The inner policy learns."""

@@ -32,6 +32,7 @@ from pdmuxd.engine.core.types import (
     Feedback,
     Mode,
     Observation,
+    PrefillFeedback,
     PrefillGraph,
     PrefillMode,
     PrefillSample,
@@ -94,6 +95,10 @@ class PlaPolicy(Generic[StateT]):
     def learn(self, feedback: Feedback, state: PlaState[StateT]) -> PlaState[StateT]:
         """The inner policy learns."""
         return replace(state, inner=self.inner.learn(feedback, state.inner))
+
+    def learn_prefill_time(self, feedback: PrefillFeedback, state: PlaState[StateT]) -> PlaState[StateT]:
+        """The inner policy learns."""
+        return replace(state, inner=self.inner.learn_prefill_time(feedback, state.inner))
 
     def learn_prefill(self, sample: PrefillSample, state: PlaState[StateT]) -> PlaState[StateT]:
         """Fit the crossover again; if the samples do not allow a fit, FLOOR_TOKENS stays in force."""

@@ -158,6 +158,7 @@ def _auto(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPoli
         "nopreempt": "preemption",
         "noguard": "guard",
         "nolookahead": "look_ahead",
+        "noclasses": "classes",
         "nosplit": "split",
         "nofuse": "fuse",
         "fcfs": "by_slack",

@@ -3,7 +3,7 @@ the result of the one before is read, on the decode stream of the group in force
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.errors import EngineInvariantError
@@ -11,7 +11,7 @@ from pdmuxd.engine.core.types import PrefillGraph
 from pdmuxd.engine.sglang.api.types.device import Event
 from pdmuxd.engine.sglang.api.types.requests import Batch, BatchResult, Request
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
-from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
+from pdmuxd.engine.sglang.internals.batches import divide, form_from, join_decode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
@@ -36,6 +36,30 @@ class Launched:
     def decoding(self) -> int:
         """How many of a fused step's requests decode."""
         return len(self.batch.decoding_reqs or ())
+
+
+class _SittingOut:
+    """While SGLang forms a mixed batch, some requests leave the decode batch at the moment at which those do
+    that the step in flight ends: it has admitted prompts by then, with all that decode in sight."""
+
+    def __init__(self, s: Scheduler, request_ids: Collection[str]) -> None:
+        self._s = s
+        self._request_ids = request_ids
+        self.batch: Batch | None = None
+        """Those who left."""
+
+    def __enter__(self) -> None:
+        if self._request_ids:
+            vars(self._s)["_reqs_finishing_inflight"] = self._finishing
+
+    def __exit__(self, *_: object) -> None:
+        vars(self._s).pop("_reqs_finishing_inflight", None)
+
+    def _finishing(self, batch: Batch) -> list[Request]:
+        finishing = type(self._s)._reqs_finishing_inflight(self._s, batch)
+        if self.batch is None:
+            self.batch = divide(self._s, batch, self._request_ids)
+        return finishing
 
 
 class SchedulerDecode:
@@ -65,15 +89,17 @@ class SchedulerDecode:
         if s.running_batch.batch_size() < bs:
             s.running_batch.batch_is_full = False
 
-    def launch_decode(self) -> Launched | None:
-        """One decode step for all that decode; None if nothing is left to decode."""
+    def launch_decode(self, without: Collection[str] = ()) -> Launched | None:
+        """One decode step for all that decode but these; None if nothing is left to decode."""
         s = self._s
         waiting = len(s.waiting_queue)
+        sitting_out = divide(s, s.running_batch, without) if without else None
         batch = s.update_running_batch(s.running_batch)
         self._note_retractions(waiting)
-        if batch is None or batch.is_empty():
-            return None
-        return self._launch(batch)
+        launched = None if batch is None or batch.is_empty() else self._launch(batch)
+        if sitting_out is not None:
+            join_decode(s, sitting_out)
+        return launched
 
     def launch_fused(
         self,
@@ -83,8 +109,10 @@ class SchedulerDecode:
         *,
         decodes: bool = True,
         chunk_waits: bool = False,
+        without: Collection[str] = (),
     ) -> Launched | None:
-        """One batch of the decoding requests and a budget of prompt tokens, as SGLang's mixed chunk.
+        """One batch of the decoding requests but these, and a budget of prompt tokens, as SGLang's mixed
+        chunk. Those that sit out are in its sight while it admits, and leave before it mixes.
 
         SGLang knows one chunked request and takes it first, always. One that is to wait is out of its sight
         while it forms the batch, unless it is about to be aborted, which is done there.
@@ -96,22 +124,25 @@ class SchedulerDecode:
         waiting = len(s.waiting_queue)
         if aside is not None:
             s.chunked_req = None
+        sitting_out = _SittingOut(s, without if decodes else ())
         try:
-            plan = form_from(
-                s,
-                request_ids,
-                lambda: s.get_next_batch_to_run(running_batch=s.running_batch, last_batch=s.last_batch),
-            )
+            with sitting_out:
+                plan = form_from(
+                    s,
+                    request_ids,
+                    lambda: s.get_next_batch_to_run(running_batch=s.running_batch, last_batch=s.last_batch),
+                )
         finally:
             if aside is not None:
                 s.chunked_req = aside
         self._note_retractions(waiting)
         s.running_batch = plan.running_batch
         self._group.attention_owner = None
-        if not plan.batch_to_run:
-            return None
-        launched = self._launch(plan.batch_to_run)
-        self._group.hold_prefill()
+        launched = self._launch(plan.batch_to_run) if plan.batch_to_run else None
+        if sitting_out.batch is not None:
+            join_decode(s, sitting_out.batch)
+        if launched is not None:
+            self._group.hold_prefill()
         return launched
 
     def read(self, launched: Launched) -> None:

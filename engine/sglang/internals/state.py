@@ -8,6 +8,7 @@ from pdmuxd.engine.core.types import NO_DECODE, DecodeShape
 from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.api.types.requests import Request
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
+from pdmuxd.engine.sglang.internals.batches import can_divide
 
 
 class SchedulerState:
@@ -86,10 +87,24 @@ class SchedulerState:
         """All that wait."""
         return {request.rid for request in self._s.waiting_queue}
 
-    def decode_shape(self) -> DecodeShape:
-        """Batch size and the KV tokens that the next step reads."""
+    def decode_contexts(self) -> Sequence[tuple[str, int]]:
+        """Id and context tokens of each request that decodes; none where the batch cannot be divided, so that
+        no policy asks for it."""
+        batch = self._s.running_batch
+        if batch.is_empty() or not can_divide(self._s, batch):
+            return ()
+        names = [request.rid for request in batch.reqs]
+        return list(zip(names, batch.seq_lens_cpu.tolist(), strict=True))
+
+    def decode_shape(self, without: Collection[str] = ()) -> DecodeShape:
+        """Batch size and the KV tokens that the next step reads, if these requests sit it out."""
         batch = self._s.running_batch
         if batch.is_empty():
             return NO_DECODE
         lengths = batch.seq_lens_cpu.tolist()  # a tensor's own sums take a busy host 12 us each
+        if without:
+            gone = frozenset(without)
+            return DecodeShape.of(
+                [n for request, n in zip(batch.reqs, lengths, strict=True) if request.rid not in gone]
+            )
         return DecodeShape(bs=len(lengths), reused_tokens=sum(lengths), max_context_tokens=max(lengths))

@@ -147,6 +147,9 @@ def test_number_and_first_are_named_when_requests_do_not_fit(
         (["--tbt-ms", "0"], "--tbt-ms"),
         (["--attainment", "1"], "--attainment"),
         (["--format", "parquet"], "parquet"),
+        (["--noise", "8,6"], "'8,6' is not allowed; give bias from -50 to 100, scatter from 0 to 50"),
+        (["--noise", "8,6,11"], "stalls from 0 to 10 percent"),
+        (["--noise", "nan,6,0"], "'nan,6,0' is not allowed"),
         (["--jobs", "0"], "--jobs"),
     ],
 )
@@ -191,3 +194,11 @@ def test_the_allowed_sizes_are_told_when_a_fleet_is_too_small(invoke: Invoke, tr
     error = invoke(trace, "--policy", "pla-spatial:1").exception
     assert isinstance(error, PolicyError)
     assert "give 2 to 64, as in pla-spatial:4" in str(error)
+
+
+def test_no_word_is_broken_when_the_output_is_piped(invoke: Invoke, trace: Path) -> None:
+    policies = ("muxwise", "static:96,36", "upstream", "prefill-first", "chunked:512")
+    words = [word for policy in policies for word in ("--policy", policy)]
+    lines = invoke(trace, *words).output.splitlines()
+    # All policies side by side, and each note on a line of its own, however long.
+    assert any(all(policy in line for policy in policies) for line in lines), lines

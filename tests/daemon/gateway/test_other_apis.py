@@ -125,6 +125,19 @@ async def test_503_when_the_engine_refuses_a_message_without_a_word(setup, post)
         assert (await answer.json())["error"]["code"] == "not_begun"
 
 
+async def test_503_when_the_engine_refuses_a_streamed_message_as_if_it_had_ended_well(setup, post):
+    started = b'{"type":"message_start","message":{"usage":{"input_tokens":0,"output_tokens":0}}}'
+    delta = b'{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":%d}}'
+    head, tail = b"event: message_start\ndata: " + started, b"event: message_stop\ndata: {}\n\n"
+    for tokens, status in ((0, 503), (1, 200)):
+        setup.engine.say(b"\n\n".join((head, b"event: message_delta\ndata: " + delta % tokens, tail)))
+        setup.engine.end()
+        async with post(MESSAGES, stream=True) as answer:
+            assert answer.status == status
+            if status == 503:
+                assert (await answer.json())["error"]["code"] == "not_begun"
+
+
 @BOTH
 async def test_the_engine_is_told_when_the_client_leaves(setup, post, path):
     setup.engine.say(TOKENS[path])

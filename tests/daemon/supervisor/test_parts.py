@@ -256,6 +256,8 @@ def test_sockets_are_removed_when_nobody_listens_on_them(tmp_path):
         killed.bind(str(tmp_path / "engine-dead.sock"))
         living.bind(str(tmp_path / "engine-live.sock"))
         living.listen()
+        for name in ("engine-dead.sock.tokens", "engine-dead.sock.tokenizer.json"):
+            (tmp_path / name).touch()  # where its scheduler's tokens came in
         (tmp_path / "engine-note.txt").touch()
         (tmp_path / "engine-file.sock").touch()
         killed.close()

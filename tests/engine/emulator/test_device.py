@@ -89,3 +89,16 @@ def test_events_are_passed_in_order_whenever_somebody_looks(
         return found
 
     assert ends(looks) == pytest.approx(ends([]), abs=1e-6)
+
+
+def test_work_that_waits_for_an_event_begins_when_that_was_passed() -> None:
+    d = device()
+    whole = d.launch(d.decode, solo_s=2.0, sms=132, hbm_bytes=0.0)
+    layers = d.launch(d.prefill, solo_s=3.0, sms=96, hbm_bytes=0.0, after=whole.end)
+    later = d.launch(d.prefill, solo_s=1.0, sms=96, hbm_bytes=0.0, after=whole.end)
+    d.run_to(1.0)
+    assert (whole.start.at_s, layers.start.at_s, d.prefill.busy_sm_s) == (0.0, None, 0.0)
+    d.run_to(6.0)
+    assert (whole.end.at_s, layers.start.at_s, layers.end.at_s) == (2.0, 2.0, 5.0)
+    assert (later.start.at_s, later.end.at_s) == (5.0, 6.0)
+    assert d.next_done_s() == float("inf")

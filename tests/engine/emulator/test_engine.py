@@ -86,8 +86,11 @@ def test_every_request_ends_once_with_its_tokens_when_anything_happens(
         observer=memory,
         limits=EngineLimits(max_decode_bs=8),
     )
-    emulated.apply_settings(version=1, policy=policy, slos={"t": slo(tbt_s)})
+    slos = {"t": slo(tbt_s), "relaxed": slo(max(1.0, tbt_s))}
+    emulated.apply_settings(version=1, policy=policy, slos=slos)
     requests = make(workload)
+    for r in requests[::2]:
+        r.tenant = "relaxed"
     events: list[tuple[float, int, object]] = [(r.arrival_s, 0, r) for r in requests]
     events += [(at_s, 1, f"r{i}") for i, at_s in aborts]
     if switch_to is not None:
@@ -100,7 +103,7 @@ def test_every_request_ends_once_with_its_tokens_when_anything_happens(
             emulated.abort(str(what), at_s)
         else:
             emulated.advance(at_s)
-            emulated.apply_settings(version=2, policy=str(what), slos={"t": slo(tbt_s)})
+            emulated.apply_settings(version=2, policy=str(what), slos=slos)
         emulated.check_integrity()
     run_until_idle(emulated)
     emulated.check_integrity()

@@ -60,3 +60,18 @@ def test_memory_is_bounded_when_days_pass():
 )
 def test_the_scale_is_the_finest_that_fits_when_columns_are_few(columns, wanted_s, scale):
     assert scale_s(columns, wanted_s) == scale
+
+
+def test_a_counters_speed_is_of_the_whole_minute_when_it_grows_in_leaps():
+    series = Series()
+    for second in range(100):
+        series.add(stats(totals={"prompt_tokens": 16_000 * (second // 20)}), 1000.0 + second)
+    assert series.counted_per_s("prompt_tokens", 60, 1099.0) == pytest.approx(32_000 / 59)
+    assert series.counted_per_s("steps", 60, 1099.0) is None
+
+
+def test_a_counters_speed_is_not_known_when_the_engine_was_restarted_meanwhile():
+    series = Series()
+    series.add(stats(totals={"prompt_tokens": 9000}), 1000.0)
+    series.add(stats(totals={"prompt_tokens": 10}), 1001.0)
+    assert series.counted_per_s("prompt_tokens", 60, 1001.0) is None

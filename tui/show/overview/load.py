@@ -39,10 +39,13 @@ def load(view: View, width: int, height: int) -> list[Line]:
     kv_share = None
     if stats.kv_used_tokens is not None and stats.kv_capacity_tokens:
         kv_share = stats.kv_used_tokens / stats.kv_capacity_tokens
+    # A long prompt counts all at once: what the last second had says little.
+    prompt = view.state.series.counted_per_s("prompt_tokens", MINUTE_S, view.now_s)
+    output = view.state.series.counted_per_s("output_tokens", MINUTE_S, view.now_s)
     tokens = line(
         ("tokens/s ", Role.DIM),
-        f"{formats.count(stats.prompt_tokens_per_s)} prompt  ",
-        f"{formats.count(stats.output_tokens_per_s)} out  ",
+        f"{formats.count(stats.prompt_tokens_per_s if prompt is None else prompt)} prompt  ",
+        f"{formats.count(stats.output_tokens_per_s if output is None else output)} out  ",
         ("decoding ", Role.DIM),
         f"{formats.count(stats.running)}  ",
         ("KV ", Role.DIM),

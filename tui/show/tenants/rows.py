@@ -40,6 +40,8 @@ class TenantRow:
     name: str
     load: TenantLoad = IDLE
     slo: Slo | None = None
+    tenant: Tenant | None = None
+    """As the control plane knows it."""
     enabled: bool = True
     attainment: TenantAttainment | None = None
 
@@ -89,6 +91,7 @@ def tenant_rows(state: ConsoleState, *, wanted: str = "", order: Order = AS_THEY
             name=name,
             load=loads.get(name, IDLE),
             slo=tenants[name].slo if name in tenants else None,
+            tenant=tenants.get(name),
             enabled=tenants[name].enabled if name in tenants else True,
             attainment=budgets.get(name),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pdmuxd.tui.client.answers import Slo, Window
+from pdmuxd.tui.client.answers import Slo, Tenant, Window
 from pdmuxd.tui.client.wire import TenantLoad
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
@@ -39,7 +39,7 @@ def facts(name: str, view: View, width: int, height: int) -> list[Line]:
     head = heading(view, f"Tenant {name}", width, _hint(view))
     if found is None:
         return [head, line((why_unknown(view.state.answers.tenants) or "there is no such tenant", Role.DIM))]
-    lines = [head, _targets(found.slo, view), _load(found.load), _latency(found.load)]
+    lines = [head, _targets(found.slo, view), _share(found.tenant), _load(found.load), _latency(found.load)]
     attainment = found.attainment
     if attainment is None:
         return [*lines, line((why_unknown(view.state.answers.attainment) or "no requests yet", Role.DIM))]
@@ -108,6 +108,23 @@ def _targets(slo: Slo | None, view: View) -> Line:
         f"new, TBT {formats.plain(slo.tbt_ms)} ms, {formats.percent(slo.attainment_ratio, 2)}",
         (f"  version {slo.version} ", Role.DIM),
         ("in force", Role.GOOD) if slo.in_force else ("on its way", Role.WARN),
+    )
+
+
+def _share(tenant: Tenant | None) -> Line:
+    """What it may use beside the others; `A` changes it."""
+    if tenant is None or tenant.priority_class is None:
+        return line(("share   ", Role.DIM), formats.NONE)
+    waits = "" if tenant.max_wait_ms is None else f", waits {formats.duration(tenant.max_wait_ms / 1000)}"
+    late = f", late: {tenant.late_action}" if tenant.late_action else ""
+    limits = "".join(
+        f", {name} {formats.count(limit.value)}{f' ({limit.action})' if limit.action else ''}"
+        for name, limit in tenant.limits.items()
+    )
+    return line(
+        ("share   ", Role.DIM),
+        f"{tenant.priority_class}, weight {formats.plain(tenant.weight or 0.0)}, "
+        f"{formats.count(tenant.max_in_flight)} in flight{waits}{late}{limits}",
     )
 
 

@@ -38,6 +38,7 @@ class Request(Protocol):
     to_finish: object
     """The reason for which it will end with its next token; None as long as there is none."""
     finished_reason: object
+    beam_group: object
     time_stats: RequestTimes
 
     def __init__(
@@ -120,7 +121,7 @@ class Batch(Protocol):
     split_forward_count: int
     split_forward_batch: object
     split_prefill_finished: bool
-    input_ids: Tensor
+    input_ids: Tensor | None
     prefix_lens: list[int]
     extend_lens: list[int]
     extend_num_tokens: int
@@ -132,7 +133,8 @@ class Batch(Protocol):
     seq_lens_sum: int
     orig_seq_lens: Tensor
     out_cache_loc: Tensor
-    sampling_info: object
+    sampling_info: SamplingInfo
+    has_grammar: bool
 
     @classmethod
     def init_new(
@@ -153,7 +155,11 @@ class Batch(Protocol):
 
     def copy(self) -> Batch: ...
 
-    def filter_batch(self, *, reqs_to_exclude: list[Request] | None = None) -> None: ...
+    def filter_batch(
+        self, *, reqs_to_exclude: list[Request] | None = None, keep_indices: list[int] | None = None
+    ) -> None: ...
+
+    def check_decode_mem(self) -> bool: ...
 
     def merge_batch(self, other: Batch, /) -> None: ...
 
@@ -182,8 +188,17 @@ class BatchResult(Protocol):
     def copy_to_cpu(self, *, return_logprob: bool, return_hidden_states: object) -> None: ...
 
 
+class Penalizers(Protocol):
+    """`BatchedPenalizerOrchestrator`."""
+
+    is_required: bool
+
+
 class SamplingInfo(Protocol):
     """`SamplingBatchInfo`."""
 
+    penalizer_orchestrator: Penalizers
+    has_custom_logit_processor: bool
+
     @classmethod
-    def from_schedule_batch(cls, batch: Batch, vocab_size: int, /) -> object: ...
+    def from_schedule_batch(cls, batch: Batch, vocab_size: int, /) -> SamplingInfo: ...

@@ -18,6 +18,7 @@ from pdmuxd.engine.core.types import (
     EngineLimits,
     Mode,
     Observation,
+    PrefillFeedback,
     PrefillMode,
     PrefillShape,
     Reason,
@@ -83,7 +84,7 @@ def test_a_split_is_weighed_with_what_a_prefill_takes_beside_decode(
         sms: replace(fit, colocated_ratio=colocated_ratio) for sms, fit in context.latency.prefill.items()
     }
     policy = build_policy("auto", replace(context, latency=replace(context.latency, prefill=fits)))
-    obs = observe(decode_bs=32, decode_reused_tokens=40_000, queue=(waiting(1, 2000),))
+    obs = observe(decode_bs=32, decode_reused_tokens=40_000, tbt_target_s=0.02, queue=(waiting(1, 8000),))
     assert policy.decide(obs, policy.initial_state())[0].mode is mode
 
 
@@ -387,3 +388,37 @@ def test_who_is_too_late_and_wants_to_know_is_refused() -> None:
     decision = decide(observe(queue=(late, replace(late, request_id="r2", refuses_late=True))))
     assert (decision.deprioritize, decision.refuse) == (("r1", "r2"), ("r2",))
     assert decision.admit == ("r1",), "nothing is begun for one that ends"
+
+
+def test_a_batch_is_as_long_as_all_of_it_is_in_time_and_never_empty() -> None:
+    """Requests of 1,000 tokens, each due a little later than the one before it can be done."""
+    policy = build_policy("auto", linear_context())
+    easy = tuple(waiting(i, 1000, deadline_s=1e6) for i in range(6))
+    (one_s,) = (policy.split.prefill_sms(observe(queue=easy)),)
+    latency = policy.context.latency
+    for together in range(1, 7):
+        whole_s = latency.colocated_ratio(one_s) * latency.prefill_s(
+            PrefillShape.of([(1000, 0)] * together), one_s
+        )
+        due = replace(easy[0], deadline_s=whole_s + 0.001)
+        batch = policy._batch(observe(queue=(due, *easy[1:])), (due, *easy[1:]), ())
+        assert len(batch) == together
+    hopeless = replace(easy[0], deadline_s=0.0)
+    assert policy._batch(observe(queue=(hopeless, *easy[1:])), (hopeless, *easy[1:]), ()) == (hopeless,)
+    assert len(policy._batch(observe(queue=easy), easy, {"r3"})) == 3, (
+        "who is too late does not join the others"
+    )
+
+
+def test_prefills_are_corrected_by_what_they_take() -> None:
+    policy = build_policy("auto", linear_context())
+    state = policy.initial_state()
+    took = PrefillFeedback(sms=132, was_alone=True, predicted_s=1.0, measured_s=1.2)
+    for _ in range(200):
+        state = policy.learn_prefill_time(took, state)
+    assert state.prefill_correction == pytest.approx(1.2, abs=0.001)
+    wild = replace(took, measured_s=1000.0)
+    for _ in range(200):
+        state = policy.learn_prefill_time(wild, state)
+    assert state.prefill_correction <= 1.5
+    assert policy.learn_prefill_time(replace(took, predicted_s=0.0), state) is state
