@@ -7,6 +7,8 @@ import routes
 import scenes
 from console_daemon import problem
 
+from pdmuxd.tui.decisions.screen import DecisionsScreen
+
 
 @pytest.fixture
 def served(busy):
@@ -111,6 +113,18 @@ async def test_the_log_stands_still_when_it_is_held(console, served):
         assert "resumed" not in terminal.text
         await terminal.press("space")
         assert "resumed" in terminal.text
+
+
+async def test_a_screen_is_not_painted_when_its_widgets_are_not_there_yet(console, served):
+    class Empty(DecisionsScreen):
+        def body(self):
+            return ()
+
+    async with console(served) as terminal:
+        await terminal.app.push_screen(Empty())
+        terminal.app.paint()
+        await terminal.settle()
+        assert isinstance(terminal.app.screen, Empty)
 
 
 async def test_the_cursor_stays_on_its_decision_when_newer_ones_come(console, served):

@@ -53,15 +53,16 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
     def paint(self, view: View) -> None:
         """The words follow the cursor."""
         super().paint(view)
-        detail = self.query_one(DecisionDetail)
-        chosen = self.query_one(DecisionLog).chosen
-        if chosen is not detail.decision:
-            detail.decision = chosen
-            detail.repaint()
+        # A frame may come before the widgets are there, or while the console ends and they go.
+        for log, detail in zip(self.query(DecisionLog), self.query(DecisionDetail), strict=False):
+            if log.chosen is not detail.decision:
+                detail.decision = log.chosen
+                detail.repaint()
 
     async def fetch(self) -> None:
         """What came before this console, once; a tenant's decisions, while they are filtered by one."""
-        tenant = self.query_one(DecisionLog).wanted.tenant
+        logs = self.query(DecisionLog)
+        tenant = logs.first().wanted.tenant if logs else ""
         if not tenant and self.console.decisions_total is None:
             earlier = await self.rest.get("/decisions", Decisions, {"limit": LIMIT})
             if not isinstance(earlier, Refusal):

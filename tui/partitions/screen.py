@@ -42,7 +42,8 @@ contention guard; + meets the target, ! does not, ▶ would be chosen. To set a 
     def on_screen_resume(self) -> None:
         """The slider begins at the target in force, before a key can move it."""
         if self._in_force_ms is not None:
-            self.query_one(Target).begin(self._in_force_ms)
+            for target in self.query(Target):
+                target.begin(self._in_force_ms)
 
     @property
     def _in_force_ms(self) -> float | None:
@@ -51,7 +52,10 @@ contention guard; + meets the target, ! does not, ▶ would be chosen. To set a 
 
     async def fetch(self) -> None:
         """The groups, and the load has changed since the slider was last asked about."""
-        target = self.query_one(Target)
+        targets = self.query(Target)
+        if not targets:
+            return  # not there yet, or no more
+        target = targets.first()
         target.begin(self._in_force_ms)
         answers = self.console.answers
         answers.partitions, answers.what_if = await asyncio.gather(
