@@ -90,6 +90,7 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("GET", "/guard"): Access.READ,
     ("GET", "/drift"): Access.READ,
     ("POST", "/what-if"): Access.READ,
+    ("GET", "/what-if/tbt-costs"): Access.READ,
     ("POST", "/what-if/replays"): Access.ADMIN,
     ("GET", "/what-if/replays"): Access.READ,
     ("GET", "/what-if/replays/{job_id}"): Access.READ,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +15,7 @@ from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.slos import TBT_MS
 from pdmuxd.controlplane.assumed_load import Source, Wish
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
+from pdmuxd.controlplane.tbt_costs import TbtCost, tbt_costs
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenant_fields import in_words
 from pdmuxd.controlplane.what_if import Outlook, Predictors, tokens_per_s, what_if
@@ -143,6 +144,33 @@ class WhatIfOut(BaseModel):
     busy: BusyOut | None = Field(description="Null where nothing has run, or the whole load was given.")
 
 
+class TbtCostOut(BaseModel):
+    """A tenant whose TBT target was the strictest of those that decoded."""
+
+    tenant: str = Field(examples=["chat"])
+    tbt_ms: float = Field(examples=[20.0])
+    time_ratio: float = Field(description="The share of the last minutes' decoding in which it was.")
+    others_tbt_ms: float = Field(description="The strictest of the others, or its own if that is no laxer.")
+    prefill_busy_ratio: float = Field(description="Of the time, predicted for the targets in force.")
+    prefill_busy_ratio_without: float = Field(description="The same if it asked for `others_tbt_ms`.")
+    prefill_ratio: float = Field(
+        examples=[0.12], description="What it costs all: the difference of the two, as a share of the time."
+    )
+
+    @classmethod
+    def of(cls, cost: TbtCost) -> Self:
+        """Convert to milliseconds."""
+        return cls(
+            tenant=cost.tenant,
+            tbt_ms=to_ms(cost.tbt_s),
+            time_ratio=round(cost.time_ratio, 4),
+            others_tbt_ms=to_ms(cost.others_tbt_s),
+            prefill_busy_ratio=round(cost.prefill_busy_ratio, 4),
+            prefill_busy_ratio_without=round(cost.prefill_busy_ratio_without, 4),
+            prefill_ratio=round(cost.prefill_ratio, 4),
+        )
+
+
 def what_if_routes(telemetry: Telemetry, predictors: Predictors) -> APIRouter:
     """`/what-if`."""
     router = admin_router(tags=["what-if"])
@@ -151,6 +179,12 @@ def what_if_routes(telemetry: Telemetry, predictors: Predictors) -> APIRouter:
     def ask_what_if(body: WhatIfIn) -> WhatIfOut:
         """Ask the policy in force what it would do for a TBT target, and what that costs. Changes nothing."""
         return _answer(what_if(body.to_wish(), telemetry, predictors))
+
+    @router.get("/what-if/tbt-costs", responses=documented(503))
+    def get_tbt_costs() -> list[TbtCostOut]:
+        """Show whose TBT target was the strictest in the last minutes, and what that costs in prefill time.
+        Empty without traffic of two tenants, or while there is no engine to predict for."""
+        return [TbtCostOut.of(cost) for cost in tbt_costs(telemetry, predictors)]
 
     return router
 

@@ -230,6 +230,31 @@ def _when_in_force(client: AdminClient, path: str, slo: Any) -> Any:  # noqa: AN
     return slo
 
 
+@app.command(epilog="Example: pdmuxd slo cost")
+def cost(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Show whose TBT target bound the last minutes, and the share of the prefill time that it cost all."""
+    with admin_client(ctx) as client:
+        costs = client.get("/what-if/tbt-costs")
+    if as_json:
+        print_json(costs)
+        return
+    print_table(
+        [
+            {
+                "tenant": one["tenant"],
+                "TBT": milliseconds(one["tbt_ms"]),
+                "strictest": percent(one["time_ratio"]),
+                "others' TBT": milliseconds(one["others_tbt_ms"]),
+                "prefill busy": percent(one["prefill_busy_ratio"]),
+                "without": percent(one["prefill_busy_ratio_without"]),
+                "costs": percent(one["prefill_ratio"]),
+            }
+            for one in costs
+        ],
+        empty="no two tenants have sent requests in the last minutes",
+    )
+
+
 def _say_who_sets_the_split(client: AdminClient) -> None:
     strictest = client.get("/engine")["strictest_tbt"]
     if strictest is not None:

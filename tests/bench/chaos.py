@@ -50,10 +50,9 @@ class Watch:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 pid = self._site.pid
                 began_s = seen.setdefault(pid, time.monotonic())
-                if time.monotonic() - began_s >= WARM_S:
-                    self._lives.setdefault(pid, []).append(
-                        (self._site.memory_mib(), self._site.descriptors())
-                    )
+                memory_mib = self._site.memory_mib()
+                if time.monotonic() - began_s >= WARM_S and memory_mib:  # none: it has just been killed
+                    self._lives.setdefault(pid, []).append((memory_mib, self._site.descriptors()))
 
     def growth(self):
         """Of the life that grew most: (MiB, seconds observed); (0, 0) if none was long enough."""

@@ -154,3 +154,28 @@ def test_edits_in_a_row_are_only_checked_for_feasibility(known: Telemetry) -> No
 async def test_a_stale_version_is_told_before_anything_is_predicted(call: AdminCalls) -> None:
     answer = await call("PUT", SLO, json=SLO_BODY | {"tbt_ms": 1}, headers={"If-Match": '"9"'})
     assert answer.status_code == 412
+
+
+async def test_what_a_strict_target_costs_is_told_when_it_binds(
+    call: AdminCalls, control_plane: ControlPlane, known: Telemetry
+) -> None:
+    control_plane.set_slo("chat", slo(0.011))
+    known.on_directory(control_plane.directory)
+    answer = await call("GET", "/api/v1/what-if/tbt-costs")
+    assert answer.status_code == 200, answer.text
+    (cost,) = answer.json()
+    assert (cost["tenant"], cost["tbt_ms"], cost["others_tbt_ms"]) == ("chat", 11.0, 60.0)
+    assert cost["time_ratio"] == 1.0
+    assert cost["prefill_ratio"] > 0.0
+    told = cost["prefill_busy_ratio"] - cost["prefill_busy_ratio_without"]
+    assert cost["prefill_ratio"] == pytest.approx(told, abs=1e-3)
+
+
+async def test_no_cost_is_told_when_nobody_has_sent_anything(control_plane: ControlPlane) -> None:
+    made = Telemetry(clock=HandClock())
+    made.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO)
+    made.on_directory(control_plane.directory)
+    answer = await AdminCalls(control_plane, telemetry=made, predictors=predicting)(
+        "GET", "/api/v1/what-if/tbt-costs"
+    )
+    assert (answer.status_code, answer.json()) == (200, [])
