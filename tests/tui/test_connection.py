@@ -202,3 +202,14 @@ async def test_frames_are_left_out_and_no_event_when_200_events_a_second_come(co
         assert terminal.app.state.decisions_seen == 400 * 4
         frames = terminal.app.pacer.painted - painted
         assert 1 <= frames <= taken_s / INTERVAL_S + 2
+
+
+async def test_every_event_is_counted_when_ten_seconds_of_two_hundred_come_at_once(console, busy):
+    async with console(busy) as terminal:
+        before = terminal.app.state.decisions_seen
+        for number in range(2000):
+            busy.send("decision", scenes.decision(1000 + number, count=1))
+        await terminal.settle()
+        assert terminal.app.state.decisions_seen - before == 2000
+        assert terminal.app.state.lost == 0
+        assert terminal.app.state.events == busy.sent + busy.streams
