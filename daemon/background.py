@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from datetime import UTC
 from typing import Any
 
 import structlog
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 log = structlog.get_logger("pdmuxd.daemon")
 
@@ -29,8 +31,7 @@ def periodically(
 ) -> None:
     """Do `work` every `period_s` until `stack` is left; if it fails, that is logged and it is tried again.
 
-    Unlike with a library for calendars, the time between is measured: one whose next time is an instant of
-    the wall clock does nothing for an hour when that is set back by an hour.
+    The time between is measured, so it goes on when the wall clock is set (docs/decisions/0022).
     """
 
     async def again_and_again() -> None:
@@ -42,6 +43,19 @@ def periodically(
                 log.exception("background work failed and is tried again", task=name, after_s=period_s)
 
     in_background(stack, again_and_again(), name=name)
+
+
+def by_calendar(
+    stack: AsyncExitStack, work: Callable[[], Awaitable[object]], *, period_s: float, name: str
+) -> None:
+    """Do `work` every `period_s` of the wall clock, by APScheduler, until `stack` is left: for what goes by
+    dates, such as retention, and may be late by as much as the clock is set back."""
+    scheduler = AsyncIOScheduler(timezone=UTC)
+    scheduler.add_job(
+        work, "interval", seconds=period_s, name=name, max_instances=1, coalesce=True, misfire_grace_time=None
+    )
+    scheduler.start()
+    stack.callback(scheduler.shutdown, wait=False)
 
 
 async def first_to_end(*work: Coroutine[Any, Any, object]) -> None:

@@ -21,7 +21,7 @@ from pdmuxd.controlplane.history.periods import MINUTE_S, Segment, begin_of
 from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.background import in_background, periodically
+from pdmuxd.daemon.background import by_calendar, in_background, periodically
 from pdmuxd.daemon.clock import ClockWatch
 from pdmuxd.engine.core.errors import StoreError
 
@@ -148,7 +148,7 @@ def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> None:
     async def begin() -> None:
         await keeper.restore()
         periodically(later, keeper.flush, period_s=FLUSH_EVERY_S, name="storing the history")
-        periodically(later, keeper.prune, period_s=PRUNE_EVERY_S, name="dropping old history")
+        by_calendar(later, keeper.prune, period_s=PRUNE_EVERY_S, name="dropping old history")
         if keeper.has_others:
             periodically(
                 later, keeper.count_others, period_s=OTHERS_EVERY_S, name="counting what other nodes judged"

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.daemon.background import in_background, periodically
+from pdmuxd.daemon.background import by_calendar, in_background
 from pdmuxd.daemon.clock import ClockWatch
 from pdmuxd.engine.core.errors import StoreError
 
@@ -50,4 +50,4 @@ def start_forgetting(
         return forget_old(control_plane, audit_retention_days, clock)
 
     in_background(stack, forget(), name="forgetting at the start")
-    periodically(stack, forget, period_s=PERIOD_S, name="forgetting")
+    by_calendar(stack, forget, period_s=PERIOD_S, name="forgetting")

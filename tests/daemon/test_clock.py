@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from pdmuxd.daemon import clock as module
-from pdmuxd.daemon.background import periodically
+from pdmuxd.daemon.background import by_calendar, periodically
 from pdmuxd.daemon.clock import TRUSTED_WITHIN_S, ClockWatch
 
 
@@ -64,4 +64,23 @@ async def test_background_work_goes_on_when_it_has_failed_and_ends_with_its_owne
             await often.wait()
     done = calls
     await asyncio.sleep(0.01)
+    assert calls == done
+
+
+async def test_work_by_the_calendar_is_done_again_and_ends_with_its_owner() -> None:
+    calls, twice = 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError
+        twice.set()
+
+    async with contextlib.AsyncExitStack() as stack:
+        by_calendar(stack, work, period_s=0.01, name="work")
+        async with asyncio.timeout(60):
+            await twice.wait()
+    done = calls
+    await asyncio.sleep(0.05)
     assert calls == done
