@@ -61,6 +61,7 @@ def test_the_profile_before_holds_when_activated_and_rolled_back(pdmuxd: Pdmuxd,
     assert "none to go back to" in pdmuxd("profile", "rollback", code=2).err
 
 
+@pytest.mark.slow
 def test_the_emulator_runs_by_it_when_exported_for_it(
     pdmuxd: Pdmuxd, profile_id: int, tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_nothing_is_measured_when_there_is_no_database(pdmuxd: Pdmuxd) -> None:
     assert "pdmuxd db upgrade" in pdmuxd("profile", "run", "--budget", "10s", code=2).err
 
 
+@pytest.mark.slow
 def test_the_file_holds_the_profile_when_measured_for_one(pdmuxd: Pdmuxd, tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     found = pdmuxd("profile", "run", "--budget", "10s", "--output", str(file), "--name", "mine")

@@ -38,6 +38,10 @@ less when all do, and decode is slowed beside whatever prefill."""
 STALLING = Noise(ratio=0.01, launch_ratio=0.05, seed=0)
 
 
+pytestmark = pytest.mark.slow
+"""Whole campaigns: their parts have fast tests of their own."""
+
+
 @pytest.fixture(scope="module")
 def campaign() -> Measured:
     return run_campaign(budget_s=BUDGET_S, noise=Noise(ratio=NOISE, seed=1), hidden=HIDDEN)
@@ -84,7 +88,6 @@ def test_unseen_shapes_are_predicted_within_the_targets_when_profiled(
         assert within_targets(errors), what
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 4])
 def test_predictors_meet_the_target_when_launching_outlasts_computing_and_stalls(seed: int) -> None:
     campaign = run_campaign(budget_s=LAUNCH_BUDGET_S, noise=replace(STALLING, seed=seed), hidden=LAUNCH_BOUND)
@@ -103,7 +106,6 @@ def test_predictors_meet_the_target_when_launching_outlasts_computing_and_stalls
     assert float(np.percentile(errors, 90.0)) <= 0.03
 
 
-@pytest.mark.slow
 def test_every_graph_of_fused_batches_is_measured_and_predicted_when_each_takes_its_own_time() -> None:
     sizes = (*range(32, 321, 32), *range(512, 1025, 128), 1536, 2048)
     graphs = {tokens: (0.0, 0.004, 0.001)[number % 3] for number, tokens in enumerate(sizes)}
@@ -124,7 +126,6 @@ def test_every_graph_of_fused_batches_is_measured_and_predicted_when_each_takes_
         assert model.fused_s(chunk, decode, profile.total_sms) == pytest.approx(truth_s, rel=0.06)
 
 
-@pytest.mark.slow
 def test_unseen_prefills_are_predicted_when_the_host_is_slow_for_seconds() -> None:
     noise = SlowHost(ratio=0.01, launch_ratio=0.05, seed=0)
     campaign = run_campaign(budget_s=LAUNCH_BUDGET_S, noise=noise, hidden=LAUNCH_BOUND)
