@@ -127,12 +127,7 @@ def rewrite(
     tokens of an answer that is text and nothing else. Raises: RequestError (422) naming the field that is
     missing, wrong or more than `bounds` allow.
     """
-    check_values(body, bounds)
-    fields = parse_body(body)
-    for name, decoder in _REQUIRED[kind].items():
-        if name not in fields:
-            raise refuse_field(f"the field `{name}` is missing", param=name, code="missing_field")
-        check_field(name, fields[name], decoder)
+    fields = parse_required(body, bounds, _REQUIRED[kind])
     prompts = 1
     if kind is Kind.COMPLETION:
         prompts = _check_prompt(fields, ("prompt",), missing="prompt")
@@ -207,6 +202,19 @@ def parse_body(body: bytes) -> _Body:
         raise refuse_field("the body must be a JSON object", code="not_an_object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refuse_field(f"the body is not JSON: {error}", code="invalid_json") from None
+    return fields
+
+
+def parse_required(
+    body: bytes, bounds: RequestBounds, required: Mapping[str, msgspec.json.Decoder[Any]]
+) -> _Body:
+    """The members of a body that has these fields; RequestError 422 naming one that is missing or wrong."""
+    check_values(body, bounds)
+    fields = parse_body(body)
+    for name, decoder in required.items():
+        if name not in fields:
+            raise refuse_field(f"the field `{name}` is missing", param=name, code="missing_field")
+        check_field(name, fields[name], decoder)
     return fields
 
 

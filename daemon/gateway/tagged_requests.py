@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
-from pdmuxd.daemon.gateway.bounds import RequestBounds, check_stops, check_values
+from pdmuxd.daemon.gateway.bounds import RequestBounds, check_stops
 from pdmuxd.daemon.gateway.cache_key import cache_key
 from pdmuxd.daemon.gateway.requests import (
     RESERVED_FIELDS,
     EngineRequest,
     check_field,
-    parse_body,
+    parse_required,
     refuse_field,
 )
 from pdmuxd.daemon.gateway.routes import Kind
@@ -89,12 +89,7 @@ def rewrite_tagged(
 
     Raises: RequestError 422 naming the field that is missing, wrong or not supported.
     """
-    check_values(body, bounds)
-    fields = parse_body(body)
-    for name, decoder in _REQUIRED[kind].items():
-        if name not in fields:
-            raise refuse_field(f"the field `{name}` is missing", param=name, code="missing_field")
-        check_field(name, fields[name], decoder)
+    fields = parse_required(body, bounds, _REQUIRED[kind])
     for name in fields.keys() & _OPTIONAL.keys():
         check_field(name, fields[name], _OPTIONAL[name])
     stop = _STOP[kind]

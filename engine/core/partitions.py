@@ -96,6 +96,12 @@ class PartitionTable:
         """Indices of the groups with SMs on both sides, by growing decode SMs."""
         return tuple(range(1, len(self.splits) + 1))
 
+    def prefill_sms(self, index: int) -> int:
+        """The SMs that prefill has in a group, or would have in the first split; all where there is none."""
+        if not self.split_indices:
+            return self.rules.total_sms
+        return self.groups[index].prefill_sms or self.groups[self.split_indices[0]].prefill_sms
+
     def index_of(self, prefill_sms: int, decode_sms: int) -> int:
         """The group with just these sizes. Raises: PartitionError listing the groups."""
         for index in self.split_indices:

@@ -11,17 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from tenant_floods import PROFILE, Load, good, requests
+from tenant_floods import Load, good, requests, run
 
-from pdmuxd.daemon.replay.collect import Collector
 from pdmuxd.engine.core.slo import DEFAULT_SLO
-from pdmuxd.engine.emulator.engine import EmulatedEngine
-from pdmuxd.engine.emulator.profile import load_profile
-from pdmuxd.engine.emulator.replay import drive
-from pdmuxd.engine.emulator.requests import EmulatedRequest
 from pdmuxd.engine.loop.requests import Target
 
 STRICT, RELAXED = "strict", "relaxed"
@@ -35,26 +29,7 @@ MIXES: Sequence[tuple[Load, Load]] = (
 )
 
 
-def run(policy: str, arrivals: Sequence[EmulatedRequest]) -> NDArray[np.bool_]:
-    """Which requests were good: the first token and p99 of their gaps in time."""
-    for index, request in enumerate(arrivals):
-        request.request_id = str(index)  # as Collector wants it
-    collector = Collector(arrivals, DEFAULT_SLO.tbt_s)
-    engine = EmulatedEngine(
-        profile=load_profile(PROFILE), policy=policy, observer=collector, block_tokens=512
-    )
-    targets = {
-        name: Target(slo=replace(DEFAULT_SLO, tbt_s=tbt_s), version=1) for name, tbt_s in TBT_S.items()
-    }
-    engine.apply_settings(version=1, policy=policy, slos=targets)
-    collector.attach(engine.token_times)
-    drive(engine, arrivals, sample_every_s=1.0, on_sample=lambda now_s: None)
-    outcomes = collector.outcomes()
-    new_tokens = np.maximum(outcomes.input_tokens - outcomes.reused_tokens, 1)
-    target_s = DEFAULT_SLO.ttft_fixed_s + DEFAULT_SLO.ttft_per_1k_new_tokens_s * new_tokens / 1000.0
-    tbt_s = np.array([TBT_S[request.tenant] for request in arrivals])
-    in_time = outcomes.finished & (outcomes.ttft_s <= target_s + 1e-9)
-    return in_time & (outcomes.gap_p99_s <= tbt_s + 1e-9)
+TARGETS = {name: Target(slo=replace(DEFAULT_SLO, tbt_s=tbt_s), version=1) for name, tbt_s in TBT_S.items()}
 
 
 def mixes(policy: str, duration_s: float, console: Console) -> None:
@@ -63,10 +38,10 @@ def mixes(policy: str, duration_s: float, console: Console) -> None:
     for column in ("strict, 20 ms", "relaxed, 200 ms", "relaxed alone", "strict", "relaxed"):
         table.add_column(column)
     for strict, relaxed in MIXES:
-        alone = run(policy, requests(relaxed, RELAXED, duration_s))
+        _, alone = run(policy, requests(relaxed, RELAXED, duration_s), TARGETS)
         both = [*requests(strict, STRICT, duration_s), *requests(relaxed, RELAXED, duration_s)]
         both.sort(key=lambda request: request.arrival_s)
-        judged = run(policy, both)
+        _, judged = run(policy, both, TARGETS)
         is_strict = np.array([request.tenant == STRICT for request in both])
         table.add_row(
             f"{strict[0]} {strict[1]:g}/s",

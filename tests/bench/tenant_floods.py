@@ -81,9 +81,11 @@ def run(
     drive(engine, arrivals, sample_every_s=1.0, on_sample=lambda now_s: None)
     outcomes = collector.outcomes()
     new_tokens = np.maximum(outcomes.input_tokens - outcomes.reused_tokens, 1)
-    target_s = DEFAULT_SLO.ttft_fixed_s + DEFAULT_SLO.ttft_per_1k_new_tokens_s * new_tokens / 1000.0
-    in_time = outcomes.finished & (outcomes.ttft_s <= target_s + 1e-9)
-    return outcomes, in_time & (outcomes.gap_p99_s <= DEFAULT_SLO.tbt_s + 1e-9)
+    slos = [targets[request.tenant].slo for request in arrivals]
+    ttft_s = np.array([slo.ttft_target_s(int(new)) for slo, new in zip(slos, new_tokens, strict=True)])
+    tbt_s = np.array([slo.tbt_s for slo in slos])
+    in_time = outcomes.finished & (outcomes.ttft_s <= ttft_s + 1e-9)
+    return outcomes, in_time & (outcomes.gap_p99_s <= tbt_s + 1e-9)
 
 
 def good(flags: NDArray[np.bool_]) -> str:

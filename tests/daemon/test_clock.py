@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 import pytest
 
@@ -46,7 +47,10 @@ def test_what_is_old_is_trusted_again_when_the_clock_is_put_right() -> None:
     assert watch.is_trusted
 
 
-async def test_background_work_goes_on_when_it_has_failed_and_ends_with_its_owner() -> None:
+@pytest.mark.parametrize(("repeat", "period_s"), [(periodically, 0.001), (by_calendar, 0.01)])
+async def test_work_goes_on_when_it_has_failed_and_ends_with_its_owner(
+    repeat: Callable[..., None], period_s: float
+) -> None:
     calls = 0
     often = asyncio.Event()
 
@@ -59,28 +63,9 @@ async def test_background_work_goes_on_when_it_has_failed_and_ends_with_its_owne
             often.set()
 
     async with contextlib.AsyncExitStack() as stack:
-        periodically(stack, work, period_s=0.001, name="work")
+        repeat(stack, work, period_s=period_s, name="work")
         async with asyncio.timeout(60):
             await often.wait()
-    done = calls
-    await asyncio.sleep(0.01)
-    assert calls == done
-
-
-async def test_work_by_the_calendar_is_done_again_and_ends_with_its_owner() -> None:
-    calls, twice = 0, asyncio.Event()
-
-    async def work() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise ZeroDivisionError
-        twice.set()
-
-    async with contextlib.AsyncExitStack() as stack:
-        by_calendar(stack, work, period_s=0.01, name="work")
-        async with asyncio.timeout(60):
-            await twice.wait()
     done = calls
     await asyncio.sleep(0.05)
     assert calls == done

@@ -76,9 +76,7 @@ class Series:
             begin_s = int(now_s - (now - at).total_seconds())
             for number in range(begin_s, min(begin_s + kept.step_s, first)):
                 second = Second(number=number, waiting=waiting, late_now=late, in_flight=in_flight)
-                if total_ms:
-                    second.samples = 1
-                    second.prefill_ratio, second.decode_ratio = prefill_ms / total_ms, decode_ms / total_ms
+                _set_busy(second, prefill_ms, decode_ms, total_ms)
                 earlier.append(second)
         room = KEPT_S - len(self._seconds)
         self._seconds.extendleft(reversed(earlier[-room:] if room > 0 else ()))
@@ -98,9 +96,7 @@ class Series:
         ):
             number = int(now_s - (now - at).total_seconds())
             second = Second(number=number, waiting=waiting, late_now=late)
-            if total_ms:
-                second.samples = 1
-                second.prefill_ratio, second.decode_ratio = prefill_ms / total_ms, decode_ms / total_ms
+            _set_busy(second, prefill_ms, decode_ms, total_ms)
             self._seconds.append(second)
 
     def shares(self, columns: int, scale_s: int, now_s: float) -> list[tuple[float, float] | None]:
@@ -172,6 +168,13 @@ class Series:
             if column < columns:
                 placed.append((second, column))
         return placed
+
+
+def _set_busy(second: Second, prefill_ms: int, decode_ms: int, total_ms: int) -> None:
+    """The shares of SM time that the daemon has kept; nothing if no engine ran."""
+    if total_ms:
+        second.samples = 1
+        second.prefill_ratio, second.decode_ratio = prefill_ms / total_ms, decode_ms / total_ms
 
 
 def scale_s(columns: int, wanted_s: int, *, least_s: int = 1) -> int:

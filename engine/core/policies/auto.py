@@ -209,7 +209,7 @@ class AutoPolicy:
     def _order(self, obs: Observation, state: AutoState) -> OrderedQueue:
         if not self.options.by_slack:
             return OrderedQueue(order=tuple(obs.waiting), unreachable=(), state=state.queue)
-        sms = self.split.prefill_sms(obs)
+        sms = self.table.prefill_sms(obs.partition_id)
         return order_by_slack(
             obs.waiting,
             now_s=obs.now_s,
@@ -226,7 +226,7 @@ class AutoPolicy:
         fitting = form_prefill_batch(obs, queue=order, max_tokens=BATCH_TOKENS)
         if not self.options.by_slack:
             return fitting
-        latency, sms = self.context.latency, self.split.prefill_sms(obs)
+        latency, sms = self.context.latency, self.table.prefill_sms(obs.partition_id)
         colocated_ratio = latency.colocated_ratio(sms)
 
         def is_in_time(batch: tuple[WaitingRequest, ...]) -> bool:
@@ -302,7 +302,7 @@ class AutoPolicy:
         running = obs.prefill
         if not self.options.preemption or running is None or obs.preempted is not None or not obs.waiting:
             return None
-        sms = self.split.prefill_sms(obs)
+        sms = self.table.prefill_sms(obs.partition_id)
         left_s = self.split.left_s(running, sms) * self.context.latency.colocated_ratio(sms)
         left_s *= state.prefill_correction
         if earliest_deadline_s(obs) >= obs.now_s + left_s + left_s:

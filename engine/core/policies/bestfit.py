@@ -123,7 +123,7 @@ class BestFitPolicy:
         running = obs.prefill
         if running is None or obs.preempted is not None or running.was_preempted:
             return None
-        sms = self.splits.prefill_sms(obs)
+        sms = self.table.prefill_sms(obs.partition_id)
         left_s = self.splits.left_s(running, sms)
         headroom_s = running.earliest_deadline_s - obs.now_s - left_s
         for request in obs.waiting if self.options.only_shorter_preempt else obs.waiting[:1]:

@@ -213,13 +213,14 @@ class FusedSteps:
         chunk also reads what came before it, which is half of the prompt on average."""
         new, reused = shape.new_tokens, shape.reused_tokens
         steps, left = divmod(new, budget)
-        total_s = 0.0
-        for count, tokens, before in ((steps, budget, (new - budget) // 2), (1, left, new - left)):
-            if count and tokens:
-                chunk = PrefillShape.of([(tokens, reused + before)])
-                step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
-                total_s += count * step_s * size_correction.ratio(tokens + obs.decode.bs)
-        return total_s
+
+        def typical_s(tokens: int, before: int) -> float:
+            chunk = PrefillShape.of([(tokens, reused + before)])
+            step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
+            return step_s * size_correction.ratio(tokens + obs.decode.bs)
+
+        total_s = steps * typical_s(budget, (new - budget) // 2) if steps else 0.0
+        return total_s + typical_s(left, new - left) if left else total_s
 
     def plan(
         self,

@@ -236,11 +236,6 @@ class SplitPlans:
             return (self.best_fit(obs, work, guard),)
         return tuple(self.best_fit(obs, work, guard, (group,)) for group in self.table.split_indices)
 
-    def prefill_sms(self, obs: Observation) -> int:
-        """The SMs that prefill has, or would have in the first split."""
-        sms = self.table.groups[obs.partition_id].prefill_sms
-        return sms or self.table.groups[self.table.split_indices[0]].prefill_sms
-
     def left_s(self, running: PrefillView, sms: int) -> float:
         """Predicted seconds that a running layer-wise prefill still needs."""
         layers = self.context.layers

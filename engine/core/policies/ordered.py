@@ -108,7 +108,7 @@ class OrderedPolicy(Generic[StateT]):
         if self.rule is QueueRule.EDF:
             order = tuple(sorted(obs.waiting, key=_deadline_s))
             return OrderedQueue(order=order, unreachable=(), by=QueueOrder.DEADLINE, state=state)
-        latency, sms = self.context.latency, self._prefill_sms(obs)
+        latency, sms = self.context.latency, self.table.prefill_sms(obs.partition_id)
         return order_by_slack(
             obs.waiting,
             now_s=obs.now_s,
@@ -117,13 +117,6 @@ class OrderedPolicy(Generic[StateT]):
             slowdown_ratio=latency.colocated_ratio(sms),
             state=state,
         )
-
-    def _prefill_sms(self, obs: Observation) -> int:
-        """The SMs that prefill has, or would have in the first split; all if the inner policy makes none."""
-        table = self.table
-        if not table.split_indices:
-            return table.rules.total_sms
-        return table.groups[obs.partition_id].prefill_sms or table.groups[table.split_indices[0]].prefill_sms
 
 
 def _begun(

@@ -394,11 +394,11 @@ def test_a_batch_is_as_long_as_all_of_it_is_in_time_and_never_empty() -> None:
     """Requests of 1,000 tokens, each due a little later than the one before it can be done."""
     policy = build_policy("auto", linear_context())
     easy = tuple(waiting(i, 1000, deadline_s=1e6) for i in range(6))
-    (one_s,) = (policy.split.prefill_sms(observe(queue=easy)),)
+    sms = policy.table.prefill_sms(observe(queue=easy).partition_id)
     latency = policy.context.latency
     for together in range(1, 7):
-        whole_s = latency.colocated_ratio(one_s) * latency.prefill_s(
-            PrefillShape.of([(1000, 0)] * together), one_s
+        whole_s = latency.colocated_ratio(sms) * latency.prefill_s(
+            PrefillShape.of([(1000, 0)] * together), sms
         )
         due = replace(easy[0], deadline_s=whole_s + 0.001)
         batch = policy._batch(observe(queue=(due, *easy[1:])), (due, *easy[1:]), ())
