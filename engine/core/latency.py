@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.latency_cache import LatencyCache
-from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape, WaitingRequest
 
 FITTED_CONTEXT_TOKENS = 8192
 """The longest context of a decoding request in the batches that fused predictors are fitted to."""
@@ -22,7 +22,10 @@ class LatencyModel(Protocol):
         """All layers of a prefill batch."""
 
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
-        """All layers of a prefill of one request: what a queue is ordered by, so it must be cheap."""
+        """All layers of a prefill of one request."""
+
+    def requests_s(self, requests: Sequence[WaitingRequest], sms: int) -> list[float]:
+        """`request_s` of each: what a queue is ordered by in every decision, so it must be cheap."""
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """One decode step, host work included: the gap between two tokens."""
@@ -212,7 +215,7 @@ class SoloRunModel:
     captured_bs: tuple[int, ...] = ()
     """Batch sizes with a captured decode graph, growing; empty if decode is not padded."""
     _cache: LatencyCache = field(default_factory=LatencyCache, init=False, repr=False, compare=False)
-    """Of `request_s`."""
+    """Of `request_s` and `requests_s`."""
 
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         """Source: MuxWise eq. 1."""
@@ -224,6 +227,10 @@ class SoloRunModel:
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         """MuxWise eq. 1 for a batch of one."""
         return self._cache.lookup(new_tokens, reused_tokens, sms, self._request_s)
+
+    def requests_s(self, requests: Sequence[WaitingRequest], sms: int) -> list[float]:
+        """`request_s` of each."""
+        return self._cache.lookup_all(requests, sms, self._request_s)
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Source: MuxWise eq. 2."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+from pdmuxd.engine.core.types import WaitingRequest
 
 MAX_ENTRIES = 4096
 """Enough for a long queue on a few partitions. When it is full, the cache is emptied."""
@@ -11,18 +13,29 @@ MAX_ENTRIES = 4096
 
 @dataclass(frozen=True, slots=True)
 class LatencyCache:
-    """Seconds by (new tokens, reused tokens, SMs)."""
+    """Seconds by SMs, and by (new tokens, reused tokens)."""
 
-    _cached_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _cached_s: dict[int, dict[tuple[int, int], float]] = field(default_factory=dict)
 
     def lookup(
         self, new_tokens: int, reused_tokens: int, sms: int, compute: Callable[[int, int, int], float]
     ) -> float:
         """What `compute` gives for these three numbers, in seconds; it is called once for each three."""
-        key = new_tokens, reused_tokens, sms
-        cached_s = self._cached_s.get(key)
+        known_s = self._cached_s.get(sms)
+        cached_s = None if known_s is None else known_s.get((new_tokens, reused_tokens))
         if cached_s is None:
-            if len(self._cached_s) >= MAX_ENTRIES:
+            if sum(map(len, self._cached_s.values())) >= MAX_ENTRIES:
                 self._cached_s.clear()
-            cached_s = self._cached_s[key] = compute(new_tokens, reused_tokens, sms)
+            cached_s = compute(new_tokens, reused_tokens, sms)
+            self._cached_s.setdefault(sms, {})[new_tokens, reused_tokens] = cached_s
         return cached_s
+
+    def lookup_all(
+        self, requests: Sequence[WaitingRequest], sms: int, compute: Callable[[int, int, int], float]
+    ) -> list[float]:
+        """The same for each of these, in their order."""
+        try:
+            known_s = self._cached_s[sms]
+            return [known_s[request.new_tokens, request.reused_tokens] for request in requests]
+        except KeyError:  # somebody is new
+            return [self.lookup(r.new_tokens, r.reused_tokens, sms, compute) for r in requests]

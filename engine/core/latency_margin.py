@@ -1,65 +1,132 @@
-"""The margin that is planned for fused steps: a high quantile of measured over predicted time, learned.
+"""What fused steps take beside what is typical of them: the scatter, stalls, and the host.
 
 The contention guard does not cover a fused step, and a step that is planned to end just at the target misses
-it whenever it takes longer than predicted. The quantile is found by unequal corrections: when a step exceeds
-it, it rises to what was measured; when a step does not, it falls by very little. It must be a very high one:
-a request meets its target if the p99 of its gaps does, so one late step among fewer than 100 tokens is enough
-to miss it.
+it whenever it takes longer than predicted. Three things are told apart, since each wants another plan:
 
-A step of few tokens may take as long as the host needs to launch it, however fast the device is. That time is
-the floor. It is learned from steps that took far longer than the device's scatter explains, and forgotten
-within seconds, because a host is slow for a while and then fast again.
+- *Scatter* is planned for: a quantile of measured over expected time, the mean deviation times a factor.
+  The deviation follows within a hundred steps, as a retransmission timeout does (Jacobson, SIGCOMM 1988);
+  the factor is corrected step by step until as few exceed the bound as the target allows (Robbins and
+  Monro, 1951).
+- A *stall* is a step further off than scatter explains. A smaller step stalls as well, so it does not enter
+  the quantile. Whether steps leave room for the next one is a choice of the policy: it has its price in
+  throughput.
+- The *floor* is what the host needs to launch a step of few tokens, however fast the device is. It is learned
+  from steps that took far longer than predicted, and forgotten within seconds, because a host is slow for a
+  while and then fast again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-RISE = 0.1
-"""Of the ratio, at most, when it was exceeded."""
-FALL = 0.00003
-"""Share of the ratio by which every step within it lowers it: a rise of 0.1 is forgotten in 3,300 steps,
-about two minutes. With scatter of 3 to 20% the ratio is then exceeded by 1 step in 300 to 2,000."""
+from pdmuxd.engine.core.slo import DEFAULT_SLO
 
-LOWEST, HIGHEST = 1.0, 2.0
-FIRST = 1.15
-"""Before anything was measured: the 90th percentile of the fused predictor's error on shapes it had not seen
-(H200, Llama-8B, SGLang 0.5.23, 2026-11-21)."""
+LATE_SHARE = 0.2
+"""Of the gaps that a tenant's attainment leaves, those that may exceed the bound; the others are for stalls.
+At 99% these are 2 of 1,000: a request is in time if the p99 of its gaps is, and 99% of requests of 130 gaps
+are then."""
+WEIGHT = 0.02
+"""Of the newest step in the mean deviation: about the last 100 count."""
+CORRECTION = 0.5
+"""By which a step over the bound raises the factor; one within it lowers it so that both are even."""
+LOWEST_FACTOR, HIGHEST_FACTOR = 1.0, 8.0
+"""A step more than the second of mean deviations off has stalled: 6.4 sigma of a normal distribution. More
+counts as that much in the deviation, so that it grows without end if more than one step in eight is: those
+are not stalls, the device has changed."""
+LEAST_DEVIATION = 0.003
+"""So that steps which are all as expected do not make the next one a stall."""
+
+STALL_STEPS = 2000
+"""So many steps after the last stall, about a minute, none is expected any more: rarer ones delay too few
+gaps to matter."""
 
 HOST_RATIO = 1.5
 """A step that took this many times its prediction waited for the host."""
 FLOOR_RISE_S, FLOOR_FALL, FLOOR_HIGHEST_S = 0.002, 0.0003, 0.04
 """How the floor moves. It rises by at most the first with every step that waited for the host. It falls by
 the second, a share of it, with every other step. A step above the third was not slowed by a host: no host
-takes so long. Seen: 512 tokens beside three decoding requests took 9 to 34 ms where 14 were predicted (as
-above, 2026-11-22)."""
+takes so long. Seen: 512 tokens beside three decoding requests took 9 to 34 ms where 14 were predicted (H200,
+Llama-8B, SGLang 0.5.23, 2026-11-22)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyMargin:
-    """Few steps take longer than `ratio` times their prediction, or than `floor_s` where that is more."""
+    """Few steps take longer than `ratio` times what is expected, or than `floor_s` where that is more."""
 
-    ratio: float = FIRST
+    deviation: float = 0.05
+    """Mean of how far steps are off what is expected, as a share of it. At first, with the factor, 1.15: the
+    90th percentile of the fused predictor's error on shapes it had not seen (as above, 2026-11-21)."""
+    factor: float = 3.0
+    """Mean deviations that few steps are beyond."""
     floor_s: float = 0.0
+    stall_s: float = 0.0
+    """What a stall adds to a step."""
+    expected_stalls: int = 0
+    """Steps for which a stall is still expected; 0: none was seen of late."""
+
+    @property
+    def ratio(self) -> float:
+        """Of what is expected of a step: few take longer."""
+        return 1.0 + self.factor * self.deviation
+
+    @property
+    def expected_stall_s(self) -> float:
+        """What a step has to be shorter by, if a stall is to do no harm; 0 if none was seen of late."""
+        return self.stall_s if self.expected_stalls else 0.0
 
     def bound_s(self, predicted_s: float) -> float:
         """The seconds that few steps of this prediction exceed."""
         return max(self.ratio * predicted_s, self.floor_s)
 
-    def after(self, *, predicted_s: float, measured_s: float) -> LatencyMargin:
-        """The bound after one more step: a violation raises it to what was seen, at most by a little."""
-        bound_s = self.bound_s(predicted_s)
-        if measured_s <= bound_s:
-            return LatencyMargin(ratio=max(LOWEST, self.ratio - FALL), floor_s=self._lower_s())
-        if HOST_RATIO * predicted_s < measured_s <= FLOOR_HIGHEST_S:
-            return LatencyMargin(ratio=self.ratio, floor_s=min(measured_s, bound_s + FLOOR_RISE_S))
+    def after(
+        self, *, predicted_s: float, measured_s: float, attainment_ratio: float = DEFAULT_SLO.attainment_ratio
+    ) -> LatencyMargin:
+        """The margin after one more step, where so many gaps have to be in time."""
+        off = measured_s / predicted_s - 1.0
+        limit = HIGHEST_FACTOR * self.deviation
+        seen = min(abs(off), limit)
+        deviation = max(LEAST_DEVIATION, self.deviation + WEIGHT * (seen - self.deviation))
+        if off > limit:
+            is_host = HOST_RATIO * predicted_s < measured_s <= FLOOR_HIGHEST_S
+            lifted_s = min(measured_s, self.bound_s(predicted_s) + FLOOR_RISE_S)
+            return LatencyMargin(
+                deviation=deviation,
+                factor=self.factor,
+                floor_s=max(lifted_s, self.floor_s) if is_host else self.floor_s,
+                stall_s=max(measured_s - predicted_s, 0.9 * self.stall_s),
+                expected_stalls=STALL_STEPS,
+            )
+        late = off > self.factor * self.deviation
+        factor = self.factor + CORRECTION * ((1.0 if late else 0.0) - LATE_SHARE * (1.0 - attainment_ratio))
         return LatencyMargin(
-            ratio=min(measured_s / predicted_s, self.ratio + RISE, HIGHEST), floor_s=self.floor_s
+            deviation=deviation,
+            factor=min(HIGHEST_FACTOR, max(LOWEST_FACTOR, factor)),
+            floor_s=self._lower_s(),
+            stall_s=self.stall_s,
+            expected_stalls=max(0, self.expected_stalls - 1),
+        )
+
+    def stalled(self, stall_s: float) -> LatencyMargin:
+        """After a step of another kind that stalled for so long."""
+        return LatencyMargin(
+            deviation=self.deviation,
+            factor=self.factor,
+            floor_s=self.floor_s,
+            stall_s=max(stall_s, 0.9 * self.stall_s),
+            expected_stalls=STALL_STEPS,
         )
 
     def without_a_step(self) -> LatencyMargin:
         """After a step that was not fused: the floor is forgotten, or no fused step would ever be tried."""
-        return self if not self.floor_s else LatencyMargin(ratio=self.ratio, floor_s=self._lower_s())
+        if not self.floor_s:
+            return self
+        return LatencyMargin(
+            deviation=self.deviation,
+            factor=self.factor,
+            floor_s=self._lower_s(),
+            stall_s=self.stall_s,
+            expected_stalls=self.expected_stalls,
+        )
 
     def _lower_s(self) -> float:
         lower_s = self.floor_s * (1.0 - FLOOR_FALL)

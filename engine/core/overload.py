@@ -23,8 +23,9 @@ CACM 1988): a light tenant's queue is empty often, and each lift would take from
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import exp
 from types import MappingProxyType
 from zlib import crc32
@@ -48,29 +49,21 @@ MEMORY_S = 20.0
 shorter, one whose requests come in bursts would count as new each time."""
 MAX_TENANTS = 4096
 """Remembered at once; beyond, the least served are forgotten, which favours them by what they have used."""
+MAX_LOTS = 4096
+"""Kept at once: who waits is asked for its lot in every decision."""
 
 _RANK: Mapping[PriorityClass, int] = MappingProxyType({"interactive": 0, "standard": 1, "batch": 2})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenantShare:
-    """What overload remembers of one tenant."""
-
-    kept_share: float = 1.0
-    """Of its requests, by lot, that are not passed over."""
-    used_tokens: float = 0.0
-    """Prompt tokens by weight that it was given lately: what lies back MEMORY_S counts a third."""
-
-
-_NEW = TenantShare()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overload:
     """A value: changes give a new one. On while some tenant's kept share is below 1."""
 
-    tenants: Mapping[str, TenantShare] = field(default_factory=dict)
-    """Never changed in place."""
+    kept_shares: Mapping[str, float] = field(default_factory=dict)
+    """By tenant, the part of its requests, by lot, that is not passed over; 1 for who is not in it."""
+    used_tokens: Mapping[str, float] = field(default_factory=dict)
+    """By tenant, prompt tokens by weight that it was given lately: what lies back MEMORY_S counts a third.
+    Like the other, never changed in place."""
     at_s: float = 0.0
     """When `used_tokens` were last counted."""
     late_tokens: float = 0.0
@@ -79,46 +72,44 @@ class Overload:
     @property
     def is_on(self) -> bool:
         """Whether there is more work than time."""
-        return bool(self.tenants)
+        return bool(self.kept_shares)
 
-    def with_late(self, request: WaitingRequest) -> Overload:
-        """A request has become too late."""
-        share = self.tenants.get(request.tenant, _NEW)
-        late_tokens = self.late_tokens or float(request.new_tokens)
-        late_tokens += LENGTH_GAIN * (request.new_tokens - late_tokens)
-        kept_share = share.kept_share
-        if lot(request.request_id) <= kept_share:
-            kept_share = max(LOWEST_SHARE, kept_share - LATE_STEP)
+    def with_late(self, requests: Iterable[WaitingRequest]) -> Overload:
+        """These have become too late."""
+        kept_shares, used_tokens = dict(self.kept_shares), dict(self.used_tokens)
+        late_tokens = self.late_tokens
+        for request in requests:
+            late_tokens = late_tokens or float(request.new_tokens)
+            late_tokens += LENGTH_GAIN * (request.new_tokens - late_tokens)
+            kept_share = kept_shares.get(request.tenant, 1.0)
+            if lot(request.request_id) <= kept_share:
+                kept_shares[request.tenant] = max(LOWEST_SHARE, kept_share - LATE_STEP)
+            used_tokens.setdefault(request.tenant, 0.0)
         return Overload(
-            tenants={
-                **self.tenants,
-                request.tenant: TenantShare(kept_share=kept_share, used_tokens=share.used_tokens),
-            },
-            at_s=self.at_s,
-            late_tokens=late_tokens,
+            kept_shares=kept_shares, used_tokens=used_tokens, at_s=self.at_s, late_tokens=late_tokens
         )
 
     def ordered(self, by_slack: Sequence[WaitingRequest]) -> tuple[list[WaitingRequest], frozenset[str]]:
         """Those that can still make it, given in order of slack, by class, lot and share; and the passed
         over."""
-        behind = self.behind(by_slack)
+        behind, kept_shares = self.behind(by_slack), self.kept_shares
         small_tokens = SMALL_SHARE * self.late_tokens
-        passed_over: set[str] = set()
-        keyed: list[tuple[int, bool, bool, int, WaitingRequest]] = []
-        for index, request in enumerate(by_slack):
-            share = self.tenants.get(request.tenant, _NEW)
-            is_over = (
-                share.kept_share < 1.0
-                and request.tenant not in behind
-                and request.new_tokens > small_tokens
-                and lot(request.request_id) > share.kept_share
-            )
-            if is_over:
-                passed_over.add(request.request_id)
-            rank = _RANK[request.priority_class]
-            keyed.append((rank, is_over, request.tenant not in behind, index, request))
-        keyed.sort()
-        return [request for *_, request in keyed], frozenset(passed_over)
+        passed_over: list[str] = []
+        lines: list[list[WaitingRequest]] = [[] for _ in range(4 * len(_RANK))]
+        for request in by_slack:
+            tenant, line = request.tenant, 4 * _RANK[request.priority_class]
+            if tenant not in behind:
+                line += 1
+                kept_share = kept_shares.get(tenant, 1.0)
+                if (
+                    kept_share < 1.0
+                    and request.new_tokens > small_tokens
+                    and lot(request.request_id) > kept_share
+                ):
+                    line += 2
+                    passed_over.append(request.request_id)
+            lines[line].append(request)
+        return [request for line in lines for request in line], frozenset(passed_over)
 
     def with_admitted(
         self,
@@ -132,30 +123,31 @@ class Overload:
         """`batch`, of those `waiting`, is prefilled. Off again once every kept share is 1."""
         behind = self.behind(waiting)
         left = exp((self.at_s - now_s) / MEMORY_S)
-        tenants = {
-            tenant: TenantShare(kept_share=share.kept_share, used_tokens=left * share.used_tokens)
-            for tenant, share in self.tenants.items()
-        }
+        used_tokens = {tenant: left * tokens for tenant, tokens in self.used_tokens.items()}
+        kept_shares = dict(self.kept_shares)
         for request in batch:
-            share = tenants.get(request.tenant, _NEW)
-            kept_share = share.kept_share
-            is_spare = request.tenant in behind or request.request_id in passed_over
+            tenant = request.tenant
+            is_spare = tenant in behind or request.request_id in passed_over
             if is_spare and request.request_id not in late:
-                kept_share = min(1.0, kept_share + SPARE_STEP)
-            used_tokens = share.used_tokens + request.new_tokens / request.weight
-            tenants[request.tenant] = TenantShare(kept_share=kept_share, used_tokens=used_tokens)
-        if all(share.kept_share >= 1.0 for share in tenants.values()):
+                kept_shares[tenant] = kept_shares.get(tenant, 1.0) + SPARE_STEP
+                if kept_shares[tenant] >= 1.0:
+                    del kept_shares[tenant]
+            used_tokens[tenant] = used_tokens.get(tenant, 0.0) + request.new_tokens / request.weight
+        if len(used_tokens) > MAX_TENANTS:
+            used_tokens = _most_served(used_tokens)
+            kept_shares = {tenant: share for tenant, share in kept_shares.items() if tenant in used_tokens}
+        if not kept_shares:
             return NO_OVERLOAD
-        if len(tenants) > MAX_TENANTS:
-            tenants = _most_served(tenants)
-        return Overload(tenants=tenants, at_s=now_s, late_tokens=self.late_tokens)
+        return Overload(
+            kept_shares=kept_shares, used_tokens=used_tokens, at_s=now_s, late_tokens=self.late_tokens
+        )
 
     def behind(self, waiting: Sequence[WaitingRequest]) -> Collection[str]:
         """The tenants that were given less than the most served one, by more than a quantum."""
         weights = {request.tenant: request.weight for request in waiting}
         if len(weights) < 2:
             return ()
-        used = {tenant: self.tenants.get(tenant, _NEW).used_tokens for tenant in weights}
+        used = {tenant: self.used_tokens.get(tenant, 0.0) for tenant in weights}
         most_tokens = max(used.values())
         return {t for t, tokens in used.items() if tokens + QUANTUM_TOKENS / weights[t] < most_tokens}
 
@@ -163,11 +155,12 @@ class Overload:
 NO_OVERLOAD = Overload()
 
 
+@lru_cache(maxsize=MAX_LOTS)
 def lot(request_id: str) -> float:
     """A number from 0 to 1 that depends on the id alone, the same on every rank and machine."""
     return crc32(request_id.encode()) / 2**32
 
 
-def _most_served(tenants: Mapping[str, TenantShare]) -> dict[str, TenantShare]:
-    kept = sorted(tenants, key=lambda tenant: (-tenants[tenant].used_tokens, tenant))[:MAX_TENANTS]
-    return {tenant: tenants[tenant] for tenant in kept}
+def _most_served(used_tokens: Mapping[str, float]) -> dict[str, float]:
+    kept = sorted(used_tokens, key=lambda tenant: (-used_tokens[tenant], tenant))[:MAX_TENANTS]
+    return {tenant: used_tokens[tenant] for tenant in kept}

@@ -11,8 +11,9 @@ share of the tenant and lot are looked at before slack.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.overload import NO_OVERLOAD, Overload
@@ -59,6 +60,12 @@ class OrderedQueue:
     """With what this look at the queue has taught: who has become too late since the last."""
 
 
+UNORDERED = OrderedQueue(order=(), unreachable=())
+"""Of a decision that takes nobody from the queue, or takes the first."""
+
+_slack_s = itemgetter(0)
+
+
 def order_by_slack(
     waiting: Sequence[WaitingRequest],
     *,
@@ -75,25 +82,24 @@ def order_by_slack(
     """
     state = state or QueueState()
     overload = state.overload
-    live: list[tuple[float, int, WaitingRequest]] = []
+    live: list[tuple[float, WaitingRequest]] = []
     late: list[WaitingRequest] = []
     has_batch_class = False
-    request_s = latency.request_s
-    for index, request in enumerate(waiting):
+    for request, alone_s in zip(waiting, latency.requests_s(waiting, sms), strict=True):
         deadline_s, arrival_s = request.deadline_s, request.arrival_s
-        service_s = slowdown_ratio * request_s(request.new_tokens, request.reused_tokens, sms)
-        slack_s = deadline_s - now_s - service_s
+        slack_s = deadline_s - now_s - slowdown_ratio * alone_s
         target_s = deadline_s - arrival_s
         if slack_s >= MARGIN_SHARE * target_s or (slack_s >= 0.0 and now_s - arrival_s <= 0.5 * target_s):
-            live.append((slack_s, index, request))
+            live.append((slack_s, request))
             if request.priority_class == "batch":
                 has_batch_class = True
         else:
             late.append(request)
-            if not request.is_deprioritized:
-                overload = overload.with_late(request)
-    live.sort()
-    ordered = [request for _, _, request in live]
+    live.sort(key=_slack_s)  # stable: those with the same slack in the order of arrival
+    ordered = [request for _, request in live]
+    new_late = [request for request in late if not request.is_deprioritized]
+    if new_late:
+        overload = overload.with_late(new_late)
     by, passed_over = QueueOrder.SLACK, frozenset[str]()
     if overload.is_on:
         ordered, passed_over = overload.ordered(ordered)
@@ -126,9 +132,9 @@ def admitted(queue: OrderedQueue, batch: Sequence[WaitingRequest], now_s: float)
     their tenants' shares, and who was passed over and is in time after all says that there is room."""
     state = queue.state
     credit_tokens, overload = state.aged_credit_tokens, state.overload
-    late: Collection[str] = queue.unreachable
+    late = frozenset(queue.unreachable)
     for request in batch:
-        if late and request.request_id in late:
+        if request.request_id in late:
             credit_tokens = max(0.0, credit_tokens - request.new_tokens)
         else:
             credit_tokens += AGED_SHARE * request.new_tokens
@@ -155,8 +161,8 @@ def form_prefill_batch(
     if max_tokens is None or max_tokens > limits.max_prefill_tokens:
         max_tokens = limits.max_prefill_tokens
     slots = limits.max_decode_bs - obs.decode.bs
-    if obs.preempted is not None:
-        slots -= obs.preempted.shape.bs
+    for unit in obs.set_aside:
+        slots -= unit.shape.bs
     kv_tokens = obs.kv_free_tokens - DECODE_HEADROOM_TOKENS * obs.decode.bs
     idle = obs.decode.bs == 0 and obs.prefill is None and obs.preempted is None
     chosen: list[WaitingRequest] = []
@@ -185,7 +191,7 @@ def begun_within(batch: Iterable[WaitingRequest], tokens: int) -> tuple[WaitingR
 
 def shape_of(requests: tuple[WaitingRequest, ...]) -> PrefillShape:
     """The sums over a batch that latency depends on."""
-    return PrefillShape.of((r.new_tokens, r.reused_tokens) for r in requests)
+    return PrefillShape.of([(r.new_tokens, r.reused_tokens) for r in requests])
 
 
 def _has_aged(request: WaitingRequest, now_s: float) -> bool:

@@ -5,12 +5,14 @@ Source: DuetServe section 4.1. It needs no profile of the model, and it predicts
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from pdmuxd.engine.core.latency_cache import LatencyCache
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
-from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillSample, PrefillShape
+from pdmuxd.engine.core.types import NO_DECODE, DecodeShape, PrefillSample, PrefillShape, WaitingRequest
 
 NO_PREFILL = PrefillShape(bs=0, new_tokens=0, reused_tokens=0, sum_new_squared=0, sum_new_times_reused=0)
 
@@ -22,8 +24,7 @@ COLOCATED_SLOPE = 0.75
 for CodeLlama-34B (one H200, SGLang 0.5.23, 2026-11-22)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(NamedTuple):
     """Seconds of a piece of work alone on its SMs, and the HBM bytes that it moves."""
 
     seconds: float
@@ -65,6 +66,12 @@ class RooflineModel:
         return tuple((2.0 * i * o, (i + o) * s, i * o * s) for i, o in shapes)
 
     @cached_property
+    def _head(self) -> tuple[float, float]:
+        """FLOPs per row of the classifier on all GPUs, bytes of its weights on each."""
+        m = self.model
+        return 2.0 * m.hidden * m.vocab, m.hidden * m.vocab * m.bytes_per_value / self.tensor_parallel.gpus
+
+    @cached_property
     def _attention(self) -> tuple[float, float, float]:
         """Per layer and GPU: bytes of a token's KV, of a query's, FLOPs of a pair of tokens."""
         m, gpus = self.model, self.tensor_parallel.gpus
@@ -82,7 +89,7 @@ class RooflineModel:
 
     @cached_property
     def _cache(self) -> LatencyCache:
-        """Of `request_s`."""
+        """Of `request_s` and `requests_s`."""
         return LatencyCache()
 
     def prefill_cost(self, shape: PrefillShape, sms: int) -> Cost:
@@ -120,6 +127,10 @@ class RooflineModel:
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         """A prefill of one request."""
         return self._cache.lookup(new_tokens, reused_tokens, sms, self._request_s)
+
+    def requests_s(self, requests: Sequence[WaitingRequest], sms: int) -> list[float]:
+        """`request_s` of each."""
+        return self._cache.lookup_all(requests, sms, self._request_s)
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Device step, graph launch and host work."""
@@ -159,7 +170,7 @@ class RooflineModel:
         for flops_per_token, bytes_per_token, weight_bytes in self._linear:
             moved = tokens * bytes_per_token + weight_bytes
             compute_s, move_s = tokens * flops_per_token / flops, moved / bandwidth
-            layer_s += max(move_s, compute_s) + serial * min(move_s, compute_s)
+            layer_s += _overlapped_s(compute_s, move_s, serial)
             layer_bytes += moved
         gpus = self.tensor_parallel.gpus
         kv_bytes, q_bytes, pair_flops = self._attention
@@ -171,20 +182,26 @@ class RooflineModel:
             pairs = 0.5 * prefill.sum_new_squared + prefill.sum_new_times_reused
             moved = q_bytes * prefill.new_tokens + kv_bytes * (prefill.new_tokens + prefill.reused_tokens)
             compute_s, move_s = pair_flops * pairs / flops, moved / bandwidth
-            attention_s += max(compute_s, move_s) + serial * min(compute_s, move_s)
+            attention_s += _overlapped_s(compute_s, move_s, serial)
             layer_bytes += moved
         if decode.bs:
             pairs = float(decode.reused_tokens + decode.bs)
             moved = q_bytes * decode.bs + kv_bytes * pairs
             compute_s, move_s = pair_flops * pairs / flops, moved / bandwidth
-            attention_s += max(compute_s, move_s) + serial * min(compute_s, move_s)
+            attention_s += _overlapped_s(compute_s, move_s, serial)
             layer_bytes += moved
         if prefill.new_tokens and decode.bs:
             tile_flops = 4.0 * self.fused_tile_rows * m.head_dim
             attention_s = max(attention_s, decode.max_context_tokens * tile_flops * sms / flops)
         layer_s += attention_s
-        rows = prefill.bs + decode.bs
-        head_bytes = m.hidden * m.vocab * m.bytes_per_value / gpus
-        compute_s, move_s = 2.0 * rows * m.hidden * m.vocab / gpus / flops, head_bytes / bandwidth
-        head_s = max(compute_s, move_s) + serial * min(compute_s, move_s)
+        head_flops_per_row, head_bytes = self._head
+        compute_s = (prefill.bs + decode.bs) * head_flops_per_row / gpus / flops
+        head_s = _overlapped_s(compute_s, head_bytes / bandwidth, serial)
         return Cost(seconds=m.layers * layer_s + head_s, hbm_bytes=m.layers * layer_bytes + head_bytes)
+
+
+def _overlapped_s(compute_s: float, move_s: float, serial_ratio: float) -> float:
+    """The longer of an operator's two times, and what it does not hide of the shorter one."""
+    if compute_s > move_s:
+        return compute_s + serial_ratio * move_s
+    return move_s + serial_ratio * compute_s

@@ -14,22 +14,25 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import PolicyContext
-from pdmuxd.engine.core.types import DecodeShape, DecodingRequest, Observation
+from pdmuxd.engine.core.types import DecodeShape, Observation
 
 RELAXED_RATIO = 2.0
 """A target of so many times the strictest one is relaxed: it is met by who sits every second step out."""
 DUE_RATIO = 0.8
 """Of a target, the time after which a relaxed request is due. Steps take about this share of a target at most
-(`FUSED_MARGIN` over a latency margin of 1.18), so that after one of them not all are due at once."""
+(a latency margin of 1.25), so that after one of them not all are due at once."""
 DECODE_SHARE = 0.7
 """Of the strictest target: what decode alone may take of a step, all SMs together. The rest is for what it
 takes longer than predicted, beside a prefill or with prompt tokens in the step. With 0.8 neither a split nor
 a fused step meets the target (emulator, Llama-8B on an H200); with 0.5 the relaxed stay longer for nothing.
 """
+
+_due_s = itemgetter(0)
 
 
 def without_those_who_can_wait(
@@ -43,26 +46,31 @@ def without_those_who_can_wait(
     strictest_s = obs.tbt_target_s
     if not obs.decoding or strictest_s is None:
         return obs, ()
-    strict: list[DecodingRequest] = []
-    relaxed: list[tuple[float, DecodingRequest]] = []
-    for request in obs.decoding:
-        target_s = request.tbt_target_s
-        if target_s < RELAXED_RATIO * strictest_s:
-            strict.append(request)
-        else:
-            due_s = request.last_token_s + DUE_RATIO * context.planned_tbt_s(target_s)
-            relaxed.append((due_s, request))
     fits = _fits(obs, context, table, guard)
-    if not relaxed or fits(obs.decode):
+    if fits(obs.decode):
+        return obs, ()
+    strict: list[int] = []
+    relaxed: list[tuple[float, int, str]] = []
+    relaxed_s = RELAXED_RATIO * strictest_s
+    may_take_s: dict[float, float] = {}
+    for request_id, target_s, context_tokens, last_token_s in obs.decoding:
+        if target_s < relaxed_s:
+            strict.append(context_tokens)
+            continue
+        if target_s not in may_take_s:
+            may_take_s[target_s] = DUE_RATIO * context.planned_tbt_s(target_s)
+        relaxed.append((last_token_s + may_take_s[target_s], context_tokens, request_id))
+    if not relaxed:
         return obs, ()
     relaxed.sort(key=_due_s)  # stable: those due at the same time in the order of the batch
-    due = _due_now([due_s for due_s, _ in relaxed], obs.now_s, context.planned_tbt_s(strictest_s))
-    shapes = _growing(strict, [request for _, request in relaxed])
-    count = bisect_right(shapes, 0, lo=due + 1, key=lambda shape: not fits(shape)) - 1
+    due_s, contexts, names = zip(*relaxed, strict=True)
+    due = _due_now(due_s, obs.now_s, context.planned_tbt_s(strictest_s))
+    with_first = _growing(strict, contexts)
+    counts = range(len(relaxed) + 1)
+    count = bisect_right(counts, 0, lo=due + 1, key=lambda count: not fits(with_first(count))) - 1
     if count == len(relaxed):
         return obs, ()
-    left_out = tuple(request.request_id for _, request in relaxed[count:])
-    return replace(obs, decode=shapes[count]), left_out
+    return replace(obs, decode=with_first(count)), names[count:]
 
 
 def _fits(
@@ -86,27 +94,20 @@ def _fits(
 
 def _due_now(due_s: Sequence[float], now_s: float, step_s: float) -> int:
     """The fewest requests that every step must take, if steps take `step_s`, for all to be in time."""
-    fewest = 0
-    for place, at_s in enumerate(due_s, start=1):
-        steps = max(1, int((at_s - now_s) / step_s))
+    fewest, place = 0, 1
+    while place <= len(due_s):
+        steps = max(1, int((due_s[place - 1] - now_s) / step_s))
         if place > fewest * steps:
             fewest = -(-place // steps)
+        place = max(place, fewest * steps) + 1  # until there all have steps enough: they are due later
     return fewest
 
 
-def _growing(strict: Sequence[DecodingRequest], relaxed: Sequence[DecodingRequest]) -> list[DecodeShape]:
-    """The batch of the strict, and with each relaxed request that joins it."""
-    shape = DecodeShape.of([request.context_tokens for request in strict])
-    shapes = [shape]
-    for request in relaxed:
-        shape = DecodeShape(
-            bs=shape.bs + 1,
-            reused_tokens=shape.reused_tokens + request.context_tokens,
-            max_context_tokens=max(shape.max_context_tokens, request.context_tokens),
-        )
-        shapes.append(shape)
-    return shapes
-
-
-def _due_s(entry: tuple[float, DecodingRequest]) -> float:
-    return entry[0]
+def _growing(strict: Sequence[int], relaxed: Sequence[int]) -> Callable[[int], DecodeShape]:
+    """The batch of the strict and of so many of the relaxed, by their context tokens."""
+    shape = DecodeShape.of(strict)
+    return lambda count: DecodeShape(
+        bs=shape.bs + count,
+        reused_tokens=shape.reused_tokens + sum(relaxed[:count]),
+        max_context_tokens=max(shape.max_context_tokens, max(relaxed[:count], default=0)),
+    )

@@ -7,12 +7,12 @@ clock of the engine; all sizes are tokens, layers or SMs, as the names say.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from pdmuxd.engine.core.slo import DEFAULT_PRIORITY_CLASS, DEFAULT_WEIGHT, PriorityClass
+from pdmuxd.engine.core.slo import DEFAULT_PRIORITY_CLASS, DEFAULT_SLO, DEFAULT_WEIGHT, PriorityClass
 
 
 class Mode(StrEnum):
@@ -79,17 +79,16 @@ class PrefillShape:
     sum_new_times_reused: int
 
     @classmethod
-    def of(cls, lengths: Iterable[tuple[int, int]]) -> PrefillShape:
+    def of(cls, lengths: Sequence[tuple[int, int]]) -> PrefillShape:
         """Build from (new_tokens, reused_tokens) pairs, one per request."""
-        bs = new = reused = squared = cross = 0
+        new = reused = squared = cross = 0
         for n, r in lengths:
-            bs += 1
             new += n
             reused += r
             squared += n * n
             cross += n * r
         return cls(
-            bs=bs,
+            bs=len(lengths),
             new_tokens=new,
             reused_tokens=reused,
             sum_new_squared=squared,
@@ -188,6 +187,12 @@ class PrefillView:
         return self.layers_launched - self.layers_done
 
 
+SET_ASIDE_RATIO = 0.25
+"""Of the memory for a running prefill's activations, what one that is set aside keeps: the hidden states and
+the residual of its tokens. At its peak a layer has ten and more vectors of that size, most of them the
+MLP's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
     """What the engine can hold, whatever the policy."""
@@ -200,10 +205,18 @@ class EngineLimits:
     """The largest batch with a captured CUDA graph."""
     waiting_window: int = 256
     """How many waiting requests an observation shows, oldest first."""
+    max_set_aside: int = 8
+    """Prefills by layers that may be set aside at the same time, if memory holds them."""
 
     def holds(self, new_tokens: int) -> bool:
         """Whether so many can be prefilled whole."""
         return self.max_whole_tokens is None or new_tokens <= self.max_whole_tokens
+
+    def whole_tokens_beside(self, set_aside: Sequence[PrefillView]) -> float:
+        """New tokens that can be prefilled whole while so many are set aside."""
+        if self.max_whole_tokens is None:
+            return math.inf
+        return self.max_whole_tokens - SET_ASIDE_RATIO * sum(unit.shape.new_tokens for unit in set_aside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +232,8 @@ class Observation:
     last_token_s: float
     """When the decode batch last produced tokens; the running gap is `now_s - last_token_s`."""
     prefill: PrefillView | None
-    preempted: PrefillView | None
-    """The set-aside prefill: at most one (invariant 3)."""
+    set_aside: tuple[PrefillView, ...]
+    """Prefills by layers that were overtaken, the one that goes on first first (invariant 3)."""
     waiting: Sequence[WaitingRequest]
     """At most `limits.waiting_window`, in arrival order; the deprioritized behind, some of them always."""
     waiting_count: int
@@ -231,6 +244,16 @@ class Observation:
     decoding: tuple[DecodingRequest, ...] = ()
     """The decode batch, if its requests have several TBT targets and the engine can decode a part of it;
     else empty."""
+
+    @property
+    def preempted(self) -> PrefillView | None:
+        """Of those set aside, the one that goes on first."""
+        return self.set_aside[0] if self.set_aside else None
+
+    @property
+    def under_way(self) -> tuple[PrefillView, ...]:
+        """The prefill that runs, if one does, and those behind it, in the order in which they go on."""
+        return self.set_aside if self.prefill is None else (self.prefill, *self.set_aside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +319,7 @@ class Decision:
     preempt: bool = False
     """Set the running prefill aside for `admit`. FUSED: the prompt in chunks sits this step out."""
     resume: bool = False
-    """Take the set-aside prefill up again."""
+    """Take the prefill up again that was set aside last."""
     deprioritize: tuple[str, ...] = ()
     """Requests whose deadline is unreachable, and long ones that hide short ones: seen last from now on."""
     refuse: tuple[str, ...] = ()
@@ -327,19 +350,8 @@ class Feedback:
     decode: DecodeShape
     predicted_s: float
     measured_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefillFeedback:
-    """What the layers of a finished prefill took, all on one number of SMs."""
-
-    sms: int
-    was_alone: bool
-    """Nothing ran beside them."""
-    predicted_s: float
-    """Alone."""
-    measured_s: float
-    """Without the time in which none of its layers ran."""
+    attainment_ratio: float = DEFAULT_SLO.attainment_ratio
+    """Of the gaps, how many have to be in time: of all tenants' targets the strictest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,3 +365,18 @@ class PrefillSample:
     reused_tokens: int
     compute_s: float
     memory_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillFeedback:
+    """What the layers of a finished prefill took, all on one number of SMs."""
+
+    sms: int
+    was_alone: bool
+    """Nothing ran beside them."""
+    predicted_s: float | None
+    """Alone; None if nobody predicted it."""
+    measured_s: float
+    """Without the time in which none of its layers ran."""
+    sample: PrefillSample | None = None
+    """Its parts, of one that was alone on all SMs."""

@@ -167,7 +167,7 @@ class DecodeBatch:
         self._joined += 1
         self.members[request.request_id] = member
         self.reused_tokens += request.input_tokens + request.produced_tokens - 1
-        self._targets[request.tbt_target_s] += 1
+        self._targets[request.planned_tbt_s] += 1
         self._max_context_member = None
         last_step = self.steps + request.output_tokens - request.produced_tokens
         heapq.heappush(self._ends, (last_step, self._joined, request.request_id))
@@ -230,9 +230,9 @@ class DecodeBatch:
         self.reused_tokens -= request.input_tokens + request.produced_tokens - 1
         del self.members[request.request_id]
         self._max_context_member = None
-        self._targets[request.tbt_target_s] -= 1
-        if not self._targets[request.tbt_target_s]:
-            del self._targets[request.tbt_target_s]
+        self._targets[request.planned_tbt_s] -= 1
+        if not self._targets[request.planned_tbt_s]:
+            del self._targets[request.planned_tbt_s]
 
     def taken_tokens(self, member: Admitted) -> int:
         """KV tokens that a member has taken since it joined."""
@@ -244,7 +244,7 @@ class DecodeBatch:
 
     def retarget(self) -> None:
         """Count the targets again after the requests' targets changed."""
-        self._targets = Counter(member.request.tbt_target_s for member in self.members.values())
+        self._targets = Counter(member.request.planned_tbt_s for member in self.members.values())
 
     def _max_context_tokens(self) -> int:
         """All contexts grow alike, so the longest stays so until someone joins or leaves."""

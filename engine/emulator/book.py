@@ -111,7 +111,7 @@ class EmulatedBook:
         strictest_s = self.batch.tbt_target_s
         if not joining:
             return strictest_s
-        targets_s = [member.request.tbt_target_s for member in joining]
+        targets_s = [member.request.planned_tbt_s for member in joining]
         return min(targets_s if strictest_s is None else [strictest_s, *targets_s])
 
     def has_several_tbt_targets(self, decoding: object) -> bool:  # noqa: ARG002 - the interface
@@ -121,7 +121,7 @@ class EmulatedBook:
     def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float | None]:
         """The TBT target of each; None for one that has ended."""
         found = map(self.requests.get, request_ids)
-        return [None if request is None else request.tbt_target_s for request in found]
+        return [None if request is None else request.planned_tbt_s for request in found]
 
     def give_step(self, requests: EmulatedStep, now_s: float) -> None:
         """A decode or fused step was read."""
@@ -249,6 +249,7 @@ class EmulatedBook:
         slo = target.slo_of(request.own_targets)
         request.ttft_target_s = slo.ttft_target_s(request.input_tokens - reused)
         request.tbt_target_s = slo.tbt_s
+        request.planned_tbt_s = target.planned_tbt_s(slo)
         request.slo_version = target.version
 
     def _matched_tokens(self, request: EmulatedRequest) -> int:
@@ -273,7 +274,7 @@ class EmulatedBook:
             tenant=request.tenant,
             arrival_s=request.arrival_s,
             ttft_target_s=request.ttft_target_s,
-            tbt_target_s=request.tbt_target_s,
+            tbt_target_s=request.planned_tbt_s,
             new_tokens=new_tokens,
             reused_tokens=reused_tokens,
             has_begun=request.first_token_s is not None,
@@ -304,6 +305,10 @@ class EmulatedBook:
             self._finish(member, now_s)
 
     def _finish(self, member: Admitted, now_s: float) -> None:
+        request = member.request
+        if request.answer_keys:
+            full = request.input_tokens // self._kv.block_tokens
+            self._kv.publish_answer(member.holding, (*request.block_keys[:full], *request.answer_keys))
         self._kv.release(member.holding)
         del self.held[member.rid]
         self.end(member.request, Phase.FINISHED, now_s)

@@ -107,6 +107,10 @@ class EmulatedEngine:
         """Of the settings in force."""
         return self._runtime.settings_version
 
+    def matched_tokens(self, request: EmulatedRequest) -> int:
+        """Tokens of a prompt that are in the prefix cache now."""
+        return self._kv.matched_tokens(request.block_keys, request.input_tokens)
+
     def submit(self, request: EmulatedRequest, now_s: float) -> None:
         """Queue a request. One that could never fit into the KV pool ends at once as FAILED."""
         self.advance(now_s)
@@ -146,7 +150,7 @@ class EmulatedEngine:
         and changes nothing."""
         self._runtime.use(policy, predictors, splits)
         self._runtime.settings_version = version
-        self._book.retarget(dict(slos))
+        self._runtime.retarget(dict(slos), self._book)
         self._wake()
 
     def throttle(self, ratio: float) -> None:

@@ -21,7 +21,7 @@ from pdmuxd.engine.core.pressure import Pool, PressureRules, PressureState, cont
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.counters import EngineCounters, summed
 from pdmuxd.engine.emulator.engine import EmulatedEngine
-from pdmuxd.engine.emulator.instance import FleetInstance, load_of
+from pdmuxd.engine.emulator.instance import FleetInstance
 from pdmuxd.engine.emulator.observer import EngineObserver, NullObserver
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.requests import EmulatedRequest
@@ -78,8 +78,9 @@ def parse_fleet(spec: str) -> FleetSpec:
 class EmulatedFleet:
     """N engines that answer as one; `drive` replays a trace on it. Times are seconds and never go back.
 
-    Prompts are short or long by their length against the boundary's floor, as PLA-Serve classifies them when
-    they arrive. Within a pool the least loaded instance gets a request. Raises: PolicyError.
+    Prompts are short or long when they arrive, by what an instance has not cached of them against the
+    crossover's floor: one that an instance of the short pool finds short there goes to that pool. Within a
+    pool the instance gets a request that is the least loaded with it. Raises: PolicyError.
     """
 
     def __init__(
@@ -188,8 +189,8 @@ class EmulatedFleet:
     def _route(self, request: EmulatedRequest) -> FleetInstance:
         if not self._is_spatial:
             return self._instances[self._submitted % len(self._instances)]
-        pool = Pool.SHORT if is_short(request.input_tokens, 0, None) else Pool.LONG
-        return min(self._of(pool), key=load_of)
+        shorts = [i for i in self._of(Pool.SHORT) if is_short(i.new_tokens(request), 0, None)]
+        return min(shorts or self._of(Pool.LONG), key=lambda instance: instance.load_with(request))
 
     def _of(self, pool: Pool) -> list[FleetInstance]:
         return [instance for instance in self._instances if instance.pool is pool]
@@ -205,7 +206,8 @@ class EmulatedFleet:
         to, self._state = control(self._state, shorts, longs, now_s=self.now_s, rules=self._rules)
         if to is None:
             return
-        moved = min(self._of(Pool.LONG if to is Pool.SHORT else Pool.SHORT), key=load_of)
+        pool = self._of(Pool.LONG if to is Pool.SHORT else Pool.SHORT)
+        moved = min(pool, key=lambda instance: (instance.queued_s, instance.open))
         moved.pool = to
         number = self._instances.index(moved)
         self.moves.append(PoolMove(at_s=self.now_s, instance=number, to=to))

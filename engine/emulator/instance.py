@@ -32,21 +32,26 @@ class FleetInstance:
         self.open = 0
         self._observer = observer
         self._profile = profile
-        self._waiting: dict[str, EmulatedRequest] = {}
+        self._waiting: dict[str, tuple[EmulatedRequest, float]] = {}
+        """With what their prefill was predicted to take when they came."""
         self._first_tokens = self._late = 0
         self._busy_sm_s = 0.0
         self._asked_s = 0.0
 
-    @property
-    def load(self) -> tuple[float, int]:
-        """How loaded it is, for choosing the least loaded: first prefill to do, then requests in progress."""
-        return (self.queued_s, self.open)
+    def load_with(self, request: EmulatedRequest) -> tuple[float, int]:
+        """How loaded it would be with a request: first prefill to do, then requests in progress."""
+        return (self.queued_s + self._service_s(request), self.open)
+
+    def new_tokens(self, request: EmulatedRequest) -> int:
+        """Prompt tokens that it has not cached."""
+        return request.input_tokens - self.engine.matched_tokens(request)
 
     def submit(self, request: EmulatedRequest, now_s: float) -> None:
         """Give it a request."""
         self.open += 1
-        self._waiting[request.request_id] = request
-        self.queued_s += self._service_s(request)
+        service_s = self._service_s(request)
+        self._waiting[request.request_id] = request, service_s
+        self.queued_s += service_s
         self.engine.submit(request, now_s)
 
     def signals(self, now_s: float) -> InstanceSignals:
@@ -54,7 +59,7 @@ class FleetInstance:
         counters = self.engine.counters()
         busy_sm_s = counters.busy_prefill_sm_s + counters.busy_decode_sm_s
         available_sm_s = (now_s - self._asked_s) * self._profile.device.total_sms
-        overdue = sum(r.arrival_s + r.ttft_target_s < now_s for r in self._waiting.values())
+        overdue = sum(r.arrival_s + r.ttft_target_s < now_s for r, _ in self._waiting.values())
         signals = InstanceSignals(
             queue_s=self.queued_s,
             late_ratio=(self._late + overdue) / max(1, self._first_tokens + len(self._waiting)),
@@ -87,18 +92,14 @@ class FleetInstance:
 
     def _settle(self, request: EmulatedRequest) -> bool:
         """Take a request off the backlog, once."""
-        if self._waiting.pop(request.request_id, None) is None:
+        waited = self._waiting.pop(request.request_id, None)
+        if waited is None:
             return False
-        left_s = self.queued_s - self._service_s(request)
+        left_s = self.queued_s - waited[1]
         self.queued_s = max(0.0, left_s) if self._waiting else 0.0
         return True
 
     def _service_s(self, request: EmulatedRequest) -> float:
-        """The whole prompt counts, because a router does not know what is cached on which instance."""
-        sms = self._profile.device.total_sms
-        return self._profile.predictor.request_s(request.input_tokens, 0, sms)
-
-
-def load_of(instance: FleetInstance) -> tuple[float, int]:
-    """The order in which instances are preferred."""
-    return instance.load
+        """What is cached on this instance counts as history."""
+        new_tokens, sms = self.new_tokens(request), self._profile.device.total_sms
+        return self._profile.predictor.request_s(new_tokens, request.input_tokens - new_tokens, sms)

@@ -127,6 +127,20 @@ class KvPool:
             position += tokens
         holding.leaf = node if node is not self._root else None
 
+    def publish_answer(self, holding: Holding, keys: Sequence[int]) -> None:
+        """Move the full blocks of a prompt and its answer into the tree, when the answer is whole.
+
+        `keys` are of both, from the first block on. A block that the prompt filled in part is full now and
+        is published anew. While somebody else uses it, it stays as it is, and the answer is not published.
+        """
+        last = holding.leaf
+        if last is not None and last.tokens < self.block_tokens:
+            if last.refs > 1 or last.children:
+                return
+            self._take_back(holding, last)
+        full = min(len(keys), (self._tokens_of(holding.leaf) + holding.private_tokens) // self.block_tokens)
+        self.publish(holding, keys[:full], full * self.block_tokens)
+
     def release(self, holding: Holding) -> None:
         """Give back everything; published blocks stay in the cache until evicted."""
         self.private_tokens -= holding.private_tokens
@@ -177,6 +191,18 @@ class KvPool:
             tokens += node.tokens
             node = node.parent
         return tokens
+
+    def _take_back(self, holding: Holding, last: Block) -> None:
+        """Make the last block of a path, which nobody else uses, private again."""
+        parent = last.parent
+        assert parent is not None  # noqa: S101 - a narrowing for mypy; only the root has none
+        del parent.children[last.key]
+        last.parent = None
+        self._blocks -= 1
+        self.tree_tokens -= last.tokens
+        self.private_tokens += last.tokens
+        holding.private_tokens += last.tokens
+        holding.leaf = parent if parent is not self._root else None
 
     def _acquire(self, block: Block) -> None:
         if block.refs == 0:

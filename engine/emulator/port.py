@@ -205,7 +205,7 @@ class EmulatedDecodeStream:
             decode = book.batch.shape
         if not chunks and not decode.bs:
             return None
-        prefill = PrefillShape.of((tokens, m.entry.reused_tokens + m.done_tokens) for m, tokens in chunks)
+        prefill = PrefillShape.of([(tokens, m.entry.reused_tokens + m.done_tokens) for m, tokens in chunks])
         captured = None
         if graph is not None and is_new and all(tokens == m.entry.new_tokens for m, tokens in chunks):
             captured = padded_prefill([(m.entry.new_tokens, m.entry.reused_tokens) for m, _ in chunks], graph)

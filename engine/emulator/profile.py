@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from pdmuxd.engine.core.errors import ProfileError
-from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.guard import ContentionGuard, GuardCell
 from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
 from pdmuxd.engine.core.partitions import SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
@@ -62,6 +62,8 @@ class Profile:
     tensor_parallel: TensorParallel = SINGLE_GPU
     kv_capacity_tokens: int
     guard_default_ratio: float
+    guard_cells: tuple[tuple[GuardCell, float], ...] = ()
+    """Of the pairs that were measured; elsewhere the default counts."""
     contention_ratio: float
     """Slowdown of decode beside a prefill that moves the whole bandwidth, on top of sharing it."""
     decode_colocated_ratio: float = 0.0
@@ -136,7 +138,8 @@ class Profile:
         Raises: ProfileError if a ratio of the guard is out of range.
         """
         d = self.device
-        latency, guard = self.predictor, ContentionGuard(default_ratio=self.guard_default_ratio)
+        latency = self.predictor
+        guard = ContentionGuard(default_ratio=self.guard_default_ratio, cells=dict(self.guard_cells))
         if predictors is not None:
             latency = latency_model(predictors, self.truth)
             guard = contention_guard(predictors)

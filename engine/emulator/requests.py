@@ -40,6 +40,9 @@ class EmulatedRequest:
     input_tokens: int
     output_tokens: int
     block_keys: Sequence[int] = ()
+    answer_keys: Sequence[int] = ()
+    """Keys of the full blocks that the answer fills, the one that the prompt left partial first: a later
+    prompt which repeats both finds them in the cache, as on SGLang."""
     own_targets: RequestTargets | None = None
     """In place of its tenant's."""
 
@@ -48,6 +51,9 @@ class EmulatedRequest:
     """Prompt tokens found in the prefix cache at the first admission."""
     ttft_target_s: float = 0.0
     tbt_target_s: float = 0.0
+    """Its gaps are judged by it."""
+    planned_tbt_s: float = 0.0
+    """Steps are planned for it: the same, or a laxer one."""
     slo_version: int = 0
     prefill_start_s: float | None = None
     first_token_s: float | None = None

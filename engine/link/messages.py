@@ -23,7 +23,7 @@ from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 10
+LINK_PROTOCOL = 11
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
 
 
@@ -42,6 +42,9 @@ class TenantSlo(msgspec.Struct, frozen=True, kw_only=True):
     max_wait_ms: int | None = None
     """The longest wait in the queue; None: as long as the engine lets any request wait."""
     late_action: LateAction = DEFAULT_LATE_ACTION
+    tbt_floor_s: float | None = None
+    """Steps are planned for no stricter TBT target of this tenant, which costs the others too much; gaps are
+    judged by its own. None: they are planned for its own."""
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):

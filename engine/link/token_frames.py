@@ -68,6 +68,8 @@ class TokenStep(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     token_ids: list[int]
     several: list[tuple[int, list[int]]]
     """Streams with several, which were held back while they might have been the begin of a stop text."""
+    number: int = 0
+    """One more with every step that the engine tried to hand over; 0: it does not count them."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -104,7 +106,7 @@ class TokenSender:
         self._make = vocabulary
         self._hello: bytes | None = None
         self._socket: socket.socket | None = None
-        self._next = 0
+        self._next = self._steps = 0
         self.is_ready = False
         self.sent = 0
         """Datagrams."""
@@ -152,6 +154,8 @@ class TokenSender:
         """Hand a step over; False if it was not taken, and then nothing of its answers may be sent again."""
         if self._socket is None:
             return False
+        self._steps += 1
+        step = msgspec.structs.replace(step, number=self._steps)
         try:
             self._socket.send(_encoder.encode(step), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except (BlockingIOError, InterruptedError):

@@ -88,8 +88,8 @@ class Launches:
         if batch is not None:
             entries = self._ledger.admitted((request.rid for request in batch.reqs), self._now_s())
             self._prefill.start(batch, entries)
-        elif decision.preempt:
-            self._prefill.resume()
+        elif self._prefill.set_aside:
+            self._prefill.resume()  # else nobody gives KV back
 
     def _launch_layers(self, decision: Decision, step: Step | None) -> None:
         """Layers beside the step just launched; for several steps ahead, this step's share of them.

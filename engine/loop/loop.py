@@ -67,7 +67,9 @@ class EngineLoop:
         """Whether it waits for the prefill as well: an ablation of asking."""
         self.wake_at_s: float | None = None
         """Until when requests are held back on purpose."""
-        self.prefill = prefill = PrefillStage(port, streams)
+        self.prefill = prefill = PrefillStage(
+            port, streams, max_set_aside=policy_runtime.engine.limits.max_set_aside
+        )
         self._streams = streams
         self._decode = decode = DecodeStage(port, streams)
         self._step_feedback = StepFeedback(policy_runtime, reporter)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 
 from pdmuxd.engine.core.errors import PartitionError, PolicyError, ProfileError, SloError
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.shadow import Shadow
+from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.core.types import Decision, Feedback, Observation
 from pdmuxd.engine.link.messages import Ack, EngineSettings, ShadowCounts, TenantSlo
 from pdmuxd.engine.link.predictors import Predictors
@@ -21,13 +23,15 @@ from pdmuxd.engine.loop.state import LoopState
 
 def target_of(sent: TenantSlo) -> Target:
     """A tenant's objectives as the engine keeps them. Raises: SloError."""
+    slo = slo_of(sent)
     return Target(
-        slo=slo_of(sent),
+        slo=slo,
         version=sent.slo_version,
         priority_class=sent.priority_class,
         weight=sent.weight,
         max_wait_s=None if sent.max_wait_ms is None else sent.max_wait_ms / 1000.0,
         late_action=sent.late_action,
+        tbt_floor_s=0.0 if sent.tbt_floor_s is None else replace(slo, tbt_s=sent.tbt_floor_s).tbt_s,
     )
 
 
@@ -49,6 +53,8 @@ class PolicyRuntime:
             policy_state=self.policy.initial_state(), partition_id=self.policy.table.PREFILL_ONLY
         )
         self.settings_version = 0
+        self.attainment_ratio = DEFAULT_SLO.attainment_ratio
+        """Of all tenants' targets the strictest."""
         self._next: tuple[AnyPolicy, tuple[int, ...]] | None = None
 
     @property
@@ -98,12 +104,9 @@ class PolicyRuntime:
 
     def learn_prefill(self, batch: LayerwiseBatch) -> None:
         """A prefill was finished, which may say what prefills of its shape take."""
-        took = prefill_feedback(batch)
+        took = prefill_feedback(batch, self._engine.prefill_sample(batch))
         if took is not None:
-            self.state.policy_state = self.policy.learn_prefill_time(took, self.state.policy_state)
-        sample = self._engine.prefill_sample(batch)
-        if sample is not None:
-            self.state.policy_state = self.policy.learn_prefill(sample, self.state.policy_state)
+            self.state.policy_state = self.policy.learn_prefill(took, self.state.policy_state)
 
     def change(self) -> bool:
         """Put the new policy in force, at a moment with no prefill under way; whether there was one."""
@@ -135,9 +138,15 @@ class PolicyRuntime:
             )
         except (PolicyError, PartitionError, SloError, ProfileError) as error:
             return Ack(version=settings.version, error=str(error))
-        book.retarget(targets)
+        self.retarget(targets, book)
         self.settings_version = settings.version
         return Ack(version=settings.version)
+
+    def retarget(self, targets: Mapping[str, Target], book: RequestBook) -> None:
+        """Put changed targets in force."""
+        book.retarget(targets)
+        ratios = (target.slo.attainment_ratio for target in targets.values())
+        self.attainment_ratio = max(ratios, default=DEFAULT_SLO.attainment_ratio)
 
     def use(
         self,

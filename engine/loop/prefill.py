@@ -1,5 +1,5 @@
-"""The layer-wise prefill on the device: one batch that runs, at most one set aside (invariant 3), and at most
-one that ends ahead of the one that runs."""
+"""Layer-wise prefill on the device: one batch that runs, a stack of those set aside (invariant 3), and at
+most one that ends ahead of the one that runs."""
 
 from __future__ import annotations
 
@@ -69,28 +69,30 @@ class LayerwiseBatch:
 class PrefillStage:
     """Starts, sets aside, resumes and launches prefill batches."""
 
-    def __init__(self, port: EnginePort, streams: DeviceStreams) -> None:
+    def __init__(self, port: EnginePort, streams: DeviceStreams, *, max_set_aside: int) -> None:
         self._port = port
+        self._max_set_aside = max_set_aside
         self._streams = streams
         self._ids = count(1)
         self.ending: LayerwiseBatch | None = None
         """All of its layers were launched, and the running batch behind it."""
         self.running: LayerwiseBatch | None = None
-        self.preempted: LayerwiseBatch | None = None
+        self.set_aside: list[LayerwiseBatch] = []
+        """The one that was set aside last is last, and goes on first."""
         self.preemptions = 0
         self.busy_sm_s = 0.0
         """SM-seconds of the quanta seen finished."""
 
     def members(self) -> list[LayerwiseBatch]:
         """The batches that hold KV, the one first that ends first."""
-        batches = (self.ending, self.running, self.preempted)
-        return [batch for batch in batches if batch is not None]
+        ahead = [batch for batch in (self.ending, self.running) if batch is not None]
+        return [*ahead, *reversed(self.set_aside)]
 
     def start(self, batch: Any, entries: tuple[WaitingRequest, ...]) -> None:
         """A batch was formed. Raises: EngineInvariantError if another runs."""
         if self.running is not None:
             raise EngineInvariantError("a prefill was started while another runs")
-        shape = PrefillShape.of((entry.new_tokens, entry.reused_tokens) for entry in entries)
+        shape = PrefillShape.of([(entry.new_tokens, entry.reused_tokens) for entry in entries])
         self.running = LayerwiseBatch(
             batch_id=next(self._ids),
             batch=batch,
@@ -107,18 +109,20 @@ class PrefillStage:
         self.ending, self.running = self.running, None
 
     def preempt(self) -> None:
-        """Set the running batch aside (invariant 3)."""
-        if self.running is None or self.preempted is not None:
+        """Set the running batch aside (invariant 3). Raises: EngineInvariantError if none runs, or as many
+        are set aside as may be."""
+        if self.running is None or len(self.set_aside) >= self._max_set_aside:
             raise EngineInvariantError("a prefill cannot be preempted now")
         self.running.was_preempted = True
-        self.preempted, self.running = self.running, None
+        self.set_aside.append(self.running)
+        self.running = None
         self.preemptions += 1
 
     def resume(self) -> None:
-        """Take the set-aside batch up again."""
-        if self.preempted is None or self.running is not None:
+        """Take the batch up again that was set aside last."""
+        if not self.set_aside or self.running is not None:
             raise EngineInvariantError("there is no prefill to resume, or another runs")
-        self.running, self.preempted = self.preempted, None
+        self.running = self.set_aside.pop()
 
     @property
     def layers_left(self) -> int:
@@ -153,7 +157,8 @@ class PrefillStage:
             batch.predicted_s = decision.numbers.predicted_prefill_s
 
     def launch_rest(self) -> None:
-        """All layers that are left of the running batch, or of the one set aside, if none ends before it."""
+        """All layers that are left of the running batch, or of the one set aside last, if none ends before
+        it."""
         if self.ending is not None:
             return
         if self.running is None:
@@ -169,7 +174,7 @@ class PrefillStage:
 
     @property
     def next_done(self) -> LayerwiseBatch | None:
-        """The batch that ends next, but for the one set aside."""
+        """The batch that ends next, but for those set aside."""
         return self.ending or self.running
 
     @property
@@ -233,14 +238,12 @@ class PrefillStage:
         self._forget(batch)
         self._port.prefill.drop_prefill(batch.batch)
 
-    def view(self, batch: LayerwiseBatch | None, *, in_flight: Step | None) -> PrefillView | None:
+    def view(self, batch: LayerwiseBatch, *, in_flight: Step | None) -> PrefillView:
         """What a policy sees. Layers launched beside the step `in_flight` count as done.
 
         A decision is about the step after the one in flight: by then the layers launched beside that one
         are done as well, if the predictions hold; older ones that are still in flight are a backlog.
         """
-        if batch is None:
-            return None
         backlog = sum(
             quantum.layers
             for quantum in batch.quanta
@@ -263,7 +266,7 @@ class PrefillStage:
         elif batch is self.running:
             self.running = None
         else:
-            self.preempted = None
+            self.set_aside.remove(batch)
 
     def _account(self, batch: LayerwiseBatch, quantum: Quantum) -> None:
         elapsed_s = self._streams.elapsed_s(quantum.start, quantum.end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pdmuxd.engine.core.roofline import NO_PREFILL
-from pdmuxd.engine.core.types import Feedback, Mode, PrefillFeedback, Reason
+from pdmuxd.engine.core.types import Feedback, Mode, PrefillFeedback, PrefillSample, Reason
 from pdmuxd.engine.link.messages import IterationRecord, TenantQueue, TenantQueues
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
@@ -73,7 +73,7 @@ def prefill_record(batch: LayerwiseBatch, *, number: int, now_s: float) -> Itera
     )
 
 
-def feedback(step: Step, timing: StepTiming) -> Feedback | None:
+def feedback(step: Step, timing: StepTiming, attainment_ratio: float) -> Feedback | None:
     """What the policy may learn from a step; None if nothing was predicted, or no prefill was beside it.
 
     A split's guard is of what decode suffers from the prefill, not from a host that launched late; what a
@@ -91,19 +91,22 @@ def feedback(step: Step, timing: StepTiming) -> Feedback | None:
         decode=step.decode,
         predicted_s=predicted_s,
         measured_s=timing.gap_s if fused else timing.busy_s,
+        attainment_ratio=attainment_ratio,
     )
 
 
-def prefill_feedback(batch: LayerwiseBatch) -> PrefillFeedback | None:
-    """What the policy may learn from a finished prefill; None if it was not predicted, or had several numbers
-    of SMs."""
-    if batch.predicted_s is None or not batch.has_one_size or not batch.device_s:
+def prefill_feedback(batch: LayerwiseBatch, sample: PrefillSample | None) -> PrefillFeedback | None:
+    """What the policy may learn from a finished prefill; None if it had several numbers of SMs, or was
+    neither predicted nor taken as a `sample`."""
+    predicted_s = batch.predicted_s if batch.has_one_size and batch.device_s else None
+    if predicted_s is None and sample is None:
         return None
     return PrefillFeedback(
         sms=batch.sms,
         was_alone=batch.ran_alone,
-        predicted_s=batch.predicted_s,
+        predicted_s=predicted_s,
         measured_s=batch.device_s,
+        sample=sample,
     )
 
 

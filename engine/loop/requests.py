@@ -40,10 +40,16 @@ class Target:
     """The longest wait for the start of a prefill; None: MAX_WAIT_TARGETS times the TTFT target, at least
     MIN_MAX_WAIT_S."""
     late_action: LateAction = DEFAULT_LATE_ACTION
+    tbt_floor_s: float = 0.0
+    """Steps are planned for no stricter TBT target than this."""
 
     def slo_of(self, own: RequestTargets | None) -> Slo:
         """The objectives of a request that may have targets of its own."""
         return self.slo if own is None else own.applied_to(self.slo)
+
+    def planned_tbt_s(self, slo: Slo) -> float:
+        """The TBT target that steps are planned for; gaps are judged by that of `slo`."""
+        return max(slo.tbt_s, self.tbt_floor_s)
 
     def expires_s(self, arrival_s: float, ttft_target_s: float) -> float:
         """The instant until which a request may wait."""

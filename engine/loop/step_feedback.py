@@ -21,7 +21,7 @@ class StepFeedback:
     def stepped(self, step: Step, timing: StepTiming, now_s: float) -> None:
         """A decode or fused step was read."""
         self.steps += 1
-        learned = feedback(step, timing)
+        learned = feedback(step, timing, self._policy_runtime.attainment_ratio)
         if learned is not None and step.decided_by is self._policy_runtime.policy:
             self._policy_runtime.learn(learned)
         self._reporter.send_step(step, timing, number=self.steps, now_s=now_s)

@@ -64,7 +64,7 @@ class View:
         running = prefill.running
         if running is None or running.result is None or step is None or not self._state.waiting:
             return False
-        if prefill.ending is not None or prefill.preempted is not None or self._policy_runtime.is_changing:
+        if prefill.ending is not None or prefill.set_aside or self._policy_runtime.is_changing:
             return False
         quanta = running.quanta
         return not quanta or quanta[0].colocated_step is step or quanta[-1].colocated_step is not step
@@ -76,8 +76,9 @@ class View:
         return self._observation(
             now_s,
             state.decode_shape(),
-            prefill=chunked_prefill(state, self._ledger) or prefill.view(batch, in_flight=step),
-            preempted=prefill.view(prefill.preempted, in_flight=step),
+            prefill=chunked_prefill(state, self._ledger)
+            or (prefill.view(batch, in_flight=step) if batch is not None else None),
+            set_aside=tuple(prefill.view(unit, in_flight=step) for unit in reversed(prefill.set_aside)),
         )
 
     def observe_behind(self, now_s: float) -> Observation:
@@ -103,13 +104,11 @@ class View:
         joining_contexts: Sequence[tuple[str, int]] = (),
         *,
         prefill: PrefillView | None = None,
-        preempted: PrefillView | None = None,
+        set_aside: tuple[PrefillView, ...] = (),
     ) -> Observation:
         state, hidden = self._state, self._policy_runtime.is_changing
         waiting = () if hidden else self._ledger.window(self._limits.waiting_window)
-        is_layerwise = preempted is not None or (
-            prefill is not None and prefill.mode is PrefillMode.LAYERWISE
-        )
+        is_layerwise = bool(set_aside) or (prefill is not None and prefill.mode is PrefillMode.LAYERWISE)
         if is_layerwise and self._limits.max_whole_tokens is not None:
             # Those run in fused steps, which wait for the layers under way: nobody is preempted for them.
             waiting = tuple(request for request in waiting if self._limits.holds(request.new_tokens))
@@ -120,7 +119,7 @@ class View:
             tbt_target_s=self._ledger.tbt_target_s(state.running, joining),
             last_token_s=self._policy_runtime.state.last_token_s,
             prefill=prefill,
-            preempted=preempted,
+            set_aside=set_aside,
             waiting=waiting,
             waiting_count=0 if hidden else len(state.waiting),
             kv_free_tokens=state.kv_free_tokens,

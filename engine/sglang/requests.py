@@ -155,7 +155,7 @@ class Ledger:
     def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float | None]:
         """The TBT target of each; None for one that has ended."""
         found = map(self._tracked.get, request_ids)
-        return [None if tracked is None else tracked.tbt_target_s for tracked in found]
+        return [None if tracked is None else tracked.planned_tbt_s for tracked in found]
 
     def give_step(self, requests: Sequence[Request], now_s: float) -> None:
         """A decode or fused step was read: as `give_tokens`, but cheap for requests that get a token with
@@ -221,6 +221,7 @@ class Ledger:
         slo = target.slo_of(tracked.own_targets)
         tracked.ttft_target_s = slo.ttft_target_s(new_tokens)
         tracked.tbt_target_s = slo.tbt_s
+        tracked.planned_tbt_s = target.planned_tbt_s(slo)
         tracked.slo_version = target.version
 
     def _token(self, tracked: TrackedRequest, produced: int, now_s: float) -> None:
@@ -241,7 +242,7 @@ class Ledger:
 
     def _targets_s(self, requests: Sequence[Request]) -> list[float]:
         known = map(self._tracked.get, map(_rid, requests))
-        return [tracked.tbt_target_s for tracked in known if tracked is not None]
+        return [tracked.planned_tbt_s for tracked in known if tracked is not None]
 
     def _finish(self, tracked: TrackedRequest) -> None:
         aborted = type(tracked.request.finished_reason).__name__ == "FINISH_ABORT"

@@ -31,6 +31,9 @@ class TrackedRequest:
     """In place of its tenant's."""
     ttft_target_s: float = 0.0
     tbt_target_s: float = 0.0
+    """Its gaps are judged by it."""
+    planned_tbt_s: float = 0.0
+    """Steps are planned for it: the same, or a laxer one."""
     slo_version: int = 0
     is_waiting: bool = True
     prefill_start_s: float | None = None
@@ -55,7 +58,7 @@ class TrackedRequest:
             tenant=self.tenant,
             arrival_s=self.arrival_s,
             ttft_target_s=self.ttft_target_s,
-            tbt_target_s=self.tbt_target_s,
+            tbt_target_s=self.planned_tbt_s,
             new_tokens=max(1, len(request.origin_input_ids) + len(request.output_ids) - reused_tokens),
             reused_tokens=reused_tokens,
             has_begun=self.first_token_s is not None,

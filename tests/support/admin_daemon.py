@@ -19,6 +19,7 @@ from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.fallback import Fallback, FallbackCandidate, FallbackState
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
+from pdmuxd.controlplane.tbt_costs import TbtCost
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 LEARNED = Fallback(
@@ -64,6 +65,7 @@ class AdminDaemon:
         """How the engine differs from one that serves, call after call; the last stays."""
         self.in_flight: dict[str, int] = {}
         self.fallback = MadeUpFallback()
+        self.costs: tuple[TbtCost, ...] = ()
         self._control_plane = control_plane
         self.telemetry = Telemetry(clock=time.time, in_flight=lambda: self.in_flight)
         self.telemetry.on_directory(control_plane.directory)
@@ -74,6 +76,7 @@ class AdminDaemon:
             telemetry=self.telemetry,
             actions=self,
             fallback=self.fallback,
+            known_costs=lambda: self.costs,
         )
 
     def engine_status(self) -> EngineStatus:

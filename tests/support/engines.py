@@ -67,6 +67,7 @@ def request(
     arrival_s: float = 0.0,
     tenant: str = "t",
     block_keys: tuple[int, ...] = (),
+    answer_keys: tuple[int, ...] = (),
 ) -> EmulatedRequest:
     return EmulatedRequest(
         request_id=name,
@@ -75,6 +76,7 @@ def request(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         block_keys=block_keys,
+        answer_keys=answer_keys,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.partitions import SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
@@ -12,7 +14,9 @@ from pdmuxd.engine.core.types import (
     Feedback,
     Mode,
     Observation,
+    PrefillFeedback,
     PrefillMode,
+    PrefillSample,
     PrefillShape,
     PrefillView,
     WaitingRequest,
@@ -29,6 +33,9 @@ class LinearLatency:
 
     def request_s(self, new_tokens: int, reused_tokens: int, sms: int) -> float:
         return new_tokens * 0.001 * 132 / sms
+
+    def requests_s(self, requests: Sequence[WaitingRequest], sms: int) -> list[float]:
+        return [self.request_s(r.new_tokens, r.reused_tokens, sms) for r in requests]
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         return shape.bs * 0.001 * 132 / sms
@@ -67,6 +74,11 @@ def took(
         predicted_s=predicted_s,
         measured_s=measured_s,
     )
+
+
+def sampled(sample: PrefillSample) -> PrefillFeedback:
+    """A prefill whose parts are known, and that nobody predicted."""
+    return PrefillFeedback(sms=132, was_alone=True, predicted_s=None, measured_s=1.0, sample=sample)
 
 
 def waiting(
@@ -113,6 +125,7 @@ def observe(
     tbt_target_s: float | None = None,
     prefill: PrefillView | None = None,
     preempted: PrefillView | None = None,
+    set_aside: tuple[PrefillView, ...] = (),
     queue: tuple[WaitingRequest, ...] = (),
     kv_free_tokens: int = 1_000_000,
     limits: EngineLimits | None = None,
@@ -126,7 +139,7 @@ def observe(
         tbt_target_s=tbt_target_s if tbt_target_s is not None else (0.05 if decode_bs else None),
         last_token_s=now_s,
         prefill=prefill,
-        preempted=preempted,
+        set_aside=set_aside if preempted is None else (preempted,),
         waiting=queue,
         waiting_count=len(queue),
         kv_free_tokens=kv_free_tokens,

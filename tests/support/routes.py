@@ -326,12 +326,47 @@ def history(step_s: int = 60) -> Json:
     }
 
 
+def effect(**changes: Any) -> Json:
+    """An edit of `chat` four minutes ago: it keeps its TBT target since, and `batch` pays for it."""
+
+    def standing(name: str, ttft: float, ttft_p99_ms: float, tbt: float, tbt_p99_ms: float) -> Json:
+        return {
+            "tenant": name,
+            "requests": 240,
+            "ttft_attainment_ratio": ttft,
+            "ttft_p99_ms": ttft_p99_ms,
+            "gaps": 61_000,
+            "tbt_attainment_ratio": tbt,
+            "tbt_p99_ms": tbt_p99_ms,
+        }
+
+    def sms(prefill: float, share: float) -> Json:
+        busy = {"prefill_busy_ratio": 0.55, "decode_busy_ratio": 0.32}
+        shares = {"split_ratio": share, "fused_ratio": 0.2}
+        return {"prefill_sms": prefill, "decode_sms": 132 - prefill} | shares | busy
+
+    before = [standing("batch", 0.994, 901.0, 0.999, 61.0), standing("chat", 0.995, 310.0, 0.941, 44.0)]
+    after = [standing("batch", 0.951, 1240.0, 0.999, 66.0), standing("chat", 0.993, 330.0, 0.998, 29.0)]
+    quiet = standing("search", 1.0, 200.0, 1.0, 30.0)
+    return {
+        "at": instant(-240),
+        "kind": "slo",
+        "tenant": "chat",
+        "text": "TBT 40 to 30 ms",
+        "state": "measuring",
+        "mixed": False,
+        "before": {"length_ms": 60_000.0, "sms": sms(100.0, 0.62), "tenants": [*before, quiet]},
+        "after": {"length_ms": 240_000.0, "sms": sms(84.0, 0.7), "tenants": [*after, quiet]},
+    } | changes
+
+
 def serve_all(daemon: Any) -> None:
     """Every route that screens ask for."""
     daemon.answer("GET", "/tenants", tenant_list())
     daemon.answer("GET", "/attainment", attainment())
     daemon.answer("GET", "/tenants/chat/slo", slo())
     daemon.answer("GET", "/tenants/chat/slo/history", [slo(), slo(version=2, tbt_ms=50.0, in_force=False)])
+    daemon.answer("GET", "/effects", {"effects": []})
     daemon.answer("GET", "/requests", {"requests": [request_life(7, ended_at=instant(-30))]})
     daemon.answer("GET", f"/requests/{7:032x}", request_life(7))
     daemon.answer("GET", "/alarms/history", alarms())

@@ -222,16 +222,18 @@ class Link:
         *,
         tbt_s: float = 0.05,
         others_tbt_s: Mapping[str, float] | None = None,
+        ttft_s: Mapping[str, float] | None = None,
         predictors: Predictors | None = None,
     ) -> tuple[Ack, float]:
-        """Send settings; the acknowledgement, and the seconds until it came."""
+        """Send settings; the acknowledgement, and the seconds until it came. `ttft_s`: of these tenants,
+        whatever the prompt; else a second, and another for each 1,000 tokens."""
         await asyncio.wait_for(self._greeted.wait(), ANSWER_S)
         self._version += 1
         slos = tuple(
             TenantSlo(
                 tenant=tenant,
-                ttft_fixed_s=1.0,
-                ttft_per_1k_new_tokens_s=1.0,
+                ttft_fixed_s=(ttft_s or {}).get(tenant, 1.0),
+                ttft_per_1k_new_tokens_s=0.0 if tenant in (ttft_s or {}) else 1.0,
                 tbt_s=target_s,
                 attainment_ratio=0.99,
                 slo_version=self._version,
@@ -244,6 +246,10 @@ class Link:
         await self._end.send(settings)
         ack = await asyncio.wait_for(acked, ANSWER_S)
         return ack, time.monotonic() - sent_s
+
+    async def greeted(self) -> None:
+        """Until the engine has introduced itself."""
+        await asyncio.wait_for(self._greeted.wait(), ANSWER_S)
 
     async def measure(self, point: Measure) -> Measured:
         """Ask an idle engine for one point."""
@@ -375,6 +381,22 @@ async def ask_all(
 async def _ask(client: httpx.AsyncClient, prompt: Prompt, speed: float, tenant: str) -> list[int]:
     await asyncio.sleep(prompt.at_s / speed)
     rid = uuid.uuid4().hex
+    tokens: list[int] = []
+    aborting = None
+    if prompt.abort_after == 0:
+        aborting = asyncio.create_task(_abort(client, rid, after_s=0.1))
+    async for tokens in ask_tokens(client, prompt, rid, tenant, may_fail=prompt.abort_after is not None):
+        if prompt.abort_after is not None and aborting is None and len(tokens) >= prompt.abort_after:
+            aborting = asyncio.create_task(_abort(client, rid, after_s=0.0))
+    if aborting is not None:
+        await aborting
+    return tokens
+
+
+async def ask_tokens(
+    client: httpx.AsyncClient, prompt: Prompt, rid: str, tenant: str, *, may_fail: bool
+) -> AsyncIterator[list[int]]:
+    """All tokens of the answer so far, whenever there are more. `may_fail`: it may be aborted."""
     body = {
         "rid": rid,
         "input_ids": list(prompt.tokens),
@@ -386,23 +408,15 @@ async def _ask(client: httpx.AsyncClient, prompt: Prompt, speed: float, tenant: 
             "custom_params": {TENANT_KEY: tenant},
         },
     }
-    tokens: list[int] = []
-    aborting = None
-    if prompt.abort_after == 0:
-        aborting = asyncio.create_task(_abort(client, rid, after_s=0.1))
     async with client.stream("POST", "/generate", json=body) as response:
         assert response.status_code == 200, (await response.aread())[:300]
         async for line in response.aiter_lines():
             if not line.startswith("data: {"):
                 continue
             event = json.loads(line[len("data: ") :])
-            assert "error" not in event or prompt.abort_after is not None, event
-            tokens = event.get("output_ids", tokens)
-            if prompt.abort_after is not None and aborting is None and len(tokens) >= prompt.abort_after:
-                aborting = asyncio.create_task(_abort(client, rid, after_s=0.0))
-    if aborting is not None:
-        await aborting
-    return tokens
+            assert "error" not in event or may_fail, event
+            if "output_ids" in event:
+                yield event["output_ids"]
 
 
 async def _abort(client: httpx.AsyncClient, rid: str, *, after_s: float) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
+from pdmuxd.controlplane.status import NO_ENGINE
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Predicting
@@ -154,4 +155,22 @@ def directory(version: int = 1, **tbt_s: float) -> DirectorySnapshot:
 def telemetry(clock: HandClock, *, expected: ExpectedTokens | None = None, **tbt_s: float) -> Telemetry:
     made = Telemetry(clock=clock, expected=expected)
     made.on_directory(directory(**(tbt_s or {"chat": 0.04})))
+    return made
+
+
+def loaded_telemetry(known: DirectorySnapshot, *, seconds: int = 40) -> Telemetry:
+    """Seconds of load: `chat` sends short prompts, `search` long ones, 12 requests decode."""
+    clock = HandClock()
+    made = Telemetry(clock=clock)
+    made.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO)
+    made.on_directory(known)
+    for second in range(seconds):
+        made.on_message(step(now_s=float(second), decode_bs=12, decode_reused_tokens=12_000))
+        for tenant, new_tokens in (("chat", 400), ("search", 6000)):
+            made.on_begin(f"{tenant}{second}", tenant=tenant, path="/")
+            record = {"request_id": f"{tenant}{second - 5}", "tenant": tenant, "new_tokens": new_tokens}
+            if second >= 5:
+                made.on_request(request_record(**record, ttft_s=0.4, tbt_gaps=100, tbt_gaps_met=100))
+                made.on_answered(f"{tenant}{second - 5}", status=200)
+        clock.turn(1.0)
     return made

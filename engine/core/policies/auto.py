@@ -18,27 +18,23 @@ split that fits best now; waiting requests may overtake it (overtaking.py). Noth
 Predictions that proved wrong: a fixed step, in order of arrival.
 
 Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4 (best fit, preemption), and
-`queueing.py` for the order. One file, though a long one: what is decided, and what is remembered for it.
+`queueing.py` for the order. What is remembered is in autostate.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
-from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
-from pdmuxd.engine.core.guard import ContentionGuard
-from pdmuxd.engine.core.latency_margin import LatencyMargin
-from pdmuxd.engine.core.misprediction_breaker import MispredictionBreaker
 from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.policies.autostate import AutoState, adopted, after_prefill, after_step
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
 from pdmuxd.engine.core.policies.fusedsteps import (
     LARGE_CHUNK_TOKENS,
     FusedSteps,
     decode_alone,
     fused_decision,
-    fused_learned,
 )
 from pdmuxd.engine.core.policies.layerwise import (
     SplitPlans,
@@ -50,13 +46,13 @@ from pdmuxd.engine.core.policies.layerwise import (
     without_prefill,
 )
 from pdmuxd.engine.core.policies.overtaking import (
-    earliest_deadline_s,
+    is_due_before,
     urgent_beside_chunks,
     urgent_beside_layers,
 )
+from pdmuxd.engine.core.policies.stalls import stall_room_s
 from pdmuxd.engine.core.queueing import (
     OrderedQueue,
-    QueueState,
     admitted,
     begun_within,
     form_prefill_batch,
@@ -68,11 +64,9 @@ from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
     Feedback,
-    Mode,
     Observation,
     PrefillFeedback,
     PrefillMode,
-    PrefillSample,
     Reason,
     WaitingRequest,
 )
@@ -92,12 +86,9 @@ is replayed, would wait for its layers to be launched: it runs fused."""
 FUSED_LIMIT_S = 2.0
 """A chunked prompt cannot be preempted: one that takes longer than this runs layer by layer instead."""
 
-CORRECTION_WEIGHT = 0.05
-"""Of the newest prefill: about the last 20 count."""
-LOWEST_CORRECTION, HIGHEST_CORRECTION = 0.7, 1.5
-
 MAX_LOOK_AHEAD = 4
-"""Decode steps launched at once in a split; the host's part is paid once for all of them."""
+"""Decode steps whose layers are planned at once in a split; the loop launches an equal share with each. What
+is still in flight then counts by that share alone, so that the prefill stream does not run dry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +96,8 @@ class AutoOptions:
     """Mechanisms that can be ablated."""
 
     preemption: bool = True
+    nesting: bool = True
+    """Off: what has overtaken a prefill is not overtaken itself."""
     guard: bool = True
     look_ahead: bool = True
     split: bool = True
@@ -114,24 +107,6 @@ class AutoOptions:
     classes: bool = True
     """Off: everybody decodes in every step, whatever its TBT target."""
     by_slack: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoState:
-    """What `auto` remembers."""
-
-    guard: ContentionGuard
-    """How much decode suffers from prefill in a split."""
-    queue: QueueState = field(default_factory=QueueState)
-    """Credit of those with an unreachable deadline, and the tenants' shares in overload."""
-    has_chunk_waited: bool = False
-    """Whether the prompt in chunks sat the last step out."""
-    breaker: MispredictionBreaker = field(default_factory=MispredictionBreaker)
-    latency_margin: LatencyMargin = field(default_factory=LatencyMargin)
-    """Of fused steps, beyond what is typical of their size."""
-    prefill_correction: float = 1.0
-    """Typical over predicted seconds of prefills by layers."""
-    size_correction: BatchSizeCorrection = field(default_factory=BatchSizeCorrection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,28 +158,39 @@ class AutoPolicy:
         if not batch:
             return _ordered_by(decode_alone(obs, self.table), queue), replace(state, queue=queue.state)
         work = new_work(batch, self.context.layers)
+        stall_s = self._stall_room_s(obs, state, batch)
         if self.options.split and obs.limits.holds(work.shape.new_tokens):
-            split = self.split.best_fit(obs, work, state.guard)
+            split = self.split.best_fit(obs, work, state.guard, stall_s=stall_s)
             plan, rejected = _choose(
-                split, self._fused_whole(obs, state, batch, work), state.prefill_correction
+                split, self._fused_whole(obs, state, batch, work, stall_s), state.prefill_correction
             )
         else:
-            plan, rejected = self.fused.next_step(obs, batch, state.latency_margin, state.size_correction), ()
+            plan, rejected = (
+                self.fused.next_step(obs, batch, state.latency_margin, state.size_correction, stall_s),
+                (),
+            )
         if plan.kind is PlanKind.SPLIT:
-            decision, begun = split_decision(obs, work, plan, rejected), batch
+            decision, begun = split_decision(obs, work, plan, rejected, queue), batch
         else:
             decision, begun = (
-                fused_decision(obs, plan, batch, rejected),
+                fused_decision(obs, plan, batch, rejected, queue),
                 begun_within(batch, plan.prompt_tokens),
             )
-        return _ordered_by(decision, queue), replace(state, queue=admitted(queue, begun, obs.now_s))
+        return decision, replace(state, queue=admitted(queue, begun, obs.now_s))
 
     def _fused_whole(
-        self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...], work: Work
+        self,
+        obs: Observation,
+        state: AutoState,
+        batch: tuple[WaitingRequest, ...],
+        work: Work,
+        stall_s: float,
     ) -> Plan | None:
         if not self.options.fuse:
             return None
-        return self.fused.whole_batch(obs, batch, work.shape, state.latency_margin, state.size_correction)
+        return self.fused.whole_batch(
+            obs, batch, work.shape, state.latency_margin, state.size_correction, stall_s
+        )
 
     def _order(self, obs: Observation, state: AutoState) -> OrderedQueue:
         if not self.options.by_slack:
@@ -230,11 +216,12 @@ class AutoPolicy:
         colocated_ratio = latency.colocated_ratio(sms)
 
         def is_in_time(batch: tuple[WaitingRequest, ...]) -> bool:
-            due_s = min((r.deadline_s for r in batch if r.request_id not in unreachable), default=math.inf)
+            due_s = min([r.deadline_s for r in batch if r.request_id not in unreachable], default=math.inf)
             return obs.now_s + colocated_ratio * latency.prefill_s(shape_of(batch), sms) <= due_s
 
-        late = (i for i, request in enumerate(fitting) if i and request.request_id in unreachable)
-        fitting = fitting[: next(late, len(fitting))]
+        if unreachable:
+            late = (i for i, request in enumerate(fitting) if i and request.request_id in unreachable)
+            fitting = fitting[: next(late, len(fitting))]
         if len(fitting) < 2 or is_in_time(fitting):
             return fitting
         fits, too_many = 1, len(fitting)  # a longer batch ends later, and is due no later
@@ -252,7 +239,8 @@ class AutoPolicy:
         """A batch that began fused stays so, and what its budget leaves goes to those who wait."""
         queue = self._order(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-        plan = self.fused.next_step(obs, batch, state.latency_margin, state.size_correction)
+        stall_s = self._stall_room_s(obs, state, batch)
+        plan = self.fused.next_step(obs, batch, state.latency_margin, state.size_correction, stall_s)
         overtaking = self._overtake_chunk(obs, state, queue, plan)
         if overtaking is not None:
             return overtaking
@@ -266,9 +254,8 @@ class AutoPolicy:
                 fitting.append(request)
         if len(fitting) < len(batch):
             plan = self.fused.holding(obs, plan, fitting)
-        decision = fused_decision(obs, plan, tuple(fitting))
-        state = replace(state, queue=admitted(queue, fitting, obs.now_s), has_chunk_waited=False)
-        return _ordered_by(decision, queue), state
+        decision = fused_decision(obs, plan, tuple(fitting), queue=queue)
+        return decision, replace(state, queue=admitted(queue, fitting, obs.now_s), has_chunk_waited=False)
 
     def _overtake_chunk(
         self, obs: Observation, state: AutoState, queue: OrderedQueue, plan: Plan
@@ -285,37 +272,49 @@ class AutoPolicy:
         tokens = sum(request.new_tokens for request in batch)
         own = self.fused.plan(alone, tokens, self.fused.step_s(alone, tokens, batch))
         decision = replace(
-            fused_decision(alone, own, batch), preempt=True, reason=Reason.PREEMPTED_FOR_SHORTER
+            fused_decision(alone, own, batch, queue=queue), preempt=True, reason=Reason.PREEMPTED_FOR_SHORTER
         )
-        state = replace(state, queue=admitted(queue, batch, obs.now_s), has_chunk_waited=True)
-        return _ordered_by(decision, queue), state
+        return decision, replace(state, queue=admitted(queue, batch, obs.now_s), has_chunk_waited=True)
 
     def _by_layers(self, obs: Observation, state: AutoState, work: Work | None = None) -> Decision:
         """The best split for the prefill that goes on, or for `work`."""
         work = work or next_work(obs, self.context.layers)
         if work is None:
             return without_prefill(obs, self.table)
-        return split_decision(obs, work, self.split.best_fit(obs, work, state.guard))
+        stall_s = self._stall_room_s(obs, state, obs.waiting)
+        return split_decision(obs, work, self.split.best_fit(obs, work, state.guard, stall_s=stall_s))
 
     def _overtake(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState] | None:
-        """Waiting requests that would miss their targets behind the running prefill overtake it together."""
-        running = obs.prefill
-        if not self.options.preemption or running is None or obs.preempted is not None or not obs.waiting:
+        """Waiting requests that would miss their targets behind the prefill that runs, or that would go on
+        now, overtake it together."""
+        running, first = obs.prefill, obs.under_way[0]
+        if not self.options.preemption or not obs.waiting:
+            return None
+        most = obs.limits.max_set_aside if self.options.nesting else 1
+        if running is not None and len(obs.set_aside) >= most:
             return None
         sms = self.table.prefill_sms(obs.partition_id)
-        left_s = self.split.left_s(running, sms) * self.context.latency.colocated_ratio(sms)
-        left_s *= state.prefill_correction
-        if earliest_deadline_s(obs) >= obs.now_s + left_s + left_s:
+        ratio = self.context.latency.colocated_ratio(sms) * state.prefill_correction
+        left_s = ratio * self.split.left_s(first, sms)
+        if not is_due_before(obs.waiting, obs.now_s + left_s + left_s):
             return None  # who is shorter than what is left can wait for it: the queue need not be ordered
         queue = self._order(obs, state)
-        urgent = urgent_beside_layers(obs, queue, self.context.latency, sms=sms, left_s=left_s)
+        lefts_s = [left_s, *(ratio * self.split.left_s(unit, sms) for unit in obs.under_way[1:])]
+        urgent = urgent_beside_layers(
+            obs, queue, self.context.latency, sms=sms, left_s=lefts_s, max_tokens=BATCH_TOKENS
+        )
         batch = form_prefill_batch(obs, queue=urgent, max_tokens=BATCH_TOKENS) if urgent else ()
         if not batch:
             return None
-        if running.layers_in_flight:
+        if first.layers_in_flight:
             return drain_to_preempt(obs), state
-        decision = self._by_layers(obs, state, new_work(batch, self.context.layers, preempt=True))
+        work = new_work(batch, self.context.layers, preempt=running is not None)
+        decision = self._by_layers(obs, state, work)
         return replace(decision, order=queue.by), replace(state, queue=admitted(queue, batch, obs.now_s))
+
+    def _stall_room_s(self, obs: Observation, state: AutoState, queue: Sequence[WaitingRequest]) -> float:
+        margin, latency = state.latency_margin, self.context.latency
+        return stall_room_s(obs, queue, margin, latency, self.table.rules.total_sms)
 
     # --- while predictions prove wrong
 
@@ -333,49 +332,16 @@ class AutoPolicy:
         return AutoState(guard=self.context.guard)
 
     def learn(self, feedback: Feedback, state: AutoState) -> AutoState:
-        """As MuxWise: a violation raises the guard. Fused steps have a bound of their own; steps that nobody
-        foresaw cost trust, but for those that waited for the host as others did before."""
-        guard = self.split.learned(feedback, state.guard)
-        state = state if guard is state.guard else replace(state, guard=guard)
-        predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
-        if predicted_s <= 0.0:
-            return state
-        if feedback.mode is Mode.FUSED:
-            predicted_s, latency_margin, size_correction = fused_learned(
-                feedback, state.latency_margin, state.size_correction
-            )
-            state = replace(state, latency_margin=latency_margin, size_correction=size_correction)
-        else:
-            latency_margin = state.latency_margin.without_a_step()
-            state = (
-                state
-                if latency_margin is state.latency_margin
-                else replace(state, latency_margin=latency_margin)
-            )
-        breaker = state.breaker.after(predicted_s=predicted_s, measured_s=measured_s)
-        return state if breaker is state.breaker else replace(state, breaker=breaker)
+        """From a step."""
+        return after_step(state, feedback, self.split, uses_guard=self.options.guard)
 
-    def learn_prefill_time(self, feedback: PrefillFeedback, state: AutoState) -> AutoState:
-        """What prefills by layers typically take over their prediction. The same is learned of fused steps,
-        and the two are compared."""
-        alone_s, sms = feedback.predicted_s, feedback.sms
-        predicted_s = alone_s * (1.0 if feedback.was_alone else self.context.latency.colocated_ratio(sms))
-        if predicted_s <= 0.0:
-            return state
-        seen = min(HIGHEST_CORRECTION, max(LOWEST_CORRECTION, feedback.measured_s / predicted_s))
-        correction = state.prefill_correction + CORRECTION_WEIGHT * (seen - state.prefill_correction)
-        return replace(state, prefill_correction=correction)
-
-    def learn_prefill(self, sample: PrefillSample, state: AutoState) -> AutoState:  # noqa: ARG002 - the interface
-        """Nothing is learned from what the parts of one take."""
-        return state
+    def learn_prefill(self, feedback: PrefillFeedback, state: AutoState) -> AutoState:
+        """From a prefill that ended."""
+        return after_prefill(state, feedback, self.context.latency)
 
     def adopt(self, state: AutoState, before: PolicyContext, *, is_refined: bool) -> AutoState:
-        """Margins and trust are of predictions; the credit is owed whatever is predicted."""
-        guard = self.split.adopted(state.guard, before, is_refined=is_refined)
-        if is_refined:
-            return replace(state, guard=guard)
-        return AutoState(guard=guard, queue=state.queue)
+        """What still holds with this policy's context in place of `before`."""
+        return adopted(state, self.split, before, is_refined=is_refined)
 
     # --- for those who ask what would be if
 
@@ -390,14 +356,16 @@ class AutoPolicy:
         queue = self._order(obs, state)
         if obs.prefill is not None:
             batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-            return (self.fused.next_step(obs, batch, state.latency_margin, state.size_correction),)
+            stall_s = self._stall_room_s(obs, state, batch)
+            return (self.fused.next_step(obs, batch, state.latency_margin, state.size_correction, stall_s),)
         batch = self._batch(obs, queue.order, queue.unreachable)
         if not batch:
             return ()
         work = new_work(batch, self.context.layers)
+        stall_s = self._stall_room_s(obs, state, batch)
         if not self.options.split or not obs.limits.holds(work.shape.new_tokens):
-            return (self.fused.next_step(obs, batch, state.latency_margin, state.size_correction),)
-        fused = self._fused_whole(obs, state, batch, work)
+            return (self.fused.next_step(obs, batch, state.latency_margin, state.size_correction, stall_s),)
+        fused = self._fused_whole(obs, state, batch, work, stall_s)
         splits = self.split.every(obs, work, state.guard)
         return splits if fused is None else (*splits, fused)
 

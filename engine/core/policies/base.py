@@ -17,7 +17,6 @@ from pdmuxd.engine.core.types import (
     Feedback,
     Observation,
     PrefillFeedback,
-    PrefillSample,
     Reason,
 )
 
@@ -133,11 +132,8 @@ class Policy(Protocol[StateT]):
     def learn(self, feedback: Feedback, state: StateT) -> StateT:
         """The state after a decode step beside a prefill, or a fused step, was measured."""
 
-    def learn_prefill_time(self, feedback: PrefillFeedback, state: StateT) -> StateT:
-        """The state after a prefill by layers that was predicted was measured."""
-
-    def learn_prefill(self, sample: PrefillSample, state: StateT) -> StateT:
-        """The state after a prefill of known shape was measured."""
+    def learn_prefill(self, feedback: PrefillFeedback, state: StateT) -> StateT:
+        """The state after a prefill by layers was measured."""
 
     def adopt(self, state: StateT, before: PolicyContext, *, is_refined: bool) -> StateT:
         """The state for this policy's context; `state` was learned by the same policy in the context
@@ -163,10 +159,7 @@ class Stateless:
     def learn(self, feedback: Feedback, state: None) -> None:
         """Nothing is learned."""
 
-    def learn_prefill_time(self, feedback: PrefillFeedback, state: None) -> None:
-        """Nothing is learned."""
-
-    def learn_prefill(self, sample: PrefillSample, state: None) -> None:
+    def learn_prefill(self, feedback: PrefillFeedback, state: None) -> None:
         """Nothing is learned."""
 
     def adopt(self, state: None, before: PolicyContext, *, is_refined: bool) -> None:

@@ -27,7 +27,6 @@ from pdmuxd.engine.core.types import (
     Mode,
     Observation,
     PrefillFeedback,
-    PrefillSample,
 )
 
 
@@ -82,11 +81,7 @@ class BestFitPolicy:
         guard = self.splits.learned(feedback, state.guard)
         return state if guard is state.guard else BestFitState(guard=guard)
 
-    def learn_prefill_time(self, feedback: PrefillFeedback, state: BestFitState) -> BestFitState:  # noqa: ARG002
-        """Nothing is learned from prefills."""
-        return state
-
-    def learn_prefill(self, sample: PrefillSample, state: BestFitState) -> BestFitState:  # noqa: ARG002 - the interface
+    def learn_prefill(self, feedback: PrefillFeedback, state: BestFitState) -> BestFitState:  # noqa: ARG002
         """Nothing is learned from prefills."""
         return state
 

@@ -9,14 +9,14 @@ that is used while predictions cannot be trusted).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
 from pdmuxd.engine.core.latency_margin import HOST_RATIO, LatencyMargin
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
-from pdmuxd.engine.core.queueing import form_prefill_batch
+from pdmuxd.engine.core.queueing import UNORDERED, OrderedQueue, form_prefill_batch
 from pdmuxd.engine.core.types import (
     NO_DECODE,
     Alternative,
@@ -30,9 +30,6 @@ from pdmuxd.engine.core.types import (
     Reason,
     WaitingRequest,
 )
-
-FUSED_MARGIN = 0.95
-"""A fused step is planned for this share of the TBT target; no guard covers it."""
 
 STEP_TOKENS: tuple[int, ...] = (
     *range(32, 321, 32),
@@ -75,22 +72,26 @@ def fixed_prompt_tokens(decode_bs: int, step_tokens: int | None = None) -> int:
 
 def chunk_lengths(
     prefill: PrefillView | None, batch: Iterable[WaitingRequest], budget_tokens: int
-) -> Iterator[tuple[int, int]]:
+) -> list[tuple[int, int]]:
     """(new, reused) of the requests in the next chunk: the prefill under way first, then `batch` in order."""
+    lengths: list[tuple[int, int]] = []
     if prefill is not None:
         done = prefill.done_tokens
         for request in prefill.requests:
             tokens = min(budget_tokens, request.new_tokens - done)
             if tokens > 0:
                 budget_tokens -= tokens
-                yield tokens, request.reused_tokens + done
+                lengths.append((tokens, request.reused_tokens + done))
             done = 0
     for request in batch:
-        tokens = min(budget_tokens, request.new_tokens)
+        tokens = request.new_tokens
+        if tokens >= budget_tokens:
+            tokens = budget_tokens
         if tokens <= 0:
-            return
+            break
         budget_tokens -= tokens
-        yield tokens, request.reused_tokens
+        lengths.append((tokens, request.reused_tokens))
+    return lengths
 
 
 def predicted_step(
@@ -123,13 +124,14 @@ class FusedSteps:
         shape: PrefillShape,
         latency_margin: LatencyMargin,
         size_correction: BatchSizeCorrection,
+        stall_s: float = 0.0,
     ) -> Plan | None:
         """A batch in steps that meet the target, if any do; whole in one step if nothing decodes."""
         bs = obs.decode.bs
         if not bs:
             whole_s = self.context.latency.fused_s(shape, NO_DECODE, self.table.rules.total_sms)
             return self.plan(obs, shape.new_tokens, whole_s, kind=PlanKind.WHOLE, finish_s=whole_s)
-        tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, must=False)
+        tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, stall_s, must=False)
         if not tokens:
             return None
         bound_s = latency_margin.bound_s(step_s * size_correction.ratio(tokens + bs))
@@ -142,10 +144,11 @@ class FusedSteps:
         batch: tuple[WaitingRequest, ...],
         latency_margin: LatencyMargin,
         size_correction: BatchSizeCorrection,
+        stall_s: float = 0.0,
     ) -> Plan:
         """A step of a prefill that cannot run in any other way: within the target if some step is, else one
         of the fewest prompt tokens."""
-        tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, must=True)
+        tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, stall_s, must=True)
         if not tokens:
             return self.plan(
                 obs, LEAST_PROMPT_TOKENS, self.step_s(obs, LEAST_PROMPT_TOKENS, batch), meets=False
@@ -169,6 +172,7 @@ class FusedSteps:
         batch: tuple[WaitingRequest, ...],
         latency_margin: LatencyMargin,
         size_correction: BatchSizeCorrection,
+        stall_s: float = 0.0,
         *,
         must: bool,
     ) -> tuple[int, float]:
@@ -181,13 +185,15 @@ class FusedSteps:
         prefix has left the cache since, the step must not become longer than planned.
         """
         latency, total_sms = self.context.latency, self.table.rules.total_sms
-        left_s = self.context.planned_tbt_s(obs.tbt_target_s) * FUSED_MARGIN
+        left_s = self.context.planned_tbt_s(obs.tbt_target_s)
         gone_s = max(0.0, obs.now_s - obs.last_token_s) if obs.decode.bs else 0.0
         if latency_margin.floor_s > left_s - gone_s:
             if not must:
                 return 0, 0.0
             left_s = latency_margin.floor_s + gone_s
-        left_s = left_s / latency_margin.ratio - gone_s
+        left_s = (
+            min(left_s / latency_margin.ratio, (left_s - stall_s) / (1.0 + latency_margin.deviation)) - gone_s
+        )
         bs = obs.decode.bs
         low, step_s, tokens = bisect_right(STEP_TOKENS, bs), 0.0, 0
         high = len(STEP_TOKENS)
@@ -258,15 +264,19 @@ def fused_decision(
     plan: Plan,
     batch: tuple[WaitingRequest, ...],
     rejected: tuple[Alternative, ...] = (),
+    queue: OrderedQueue = UNORDERED,
 ) -> Decision:
-    """Decode and the plan's tokens of the chunk in progress and of these requests."""
+    """Decode and the plan's tokens of the chunk in progress and of these requests, taken from `queue`."""
     return Decision(
         mode=Mode.FUSED,
         partition_id=plan.partition_id,
         reason=plan.reason,
         decode_steps=plan.decode_steps,
         token_budget=plan.prompt_tokens + obs.decode.bs,
-        admit=tuple(request.request_id for request in batch),
+        admit=tuple([request.request_id for request in batch]),
+        deprioritize=queue.unreachable,
+        refuse=queue.refused,
+        order=queue.by,
         numbers=plan.numbers,
         rejected=rejected,
     )
@@ -287,5 +297,7 @@ def fused_learned(
     if measured_s <= HOST_RATIO * expected_s:
         size_correction = size_correction.after(tokens, predicted_s=predicted_s, measured_s=measured_s)
     if feedback.decode.bs:
-        latency_margin = latency_margin.after(predicted_s=expected_s, measured_s=measured_s)
+        latency_margin = latency_margin.after(
+            predicted_s=expected_s, measured_s=measured_s, attainment_ratio=feedback.attainment_ratio
+        )
     return max(expected_s, floor_s), latency_margin, size_correction

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pdmuxd.engine.core.guard import ContentionGuard, guard_cell
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
-from pdmuxd.engine.core.queueing import form_prefill_batch, shape_of
+from pdmuxd.engine.core.queueing import UNORDERED, OrderedQueue, form_prefill_batch, shape_of
 from pdmuxd.engine.core.types import (
     Alternative,
     Decision,
@@ -80,7 +80,7 @@ def new_work(batch: tuple[WaitingRequest, ...], layers: int, *, preempt: bool = 
         shape=shape_of(batch),
         layers_left=layers,
         layers_in_flight=0,
-        admit=tuple(r.request_id for r in batch),
+        admit=tuple([r.request_id for r in batch]),
         preempt=preempt,
     )
 
@@ -105,10 +105,14 @@ def without_prefill(obs: Observation, table: PartitionTable) -> Decision:
 
 
 def split_decision(
-    obs: Observation, work: Work, plan: Plan, rejected: tuple[Alternative, ...] | None = None
+    obs: Observation,
+    work: Work,
+    plan: Plan,
+    rejected: tuple[Alternative, ...] | None = None,
+    queue: OrderedQueue = UNORDERED,
 ) -> Decision:
     """Carry a plan out as far as the observation allows. `rejected`: the alternatives to show, if not the
-    plan's own.
+    plan's own. `queue`: where the work was taken from, if it is new.
 
     A group changes only when no prefill layer is in flight (invariant 2). Until then decode goes on in the
     group in force and no layer is launched, so the prefill stream is empty within a step.
@@ -138,6 +142,9 @@ def split_decision(
         admit=work.admit,
         preempt=work.preempt,
         resume=work.resume,
+        deprioritize=queue.unreachable,
+        refuse=queue.refused,
+        order=queue.by,
         numbers=plan.numbers,
         rejected=plan.rejected if rejected is None else rejected,
     )
@@ -184,14 +191,19 @@ class SplitPlans:
     """Decode steps launched at once, at most: the host's part is paid once for all of them."""
 
     def best_fit(
-        self, obs: Observation, work: Work, guard: ContentionGuard, among: Sequence[int] | None = None
+        self,
+        obs: Observation,
+        work: Work,
+        guard: ContentionGuard,
+        among: Sequence[int] | None = None,
+        stall_s: float = 0.0,
     ) -> Plan:
         """The first split whose worst-case decode meets the target, so the one with the fewest decode SMs. If
         none does, the widest; if nothing decodes, all SMs. `among`: of these groups only."""
         if not obs.decode.bs:
             return prefill_alone(self.context, self.table, work, layerwise=self.layerwise)
         table, latency, layers = self.table, self.context.latency, self.context.layers
-        target_s = self.context.planned_tbt_s(obs.tbt_target_s)
+        target_s = self.context.planned_tbt_s(obs.tbt_target_s) - stall_s
         held = obs.partition_id if obs.partition_id in table.split_indices else 0
         rejected: list[Alternative] = []
         group, decode_s, ratio, worst_s, meets = table.PREFILL_ONLY, 0.0, 1.0, 0.0, False

@@ -24,7 +24,6 @@ from pdmuxd.engine.core.types import (
     Mode,
     Observation,
     PrefillFeedback,
-    PrefillSample,
     QueueOrder,
     WaitingRequest,
 )
@@ -88,15 +87,9 @@ class OrderedPolicy(Generic[StateT]):
         """The inner policy learns."""
         return replace(state, inner=self.inner.learn(feedback, state.inner))
 
-    def learn_prefill_time(
-        self, feedback: PrefillFeedback, state: OrderedState[StateT]
-    ) -> OrderedState[StateT]:
+    def learn_prefill(self, feedback: PrefillFeedback, state: OrderedState[StateT]) -> OrderedState[StateT]:
         """The inner policy learns."""
-        return replace(state, inner=self.inner.learn_prefill_time(feedback, state.inner))
-
-    def learn_prefill(self, sample: PrefillSample, state: OrderedState[StateT]) -> OrderedState[StateT]:
-        """The inner policy learns."""
-        return replace(state, inner=self.inner.learn_prefill(sample, state.inner))
+        return replace(state, inner=self.inner.learn_prefill(feedback, state.inner))
 
     def adopt(
         self, state: OrderedState[StateT], before: PolicyContext, *, is_refined: bool

@@ -35,7 +35,6 @@ from pdmuxd.engine.core.types import (
     PrefillFeedback,
     PrefillGraph,
     PrefillMode,
-    PrefillSample,
     Reason,
     WaitingRequest,
 )
@@ -96,14 +95,13 @@ class PlaPolicy(Generic[StateT]):
         """The inner policy learns."""
         return replace(state, inner=self.inner.learn(feedback, state.inner))
 
-    def learn_prefill_time(self, feedback: PrefillFeedback, state: PlaState[StateT]) -> PlaState[StateT]:
-        """The inner policy learns."""
-        return replace(state, inner=self.inner.learn_prefill_time(feedback, state.inner))
-
-    def learn_prefill(self, sample: PrefillSample, state: PlaState[StateT]) -> PlaState[StateT]:
+    def learn_prefill(self, feedback: PrefillFeedback, state: PlaState[StateT]) -> PlaState[StateT]:
         """Fit the crossover again; if the samples do not allow a fit, FLOOR_TOKENS stays in force."""
-        samples, inner = state.samples.plus(sample), self.inner.learn_prefill(sample, state.inner)
-        return replace(state, inner=inner, samples=samples, fit=samples.fit())
+        state = replace(state, inner=self.inner.learn_prefill(feedback, state.inner))
+        if feedback.sample is None:
+            return state
+        samples = state.samples.plus(feedback.sample)
+        return replace(state, samples=samples, fit=samples.fit())
 
     def adopt(self, state: PlaState[StateT], before: PolicyContext, *, is_refined: bool) -> PlaState[StateT]:
         """What was measured of prefills, and whose turn it is, does not depend on predictions."""

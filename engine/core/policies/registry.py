@@ -156,6 +156,7 @@ def _drift(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPol
 def _auto(info: PolicyInfo, arguments: str) -> Callable[[PolicyContext], AnyPolicy]:
     known = {
         "nopreempt": "preemption",
+        "nonest": "nesting",
         "noguard": "guard",
         "nolookahead": "look_ahead",
         "noclasses": "classes",

@@ -130,6 +130,7 @@ class WallClockDriver:
                 input_tokens=plan.prompt_tokens,
                 output_tokens=len(plan.pieces),
                 block_keys=plan.block_keys,
+                answer_keys=plan.answer_keys,
                 own_targets=targets,
             )
             output = self._deliveries.open[request_id] = Output(request, plan, inbox)

@@ -17,7 +17,13 @@ import numpy as np
 from pdmuxd.engine.emulator.server.bodies import Call, Sampling
 from pdmuxd.engine.emulator.server.filler import passage
 from pdmuxd.engine.emulator.server.refusals import refuse
-from pdmuxd.engine.emulator.server.tokenizer import LONGEST_PIECE, TokenIds, block_keys, token_ids
+from pdmuxd.engine.emulator.server.tokenizer import (
+    LONGEST_PIECE,
+    TokenIds,
+    block_keys,
+    piece_ids,
+    token_ids,
+)
 
 DEFAULT_MAX_TOKENS = 128
 NATURAL_MEDIAN_TOKENS = 150
@@ -33,6 +39,8 @@ class Plan:
 
     prompt_tokens: int
     block_keys: tuple[int, ...]
+    answer_keys: tuple[int, ...]
+    """Of the full blocks that the answer fills, for a later prompt that repeats it."""
     pieces: Sequence[bytes]
     finish_reason: str
     """`stop` or `length`."""
@@ -64,11 +72,24 @@ def plan(
     return Plan(
         prompt_tokens=len(ids),
         block_keys=keys,
+        answer_keys=_answer_keys(ids, keys, pieces, block_tokens, call.salt),
         pieces=pieces,
         finish_reason=reason if matched is None else "stop",
         matched_stop=matched,
         max_tokens=max_tokens,
     )
+
+
+def _answer_keys(
+    ids: TokenIds, keys: Sequence[int], pieces: Sequence[bytes], block_tokens: int, salt: str
+) -> tuple[int, ...]:
+    """The KV of the last token is not computed. What a stop text cut short is repeated by nobody."""
+    full = len(ids) // block_tokens
+    filled = (len(ids) + len(pieces) - 1) // block_tokens - full
+    if not filled:
+        return ()
+    rest = np.concatenate((ids[full * block_tokens :], piece_ids(pieces)))[: filled * block_tokens]
+    return block_keys(rest, block_tokens, salt, behind=keys[full - 1] if full else None)
 
 
 def natural_length(seed: int) -> int:

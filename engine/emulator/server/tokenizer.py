@@ -7,7 +7,7 @@ of white space, or one other character: about four characters of English. Pieces
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from zlib import crc32
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 LONGEST_PIECE = 8
 """Characters; a text of n characters has at least n / LONGEST_PIECE tokens."""
 MAX_TOKEN_ID = 2**31 - 1
+KEY_BYTES = 8
 
 _PIECE = re.compile(r" ?[0-9A-Za-z]{1,5}| ?[!-/:-@\[-`{-~]{1,3}|\s{1,8}|.", re.DOTALL)
 _REMEMBERED_PIECES = 200_000
@@ -67,17 +68,26 @@ def _pieces(text: str) -> Iterator[list[str]]:
         begin = end
 
 
-def block_keys(ids: TokenIds, block_tokens: int, salt: str = "") -> tuple[int, ...]:
+def piece_ids(pieces: Sequence[bytes]) -> TokenIds:
+    """The ids of ASCII pieces, each of which is one token. 1D."""
+    texts = (piece.decode("ascii") for piece in pieces)
+    return np.fromiter(map(_ids.__getitem__, texts), dtype=np.uint32, count=len(pieces))
+
+
+def block_keys(
+    ids: TokenIds, block_tokens: int, salt: str = "", behind: int | None = None
+) -> tuple[int, ...]:
     """One key per block of `block_tokens` tokens, the last perhaps partial.
 
     A key stands for its block and everything before it, so that equal keys mean equal prefixes; prompts
-    of different `salt` share nothing.
+    of different `salt` share nothing. `behind` is the key of the block in front, if there is one.
     """
     data = ids.astype("<u4").tobytes()
     width = 4 * block_tokens
-    digest = salt.encode("utf-8", "surrogatepass")
+    salted = salt.encode("utf-8", "surrogatepass")
+    digest = salted if behind is None else behind.to_bytes(KEY_BYTES, "little")
     keys = []
     for start in range(0, len(data), width):
-        digest = blake2b(digest + data[start : start + width], digest_size=8).digest()
+        digest = blake2b(digest + data[start : start + width], digest_size=KEY_BYTES).digest()
         keys.append(int.from_bytes(digest, "little"))
     return tuple(keys)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from observations import waiting
+
 from pdmuxd.engine.core.latency_cache import MAX_ENTRIES, LatencyCache
 
 
@@ -41,3 +43,12 @@ def test_all_is_forgotten_when_it_is_full() -> None:
     assert len(compute.asked) == MAX_ENTRIES + 1
     cache.lookup(0, 0, 1, compute)
     assert len(compute.asked) == MAX_ENTRIES + 2
+
+
+def test_all_requests_of_a_window_are_looked_up_at_once() -> None:
+    cache, compute = LatencyCache(), Counted()
+    window = [waiting(1, 1, reused_tokens=2), waiting(2, 2, reused_tokens=1), waiting(3, 1, reused_tokens=2)]
+    assert cache.lookup_all(window, 3, compute) == [123.0, 213.0, 123.0]
+    assert cache.lookup_all(window[:2], 3, compute) == [123.0, 213.0]
+    assert cache.lookup(2, 1, 3, compute) == 213.0
+    assert compute.asked == [(1, 2, 3), (2, 1, 3)]

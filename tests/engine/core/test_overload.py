@@ -13,7 +13,6 @@ from pdmuxd.engine.core.overload import (
     NO_OVERLOAD,
     QUANTUM_TOKENS,
     Overload,
-    TenantShare,
     lot,
 )
 from pdmuxd.engine.core.queueing import QueueState, order_by_slack
@@ -29,7 +28,7 @@ def of(
 
 
 def shares(**kept: float) -> Overload:
-    return Overload(tenants={name: TenantShare(kept_share=share) for name, share in kept.items()})
+    return Overload(kept_shares={name: share for name, share in kept.items() if share < 1.0})
 
 
 def names(requests: list[WaitingRequest]) -> list[str]:
@@ -43,17 +42,17 @@ def within(share: float, tenant: str, count: int, *, over: bool) -> list[Waiting
 
 
 def test_the_kept_share_falls_when_requests_come_too_late_and_not_below_the_least() -> None:
-    overload = NO_OVERLOAD.with_late(of(1, "a"))
+    overload = NO_OVERLOAD.with_late([of(1, "a")])
     assert overload.is_on
-    assert overload.tenants["a"].kept_share == 1.0 - LATE_STEP
+    assert overload.kept_shares["a"] == 1.0 - LATE_STEP
     for request in within(LOWEST_SHARE, "a", 1, over=False) * 200:
-        overload = overload.with_late(request)
-    assert overload.tenants["a"].kept_share == LOWEST_SHARE
+        overload = overload.with_late([request])
+    assert overload.kept_shares["a"] == LOWEST_SHARE
 
 
 def test_who_was_passed_over_and_is_late_does_not_count() -> None:
     (request,) = within(0.5, "a", 1, over=True)
-    assert shares(a=0.5).with_late(request).tenants["a"].kept_share == 0.5
+    assert shares(a=0.5).with_late([request]).kept_shares["a"] == 0.5
 
 
 def test_those_above_the_kept_share_go_behind_whatever_their_length() -> None:
@@ -104,7 +103,7 @@ def test_it_ends_when_everybody_is_in_time_again() -> None:
     late = overload.with_admitted(
         [over], now_s=0.0, late={over.request_id}, passed_over={over.request_id}, waiting=[over]
     )
-    assert late.tenants["a"].kept_share == 0.99
+    assert late.kept_shares["a"] == 0.99
 
 
 def test_a_queue_says_that_shares_decided() -> None:
@@ -121,7 +120,7 @@ def test_a_late_request_is_counted_once() -> None:
     again = replace(late, is_deprioritized=True)
     second = order_by_slack([again], now_s=6.0, latency=LinearLatency(), sms=132, state=first.state)
     assert second.state is first.state
-    assert first.state.overload.tenants["a"].kept_share == 1.0 - LATE_STEP
+    assert first.state.overload.kept_shares["a"] == 1.0 - LATE_STEP
 
 
 @given(

@@ -1,7 +1,7 @@
 """The emulated engine under every policy.
 
 Invariant 2: a group changes only where both streams are drained (the engine raises otherwise).
-Invariant 3: at most one preempted prefill (the engine raises otherwise).
+Invariant 3: no more prefills set aside than the limit (the engine raises otherwise).
 Invariant 5: every accepted request ends exactly once as finished, aborted or failed.
 Invariant 8: KV tokens in equals KV tokens out when idle.
 """
@@ -58,7 +58,18 @@ def make(workload: list[tuple[int, int, float, int]]) -> list[EmulatedRequest]:
     for i, (input_tokens, output_tokens, arrival_s, family) in enumerate(workload):
         blocks = -(-input_tokens // 16)
         keys = tuple(family * 100_000 + j for j in range(blocks)) if family else ()
-        made.append(request(f"r{i}", input_tokens, output_tokens, arrival_s=arrival_s, block_keys=keys))
+        both = range(input_tokens // 16, (input_tokens + output_tokens) // 16)
+        answer_keys = tuple(family * 100_000 + j for j in both) if family else ()
+        made.append(
+            request(
+                f"r{i}",
+                input_tokens,
+                output_tokens,
+                arrival_s=arrival_s,
+                block_keys=keys,
+                answer_keys=answer_keys,
+            )
+        )
     return sorted(made, key=lambda r: r.arrival_s)
 
 
@@ -165,6 +176,20 @@ def test_the_second_prompt_is_faster_when_its_prefix_is_cached() -> None:
     assert emulated.counters().reused_tokens == 3984
 
 
+@pytest.mark.parametrize(("prompt_tokens", "repeated"), [(1000, 1088), (1008, 1104), (1, 96)])
+def test_the_answer_is_cached_for_a_prompt_that_repeats_it(prompt_tokens: int, repeated: int) -> None:
+    emulated = engine()
+    keys = tuple(range(1, 251))
+    full = prompt_tokens // 16
+    first = request("a", prompt_tokens, 100, block_keys=(*keys[:full], -1), answer_keys=keys[full:])
+    second = request("b", 4000, 2, arrival_s=5.0, block_keys=keys)
+    emulated.submit(first, 0.0)
+    emulated.submit(second, 5.0)
+    run_until_idle(emulated)
+    emulated.check_integrity()
+    assert second.reused_tokens == repeated  # the last token of the answer is not computed
+
+
 def test_the_latest_is_retracted_and_still_finishes_when_kv_runs_out() -> None:
     memory = Memory()
     emulated = engine(kv_capacity_tokens=2100, observer=memory)
@@ -225,6 +250,27 @@ def test_the_split_follows_when_a_target_changes_while_serving() -> None:
     emulated.advance(5.0)
     assert emulated.counters().decode_sms > loose
     assert emulated.counters().settings_version == 2
+
+
+def test_the_split_stays_when_a_strict_target_has_a_floor() -> None:
+    splits: dict[str, int] = {}
+    for name, target in {
+        "loose": slo(0.2),
+        "strict": slo(0.013),
+        "capped": replace(slo(0.013), tbt_floor_s=0.2),
+    }.items():
+        emulated = engine()
+        emulated.apply_settings(version=1, policy="muxwise", slos={"t": target})
+        decoding = [request(f"d{i}", 1000, 2000) for i in range(16)]
+        for each in decoding:
+            emulated.submit(each, 0.0)
+        emulated.advance(2.0)
+        for i in range(40):
+            emulated.submit(request(f"p{i}", 16_000, 1, tenant="u"), 2.0)
+        emulated.advance(4.0)
+        splits[name] = emulated.counters().decode_sms
+        assert {each.tbt_target_s for each in decoding} == {target.slo.tbt_s}, "gaps are judged by its own"
+    assert splits["capped"] == splits["loose"] < splits["strict"]
 
 
 def test_nothing_changes_when_settings_name_an_unknown_policy() -> None:

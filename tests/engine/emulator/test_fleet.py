@@ -75,6 +75,19 @@ def test_short_and_long_prompts_are_on_instances_of_their_own() -> None:
     assert sum(prompts[2:]) == 20 * 9000
 
 
+def test_a_turn_goes_where_its_conversation_is_cached_and_is_short_there() -> None:
+    made = fleet("pla-spatial:4/muxwise")
+    turns = [
+        request(f"r{i}", 208 + 160 * i, 9, arrival_s=2.0 * i, block_keys=tuple(range(13 + 10 * i)))
+        for i in range(4)
+    ]
+    run(made, turns)
+    served = [engine.counters().prompt_tokens for engine in made.engines]
+    assert sorted(served)[:3] == [0, 0, 0], "one instance has served all of it"
+    assert made.pools()[served.index(max(served))] is Pool.SHORT
+    assert turns[-1].reused_tokens == 528, "688 tokens, of which 160 are new"
+
+
 def test_an_instance_moves_to_the_long_pool_when_long_prompts_pile_up() -> None:
     made = fleet("pla-spatial:4/muxwise")
     run(made, [request(f"r{i}", 9000, 2, arrival_s=0.05 * i) for i in range(200)])

@@ -48,6 +48,14 @@ class KvMachine(RuleBasedStateMachine):
             )
 
     @precondition(lambda self: self.held)
+    @rule(data=st.data(), more=st.lists(st.integers(1, 3), max_size=3), tokens=st.integers(0, 9))
+    def publish_answer(self, data: st.DataObject, more: list[int], tokens: int) -> None:
+        holding, keys, input_tokens = data.draw(st.sampled_from(self.held))
+        if self.pool.take(tokens):
+            holding.private_tokens += tokens
+            self.pool.publish_answer(holding, [*keys[: input_tokens // BLOCK], *more])
+
+    @precondition(lambda self: self.held)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         index = data.draw(st.integers(0, len(self.held) - 1))
@@ -90,6 +98,36 @@ def test_one_token_is_left_to_prefill_when_the_whole_prompt_is_cached() -> None:
     pool = KvPool(CAPACITY, BLOCK)
     prefilled(pool, [1, 2, 3])
     assert pool.matched_tokens([1, 2, 3], 12) == 8
+
+
+def test_a_block_that_the_prompt_left_partial_is_full_with_the_answer() -> None:
+    pool = KvPool(CAPACITY, BLOCK)
+    holding = prefilled_partly(pool)
+    assert pool.take(5)
+    holding.private_tokens += 5
+    pool.publish_answer(holding, [1, 2, 3])
+    pool.release(holding)
+    assert pool.matched_tokens([1, 2, 3], 12) == 8
+    assert pool.tree_tokens == 8
+    assert pool.matched_tokens([1, 92], 7) == 4
+
+
+def test_an_answer_stays_private_while_its_prompt_is_in_use() -> None:
+    pool = KvPool(CAPACITY, BLOCK)
+    holding = prefilled_partly(pool)
+    other = prefilled_partly(pool)
+    assert pool.take(5)
+    holding.private_tokens += 5
+    pool.publish_answer(holding, [1, 2, 3])
+    pool.check_integrity([holding, other])
+    assert pool.tree_tokens == 6
+
+
+def prefilled_partly(pool: KvPool) -> Holding:
+    holding = pool.admit([1, 92], 6)
+    assert holding is not None
+    pool.publish(holding, [1, 92], 6)
+    return holding
 
 
 def test_the_least_recently_used_goes_first_when_room_is_needed() -> None:

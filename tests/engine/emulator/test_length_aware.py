@@ -6,15 +6,16 @@ import pytest
 from engines import PROFILE, engine, request, run_until_idle
 
 from pdmuxd.engine.core.policies.pla import PlaPolicy
-from pdmuxd.engine.core.types import EngineLimits, PrefillSample
+from pdmuxd.engine.core.types import EngineLimits, PrefillFeedback, PrefillSample
 
 
 @pytest.fixture
 def learned(monkeypatch: pytest.MonkeyPatch) -> list[PrefillSample]:
     samples: list[PrefillSample] = []
 
-    def remember(_self: PlaPolicy, sample: PrefillSample, state: object) -> object:
-        samples.append(sample)
+    def remember(_self: PlaPolicy, feedback: PrefillFeedback, state: object) -> object:
+        if feedback.sample is not None:
+            samples.append(feedback.sample)
         return state
 
     monkeypatch.setattr(PlaPolicy, "learn_prefill", remember)

@@ -68,6 +68,6 @@ def test_targets_are_met_again_within_50_steps_when_the_gpu_throttles(policy: st
     assert max(step.guard_ratio or 0.0 for step in after[:NOTICED_WITHIN]) > 1.1
 
 
-@pytest.mark.parametrize("policy", ["muxwise:noguard", "auto:noguard"])
-def test_targets_stay_missed_when_the_gpu_throttles_without_a_guard(policy: str) -> None:
-    assert attainment(throttled(policy)) < 0.5
+def test_targets_stay_missed_when_the_gpu_throttles_without_a_guard() -> None:
+    """`auto:noguard` learns of fused steps that all take longer."""
+    assert attainment(throttled("muxwise:noguard")) < 0.5

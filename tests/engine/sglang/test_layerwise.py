@@ -1,9 +1,10 @@
-"""A layer-wise prefill beside decode: launched in shares, merged by asking, preempted once, dropped."""
+"""A layer-wise prefill beside decode: launched in shares, merged by asking, set aside, dropped."""
 
 import pytest
 from engine_rig import IDLE, Rig, split
 
 from pdmuxd.engine.core.errors import EngineInvariantError
+from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.link.messages import IterationRecord
 from pdmuxd.engine.loop.launches import QUANTUM_LAYERS
 
@@ -187,14 +188,79 @@ def test_a_prefill_is_set_aside_again_when_it_was_resumed():
     assert rig.loop.counters().preemptions == 2
 
 
-def test_nobody_overtakes_who_overtakes():
+def set_aside(rig, count):
+    """So many prefills that have overtaken each other, a layer of each launched and done."""
+    requests = [started(rig, "p0", layers=1)]
+    for number in range(1, count + 1):
+        requests.append(rig.arrive(f"p{number}"))
+        rig.turn(split(admit=(f"p{number}",), preempt=True, prefill_layers=1, **COLOCATED))
+        rig.device.finish_prefill()
+    return requests
+
+
+def test_who_overtakes_is_overtaken_and_the_last_one_set_aside_goes_on_first():
     rig = Rig()
-    started(rig, "long", layers=1)
-    rig.arrive("short")
-    rig.turn(split(admit=("short",), preempt=True, prefill_layers=1, **COLOCATED))
+    set_aside(rig, 3)
+    seen = rig.turn(split(prefill_layers=3, **COLOCATED))
+    assert [unit.requests[0].request_id for unit in seen.under_way] == ["p3", "p2", "p1", "p0"]
+    for _ in range(3):
+        rig.device.finish_prefill()
+        rig.turn(split(resume=True, prefill_layers=3, **COLOCATED))
+    rig.device.finish_prefill()
+    assert rig.turn(split(**COLOCATED)).under_way == ()
+    assert rig.launches("finish") == [("p3",), ("p2",), ("p1",), ("p0",)]
+    assert rig.loop.counters().preemptions == 3
+
+
+def test_no_more_are_set_aside_than_the_limit():
+    rig = Rig()
+    set_aside(rig, EngineLimits().max_set_aside)
     rig.arrive("shorter")
     with pytest.raises(EngineInvariantError):
         rig.turn(split(admit=("shorter",), preempt=True, **COLOCATED))
+
+
+@pytest.mark.parametrize("gone", range(4))
+def test_the_others_go_on_when_one_of_those_set_aside_is_aborted(gone):
+    rig = Rig()
+    requests = set_aside(rig, 3)
+    rig.abort(requests[gone])
+    rig.turn(split(**COLOCATED))
+    assert rig.launches("drop") == [(f"p{gone}",)]
+    left = [f"p{number}" for number in (3, 2, 1, 0) if number != gone]
+    for number, name in enumerate(left):
+        is_running = not number and gone != 3
+        rig.turn(split(resume=not is_running, prefill_layers=3, **COLOCATED))
+        rig.device.finish_prefill()
+        rig.turn(split(**COLOCATED))
+        assert rig.launches("finish")[-1] == (name,)
+    assert not rig.loop.prefill.members()
+
+
+def test_another_goes_first_when_what_overtook_is_done():
+    rig = Rig()
+    set_aside(rig, 1)
+    rig.turn(split(prefill_layers=3, **COLOCATED))
+    rig.device.finish_prefill()
+    rig.arrive("urgent")
+    rig.turn(split(admit=("urgent",), prefill_layers=4, **COLOCATED))
+    rig.device.finish_prefill()
+    rig.turn(split(resume=True, prefill_layers=3, **COLOCATED))
+    rig.device.finish_prefill()
+    rig.turn(split(**COLOCATED))
+    assert rig.launches("finish") == [("p1",), ("urgent",), ("p0",)]
+    assert rig.loop.counters().preemptions == 1
+
+
+def test_the_one_set_aside_goes_on_when_what_would_go_first_does_not_fit():
+    rig = Rig()
+    set_aside(rig, 1)
+    rig.turn(split(prefill_layers=3, **COLOCATED))
+    rig.device.finish_prefill()
+    rig.arrive("urgent")
+    rig.port.does_not_fit.add("urgent")
+    rig.turn(split(admit=("urgent",), prefill_layers=4, **COLOCATED))
+    assert rig.launches("layers")[-1] == (1, "p0")
 
 
 def test_the_preempted_prefill_goes_on_when_what_overtakes_it_does_not_fit():
@@ -204,7 +270,7 @@ def test_the_preempted_prefill_goes_on_when_what_overtakes_it_does_not_fit():
     rig.port.does_not_fit.add("short")
     rig.turn(split(admit=("short",), preempt=True, prefill_layers=1, **COLOCATED))
     assert rig.launches("layers") == [(1, "long"), (1, "long")]
-    assert rig.loop.prefill.preempted is None
+    assert rig.loop.prefill.set_aside == []
 
 
 def test_an_abandoned_prefill_is_dropped_only_when_nothing_of_it_is_in_flight():
@@ -230,7 +296,7 @@ def test_a_preempted_prefill_is_dropped_when_its_requests_are_aborted():
     rig.abort(request)
     rig.turn(split(**COLOCATED))
     assert rig.launches("drop") == [("long",)]
-    assert rig.loop.prefill.preempted is None
+    assert rig.loop.prefill.set_aside == []
     assert [batch.batch.reqs[0].rid for batch in rig.loop.prefill.members()] == ["short"]
 
 

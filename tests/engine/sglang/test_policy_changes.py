@@ -73,6 +73,26 @@ def test_targets_are_in_force_at_once_when_they_change():
     assert rig.port.looked_up == looked_up, "the ranks' prefix caches would differ"
 
 
+def test_steps_are_planned_for_the_floor_when_a_target_costs_the_others_too_much():
+    rig = Rig()
+    rig.decoding("z", outputs=100)
+    rig.arrive("w", tokens=2000)
+    rig.turn()
+    for version, floor_s, planned_s in ((1, 0.08, 0.08), (2, 0.01, 0.02), (3, None, 0.02)):
+        rig.link.inbox.append(settings(version, tenants=(tenant_slo(tbt_s=0.02, tbt_floor_s=floor_s),)))
+        seen = rig.turn(split(decode_steps=1), after_s=1.01 * LISTEN_BUSY_S)
+        assert seen.tbt_target_s == planned_s
+        assert [entry.tbt_target_s for entry in seen.waiting] == [planned_s]
+        assert rig.ledger.get("z").tbt_target_s == 0.02, "its gaps are judged by its own"
+
+
+def test_settings_are_refused_when_a_floor_is_no_target():
+    rig = Rig()
+    rig.link.inbox.append(settings(1, tenants=(tenant_slo(tbt_s=0.02, tbt_floor_s=float("nan")),)))
+    rig.turn()
+    assert "tbt_s is nan; allowed are 0.001 to 10" in rig.link.of(Ack)[-1].error
+
+
 @pytest.mark.parametrize(
     ("message", "says"),
     [

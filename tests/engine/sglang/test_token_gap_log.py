@@ -89,7 +89,7 @@ def test_every_request_has_its_gaps_when_the_oldest_were_given_out(monkeypatch):
 def test_a_target_is_the_strictest_of_those_who_decode_when_they_change():
     steps = Steps()
     for name, target_s in zip(NAMES, (0.4, 0.3, 0.2, 0.1), strict=True):
-        steps.ledger.get(name).tbt_target_s = target_s
+        steps.ledger.get(name).planned_tbt_s = target_s
     requests = [steps.requests[name] for name in NAMES]
     assert steps.ledger.tbt_target_s([]) is None
     assert steps.ledger.tbt_target_s(requests[:2]) == 0.3

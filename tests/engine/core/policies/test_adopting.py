@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from observations import linear_context, observe, took, waiting
+from observations import linear_context, observe, sampled, took, waiting
 
 from pdmuxd.engine.core.guard import ContentionGuard
-from pdmuxd.engine.core.policies.auto import AutoState
+from pdmuxd.engine.core.policies.autostate import AutoState
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.policies.registry import build_policy, known_policies
 from pdmuxd.engine.core.queueing import QueueState
@@ -38,7 +38,9 @@ def test_all_that_was_learned_stays_when_the_profile_is_refined() -> None:
     adopted = build_policy("auto", with_guard(1.3)).adopt(state, BEFORE, is_refined=True)
     assert adopted == replace(state, guard=adopted.guard)
     assert adopted.guard.default_ratio == 1.3
-    assert list(adopted.guard.cells.values()) == [pytest.approx(1.8)], "raised here, and not stored yet"
+    assert list(adopted.guard.cells.values()) == [pytest.approx(1.25 * 1.1)], (
+        "raised here, and not stored yet"
+    )
 
 
 def test_what_is_of_predictions_is_forgotten_when_another_profile_comes() -> None:
@@ -53,7 +55,7 @@ def test_what_is_of_predictions_is_forgotten_when_another_profile_comes() -> Non
 @pytest.mark.parametrize("is_refined", [False, True])
 def test_what_was_measured_of_prefills_stays_whatever_is_predicted(inner: str, is_refined: bool) -> None:
     policy = build_policy(f"pla/{inner}", BEFORE)
-    state = policy.learn_prefill(SAMPLE, policy.learn(SLOW_SPLIT, policy.initial_state()))
+    state = policy.learn_prefill(sampled(SAMPLE), policy.learn(SLOW_SPLIT, policy.initial_state()))
     adopted = build_policy(f"pla/{inner}", with_guard(1.4)).adopt(state, BEFORE, is_refined=is_refined)
     assert adopted.samples == state.samples
     assert adopted.samples.count == 1

@@ -10,7 +10,8 @@ from observations import linear_context, observe, running_prefill, took, waiting
 
 from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.latency_margin import LatencyMargin
-from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S, AutoState
+from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S
+from pdmuxd.engine.core.policies.autostate import AutoState
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
 from pdmuxd.engine.core.types import (
     NO_DECODE,
@@ -25,7 +26,7 @@ from pdmuxd.engine.core.types import (
     WaitingRequest,
 )
 
-AS_PREDICTED = LatencyMargin(ratio=1.0)
+AS_PREDICTED = LatencyMargin(deviation=0.0)
 
 
 def decide(obs: Observation, spec: str = "auto") -> Decision:
@@ -95,10 +96,10 @@ def test_the_budget_follows_the_target_when_steps_are_fused() -> None:
         )
         return decide(obs).token_budget
 
-    # 10 ms of decode; 95% of the target; 1 ms a token; sizes of steps, the decode tokens among them.
-    assert budget(0.100) == 64
+    # 10 ms of decode; 1 ms a token; sizes of steps, the decode tokens among them.
+    assert budget(0.100) == 96
     assert budget(0.150) == 128
-    assert budget(0.300) == 256
+    assert budget(0.300) == 288
 
 
 def test_the_smallest_step_is_taken_when_no_budget_meets_the_target() -> None:
@@ -187,6 +188,59 @@ def test_a_prefill_is_overtaken_again_only_while_it_stays_in_time(
     assert decision.preempt is preempts
 
 
+def nested(*deadlines_s: float, spec: str = "auto", limits: EngineLimits | None = None) -> Decision:
+    """4,000 tokens that overtook 10,000 are to be overtaken by 100: 3.45, 8.625 and 0.115 s beside decode.
+    The deadlines of the two, who runs first."""
+    running, long = deadlines_s
+    return decide(
+        observe(
+            prefill=running_prefill(4000, launched=8, done=8, deadline_s=running),
+            set_aside=(running_prefill(10_000, launched=8, done=8, deadline_s=long, was_preempted=True),),
+            queue=(waiting(1, 100, deadline_s=1.0),),
+            limits=limits,
+        ),
+        spec,
+    )
+
+
+def test_who_has_overtaken_is_overtaken_when_all_stay_in_time() -> None:
+    decision = nested(5.0, 20.0)
+    assert (decision.preempt, decision.admit) == (True, ("r1",))
+    assert not nested(5.0, 20.0, spec="auto:nonest").preempt
+    assert not nested(5.0, 20.0, limits=EngineLimits(max_set_aside=1)).preempt
+
+
+@pytest.mark.parametrize(
+    ("running_s", "long_s", "preempts"),
+    [
+        (3.50, 20.0, False),  # 0.05 s to spare
+        (3.60, 20.0, True),
+        (5.0, 12.15, False),  # both take 12.075 s
+        (5.0, 12.25, True),
+        (5.0, 11.0, True),  # is lost whoever goes first
+    ],
+)
+def test_nobody_overtakes_who_would_make_one_below_miss_its_target(
+    running_s: float, long_s: float, preempts: bool
+) -> None:
+    assert nested(running_s, long_s).preempt is preempts
+
+
+def test_what_is_set_aside_keeps_a_part_of_the_memory() -> None:
+    # 10,000 and 4,000 set aside keep that of 3,500: 100 of 3,600 fit.
+    assert nested(5.0, 20.0, limits=EngineLimits(max_whole_tokens=3600)).preempt
+    assert not nested(5.0, 20.0, limits=EngineLimits(max_whole_tokens=3599)).preempt
+
+
+@pytest.mark.parametrize(("deadline_s", "admits"), [(1.0, ("r1",)), (9.0, ())])
+def test_the_urgent_go_before_the_one_set_aside_when_what_overtook_it_is_done(
+    deadline_s: float, admits: tuple[str, ...]
+) -> None:
+    long = running_prefill(10_000, launched=8, done=8, deadline_s=20.0, was_preempted=True)
+    decision = decide(observe(preempted=long, queue=(waiting(1, 100, deadline_s=deadline_s),)))
+    assert (decision.admit, decision.resume, decision.preempt) == (admits, not admits, False)
+
+
 def test_no_more_overtake_than_the_running_prefill_can_wait_for() -> None:
     long = running_prefill(10_000, launched=8, done=8, deadline_s=9.2)
     decision = decide(observe(prefill=long, queue=URGENT))
@@ -229,9 +283,9 @@ def test_the_budget_shrinks_when_fused_steps_took_longer_than_predicted() -> Non
     state = replace(policy.initial_state(), latency_margin=AS_PREDICTED)
     before = policy.decide(obs, state)[0].token_budget
     slow = took(Mode.FUSED, new_tokens=128, decode=obs.decode, predicted_s=0.1, measured_s=0.14)
-    for _ in range(4):
+    for _ in range(50):
         state = policy.learn(slow, state)
-    assert state.latency_margin.ratio * state.size_correction.ratio(138) == pytest.approx(1.4, rel=0.02)
+    assert state.latency_margin.ratio * state.size_correction.ratio(138) > 1.4
     assert policy.decide(obs, state)[0].token_budget < before
 
 
@@ -261,11 +315,11 @@ def test_a_prompt_alone_tells_nothing_of_what_tokens_may_wait_for() -> None:
 
 
 def test_prompts_are_split_while_the_host_takes_longer_than_the_target_to_launch_a_fused_step() -> None:
-    """A fused step of 20 tokens beside 10 should take 30 of 50 ms, and took the host 49 lately."""
+    """A fused step of 20 tokens beside 10 should take 30 of 50 ms, and took the host 51 lately."""
     policy = build_policy("auto", linear_context())
     obs = observe(decode_bs=10, tbt_target_s=0.05, queue=(waiting(1, 20),))
     quick = replace(policy.initial_state(), latency_margin=AS_PREDICTED)
-    slow = replace(quick, latency_margin=LatencyMargin(ratio=1.0, floor_s=0.049))
+    slow = replace(quick, latency_margin=LatencyMargin(deviation=0.0, floor_s=0.051))
     assert policy.decide(obs, quick)[0].mode is Mode.FUSED
     assert policy.decide(obs, slow)[0].mode is Mode.SPLIT
     for _ in range(200):
@@ -276,7 +330,7 @@ def test_prompts_are_split_while_the_host_takes_longer_than_the_target_to_launch
 
 def test_a_chunked_prompt_gets_what_the_hosts_time_holds_when_that_exceeds_the_target() -> None:
     policy = build_policy("auto", linear_context())
-    state = replace(policy.initial_state(), latency_margin=LatencyMargin(ratio=1.0, floor_s=0.08))
+    state = replace(policy.initial_state(), latency_margin=LatencyMargin(deviation=0.0, floor_s=0.08))
     prefill = running_prefill(4000, mode=PrefillMode.CHUNKED)
     decision = policy.decide(observe(decode_bs=10, prefill=prefill), state)[0]
     assert decision.token_budget == 64, "54 tokens beside 10 take 64 of the 80 ms, 86 would take 96"
@@ -415,10 +469,11 @@ def test_prefills_are_corrected_by_what_they_take() -> None:
     state = policy.initial_state()
     took = PrefillFeedback(sms=132, was_alone=True, predicted_s=1.0, measured_s=1.2)
     for _ in range(200):
-        state = policy.learn_prefill_time(took, state)
+        state = policy.learn_prefill(took, state)
     assert state.prefill_correction == pytest.approx(1.2, abs=0.001)
     wild = replace(took, measured_s=1000.0)
     for _ in range(200):
-        state = policy.learn_prefill_time(wild, state)
+        state = policy.learn_prefill(wild, state)
     assert state.prefill_correction <= 1.5
-    assert policy.learn_prefill_time(replace(took, predicted_s=0.0), state) is state
+    assert policy.learn_prefill(replace(took, predicted_s=0.0), state) is state
+    assert policy.learn_prefill(replace(took, predicted_s=None), state) is state

@@ -13,7 +13,6 @@ from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
 from pdmuxd.engine.core.latency_margin import LatencyMargin
 from pdmuxd.engine.core.policies.fusedsteps import (
     FIXED_STEP_TOKENS,
-    FUSED_MARGIN,
     LEAST_PROMPT_TOKENS,
     STEP_TOKENS,
     FusedSteps,
@@ -26,7 +25,7 @@ from pdmuxd.engine.core.types import EngineLimits, Mode, PrefillMode, PrefillSha
 
 CONTEXT = linear_context()
 FUSED = FusedSteps(context=CONTEXT, table=CONTEXT.table())
-AS_PREDICTED, AS_FITTED = LatencyMargin(ratio=1.0), BatchSizeCorrection()
+AS_PREDICTED, AS_FITTED = LatencyMargin(deviation=0.0), BatchSizeCorrection()
 lengths = st.lists(st.integers(1, 5000), max_size=6)
 
 
@@ -96,9 +95,11 @@ def test_a_step_within_the_target_is_the_largest_that_is(
     """1 ms for each token, prompt or decode; what few steps exceed is `ratio` times that."""
     obs = observe(decode_bs=decode_bs, tbt_target_s=target_s)
     batch = tuple(waiting(i + 1, n) for i, n in enumerate(tokens))
-    found, step_s = FUSED.prompt_tokens(obs, batch, LatencyMargin(ratio=ratio), AS_FITTED, must=False)
+    found, step_s = FUSED.prompt_tokens(
+        obs, batch, LatencyMargin(deviation=(ratio - 1.0) / 3.0, factor=3.0), AS_FITTED, must=False
+    )
     assert found <= sum(tokens)
-    limit_s = target_s * FUSED_MARGIN / ratio + 1e-9
+    limit_s = target_s / ratio + 1e-9
     if found:
         assert step_s == pytest.approx(0.001 * (found + decode_bs))
         assert step_s <= limit_s
@@ -118,7 +119,7 @@ def test_a_step_that_has_to_be_says_what_it_takes_when_none_is_within_the_target
 
 def test_no_step_is_within_the_target_when_the_host_alone_takes_longer() -> None:
     obs, batch = observe(decode_bs=10, tbt_target_s=0.05), (waiting(1, 1000),)
-    slow = LatencyMargin(ratio=1.0, floor_s=0.06)
+    slow = LatencyMargin(deviation=0.0, floor_s=0.06)
     ask = {"latency_margin": slow, "size_correction": AS_FITTED}
     assert FUSED.prompt_tokens(obs, batch, **ask, must=False) == (0, 0.0)
     assert FUSED.prompt_tokens(obs, batch, **ask, must=True) == (22, pytest.approx(0.032))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from observations import linear_context, observe, running_prefill, waiting
+from observations import linear_context, observe, running_prefill, sampled, waiting
 
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.types import Decision, Observation, PrefillMode, PrefillSample, QueueOrder
@@ -72,6 +72,6 @@ def test_the_inner_policy_learns_from_prefills_and_what_is_owed_stays() -> None:
     _, state = policy.decide(obs, policy.initial_state())
     inner = build_policy("pla/muxwise", linear_context())
     sample = PrefillSample(new_tokens=256, reused_tokens=0, compute_s=0.02, memory_s=0.001)
-    after = policy.learn_prefill(sample, state)
+    after = policy.learn_prefill(sampled(sample), state)
     assert after.queue == state.queue != policy.initial_state().queue
-    assert after.inner == inner.learn_prefill(sample, state.inner) != state.inner
+    assert after.inner == inner.learn_prefill(sampled(sample), state.inner) != state.inner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from observations import linear_context, observe, running_prefill, waiting
+from observations import linear_context, observe, running_prefill, sampled, waiting
 
 from pdmuxd.engine.core.adaptive_batching import AdaptiveBatchingState
 from pdmuxd.engine.core.crossover import MIN_SAMPLES
@@ -173,7 +173,7 @@ def test_the_crossover_is_fitted_when_samples_come() -> None:
             compute_s=1e-9 * new * (new + 2 * reused) + 1e-6 * new,
             memory_s=2e-6 * new + 1e-6 * reused,
         )
-        state = policy.learn_prefill(sample, state)
+        state = policy.learn_prefill(sampled(sample), state)
     assert state.fit is not None
     # Without history: (gamma_w - beta) / alpha = 1000 tokens.
     queue = (waiting(1, 1001), waiting(2, 999))

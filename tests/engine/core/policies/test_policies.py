@@ -45,6 +45,9 @@ REORDERING = ("auto", "slack/muxwise", "edf/chunked:512")
 """Do not serve in order of arrival."""
 REPEATING = ("auto", "pla/auto")
 """May set a prefill aside again while it stays in time."""
+NESTING = ("auto", "pla/auto")
+"""May set aside what has overtaken another."""
+MAX_SET_ASIDE = 3
 PREEMPTING = ("muxwise:preempt", "drift", "auto", "pla/drift", "pla/auto")
 ALL = tuple(dict.fromkeys((*LAYERWISE, *CHUNKED)))
 
@@ -64,7 +67,7 @@ def observations(draw: st.DrawFn, policy: AnyPolicy) -> Observation:
     )
     mode = draw(st.sampled_from(modes))
     decode_bs = draw(st.integers(0, 64))
-    prefill = preempted = None
+    prefill, set_aside = None, []
     group = draw(st.integers(0, policy.table.decode_only))
     if draw(st.booleans()):
         launched = draw(st.integers(0, 32)) if mode is PrefillMode.LAYERWISE else 0
@@ -78,8 +81,12 @@ def observations(draw: st.DrawFn, policy: AnyPolicy) -> Observation:
         )
         if prefill.layers_in_flight and decode_bs and policy.table.split_indices:
             group = draw(st.sampled_from(policy.table.split_indices))
-    if policy.name in PREEMPTING and mode is PrefillMode.LAYERWISE and draw(st.booleans()):
-        preempted = running_prefill(draw(st.integers(1, 60_000)), launched=4, done=4, was_preempted=True)
+    if policy.name in PREEMPTING and mode is PrefillMode.LAYERWISE:
+        most = MAX_SET_ASIDE if policy.name in NESTING else 1
+        for tokens in draw(st.lists(st.integers(1, 60_000), max_size=most)):
+            due_s = draw(st.floats(0.0, 300.0))
+            unit = running_prefill(tokens, launched=4, done=4, deadline_s=due_s, was_preempted=True)
+            set_aside.append(unit)
     queue = tuple(waiting(i + 1, n) for i, n in enumerate(draw(st.lists(lengths, max_size=6))))
     return observe(
         partition_id=group,
@@ -87,10 +94,10 @@ def observations(draw: st.DrawFn, policy: AnyPolicy) -> Observation:
         decode_reused_tokens=decode_bs * draw(st.integers(1, 20_000)),
         tbt_target_s=draw(st.floats(0.001, 1.0)) if decode_bs else None,
         prefill=prefill,
-        preempted=preempted,
+        set_aside=tuple(set_aside),
         queue=queue,
         kv_free_tokens=draw(st.integers(0, 200_000)),
-        limits=EngineLimits(max_decode_bs=128),
+        limits=EngineLimits(max_decode_bs=128, max_set_aside=MAX_SET_ASIDE),
         now_s=draw(st.floats(0.0, 50.0)),
     )
 
@@ -124,7 +131,7 @@ def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObj
         launched = obs.prefill.layers_launched if obs.prefill and not decision.preempt else 0
         assert launched + decision.prefill_layers <= 32
     if decision.preempt:  # invariants 3 and 4
-        assert obs.preempted is None
+        assert len(obs.set_aside) < (MAX_SET_ASIDE if policy.name in NESTING else 1)
         assert obs.prefill is not None
         if obs.prefill.was_preempted:
             assert policy.name in REPEATING
@@ -148,12 +155,12 @@ def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObj
         assert list(decision.admit) == waiting_ids[: len(decision.admit)]
     if obs.decode.bs and policy.name != "prefill-first":
         assert decision.decode_steps >= 1, "decode never starves"
-    has_work = bool(obs.decode.bs or obs.prefill or obs.preempted or obs.waiting)
+    has_work = bool(obs.decode.bs or obs.under_way or obs.waiting)
     if decision.reason is Reason.HOLD_FOR_BATCH:
         assert policy.name.startswith("pla")
         assert decision.wake_at_s is not None
         assert decision.wake_at_s > obs.now_s
-        assert obs.prefill is obs.preempted is None
+        assert not obs.under_way
         assert not obs.decode.bs, "the device does not idle for company"
     else:
         assert (decision.mode is Mode.IDLE) == (not has_work)

@@ -33,7 +33,10 @@ def test_the_known_ones_are_listed_when_a_policy_is_unknown() -> None:
         ("upstream:3", "it takes no arguments"),
         ("chunked:131073", "give a token budget from 16 to 131072"),
         ("muxwise:fast", "options are preempt, noguard, whole, blocking"),
-        ("auto:fast", "options are nopreempt, noguard, nolookahead, noclasses, nosplit, nofuse, fcfs"),
+        (
+            "auto:fast",
+            "options are nopreempt, nonest, noguard, nolookahead, noclasses, nosplit, nofuse, fcfs",
+        ),
         ("auto:nosplit+nofuse", "together leave no way to prefill"),
         ("slack", "name one policy that it goes before"),
         ("edf/slack/muxwise", "name one policy that it goes before"),

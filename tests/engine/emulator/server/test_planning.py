@@ -40,6 +40,17 @@ def test_a_prompt_gets_the_same_answer_when_it_is_repeated() -> None:
     assert planned("other", max_tokens=500).pieces != planned("again", max_tokens=500).pieces
 
 
+@pytest.mark.parametrize("words", [3, 16, 40])
+def test_a_prompt_that_repeats_an_answer_has_its_blocks(words: int) -> None:
+    prompt = " ".join(["word"] * words) + "\n"
+    first = planned(prompt, max_tokens=100, ignore_eos=True)
+    then = planned(prompt + text_of(first) + "\nand then", max_tokens=1)
+    full = first.prompt_tokens // 16
+    known = (*first.block_keys[:full], *first.answer_keys)
+    assert len(known) == (first.prompt_tokens + 99) // 16
+    assert then.block_keys[: len(known)] == known
+
+
 def test_the_default_limit_holds_when_none_is_given() -> None:
     assert planned(ignore_eos=True).max_tokens == 128
     assert planned(ignore_eos=True, min_tokens=200).max_tokens == 200

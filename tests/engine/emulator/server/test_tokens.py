@@ -103,6 +103,7 @@ async def test_a_reader_that_fell_behind_is_sent_the_newest_text_alone() -> None
     plan = Plan(
         prompt_tokens=1,
         block_keys=(1,),
+        answer_keys=(),
         pieces=pieces,
         finish_reason="length",
         matched_stop=None,

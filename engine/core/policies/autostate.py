@@ -1,0 +1,86 @@
+"""What `auto` remembers, and what steps and prefills that ended change in it.
+
+Sources: MuxWise section 3.4 (the guard); the margins and corrections are this project's own, each beside
+its class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
+from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.latency import LatencyModel
+from pdmuxd.engine.core.latency_margin import LatencyMargin
+from pdmuxd.engine.core.misprediction_breaker import MispredictionBreaker
+from pdmuxd.engine.core.policies.base import PolicyContext
+from pdmuxd.engine.core.policies.fusedsteps import fused_learned
+from pdmuxd.engine.core.policies.layerwise import SplitPlans
+from pdmuxd.engine.core.policies.stalls import split_learned
+from pdmuxd.engine.core.queueing import QueueState
+from pdmuxd.engine.core.types import Feedback, Mode, PrefillFeedback
+
+CORRECTION_WEIGHT = 0.05
+"""Of the newest prefill: about the last 20 count."""
+LOWEST_CORRECTION, HIGHEST_CORRECTION = 0.7, 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoState:
+    """What `auto` remembers."""
+
+    guard: ContentionGuard
+    """How much decode suffers from prefill in a split."""
+    queue: QueueState = field(default_factory=QueueState)
+    """Credit of those with an unreachable deadline, and the tenants' shares in overload."""
+    has_chunk_waited: bool = False
+    """Whether the prompt in chunks sat the last step out."""
+    breaker: MispredictionBreaker = field(default_factory=MispredictionBreaker)
+    latency_margin: LatencyMargin = field(default_factory=LatencyMargin)
+    """Of fused steps, beyond what is typical of their size."""
+    prefill_correction: float = 1.0
+    """Typical over predicted seconds of prefills by layers."""
+    size_correction: BatchSizeCorrection = field(default_factory=BatchSizeCorrection)
+
+
+def after_step(state: AutoState, feedback: Feedback, split: SplitPlans, *, uses_guard: bool) -> AutoState:
+    """As MuxWise: a violation raises the guard. Fused steps have a bound of their own; steps that nobody
+    foresaw cost trust, but for those that waited for the host as others did before."""
+    predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
+    if predicted_s <= 0.0:
+        return state
+    if feedback.mode is Mode.FUSED:
+        predicted_s, latency_margin, size_correction = fused_learned(
+            feedback, state.latency_margin, state.size_correction
+        )
+        state = replace(state, latency_margin=latency_margin, size_correction=size_correction)
+    else:
+        learnt, margin = feedback, state.latency_margin.without_a_step()
+        if uses_guard:
+            decode_sms = split.table.groups[feedback.partition_id].decode_sms
+            learnt, margin = split_learned(feedback, state.guard, decode_sms, margin)
+        guard = split.learned(learnt, state.guard)
+        if guard is not state.guard or margin is not state.latency_margin:
+            state = replace(state, guard=guard, latency_margin=margin)
+    breaker = state.breaker.after(predicted_s=predicted_s, measured_s=measured_s)
+    return state if breaker is state.breaker else replace(state, breaker=breaker)
+
+
+def after_prefill(state: AutoState, feedback: PrefillFeedback, latency: LatencyModel) -> AutoState:
+    """What prefills by layers typically take over their prediction. The same is learned of fused steps, and
+    the two are compared."""
+    alone_s, sms = feedback.predicted_s or 0.0, feedback.sms
+    predicted_s = alone_s * (1.0 if feedback.was_alone else latency.colocated_ratio(sms))
+    if predicted_s <= 0.0:
+        return state
+    seen = min(HIGHEST_CORRECTION, max(LOWEST_CORRECTION, feedback.measured_s / predicted_s))
+    correction = state.prefill_correction + CORRECTION_WEIGHT * (seen - state.prefill_correction)
+    return replace(state, prefill_correction=correction)
+
+
+def adopted(state: AutoState, split: SplitPlans, before: PolicyContext, *, is_refined: bool) -> AutoState:
+    """Margins and trust are of predictions; the credit is owed whatever is predicted."""
+    guard = split.adopted(state.guard, before, is_refined=is_refined)
+    if is_refined:
+        return replace(state, guard=guard)
+    return AutoState(guard=guard, queue=state.queue)

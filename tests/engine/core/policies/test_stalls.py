@@ -1,0 +1,60 @@
+"""Room for stalls, while the queue has time for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from observations import linear_context, observe, took, waiting
+
+from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.latency_margin import STALL_STEPS, LatencyMargin
+from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.policies.stalls import GUARD_RISE, split_learned, stall_room_s
+from pdmuxd.engine.core.types import Mode
+
+LATENCY, SMS = linear_context().latency, linear_context().rules.total_sms
+STALLS = LatencyMargin(stall_s=0.02, expected_stalls=STALL_STEPS)
+
+
+@pytest.mark.parametrize(("deadline_s", "room_s"), [(60.0, 0.02), (0.7, 0.0), (-1.0, 0.0)])
+def test_steps_leave_room_while_the_next_in_line_has_time(deadline_s: float, room_s: float) -> None:
+    queue = (waiting(1, 10, deadline_s=deadline_s), waiting(2, 10, deadline_s=0.1))
+    obs = observe(decode_bs=5, tbt_target_s=0.05, queue=queue)
+    assert stall_room_s(obs, queue, STALLS, LATENCY, SMS) == room_s
+
+
+def test_no_room_is_left_where_none_helps() -> None:
+    queue = (waiting(1, 10, deadline_s=60.0),)
+    obs = observe(decode_bs=5, tbt_target_s=0.05, queue=queue)
+    assert not stall_room_s(obs, queue, LatencyMargin(stall_s=0.02), LATENCY, SMS), "none was seen of late"
+    assert not stall_room_s(obs, queue, replace(STALLS, stall_s=0.03), LATENCY, SMS), "over half of it"
+    assert not stall_room_s(observe(queue=queue), queue, STALLS, LATENCY, SMS), "nothing decodes"
+
+
+def test_a_fused_step_is_smaller_while_there_is_room() -> None:
+    policy = build_policy("auto:nosplit", linear_context())
+    state = replace(policy.initial_state(), latency_margin=replace(STALLS, deviation=0.0))
+    relaxed, late = (
+        observe(decode_bs=5, tbt_target_s=0.14, queue=(waiting(1, 4000, deadline_s=deadline_s),))
+        for deadline_s in (100.0, 0.1)
+    )
+    assert policy.decide(relaxed, state)[0].token_budget < policy.decide(late, state)[0].token_budget
+
+
+def test_one_stall_raises_the_guard_by_a_tenth_at_most_and_is_remembered() -> None:
+    guard, decode_sms = ContentionGuard(default_ratio=1.2), 16
+    slow = took(Mode.SPLIT, partition_id=1, predicted_s=0.01, measured_s=0.032)
+    cut, margin = split_learned(slow, guard, decode_sms, LatencyMargin())
+    assert cut.measured_s == pytest.approx(0.012 * (1.0 + GUARD_RISE))
+    assert margin.expected_stall_s == pytest.approx(0.02)
+    within = took(Mode.SPLIT, partition_id=1, predicted_s=0.01, measured_s=0.0125)
+    assert split_learned(within, guard, decode_sms, LatencyMargin()) == (within, LatencyMargin())
+
+
+def test_a_device_that_stalls_all_the_time_still_opens_the_breaker() -> None:
+    policy = build_policy("auto", linear_context())
+    state = policy.initial_state()
+    for _ in range(40):
+        state = policy.learn(took(Mode.SPLIT, partition_id=1, predicted_s=0.01, measured_s=0.03), state)
+    assert state.breaker.is_open
