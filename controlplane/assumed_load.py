@@ -65,7 +65,7 @@ class Assumed:
             tbt_target_s=tbt_s,
             last_token_s=_ASKED_AT_S,
             prefill=None,
-            preempted=None,
+            set_aside=(),
             waiting=(prompt,),
             waiting_count=1,
             kv_free_tokens=10**9,

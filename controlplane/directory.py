@@ -48,6 +48,8 @@ class TenantRecord:
     late_action: LateAction = DEFAULT_LATE_ACTION
     count_cached_tokens: bool = False
     """Whether limits of tokens count those that were found in the prefix cache."""
+    max_tbt_cost_ratio: float | None = None
+    """The share of the prefill time that its TBT target may cost all; None: any."""
     limits: tuple[Limit, ...] = ()
 
     def for_engine(self) -> TenantSlo:

@@ -12,7 +12,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.assumed_load import Assumed
 from pdmuxd.controlplane.telemetry.recent import P50, EndedRequest, LoadSample, quantile
@@ -57,10 +57,21 @@ class Forecast:
     """Of one set of targets."""
 
     tenants: Mapping[str, TenantForecast]
-    prefill_busy_ratio: float
-    """Of the time; 1 is all that there is."""
+    prefill_s: float
+    """For which prefill was busy."""
+    time_s: float
+    """From the first arrival to the last first token."""
     binding: Mapping[str, float]
     """Tenants whose TBT target was the strictest among those that decoded, with their share of the time."""
+
+    @property
+    def prefill_busy_ratio(self) -> float:
+        """Of the time; 1 is all that there is."""
+        return self.busy_ratio_of(self.prefill_s)
+
+    def busy_ratio_of(self, prefill_s: float) -> float:
+        """What so many seconds of prefill are of the time; more than there was is 1."""
+        return min(1.0, prefill_s / self.time_s) if self.time_s > 0.0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +112,18 @@ class Recent:
 def forecast(recent: Recent, targets: Mapping[str, Slo], questions: Questions) -> Forecast:
     """What `targets` would have given; requests of tenants that have none are served and not judged."""
     device = _Device(recent, targets, questions)
-    ttft_s, busy_ratio = _served(recent.requests, targets, device)
+    ttft_s, prefill_s, time_s = _served(recent.requests, targets, device)
     by_tenant: dict[str, list[tuple[float, int]]] = {}
     for request, first_s in zip(recent.requests, ttft_s, strict=True):
         by_tenant.setdefault(request.tenant, []).append((first_s, request.new_tokens))
-    tbt = device.tbt_attainment(busy_ratio)
+    made = Forecast(tenants={}, prefill_s=prefill_s, time_s=time_s, binding=device.binding())
+    tbt = device.tbt_attainment(made.prefill_busy_ratio)
     found = {
         name: _tenant(times, targets[name], tbt.get(name))
         for name, times in by_tenant.items()
         if name in targets
     }
-    return Forecast(tenants=found, prefill_busy_ratio=busy_ratio, binding=device.binding())
+    return replace(made, tenants=found)
 
 
 def _tenant(times: Sequence[tuple[float, int]], slo: Slo, tbt: float | None) -> TenantForecast:
@@ -127,8 +139,8 @@ def _tenant(times: Sequence[tuple[float, int]], slo: Slo, tbt: float | None) -> 
 
 def _served(
     requests: Sequence[EndedRequest], targets: Mapping[str, Slo], device: _Device
-) -> tuple[list[float], float]:
-    """Seconds until the first token of each request, and the share of the time that prefill was busy.
+) -> tuple[list[float], float, float]:
+    """Seconds until the first token of each request, for which prefill was busy, and until all was done.
 
     Who is in time goes first, by deadline, as `auto` does it; other policies keep the order of arrival.
     """
@@ -165,7 +177,7 @@ def _served(
         busy_s += taken_s
         for index in batch:
             ttft_s[index] = free_s - requests[index].arrived_s
-    return ttft_s, min(1.0, busy_s / (free_s - start_s)) if free_s > start_s else 0.0
+    return ttft_s, busy_s, free_s - start_s
 
 
 class _Device:

@@ -177,10 +177,10 @@ class ControlPlane:
             session.commit()
             return deleted
 
-    def record_action(self, action: str, *, subject: str, after: object) -> None:
+    def record_action(self, action: str, *, subject: str, after: object, tenant: str | None = None) -> None:
         """Record what was done to something that is not in the database, such as the engine."""
         with self.store.change() as change:
-            change.audit(action, subject=subject, after=after)
+            change.audit(action, subject=subject, after=after, tenant=tenant)
 
     @property
     def directory(self) -> DirectorySnapshot:

@@ -20,6 +20,8 @@ DEFAULT_MAX_IN_FLIGHT = 256
 WEIGHT_RANGE = (0.01, 100.0)
 """Wide enough for any share that is meant, narrow enough that a share never rounds to nothing."""
 MAX_WAIT_RANGE_MS = (1, 3_600_000)
+TBT_COST_RANGE = (0.0, 1.0)
+"""A share of the prefill time; at 1 it never caps."""
 
 CACHE_GROUP_ALLOWED = f"null, or {NAME_ALLOWED}"
 
@@ -35,9 +37,10 @@ class TenantChanges(TypedDict, total=False):
     max_wait_ms: int | None
     late_action: LateAction | None
     count_cached_tokens: bool | None
+    max_tbt_cost_ratio: float | None
 
 
-NULLABLE = frozenset({"cache_group", "max_wait_ms"})
+NULLABLE = frozenset({"cache_group", "max_wait_ms", "max_tbt_cost_ratio"})
 
 
 def in_words(allowed: tuple[float, float]) -> str:
@@ -62,6 +65,7 @@ ALLOWED: Mapping[str, str] = {
     "max_wait_ms": f"null, or {in_words(MAX_WAIT_RANGE_MS)}",
     "late_action": names_in_words(LateAction),
     "count_cached_tokens": "true and false",
+    "max_tbt_cost_ratio": f"null, or {in_words(TBT_COST_RANGE)}",
 }
 
 
@@ -86,4 +90,5 @@ _IS_ALLOWED: Mapping[str, Callable[[Any], bool]] = {
     "max_wait_ms": lambda value: value is None or _within(*MAX_WAIT_RANGE_MS)(value),
     "late_action": lambda value: value in get_args(LateAction),
     "count_cached_tokens": lambda value: isinstance(value, bool),
+    "max_tbt_cost_ratio": lambda value: value is None or _within(*TBT_COST_RANGE)(value),
 }

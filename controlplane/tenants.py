@@ -68,6 +68,7 @@ class TenantRow(Row, table=True):
     max_wait_ms: int | None = Field(default=None)
     late_action: str = Field(max_length=_CLASS_MAX, sa_column_kwargs={"server_default": DEFAULT_LATE_ACTION})
     count_cached_tokens: bool = Field(sa_column_kwargs={"server_default": false()})
+    max_tbt_cost_ratio: float | None = Field(default=None)
     created_at: datetime = Field(sa_type=UtcDateTime)
     settings_version: int = Field(sa_column_kwargs={"server_default": "0"})
     """Of its last change, edits of its targets not counted."""
@@ -87,6 +88,7 @@ class TenantRow(Row, table=True):
             late_action=cast(LateAction, self.late_action),
             since_ms=int(self.created_at.timestamp() * 1000),
             count_cached_tokens=self.count_cached_tokens,
+            max_tbt_cost_ratio=self.max_tbt_cost_ratio,
             limits=limits,
             created_at=self.created_at,
             revision=revision,

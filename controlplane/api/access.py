@@ -85,6 +85,7 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("GET", "/alarms/history"): Access.READ,
     ("GET", "/history"): Access.OWN_READ,
     ("GET", "/history/decisions"): Access.READ,
+    ("GET", "/effects"): Access.READ,
     ("GET", "/usage"): Access.OWN_READ,
     ("GET", "/partitions"): Access.READ,
     ("GET", "/guard"): Access.READ,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pdmuxd.controlplane.api.auth import OPENAPI_PATH, WHY_PARAMETER, AdminAuth,
 from pdmuxd.controlplane.api.browser import add_browser_pages
 from pdmuxd.controlplane.api.daemon import daemon_routes
 from pdmuxd.controlplane.api.decisions import decision_routes
+from pdmuxd.controlplane.api.effects import effect_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
 from pdmuxd.controlplane.api.fallback import fallback_routes
@@ -47,6 +49,8 @@ from pdmuxd.controlplane.replays import NoReplays, ReplayJobs
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.slo_preview import Previews
 from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.tbt_caps import KnownCosts
+from pdmuxd.controlplane.tbt_costs import tbt_costs
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.what_if import Predictors
 
@@ -64,6 +68,7 @@ def build_admin_app(
     telemetry: Telemetry | None = None,
     history: History | None = None,
     predictors: Predictors = lambda: None,
+    known_costs: KnownCosts | None = None,
     actions: EngineActions | None = None,
     replays: ReplayJobs | None = None,
     fallback: FallbackLearning | None = None,
@@ -121,9 +126,10 @@ def build_admin_app(
         decision_routes(telemetry),
         attainment_routes(telemetry),
         history_routes(history, AlarmStore(control_plane.store), control_plane),
+        effect_routes(telemetry),
         usage_routes(history, control_plane),
         partition_routes(telemetry),
-        what_if_routes(telemetry, predictors),
+        what_if_routes(telemetry, predictors, known_costs or partial(tbt_costs, telemetry, predictors)),
         replay_routes(replays or NoReplays(), predictors),
         action_routes(actions or NoEngine(), control_plane),
         daemon_routes(daemon_actions or NoDaemon(), control_plane),

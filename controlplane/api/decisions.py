@@ -72,6 +72,9 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
         tenant: Annotated[
             str | None, Query(description="Only while a request of this tenant was in the engine.")
         ] = None,
+        sitting_out: Annotated[
+            bool | None, Query(description="Whether some of the decode batch sat the step out.")
+        ] = None,
         since: Annotated[datetime | None, Query(description="Not before this instant.")] = None,
         after_seq: Annotated[int | None, Query(ge=0, description="Only those after this one.")] = None,
         limit: _Limit = 100,
@@ -86,6 +89,7 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
             return (
                 (reason is None or seen.record.reason == reason)
                 and (mode is None or seen.record.mode == mode)
+                and (sitting_out is None or (seen.record.sitting_out > 0) == sitting_out)
                 and (since_s is None or seen.at_s >= since_s)
                 and (after_seq is None or seen.seq > after_seq)
                 and (spans is None or any(start_s <= seen.at_s <= end_s for start_s, end_s in spans))

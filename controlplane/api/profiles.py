@@ -166,6 +166,10 @@ def profile_routes(control_plane: ControlPlane, engine_status: Callable[[], Engi
 
 def _decoded(document: dict[str, Any]) -> MeasuredProfile:
     try:
-        return from_json(msgspec.json.encode(document), "the body")
+        encoded = msgspec.json.encode(document)
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise InvalidValueError("body", f"the body has a text or a number that cannot be: {error}") from error
+    try:
+        return from_json(encoded, "the body")
     except ProfileError as error:
         raise InvalidValueError("body", str(error)) from error

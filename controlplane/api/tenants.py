@@ -25,6 +25,7 @@ from pdmuxd.controlplane.tenant_fields import (
     MAX_WAIT_RANGE_MS,
     NAME,
     NAME_ALLOWED,
+    TBT_COST_RANGE,
     WEIGHT_RANGE,
     TenantChanges,
 )
@@ -64,6 +65,11 @@ _COUNT_CACHED = (
     "Whether limits of tokens count those that were found in the prefix cache. By default not: they cost "
     "next to no prefill."
 )
+_TBT_COST = (
+    "The share of the prefill time that its TBT target may cost all (`/what-if/tbt-costs`). While it costs "
+    "more, steps are planned for the others' strictest target, and its own gaps may be late. Null: any share."
+)
+_LOW_COST, _HIGH_COST = TBT_COST_RANGE
 _LOW_WEIGHT, _HIGH_WEIGHT = WEIGHT_RANGE
 _LOW_WAIT, _HIGH_WAIT = MAX_WAIT_RANGE_MS
 
@@ -94,6 +100,9 @@ class TenantIn(Body):
     max_wait_ms: int | None = Field(None, strict=True, ge=_LOW_WAIT, le=_HIGH_WAIT, description=_MAX_WAIT)
     late_action: LateAction = Field(DEFAULT_LATE_ACTION, description=_LATE_ACTION)
     count_cached_tokens: bool = Field(False, strict=True, description=_COUNT_CACHED)
+    max_tbt_cost_ratio: float | None = Field(
+        None, strict=True, ge=_LOW_COST, le=_HIGH_COST, allow_inf_nan=False, description=_TBT_COST
+    )
 
 
 class TenantPatch(Body):
@@ -112,6 +121,9 @@ class TenantPatch(Body):
     max_wait_ms: int | None = Field(None, strict=True, ge=_LOW_WAIT, le=_HIGH_WAIT, description=_MAX_WAIT)
     late_action: LateAction | None = Field(None, description=_LATE_ACTION)
     count_cached_tokens: bool | None = Field(None, strict=True, description=_COUNT_CACHED)
+    max_tbt_cost_ratio: float | None = Field(
+        None, strict=True, ge=_LOW_COST, le=_HIGH_COST, allow_inf_nan=False, description=_TBT_COST
+    )
 
 
 class TenantOut(BaseModel):
@@ -130,6 +142,7 @@ class TenantOut(BaseModel):
                     "max_wait_ms": 20000,
                     "late_action": "refuse",
                     "count_cached_tokens": False,
+                    "max_tbt_cost_ratio": 0.1,
                     "limits": {"requests_per_min": {"value": 600, "action": "wait"}},
                     "slo": SLO_OUT_EXAMPLE,
                     "created_at": "2026-01-31T12:00:00Z",
@@ -148,6 +161,7 @@ class TenantOut(BaseModel):
     max_wait_ms: int | None = Field(description=_MAX_WAIT)
     late_action: LateAction = Field(description=_LATE_ACTION)
     count_cached_tokens: bool = Field(description=_COUNT_CACHED)
+    max_tbt_cost_ratio: float | None = Field(description=_TBT_COST)
     limits: dict[str, LimitOut] = Field(description="By name; `/limits` also tells what of them is used.")
     slo: SloOut
     created_at: datetime
@@ -168,6 +182,7 @@ class TenantOut(BaseModel):
             max_wait_ms=tenant.max_wait_ms,
             late_action=tenant.late_action,
             count_cached_tokens=tenant.count_cached_tokens,
+            max_tbt_cost_ratio=tenant.max_tbt_cost_ratio,
             limits=limits_out(tenant.limits),
             slo=SloOut.of(tenant.revision, in_force=has_reached(tenant.revision, status)),
             created_at=tenant.created_at,

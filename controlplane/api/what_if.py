@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar, Self
 
 from fastapi import APIRouter
@@ -14,8 +15,11 @@ from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.slos import TBT_MS
 from pdmuxd.controlplane.assumed_load import Source, Wish
+from pdmuxd.controlplane.events.messages import instant
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
-from pdmuxd.controlplane.tbt_costs import TbtCost, tbt_costs
+from pdmuxd.controlplane.tbt_caps import KnownCosts
+from pdmuxd.controlplane.tbt_costs import TbtCost
+from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenant_fields import in_words
 from pdmuxd.controlplane.what_if import Outlook, Predictors, tokens_per_s, what_if
@@ -154,11 +158,19 @@ class TbtCostOut(BaseModel):
     prefill_busy_ratio: float = Field(description="Of the time, predicted for the targets in force.")
     prefill_busy_ratio_without: float = Field(description="The same if it asked for `others_tbt_ms`.")
     prefill_ratio: float = Field(
-        examples=[0.12], description="What it costs all: the difference of the two, as a share of the time."
+        examples=[0.12],
+        description="What it costs all, or would cost if it were not capped: the difference of the two.",
+    )
+    max_tbt_cost_ratio: float | None = Field(description="What it may cost; null: any share.")
+    capped_since: datetime | None = Field(
+        description="Since when it costs too much and is not planned for; null: it is not capped."
+    )
+    planned_tbt_ms: float = Field(
+        description="What steps are planned for: its own target unless it is capped."
     )
 
     @classmethod
-    def of(cls, cost: TbtCost) -> Self:
+    def of(cls, cost: TbtCost, *, most: float | None, cap: TbtCap | None) -> Self:
         """Convert to milliseconds."""
         return cls(
             tenant=cost.tenant,
@@ -168,10 +180,13 @@ class TbtCostOut(BaseModel):
             prefill_busy_ratio=round(cost.prefill_busy_ratio, 4),
             prefill_busy_ratio_without=round(cost.prefill_busy_ratio_without, 4),
             prefill_ratio=round(cost.prefill_ratio, 4),
+            max_tbt_cost_ratio=most,
+            capped_since=None if cap is None else instant(cap.since_s),
+            planned_tbt_ms=to_ms(cost.tbt_s if cap is None else max(cost.tbt_s, cap.tbt_s)),
         )
 
 
-def what_if_routes(telemetry: Telemetry, predictors: Predictors) -> APIRouter:
+def what_if_routes(telemetry: Telemetry, predictors: Predictors, known: KnownCosts) -> APIRouter:
     """`/what-if`."""
     router = admin_router(tags=["what-if"])
 
@@ -184,7 +199,12 @@ def what_if_routes(telemetry: Telemetry, predictors: Predictors) -> APIRouter:
     def get_tbt_costs() -> list[TbtCostOut]:
         """Show whose TBT target was the strictest in the last minutes, and what that costs in prefill time.
         Empty without traffic of two tenants, or while there is no engine to predict for."""
-        return [TbtCostOut.of(cost) for cost in tbt_costs(telemetry, predictors)]
+        tenants, caps = telemetry.directory.tenants, telemetry.tbt_caps
+        return [
+            TbtCostOut.of(cost, most=tenants[cost.tenant].max_tbt_cost_ratio, cap=caps.get(cost.tenant))
+            for cost in known()
+            if cost.tenant in tenants
+        ]
 
     return router
 

@@ -149,6 +149,10 @@ class TenantLoad(EventMessage):
     ttft_burn: float | None
     tbt_burn: float | None
     budget_left_ratio: float | None
+    tbt_capped_since: datetime | None = None
+    """Its TBT target costs all more than `max_tbt_cost_ratio`; null: it is not capped."""
+    planned_tbt_ms: float | None = None
+    """The target that steps are planned for while it is capped."""
 
 
 class TenantsEvent(EventMessage):
@@ -181,6 +185,12 @@ class DecisionEvent(EventMessage):
     prefill_new_tokens: int
     prefill_layers: int
     decode_steps: int
+    sitting_out: int = Field(
+        0, description="Decoding requests that were not in the step: their TBT targets let them wait."
+    )
+    sitting_out_for: TbtTarget | None = Field(
+        None, description="The strictest target of those in flight then, if any sat out."
+    )
     predicted_ms: float | None
     measured_ms: float
     measured_max_ms: float
@@ -188,6 +198,10 @@ class DecisionEvent(EventMessage):
     slack_ms: float | None
     slack_min_ms: float | None
     folded_other: int
+    tbt_capped: tuple[str, ...] = Field(
+        (),
+        description="Tenants in flight whose TBT target was not planned for, since it costs all too much.",
+    )
 
 
 class PartitionOut(EventMessage):

@@ -1,4 +1,7 @@
-"""What telemetry sees, as the history counts it: columns of requests, SM time, decisions, and marks."""
+"""What telemetry sees, as the history counts it: columns of requests, SM time, decisions, and marks.
+
+The same is told to what compares the time before a change with the time since.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.recorder import Recorder
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.status import EngineState
+from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.messages import EngineStats, Hello, IterationRecord
@@ -16,16 +20,18 @@ _MANY_TENANTS = 20
 
 
 class Chronicle:
-    """Writes into a recorder."""
+    """Writes into a recorder, and tells `effects`."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, effects: Effects) -> None:
         self._recorder = recorder
+        self._effects = effects
         self._total_sms = 0
         self._uptime_s: float | None = None
         self._policy = ""
 
     def on_request(self, judged: JudgedRequest) -> None:
         """A request of a known tenant ended."""
+        self._effects.on_request(judged)
         record, row = judged.record, self._recorder.row(judged.record.tenant)
         row[Column.ENDED] += 1
         row[Column.GOOD] += judged.good
@@ -52,7 +58,11 @@ class Chronicle:
         """A heartbeat: its busy ratios hold since the last one."""
         before_s, self._uptime_s = self._uptime_s, stats.uptime_s
         if before_s is not None and stats.uptime_s > before_s:
-            sm_s = (stats.uptime_s - before_s) * self._total_sms
+            span_s = stats.uptime_s - before_s
+            self._effects.on_busy(
+                span_s, prefill_ratio=stats.sm_busy_prefill_ratio, decode_ratio=stats.sm_busy_decode_ratio
+            )
+            sm_s = span_s * self._total_sms
             self._recorder.sm_time(
                 prefill_sm_s=sm_s * max(0.0, stats.sm_busy_prefill_ratio),
                 decode_sm_s=sm_s * max(0.0, stats.sm_busy_decode_ratio),
@@ -60,11 +70,14 @@ class Chronicle:
             )
         if stats.policy != self._policy:
             if self._policy:
-                self._recorder.mark("policy", f"the policy is {stats.policy}, it was {self._policy}")
+                text = f"the policy is {stats.policy}, it was {self._policy}"
+                self._recorder.mark("policy", text)
+                self._effects.changed([("policy", None, text)])
             self._policy = stats.policy
 
     def on_iteration(self, record: IterationRecord) -> None:
         """The engine carried out a decision."""
+        self._effects.on_iteration(record)
         self._recorder.decision(
             record.mode,
             record.reason,
@@ -74,6 +87,7 @@ class Chronicle:
 
     def on_hello(self, hello: Hello) -> None:
         """An engine introduced itself."""
+        self._effects.interrupt()
         self._total_sms, self._uptime_s = hello.total_sms, None
         self._recorder.model = hello.model[:200]
         self._recorder.mark("engine", f"an engine started: {hello.model} on {hello.device}")
@@ -90,27 +104,38 @@ class Chronicle:
             for name in before.tenants.keys() | now.tenants.keys()
             if before.tenants.get(name) is not now.tenants.get(name)
         ]
+        edits: list[tuple[str, str | None, str]] = []
         if len(changed) > _MANY_TENANTS:
-            self._recorder.mark("tenant", f"{len(changed)} tenants were changed at once")
+            text = f"{len(changed)} tenants were changed at once"
+            self._recorder.mark("tenant", text)
+            if any(old is not None and new is not None and old.slo != new.slo for _, old, new in changed):
+                edits.append(("slo", None, text))
         else:
             for name, old, new in sorted(changed, key=lambda each: each[0]):
-                self._on_tenant(name, old, new)
+                if (edit := self._on_tenant(name, old, new)) is not None:
+                    edits.append(("slo", name, edit))
         old_id, new_id = (each.predictors.profile_id if each.predictors else 0 for each in (before, now))
         if old_id != new_id:
             text = f"profile {new_id} is in force" if new_id else "no profile is in force"
             self._recorder.mark("profile", text)
+            edits.append(("profile", None, text))
+        self._effects.changed(edits)
 
-    def _on_tenant(self, name: str, old: TenantRecord | None, new: TenantRecord | None) -> None:
+    def _on_tenant(self, name: str, old: TenantRecord | None, new: TenantRecord | None) -> str | None:
+        """What its targets are now, in words; None if they are what they were."""
         if old is None or new is None:
             self._recorder.mark(
                 "tenant", f"{name} was {'created' if old is None else 'deleted'}", tenant=name
             )
-            return
+            return None
+        said = None
         if old.slo != new.slo:
-            self._recorder.mark("slo", f"{name}: {_difference(old.slo, new.slo)}", tenant=name)
+            said = _difference(old.slo, new.slo)
+            self._recorder.mark("slo", f"{name}: {said}", tenant=name)
         if old.enabled != new.enabled:
             text = f"{name} was {'enabled' if new.enabled else 'disabled'}"
             self._recorder.mark("tenant", text, tenant=name)
+        return said
 
 
 def _difference(old: Slo, new: Slo) -> str:

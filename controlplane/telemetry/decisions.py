@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from pdmuxd.controlplane.events.messages import DecisionEvent, instant, ms
+from pdmuxd.controlplane.events.messages import DecisionEvent, TbtTarget, instant, ms
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.engine.core.types import Mode
 from pdmuxd.engine.link.messages import IterationRecord
 
 KEPT = 20_000
 FOLDED_PER_TICK = 20
+STRICTEST_HOLDS_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +25,16 @@ class SeenDecision:
     seq: int
     at_s: float
     record: IterationRecord
+    tbt_capped: tuple[str, ...] = ()
+    """Tenants in flight whose own TBT target was not planned for."""
+    sitting_out_for: TbtTarget | None = None
+    """Whose target some of the batch sit out for; None where nobody does."""
 
     @property
-    def kind(self) -> tuple[str, str, int]:
+    def kind(self) -> tuple[str, str, int, bool]:
         """What is folded into one event."""
-        return self.record.mode, self.record.reason, self.record.partition_id
+        record = self.record
+        return record.mode, record.reason, record.partition_id, record.sitting_out > 0
 
     @property
     def predicted_s(self) -> float | None:
@@ -47,18 +54,29 @@ class SeenDecision:
 
 
 class Decisions:
-    """The last 20,000. Written in one thread; `snapshot` may be called in any."""
+    """The last 20,000. Written in one thread; `snapshot` may be called in any.
 
-    def __init__(self, *, kept: int = KEPT) -> None:
+    `strictest` is the strictest TBT target of those in flight; it is asked at most twice a second.
+    """
+
+    def __init__(self, *, kept: int = KEPT, strictest: Callable[[], TbtTarget | None] = lambda: None) -> None:
         self.total = 0
         self.latest: SeenDecision | None = None
         self._seen: deque[SeenDecision] = deque(maxlen=kept)
         self._fold = _Fold()
+        self._ask_strictest = strictest
+        self._strictest: tuple[float, TbtTarget | None] = (-math.inf, None)
 
-    def add(self, record: IterationRecord, at_s: float) -> SeenDecision:
+    def add(self, record: IterationRecord, at_s: float, *, tbt_capped: tuple[str, ...] = ()) -> SeenDecision:
         """Keep one."""
         self.total += 1
-        seen = self.latest = SeenDecision(seq=self.total, at_s=at_s, record=record)
+        seen = self.latest = SeenDecision(
+            seq=self.total,
+            at_s=at_s,
+            record=record,
+            tbt_capped=tbt_capped,
+            sitting_out_for=self._sitting_out_for(at_s) if record.sitting_out else None,
+        )
         self._seen.append(seen)
         self._fold.add(seen)
         return seen
@@ -80,6 +98,13 @@ class Decisions:
     def flush(self) -> Iterator[DecisionEvent]:
         """What came since the last call, folded."""
         yield from self._fold.flush()
+
+    def _sitting_out_for(self, at_s: float) -> TbtTarget | None:
+        asked_s, found = self._strictest
+        if abs(at_s - asked_s) >= STRICTEST_HOLDS_S:
+            found = self._ask_strictest()
+            self._strictest = at_s, found
+        return found
 
 
 class _Fold:
@@ -122,6 +147,8 @@ def decision_event(run: list[SeenDecision], *, folded_other: int = 0) -> Decisio
         prefill_new_tokens=record.prefill_new_tokens,
         prefill_layers=record.prefill_layers,
         decode_steps=record.decode_steps,
+        sitting_out=record.sitting_out,
+        sitting_out_for=last.sitting_out_for,
         predicted_ms=ms(last.predicted_s),
         measured_ms=to_ms(last.measured_s),
         measured_max_ms=to_ms(max(seen.measured_s for seen in run)),
@@ -129,6 +156,7 @@ def decision_event(run: list[SeenDecision], *, folded_other: int = 0) -> Decisio
         slack_ms=ms(record.tbt_slack_s),
         slack_min_ms=ms(min(slacks, default=None)),
         folded_other=folded_other,
+        tbt_capped=last.tbt_capped,
     )
 
 

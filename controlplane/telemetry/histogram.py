@@ -45,11 +45,7 @@ class SlidingHistogram:
     def spread(self, now_s: float) -> Spread:
         """What is in the window."""
         self._roll(now_s)
-        count = sum(self._total)
-        if not count:
-            return Spread(count=0, p50=None, p99=None)
-        sums = list(accumulate(self._total))
-        return Spread(count=count, p50=_percentile(sums, 0.50), p99=_percentile(sums, 0.99))
+        return spread_of(self._total)
 
     def _roll(self, now_s: float) -> None:
         slot = int(now_s / self._slot_s)
@@ -64,6 +60,15 @@ class SlidingHistogram:
                 old[:] = array("L", bytes(8 * BUCKETS))
         if gone > 0:
             self._now_slot = slot
+
+
+def spread_of(counts: array[int]) -> Spread:
+    """Percentiles of counts by bucket (`engine/link/durations.py`)."""
+    count = sum(counts)
+    if not count:
+        return Spread(count=0, p50=None, p99=None)
+    sums = list(accumulate(counts))
+    return Spread(count=count, p50=_percentile(sums, 0.50), p99=_percentile(sums, 0.99))
 
 
 def _percentile(sums: list[int], share: float) -> float:

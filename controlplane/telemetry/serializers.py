@@ -26,6 +26,7 @@ from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.status import EngineState, EngineStatus
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, WINDOW_S, Attainment
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
+from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap, TbtCaps
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
 
 MAX_TENANTS = 100
@@ -40,6 +41,7 @@ def stats(
     directory: DirectorySnapshot,
     in_flight: Mapping[str, int],
     waiting: OpenCounts,
+    caps: TbtCaps,
     now_s: float,
 ) -> StatsEvent:
     """The event `stats`; `in_flight` counts requests by tenant, `waiting` is of all tenants together."""
@@ -55,19 +57,24 @@ def stats(
         ttft_ms=everyone.ttft(now_s),
         tbt_gap_ms=everyone.tbt_gaps(now_s),
         tbt_worst_ms=everyone.tbt_worst(now_s),
-        strictest_tbt=strictest(directory, in_flight),
+        strictest_tbt=strictest(directory, in_flight, caps),
         waiting_total=waiting.waiting,
         late_now=waiting.late,
         oldest_wait_ms=to_ms(round(waiting.oldest_wait_s, 3)),
     )
 
 
-def strictest(directory: DirectorySnapshot, in_flight: Mapping[str, int]) -> TbtTarget | None:
-    """The strictest TBT target of the tenants with requests in flight, or of all if there are none."""
+def strictest(directory: DirectorySnapshot, in_flight: Mapping[str, int], caps: TbtCaps) -> TbtTarget | None:
+    """The strictest TBT target that is planned for: of the tenants with requests in flight, else of all."""
     enabled = [tenant for tenant in directory.tenants.values() if tenant.enabled]
     active = [tenant for tenant in directory.tenants.values() if in_flight.get(tenant.name)]
-    found = min(active or enabled, key=lambda tenant: (tenant.slo.tbt_s, tenant.name), default=None)
-    return None if found is None else TbtTarget(tenant=found.name, tbt_ms=to_ms(found.slo.tbt_s))
+    planned = [(_planned_tbt_s(tenant, caps.get(tenant.name)), tenant.name) for tenant in active or enabled]
+    tbt_s, name = min(planned, default=(0.0, ""))
+    return TbtTarget(tenant=name, tbt_ms=to_ms(tbt_s)) if name else None
+
+
+def _planned_tbt_s(tenant: TenantRecord, cap: TbtCap | None) -> float:
+    return tenant.slo.tbt_s if cap is None else max(tenant.slo.tbt_s, cap.tbt_s)
 
 
 def tenants(
@@ -76,6 +83,7 @@ def tenants(
     directory: DirectorySnapshot,
     in_flight: Mapping[str, int],
     waiting: Mapping[str, OpenCounts],
+    caps: TbtCaps,
     now_s: float,
 ) -> TenantsEvent:
     """The event `tenants`: those with anything in flight or in the last hour; most late first, then busiest.
@@ -98,6 +106,7 @@ def tenants(
                 attainments[name],
                 in_flight=in_flight.get(name, 0),
                 waiting=waiting.get(name, NOTHING_OPEN),
+                cap=caps.get(name),
                 now_s=now_s,
             )
             for name in busiest
@@ -106,7 +115,13 @@ def tenants(
 
 
 def _tenant(
-    tenant: TenantRecord, attainment: Attainment, *, in_flight: int, waiting: OpenCounts, now_s: float
+    tenant: TenantRecord,
+    attainment: Attainment,
+    *,
+    in_flight: int,
+    waiting: OpenCounts,
+    cap: TbtCap | None,
+    now_s: float,
 ) -> TenantLoad:
     target_ratio = tenant.slo.attainment_ratio
     rates = attainment.rates(now_s)
@@ -132,6 +147,8 @@ def _tenant(
         ttft_burn=rounded(ttft.burn(target_ratio)),
         tbt_burn=rounded(tbt.burn(target_ratio)),
         budget_left_ratio=attainment.budget_left_ratio(now_s, target_ratio, waiting),
+        tbt_capped_since=None if cap is None else instant(cap.since_s),
+        planned_tbt_ms=None if cap is None else to_ms(_planned_tbt_s(tenant, cap)),
     )
 
 

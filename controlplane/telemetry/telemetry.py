@@ -20,7 +20,7 @@ from pdmuxd.controlplane.events.messages import (
 )
 from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.reading import Judged
-from pdmuxd.controlplane.history.recorder import Gauges, Recorder
+from pdmuxd.controlplane.history.recorder import Recorder
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.status import NO_ENGINE, EngineState, EngineStatus
 from pdmuxd.controlplane.telemetry import conditions, serializers
@@ -29,6 +29,7 @@ from pdmuxd.controlplane.telemetry.attainment import Attainment
 from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
+from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest
@@ -37,7 +38,8 @@ from pdmuxd.controlplane.telemetry.partitions import PartitionUse
 from pdmuxd.controlplane.telemetry.recent import RecentLoad
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
 from pdmuxd.controlplane.telemetry.settling import Settling
-from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, OpenRequests, summed
+from pdmuxd.controlplane.telemetry.tbt_cap import TbtCaps
+from pdmuxd.controlplane.telemetry.waiting import OpenCounts, OpenRequests, gauges, summed
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.messages import (
     Ack,
@@ -97,7 +99,9 @@ class Telemetry:
         self.in_flight = in_flight
         self.database_lost_because = database_lost_because
         self.directory = _EMPTY
-        self.decisions = Decisions()
+        self.decisions = Decisions(
+            strictest=lambda: serializers.strictest(self.directory, self.in_flight(), self.tbt_caps)
+        )
         self.requests = RequestHistory(self.decisions)
         self.recent = RecentLoad()
         self.on_ended: OnEnded = _untold
@@ -121,7 +125,10 @@ class Telemetry:
         self._ticks = 0
         self._followed_s = self.started_s
         self._counted = 0.0, OpenCounts()
-        self._chronicle = Chronicle(self.recorder)
+        self.effects = Effects(clock=clock, tenants=self.tenants, waiting=self.open_counts)
+        self._chronicle = Chronicle(self.recorder, self.effects)
+        self.tbt_caps: TbtCaps = {}
+        """Tenants whose TBT target costs the others too much at present."""
 
     # What the engine reports
 
@@ -247,7 +254,7 @@ class Telemetry:
         if self.recorder.is_due():
             for settled in self._settling.overdue(now_s):
                 self._settle(settled, now_s)
-            self.recorder.turn(self._gauges(now_s))
+            self.recorder.turn(gauges(self.open_counts(now_s), self.in_flight()))
         is_second = self._ticks % TICKS_PER_SECOND == 0
         if self.events.clients:
             self._followed_s = now_s
@@ -258,6 +265,7 @@ class Telemetry:
         self.publish("stats", self.stats_event(now_s))
         if is_second:
             self.publish("tenants", self.tenants_event(now_s))
+            self.effects.tick()
             self.watch(now_s)
 
     def watch(self, now_s: float) -> None:
@@ -319,6 +327,7 @@ class Telemetry:
             directory=self.directory,
             in_flight=self.in_flight(),
             waiting=self._counted[1],
+            caps=self.tbt_caps,
             now_s=now_s,
         )
 
@@ -329,6 +338,7 @@ class Telemetry:
             directory=self.directory,
             in_flight=self.in_flight(),
             waiting=self.open_counts(now_s),
+            caps=self.tbt_caps,
             now_s=now_s,
         )
 
@@ -350,12 +360,17 @@ class Telemetry:
         offset_s = now_s - record.now_s
         self._offset_s = offset_s if self._offset_s is None else min(self._offset_s, offset_s)
         at_s = record.now_s + self._offset_s
-        self.decisions.add(record, at_s)
+        self.decisions.add(record, at_s, tbt_capped=self._capped_now() if self.tbt_caps else ())
         self.partitions.add(record)
         self._chronicle.on_iteration(record)
         self.guard.add(record, at_s)
         self.drift.add(record, at_s)
         self.recent.on_iteration(record, at_s)
+
+    def _capped_now(self) -> tuple[str, ...]:
+        """Tenants with requests in flight whose TBT target is not planned for."""
+        in_flight = self.in_flight()
+        return tuple(name for name in self.tbt_caps if in_flight.get(name))
 
     def _settle(self, judged: JudgedRequest, now_s: float) -> None:
         """Count a request that ended."""
@@ -368,18 +383,6 @@ class Telemetry:
         lifecycle = self.requests.find(judged.record.request_id)
         if lifecycle is not None and lifecycle.record is not None:
             self.publish("request", serializers.request(lifecycle))
-
-    def _gauges(self, now_s: float) -> dict[str, Gauges]:
-        waiting, in_flight = self.open_counts(now_s), self.in_flight()
-        return {
-            name: Gauges(
-                waiting=waiting.get(name, NOTHING_OPEN).waiting,
-                late=waiting.get(name, NOTHING_OPEN).late,
-                oldest_wait_s=waiting.get(name, NOTHING_OPEN).oldest_wait_s,
-                in_flight=in_flight.get(name, 0),
-            )
-            for name in {*waiting, *in_flight}
-        }
 
     def _tenant(self, name: str) -> Attainment:
         if name not in self.tenants:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.history.recorder import Gauges
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.engine.core.slo import RequestTargets, Slo
 from pdmuxd.engine.link.messages import TenantQueue, TenantQueues
@@ -208,3 +209,17 @@ def summed(counts: Iterable[OpenCounts]) -> OpenCounts:
         begun, begun_late = begun + each.begun, begun_late + each.begun_late
         oldest_s = max(oldest_s, each.oldest_wait_s)
     return OpenCounts(waiting=waiting, late=late, oldest_wait_s=oldest_s, begun=begun, begun_late=begun_late)
+
+
+def gauges(waiting: Mapping[str, OpenCounts], in_flight: Mapping[str, int]) -> dict[str, Gauges]:
+    """What the history keeps of the moment, by tenant that has requests at the engine or at the gateway."""
+    found = {name: waiting.get(name, NOTHING_OPEN) for name in {*waiting, *in_flight}}
+    return {
+        name: Gauges(
+            waiting=counts.waiting,
+            late=counts.late,
+            oldest_wait_s=counts.oldest_wait_s,
+            in_flight=in_flight.get(name, 0),
+        )
+        for name, counts in found.items()
+    }

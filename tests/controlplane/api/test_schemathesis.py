@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,15 @@ from profiling import measured_profile
 from replay_jobs import Jobs
 from schemathesis.checks import load_all_checks
 from schemathesis.core.failures import FailureGroup
-from stores import ADMIN_TOKEN, new_database, opened
-from telemetry_feeds import HELLO, HandClock, predicting, telemetry
+from stores import ADMIN_TOKEN, new_database, opened, slo
+from telemetry_feeds import loaded_telemetry, predicting
 
 from pdmuxd.controlplane.actions import Action, Done
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH
 from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.lifecycle import Reloaded
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap
 
 HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 ALL_CASES = 2000
@@ -98,12 +97,15 @@ class AnyDaemon:
 def schema() -> Iterator[schemathesis.BaseSchema]:
     """Of an application with something in each table; its stream of events is over, or it would not end."""
     with tempfile.TemporaryDirectory() as folder, opened(new_database(Path(folder))) as control_plane:
-        control_plane.create_tenant("chat")
+        since_ms = control_plane.create_tenant("chat", slo(0.011), max_tbt_cost_ratio=0.1).since_ms
+        control_plane.create_tenant("search", slo(0.06))
         control_plane.keys.issue("chat")
         control_plane.admin_tokens.issue("deploy")
         control_plane.profiles.add(measured_profile(), origin="measured")
-        known = telemetry(HandClock())
-        known.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO)
+        known = loaded_telemetry(control_plane.directory, seconds=8)
+        known.tbt_caps = {
+            "chat": TbtCap(since_s=known.clock(), tenant_since_ms=since_ms, tbt_s=0.06, cost_ratio=0.2)
+        }
         known.events.close()
         app = build_admin_app(
             control_plane,
@@ -168,6 +170,7 @@ def test_every_operation_keeps_its_promise_when_a_few_cases_are_sent(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_operation_keeps_its_promise_when_thousands_of_cases_are_sent(
     schema: schemathesis.BaseSchema,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from stores import SLO_BODY, AdminCalls, slo
-from telemetry_feeds import HELLO, START_S, HandClock, predicting, request_record, step
+from telemetry_feeds import HELLO, START_S, HandClock, loaded_telemetry, predicting, request_record
 
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.slo_preview import Previews
@@ -22,20 +22,7 @@ def known(control_plane: ControlPlane) -> Telemetry:
     """Ten seconds of load: `chat` sends short prompts, `search` long ones, 12 requests decode."""
     control_plane.create_tenant("chat", slo(0.04))
     control_plane.create_tenant("search", slo(0.06))
-    clock = HandClock()
-    made = Telemetry(clock=clock)
-    made.status = lambda: replace(NO_ENGINE, state="serving", hello=HELLO)
-    made.on_directory(control_plane.directory)
-    for second in range(40):
-        made.on_message(step(now_s=float(second), decode_bs=12, decode_reused_tokens=12_000))
-        for tenant, new_tokens in (("chat", 400), ("search", 6000)):
-            made.on_begin(f"{tenant}{second}", tenant=tenant, path="/")
-            record = {"request_id": f"{tenant}{second - 5}", "tenant": tenant, "new_tokens": new_tokens}
-            if second >= 5:
-                made.on_request(request_record(**record, ttft_s=0.4, tbt_gaps=100, tbt_gaps_met=100))
-                made.on_answered(f"{tenant}{second - 5}", status=200)
-        clock.turn(1.0)
-    return made
+    return loaded_telemetry(control_plane.directory)
 
 
 @pytest.fixture
@@ -169,6 +156,21 @@ async def test_what_a_strict_target_costs_is_told_when_it_binds(
     assert cost["prefill_ratio"] > 0.0
     told = cost["prefill_busy_ratio"] - cost["prefill_busy_ratio_without"]
     assert cost["prefill_ratio"] == pytest.approx(told, abs=1e-3)
+    assert (cost["max_tbt_cost_ratio"], cost["capped_since"], cost["planned_tbt_ms"]) == (None, None, 11.0)
+
+
+async def test_a_strict_target_costs_something_when_there_is_more_work_than_time(
+    call: AdminCalls, control_plane: ControlPlane, known: Telemetry
+) -> None:
+    control_plane.set_slo("chat", slo(0.011))
+    known.on_directory(control_plane.directory)
+    for number in range(900):
+        record = {"request_id": f"x{number}", "tenant": "search", "new_tokens": 16_000}
+        known.recent.on_request(request_record(**record), arrived_s=START_S, now_s=START_S + 30.0)
+    (cost,) = (await call("GET", "/api/v1/what-if/tbt-costs")).json()
+    assert cost["prefill_busy_ratio"] == 1.0
+    assert cost["prefill_busy_ratio_without"] < 1.0
+    assert cost["prefill_ratio"] > 0.0
 
 
 async def test_no_cost_is_told_when_nobody_has_sent_anything(control_plane: ControlPlane) -> None:

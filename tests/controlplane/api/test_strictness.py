@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from stores import AdminCalls
 
+from pdmuxd.controlplane.api.access import PREFIX
 from pdmuxd.controlplane.services import ControlPlane
 
 API = "/api/v1"
@@ -69,3 +72,77 @@ async def test_a_query_is_refused_when_it_is_unknown_or_outside_what_is_allowed(
     answer = await call("GET", API + path)
     assert (answer.status_code, answer.json()["field"]) == (422, field)
     assert field in answer.json()["detail"]
+
+
+async def test_a_profile_is_refused_when_it_holds_half_a_character(call: AdminCalls) -> None:
+    answer = await call("POST", f"{API}/profiles", content=b'{"name": "\\ud800"}', headers=JSON)
+    assert (answer.status_code, answer.json()["field"]) == (422, "body")
+
+
+IDS = ("99999999999999999999", "-1", "%FF%FE", "%00", "a%2Fb", "x" * 5000, "١٢", "[" * 200)
+VALUES = (*IDS, "", "1e400", "nan", "9999-12-31T23:59:59%2B14:00", "0000-00-00T00:00:00Z")
+BODIES = (
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b'{"a":' * 50_000,
+    b'{"minutes": 1e400}',
+    b'{"version": 99999999999999999999999}',
+    b'{"version": ' + b"9" * 5000 + b"}",
+    b'{"name": "\\ud800", "policy": "\\ud800", "label": "\\u0000", "max_tbt_cost_ratio": NaN}',
+    b'{"name": "\\u0000", "policy": "\\u0000", "partitions": [[1, 99999999999999999999]]}',
+    b"null",
+)
+
+
+def operations(call: AdminCalls) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in call.app.openapi()["paths"].items():
+        for method, operation in item.items():
+            if path.startswith(PREFIX) and path != f"{PREFIX}/events":
+                yield method.upper(), path, operation
+
+
+def assert_is_told(answer: Any, operation: dict[str, Any], *asked: object) -> None:
+    """No defect, in a form and with a status that the document names."""
+    assert answer.status_code < 500 or answer.status_code == 503, (asked, answer.text[:500])
+    assert str(answer.status_code) in operation["responses"], (asked, answer.text[:500])
+    if answer.status_code >= 400:
+        assert answer.headers["Content-Type"] == "application/problem+json", asked
+        assert set(answer.json()) == {"type", "title", "status", "detail", "field"}, asked
+
+
+@pytest.mark.slow
+async def test_every_path_and_query_is_told_of_when_it_is_no_value_at_all(
+    call: AdminCalls, control_plane: ControlPlane
+) -> None:
+    control_plane.create_tenant("chat")
+    for method, path, operation in operations(call):
+        if "{" in path:
+            for value in IDS:
+                asked = re.sub(r"{\w+}", value, path)
+                assert_is_told(await call(method, asked), operation, method, asked)
+        plain = re.sub(r"{\w+}", "1", path.replace("{name}", "chat"))
+        for parameter in operation.get("parameters", ()):
+            if parameter["in"] != "query":
+                continue
+            for value in VALUES:
+                asked = f"{plain}?{parameter['name']}={value}"
+                assert_is_told(await call(method, asked), operation, method, asked)
+    assert [one.name for one in control_plane.list_tenants()] == ["chat"]
+
+
+@pytest.mark.slow
+async def test_every_body_is_told_of_when_it_is_nothing_that_can_be_read(
+    call: AdminCalls, control_plane: ControlPlane
+) -> None:
+    control_plane.create_tenant("chat")
+    asked = 0
+    for method, path, operation in operations(call):
+        if "requestBody" not in operation:
+            continue
+        plain = re.sub(r"{\w+}", "1", path.replace("{name}", "chat"))
+        for content in BODIES:
+            answer = await call(method, plain, content=content, headers=JSON)
+            assert_is_told(answer, operation, method, plain, content[:60])
+            assert answer.status_code >= 400, (method, plain, content[:60])
+            asked += 1
+    assert asked > 100

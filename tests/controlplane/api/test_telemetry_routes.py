@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from stores import AdminCalls
-from telemetry_feeds import HELLO, HandClock, heartbeat, request_record, step, telemetry
+from telemetry_feeds import HELLO, HandClock, directory, heartbeat, request_record, step, telemetry
 
 from pdmuxd.controlplane.events.buffer import EventId
 from pdmuxd.controlplane.services import ControlPlane
@@ -48,6 +48,19 @@ async def test_decisions_are_filtered_as_asked(call: AdminCalls, known: Telemetr
     assert await steps("since=2026-01-31T12:00:02Z") == [3, 2]
     assert await steps("mode=fused") == []
     assert (await call("GET", "/api/v1/decisions")).json()["total_seen"] == 4
+
+
+async def test_decisions_that_leave_some_out_are_found_when_they_are_asked_for(
+    call: AdminCalls, known: Telemetry
+) -> None:
+    for number, out in enumerate((0, 12, 0)):
+        known.on_message(step(step=number, sitting_out=out))
+    (found,) = (await call("GET", "/api/v1/decisions?sitting_out=true&reason=best_fit")).json()["decisions"]
+    assert (found["step"], found["sitting_out"]) == (1, 12)
+    assert found["sitting_out_for"] == {"tenant": "chat", "tbt_ms": 40}
+    rest = (await call("GET", "/api/v1/decisions?sitting_out=false")).json()["decisions"]
+    assert [one["step"] for one in rest] == [2, 0]
+    assert rest[0]["sitting_out_for"] is None
 
 
 async def test_a_tenants_decisions_are_those_while_it_had_a_request(
@@ -210,3 +223,25 @@ async def test_the_end_of_the_log_is_shown(control_plane: ControlPlane, tmp_path
     body = (await call("GET", "/api/v1/engine/log?lines=2")).json()
     assert body == {"path": str(path), "lines": ["line 299", "\ufffd"], "truncated": True}
     assert (await call("GET", "/api/v1/engine/log?lines=301")).json()["truncated"] is False
+
+
+async def test_a_changes_effect_is_told_of_its_tenant_and_of_what_concerns_all(
+    call: AdminCalls, known: Telemetry, clock: HandClock
+) -> None:
+    known.on_request(request_record(tenant="batch"))
+    known.on_message(step())
+    known.on_directory(directory(2, chat=0.03, batch=0.2))
+    clock.turn(61.0)
+    known.on_request(request_record(request_id="r2", tenant="batch", ttft_s=2.0))
+    answer = await call("GET", "/api/v1/effects?tenant=chat")
+    assert answer.status_code == 200
+    (effect,) = answer.json()["effects"]
+    assert (effect["state"], effect["text"], effect["mixed"]) == ("measuring", "TBT 40 to 30 ms", False)
+    assert effect["before"]["sms"]["prefill_sms"] == 96
+    assert effect["before"]["tenants"][0]["ttft_attainment_ratio"] == 1
+    assert effect["after"]["length_ms"] == 61_000
+    assert [one["tenant"] for one in effect["after"]["tenants"]] == ["batch"]
+    assert effect["after"]["tenants"][0]["ttft_attainment_ratio"] == 0
+    assert (await call("GET", "/api/v1/effects?tenant=batch")).json()["effects"] == []
+    assert (await call("GET", "/api/v1/effects?tenant=nobody")).status_code == 404
+    assert (await call("GET", "/api/v1/effects?limit=0")).status_code == 422

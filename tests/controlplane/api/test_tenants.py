@@ -23,6 +23,7 @@ async def test_a_tenant_is_answered_whole_when_created(call: AdminCalls) -> None
         "priority_class": "standard",
         "weight": 1.0,
         "max_wait_ms": None,
+        "max_tbt_cost_ratio": None,
         "late_action": "serve",
         "count_cached_tokens": False,
         "limits": {},
@@ -99,6 +100,10 @@ async def test_a_tenant_has_its_class_and_share_when_they_are_given(call: AdminC
         ("max_wait_ms", 0, "null, or 1 to 3600000"),
         ("max_wait_ms", 1.5, "null, or 1 to 3600000"),
         ("late_action", "drop", "serve and refuse"),
+        ("max_tbt_cost_ratio", -0.1, "null, or 0 to 1"),
+        ("max_tbt_cost_ratio", 1.01, "null, or 0 to 1"),
+        ("max_tbt_cost_ratio", "0.5", "null, or 0 to 1"),
+        ("max_tbt_cost_ratio", True, "null, or 0 to 1"),
     ],
 )
 async def test_a_class_or_share_is_refused_when_it_is_not_allowed(
@@ -110,6 +115,16 @@ async def test_a_class_or_share_is_refused_when_it_is_not_allowed(
         assert (refused.status_code, refused.json()["field"]) == (422, field)
         assert refused.json()["detail"].endswith(f"; allowed are {allowed}")
     assert control_plane.get_tenant("chat").version == 1
+
+
+async def test_what_a_tbt_target_may_cost_is_kept_and_can_be_removed(call: AdminCalls) -> None:
+    made = (await call("POST", TENANTS, json={"name": "chat", "max_tbt_cost_ratio": 0.25})).json()
+    assert made["max_tbt_cost_ratio"] == 0.25
+    patch = f"{TENANTS}/chat"
+    assert (await call("PATCH", patch, json={"weight": 2})).json()["max_tbt_cost_ratio"] == 0.25
+    assert (await call("PATCH", patch, json={"max_tbt_cost_ratio": None})).json()[
+        "max_tbt_cost_ratio"
+    ] is None
 
 
 async def test_a_tenant_is_gone_when_deleted(call: AdminCalls) -> None:

@@ -117,9 +117,9 @@ async def test_fused_steps_are_sized_as_the_policy_sizes_them(
     load = {"decode_bs": 32, "decode_context_tokens": 1250, "prefill_new_tokens": 600}
     body = (await call("POST", PATH, json={"tbt_ms": 15} | load)).json()
     assert (body["mode"], body["feasible"]) == ("fused", True)
-    assert body["fused"]["token_budget"] == 288
+    assert body["fused"]["token_budget"] == 480
     assert body["fused"]["worst_ms"] <= 15
-    assert "fused steps of 288 prompt tokens" in body["text"]
+    assert "fused steps of 480 prompt tokens" in body["text"]
     assert body["groups"], "the splits are told, too"
 
 

@@ -11,6 +11,7 @@ from telemetry_feeds import START_S, HandClock, directory, heartbeat, named, rea
 
 from pdmuxd.controlplane.events.buffer import EventId
 from pdmuxd.controlplane.events.follow import Subscription, follow
+from pdmuxd.controlplane.events.messages import TbtTarget
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.controlplane.telemetry.decisions import FOLDED_PER_TICK, Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
@@ -40,6 +41,24 @@ def test_the_worst_of_a_run_is_told_when_it_is_folded() -> None:
     assert (event.count, event.seq) == (3, 3)
     assert (event.measured_ms, event.measured_max_ms) == (30, 50)
     assert (event.slack_ms, event.slack_min_ms) == (5, -10)
+
+
+def test_who_sits_out_is_told_with_whose_target_it_is_for() -> None:
+    asked: list[TbtTarget] = []
+
+    def strictest() -> TbtTarget:
+        asked.append(TbtTarget(tenant="chat", tbt_ms=20.0))
+        return asked[-1]
+
+    decisions = Decisions(strictest=strictest)
+    for number, out in enumerate((0, 3, 12, 0)):
+        decisions.add(step(step=number, sitting_out=out), START_S + number / 100)
+    events = list(decisions.flush())
+    assert [(event.count, event.sitting_out) for event in events] == [(1, 0), (2, 12), (1, 0)]
+    assert [event.sitting_out_for for event in events] == [None, asked[0], None]
+    assert len(asked) == 1
+    decisions.add(step(sitting_out=1), START_S + 1.0)
+    assert len(asked) == 2
 
 
 def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
@@ -172,6 +191,6 @@ async def test_everything_is_told_when_an_engine_works() -> None:
     ],
 )
 def test_the_target_is_of_those_with_requests_when_a_stricter_tenant_is_idle(in_flight, named_one):
-    found = strictest(directory(strict=0.02, loose=0.1), in_flight)
+    found = strictest(directory(strict=0.02, loose=0.1), in_flight, {})
     assert found is not None
     assert found.tenant == named_one

@@ -1,0 +1,148 @@
+"""What changes did: edits of targets, of policy or profile, with the minute before and the time since.
+
+Kept in memory, as the windows are. What ended since a change is counted, whenever it began; after less than a
+minute nothing is compared, and after five the comparison is final.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pdmuxd.controlplane.telemetry import standings
+from pdmuxd.controlplane.telemetry.attainment import MINUTE_S, Attainment
+from pdmuxd.controlplane.telemetry.counts import CountWindow
+from pdmuxd.controlplane.telemetry.judged import JudgedRequest
+from pdmuxd.controlplane.telemetry.standings import COLUMNS, MAX_TENANTS, Measured, Tally, sm_use
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
+from pdmuxd.engine.link.messages import IterationRecord
+
+LEAST_S = MINUTE_S
+MOST_S = 300.0
+KEPT = 16
+
+State = Literal["too_early", "measuring", "measured", "overtaken"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """One change and what came of it."""
+
+    at_s: float
+    kind: str
+    """`slo`, `policy` or `profile`."""
+    tenant: str | None
+    text: str
+    is_mixed: bool
+    """Another change, or an engine's start, was in the minute before."""
+    before: Measured
+    state: State = "too_early"
+    after: Measured | None = None
+
+
+class Effects:
+    """Fed in the daemon's event loop; `all` is asked there too.
+
+    `clock` is Unix time and must not go back. `tenants` is how each stands; `waiting` counts what is open.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        tenants: Mapping[str, Attainment],
+        waiting: Callable[[float], Mapping[str, OpenCounts]],
+    ) -> None:
+        self._clock = clock
+        self._tenants = tenants
+        self._waiting = waiting
+        self._window = CountWindow(COLUMNS, slots=12, slot_s=MINUTE_S / 12)
+        self._effects: deque[Effect] = deque(maxlen=KEPT)
+        self._open: list[Effect] = []
+        """The last change, or the several made at once."""
+        self._sums = [0] * COLUMNS
+        self._tallies: dict[str, Tally] = {}
+        self._changed_s: float | None = None
+
+    def changed(self, changes: Sequence[tuple[str, str | None, str]]) -> None:
+        """(kind, tenant, text) of what was changed at once; how tenants stood is read now."""
+        if not changes:
+            return
+        now_s = self._clock()
+        waiting = self._waiting(now_s)
+        before = Measured(
+            length_s=MINUTE_S,
+            sms=sm_use(self._window.sums(now_s)),
+            tenants=standings.of_last_minute(self._tenants, waiting, now_s),
+        )
+        is_mixed = self._changed_s is not None and now_s - self._changed_s < MINUTE_S
+        self.interrupt()
+        self._open = [
+            Effect(at_s=now_s, kind=kind, tenant=tenant, text=text, is_mixed=is_mixed, before=before)
+            for kind, tenant, text in changes[:KEPT]
+        ]
+
+    def interrupt(self) -> None:
+        """Something happened that ends a comparison: another change, or an engine's start."""
+        self._close()
+        self._changed_s = self._clock()
+
+    def on_iteration(self, record: IterationRecord) -> None:
+        """The engine carried out a decision."""
+        self._count(standings.of_iteration(record))
+
+    def on_busy(self, span_s: float, *, prefill_ratio: float, decode_ratio: float) -> None:
+        """How busy the SMs were over the last `span_s` seconds."""
+        self._count(standings.of_busy(span_s, prefill_ratio=prefill_ratio, decode_ratio=decode_ratio))
+
+    def on_request(self, judged: JudgedRequest) -> None:
+        """A request of a known tenant ended."""
+        if not self._open:
+            return
+        tally = self._tallies.get(judged.record.tenant)
+        if tally is None:
+            if len(self._tallies) >= MAX_TENANTS:
+                return
+            tally = self._tallies[judged.record.tenant] = Tally()
+        tally.add(judged)
+
+    def tick(self) -> None:
+        """Once a second: what is long enough is final."""
+        if self._open and self._clock() - self._open[0].at_s >= MOST_S:
+            self._close()
+
+    def all(self) -> list[Effect]:
+        """Newest first."""
+        return [*reversed(self._so_far(is_over=False)), *reversed(self._effects)]
+
+    def _close(self) -> None:
+        self._effects.extend(self._so_far(is_over=True))
+        self._open = []
+        self._sums, self._tallies = [0] * COLUMNS, {}
+
+    def _so_far(self, *, is_over: bool) -> list[Effect]:
+        if not self._open:
+            return []
+        now_s = self._clock()
+        length_s = now_s - self._open[0].at_s
+        if length_s < LEAST_S:
+            return [replace(each, state="overtaken" if is_over else "too_early") for each in self._open]
+        waiting = self._waiting(now_s)
+        after = Measured(
+            length_s=length_s,
+            sms=sm_use(self._sums),
+            tenants={
+                name: tally.standing(waiting.get(name, NOTHING_OPEN)) for name, tally in self._tallies.items()
+            },
+        )
+        state: State = "measured" if is_over else "measuring"
+        return [replace(each, state=state, after=after) for each in self._open]
+
+    def _count(self, counts: Mapping[int, int]) -> None:
+        now_s = self._clock()
+        for column, count in counts.items():
+            self._window.add(column, count, now_s)
+            if self._open:
+                self._sums[column] += count
