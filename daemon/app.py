@@ -47,6 +47,7 @@ from pdmuxd.daemon.signals import StopRequests, on_hangup, stop_requests
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.orphan import remove_stale_sockets
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.tbt_caps import start_capping
 from pdmuxd.daemon.token_use import load_use, start_storing_use
 from pdmuxd.daemon.traffic.fallback import start_learning
 from pdmuxd.daemon.traffic.ring import start_writing
@@ -231,6 +232,7 @@ async def _start(
     start_writing(stack, parts.traffic)
     start_learning(stack, parts.fallback, is_wanted=settings.engine.learn_fallback)
     start_storing_use(stack, parts.limiter, control_plane)
+    start_capping(duties, parts.caps)
     start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)
     collect_garbage_seldom()
     welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)

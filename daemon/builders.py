@@ -16,10 +16,11 @@ from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.tbt_caps import KnownCosts
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.actions import OperatorActions
-from pdmuxd.daemon.bus import EventBus
+from pdmuxd.daemon.bus import DirectoryChanged, EventBus
 from pdmuxd.daemon.clock import ClockWatch, steady_clock
 from pdmuxd.daemon.events import (
     EngineEvents,
@@ -42,7 +43,12 @@ from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import FallbackCollector, collectors
+from pdmuxd.daemon.metrics.collectors import (
+    FallbackCollector,
+    TbtCostCollector,
+    TokenCollector,
+    collectors,
+)
 from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
@@ -52,6 +58,7 @@ from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
+from pdmuxd.daemon.tbt_caps import TbtCapKeeper
 from pdmuxd.daemon.tracing.building import Tracing
 from pdmuxd.daemon.traffic.fallback import FallbackKeeper
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
@@ -84,6 +91,7 @@ class Parts:
     traffic: TrafficRing
     replays: TrafficReplays
     fallback: FallbackKeeper
+    caps: TbtCapKeeper
 
 
 def build(
@@ -147,6 +155,16 @@ def build(
     fallback.on_learned = lambda: supervisor.use_fallback(fallback.tokens_for)
     supervisor.use_fallback(fallback.tokens_for)
     metrics.registry.register(FallbackCollector(fallback.state))
+    caps = TbtCapKeeper(
+        settings.resolved_state_dir / "tbt-caps.json",
+        telemetry,
+        predictors,
+        control_plane,
+        clock=time.monotonic,
+    )
+    caps.on_changed = lambda: supervisor.use_floors(caps.floors_s)
+    supervisor.use_floors(caps.floors_s)
+    metrics.registry.register(TbtCostCollector(caps, metrics.tenants))
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
         loaded,
@@ -174,6 +192,7 @@ def build(
         uses=uses,
         limiter=limiter,
         predictors=predictors,
+        known_costs=caps.costs,
         admin_token=admin_token,
         engine_log=plan.log_path,
     )
@@ -191,6 +210,7 @@ def build(
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
     connect_engine(bus, supervisor)
+    bus.subscribe(DirectoryChanged, caps.on_directory)
     return Parts(
         bus=bus,
         supervisor=supervisor,
@@ -217,6 +237,7 @@ def build(
         traffic=traffic,
         replays=replays,
         fallback=fallback,
+        caps=caps,
     )
 
 
@@ -288,6 +309,7 @@ def build_telemetry(
     telemetry.on_settled = metrics.request_judged
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
         metrics.registry.register(collector)
+    metrics.registry.register(TokenCollector(supervisor.token_counts))
     return telemetry
 
 
@@ -350,6 +372,7 @@ def build_admin(
     uses: Uses,
     limiter: Limiter,
     predictors: LivePredictors,
+    known_costs: KnownCosts,
     admin_token: str,
     engine_log: Path,
 ) -> Callable[..., Any]:
@@ -364,6 +387,7 @@ def build_admin(
         telemetry=telemetry,
         history=history,
         predictors=predictors,
+        known_costs=known_costs,
         actions=actions,
         replays=replays,
         fallback=fallback,

@@ -31,7 +31,12 @@ def present_speed(telemetry: Telemetry, predictors: Callable[[], Predicting | No
     if predicting is None or hello is None:
         return None
     in_flight, tenants = telemetry.in_flight(), telemetry.directory.tenants
-    targets = [tenants[name].slo.tbt_s for name in in_flight if name in tenants]
+    caps = telemetry.tbt_caps
+    targets = [
+        max(tenants[name].slo.tbt_s, caps[name].tbt_s if name in caps else 0.0)
+        for name in in_flight
+        if name in tenants
+    ]
     try:
         outlook = what_if(Wish(tbt_s=min(targets, default=0.05)), telemetry, lambda: predicting)
     except PdmuxdError as error:

@@ -34,7 +34,7 @@ from pdmuxd.daemon.compare.progress import CompareProgress
 from pdmuxd.daemon.compare.rows import notes, verdict
 from pdmuxd.daemon.compare.schema import CompareDocument
 from pdmuxd.daemon.compare.stages import Comparison, compare
-from pdmuxd.daemon.compare.table import result_table
+from pdmuxd.daemon.compare.table import ResultTable
 from pdmuxd.daemon.compare.workload import without_longer
 from pdmuxd.daemon.replay.feasible import check_tbt_feasible
 from pdmuxd.daemon.replay.shape import Shaping
@@ -204,7 +204,7 @@ def _publish(
         f"{len(runs.seeds)} seeds",
         verdict=verdict(document),
         notes=notes(document),
-        table=result_table(document),
+        table=ResultTable(document),
         page=page,
         json=output.json,
         html=output.html,

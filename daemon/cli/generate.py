@@ -46,8 +46,10 @@ def write(
                     "input_tokens": request.input_tokens,
                     "output_tokens": request.output_tokens,
                 }
-                if request.prefix_ids:
+                if request.block_tokens:
                     row |= {"prefix_ids": request.prefix_ids, "block_tokens": request.block_tokens}
+                if request.answer_ids:
+                    row |= {"answer_ids": request.answer_ids}
                 file.write(encoder.encode(row) + b"\n")
     except FileExistsError:
         raise InvalidValueError("OUT", f"OUT: {out} exists; name another file") from None

@@ -43,8 +43,8 @@ def install_service(
     It may be run again: what an administrator changes (pdmuxd.toml, pdmuxd.env, the token) stays as it is.
     Units are written anew, so change those with `systemctl edit pdmuxd`. Sockets get the settings' addresses.
     """
-    from pdmuxd.daemon.service import install
     from pdmuxd.daemon.settings.example import example_toml
+    from pdmuxd.systemd import install
 
     settings = settings_of(ctx)
     wanted = install.Wanted(

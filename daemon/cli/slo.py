@@ -248,11 +248,17 @@ def cost(ctx: typer.Context, as_json: AsJson = False) -> None:
                 "prefill busy": percent(one["prefill_busy_ratio"]),
                 "without": percent(one["prefill_busy_ratio_without"]),
                 "costs": percent(one["prefill_ratio"]),
+                "may cost": _most(one["max_tbt_cost_ratio"]),
+                "capped since": instant(one["capped_since"]) if one["capped_since"] else "",
             }
             for one in costs
         ],
         empty="no two tenants have sent requests in the last minutes",
     )
+
+
+def _most(ratio: float | None) -> str:
+    return "any" if ratio is None else percent(ratio)
 
 
 def _say_who_sets_the_split(client: AdminClient) -> None:

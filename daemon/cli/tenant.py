@@ -11,7 +11,15 @@ from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.daemon.cli import tenant_key
 from pdmuxd.daemon.cli.admin_client import admin_client
 from pdmuxd.daemon.cli.option_groups import with_option_groups
-from pdmuxd.daemon.cli.output import AsJson, instant, milliseconds, print_fields, print_json, print_table
+from pdmuxd.daemon.cli.output import (
+    AsJson,
+    instant,
+    milliseconds,
+    percent,
+    print_fields,
+    print_json,
+    print_table,
+)
 from pdmuxd.daemon.cli.slo import columns_of, fields_of
 from pdmuxd.daemon.cli.tenant_options import ShareOptions, SloOptions, TenantName, path_of
 from pdmuxd.engine.core.slo import DEFAULT_SLO
@@ -178,7 +186,7 @@ def _tenant_columns(tenant: Mapping[str, Any]) -> dict[str, object]:
 
 def _tenant_fields(tenant: Mapping[str, Any]) -> dict[str, object]:
     """All of a tenant but its targets, a field a line."""
-    wait = tenant["max_wait_ms"]
+    wait, cost = tenant["max_wait_ms"], tenant["max_tbt_cost_ratio"]
     limits = [f"{name} {limit['value']} ({limit['action']})" for name, limit in tenant["limits"].items()]
     return {
         "tenant": tenant["name"],
@@ -188,6 +196,7 @@ def _tenant_fields(tenant: Mapping[str, Any]) -> dict[str, object]:
         "weight": f"{tenant['weight']:g}",
         "longest wait": "the engine's" if wait is None else milliseconds(wait),
         "late requests": {"serve": "are served", "refuse": "are refused"}[tenant["late_action"]],
+        "TBT may cost": f"{'any share' if cost is None else percent(cost)} of the prefill time",
         "limits": ", ".join(limits) or "none but these",
         "cached tokens": "count" if tenant["count_cached_tokens"] else "do not count",
         "shares cache": tenant["cache_group"] or "no",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, get_args
 from urllib.parse import quote
@@ -102,6 +103,14 @@ class ShareOptions:
             show_default=False,
         ),
     ] = None
+    max_tbt_cost: Annotated[
+        str | None,
+        typer.Option(
+            "--max-tbt-cost",
+            metavar="SHARE",
+            help="The share of the prefill time, 0 to 1, that its TBT target may cost all; none: any.",
+        ),
+    ] = None
 
     def given(self) -> dict[str, object]:
         """Those that are given, under their names in the REST interface. Raises: BadParameter."""
@@ -115,6 +124,8 @@ class ShareOptions:
         given: dict[str, object] = {name: value for name, value in named.items() if value is not None}
         if self.max_wait_ms is not None:
             given["max_wait_ms"] = number_or_none(self.max_wait_ms, "--max-wait-ms")
+        if self.max_tbt_cost is not None:
+            given["max_tbt_cost_ratio"] = share_or_none(self.max_tbt_cost, "--max-tbt-cost")
         return given
 
 
@@ -133,3 +144,16 @@ def number_or_none(text: str, option: str) -> int | None:
         raise typer.BadParameter(
             f"{option} is {text[:40]!r}; allowed are a whole number, or {NONE}"
         ) from None
+
+
+def share_or_none(text: str, option: str) -> float | None:
+    """A share from 0 to 1, or None for `none`. Raises: BadParameter."""
+    if text == NONE:
+        return None
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0.0 <= share <= 1.0:
+        raise typer.BadParameter(f"{option} is {text[:40]!r}; allowed are a number from 0 to 1, or {NONE}")
+    return share

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pdmuxd.engine.core.policies.duet import DEFAULT_TOKEN_BUDGET
 
 SWITCHES = {
-    "auto": ("nopreempt", "noguard", "nolookahead", "noclasses", "nosplit", "nofuse", "fcfs"),
+    "auto": ("nopreempt", "nonest", "noguard", "nolookahead", "noclasses", "nosplit", "nofuse", "fcfs"),
     "muxwise": ("noguard", "whole", "blocking"),
     "drift": ("nopreempt", "whole", "blocking"),
     "duet": ("nolookahead",),

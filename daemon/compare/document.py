@@ -26,7 +26,7 @@ from pdmuxd.daemon.compare.schema import (
 from pdmuxd.daemon.compare.stages import CommonRate, Comparison, mean_rps
 from pdmuxd.daemon.compare.statistics import estimate
 from pdmuxd.daemon.replay.document import profile_document
-from pdmuxd.daemon.replay.metrics import Metrics
+from pdmuxd.daemon.replay.metrics import QUARTERS, Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +133,12 @@ def _at_goodput(metrics: Sequence[Metrics]) -> AtGoodput | None:
         ttft_p99_ms=mean(lambda m: m.ttft.p99_ms),
         tbt_p50_ms=mean(lambda m: m.tbt.p50_ms),
         tbt_p99_ms=mean(lambda m: m.tbt.p99_ms),
+        ttft_p99_9_ms=mean(lambda m: m.ttft.p99_9_ms),
+        ttft_late_by_p99_ms=mean(lambda m: m.late_by.p99_ms),
+        ttft_by_new_tokens_quarter_ratio=tuple(
+            mean(lambda m, index=index: m.by_new_tokens_quarter[index].ttft_attainment_ratio)  # type: ignore[misc]
+            for index in range(len(QUARTERS))
+        ),
         prefill_sm_ratio=mean(lambda m: m.prefill_sm_ratio),
         decode_sm_ratio=mean(lambda m: m.decode_sm_ratio),
         idle_sm_ratio=mean(lambda m: m.idle_sm_ratio),

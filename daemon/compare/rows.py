@@ -23,6 +23,15 @@ MEANINGS = (
     "shares of the GPU's SM time that prefill and decode occupied there",
 )
 
+REPORT_HEADINGS = ("TTFT p99.9", "late by p99", "in time by length")
+"""What the report has beyond HEADINGS."""
+
+REPORT_MEANINGS = (
+    "99.9th percentile of TTFT, milliseconds at that policy's own goodput",
+    "99th percentile of what late first tokens came after their targets, milliseconds",
+    "first tokens in time, by quarter of the requests: those with the fewest uncached prompt tokens first",
+)
+
 FEW_REQUESTS = 100
 """With fewer in a run, 99% attainment allows not one miss."""
 
@@ -44,6 +53,16 @@ def sections(document: CompareDocument) -> tuple[Section, ...]:
         )
         for tbt_ms in document.targets.tbt_ms
     )
+
+
+def report_cells(cell: CellDocument) -> tuple[str, ...]:
+    """One for each of REPORT_HEADINGS."""
+    at = cell.at_goodput
+    if at is None:
+        return ("-",) * len(REPORT_HEADINGS)
+    quarters = " ".join(f"{ratio * 100:.1f}" for ratio in at.ttft_by_new_tokens_quarter_ratio)
+    late = _ms(at.ttft_late_by_p99_ms) if at.ttft_late_by_p99_ms else "-"
+    return (_ms(at.ttft_p99_9_ms), late, f"{quarters} %")
 
 
 def notes(document: CompareDocument) -> list[str]:

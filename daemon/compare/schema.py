@@ -74,6 +74,11 @@ class AtGoodput(msgspec.Struct, frozen=True, kw_only=True):
     ttft_p99_ms: float
     tbt_p50_ms: float
     tbt_p99_ms: float
+    ttft_p99_9_ms: float
+    ttft_late_by_p99_ms: float
+    """Beyond the target, of the requests that were late; 0 if none was."""
+    ttft_by_new_tokens_quarter_ratio: tuple[float, ...]
+    """First tokens in time, by quarter of the requests, the shortest prompts first."""
     prefill_sm_ratio: float
     decode_sm_ratio: float
     idle_sm_ratio: float

@@ -34,7 +34,8 @@ class NodeLoad:
     ttft_headroom_ratio: float
     """1 less the largest share that a waiting request has used of its TTFT target; below 0 if one is late."""
     tbt_headroom_ratio: float
-    """Likewise of the last step, and the strictest TBT target that decodes; 1 if nothing decodes."""
+    """1 less the share of the strictest TBT target, among requests that decode, that the last step took; 1 if
+    nothing decodes."""
 
     @property
     def running(self) -> int:
@@ -43,7 +44,7 @@ class NodeLoad:
 
     @property
     def queued(self) -> int:
-        """Requests that are in neither."""
+        """Requests that neither decode nor are in prefill."""
         if self.stats is None:
             return self.waiting
         return max(self.stats.waiting, self.waiting - self.stats.prefilling)
@@ -57,12 +58,12 @@ class NodeLoad:
 
 
 def no_load() -> NodeLoad:
-    """Of a gateway by itself."""
+    """The load of a gateway without a daemon around it: nothing is known."""
     return NodeLoad(hello=None, stats=None, waiting=0, ttft_headroom_ratio=1.0, tbt_headroom_ratio=1.0)
 
 
 def answer(path: str, load: NodeLoad) -> Mapping[str, Any]:
-    """The body for one of the paths above; LOAD_METRICS apart, which is text."""
+    """The JSON body for one of the paths above, except LOAD_METRICS, which is text."""
     if path in SERVER_INFO:
         return _server_info(load)
     return _model_info(load) if path in MODEL_INFO else _loads(load)
@@ -74,7 +75,7 @@ def _model_info(load: NodeLoad) -> Mapping[str, Any]:
 
 
 def _server_info(load: NodeLoad) -> Mapping[str, Any]:
-    """Without what else SGLang tells here: its arguments, among them its key."""
+    """SGLang also shows its start arguments here, and its API key among them; those are left out."""
     hello = load.hello
     return {
         **_model_info(load),
@@ -125,7 +126,7 @@ def _one_load(load: NodeLoad) -> Mapping[str, Any]:
 
 
 def metrics_text(load: NodeLoad) -> bytes:
-    """The same in Prometheus's format, with SGLang's names: no tenant's name is in it."""
+    """The same in Prometheus's format, under SGLang's names. It names no tenant."""
     hello = load.hello
     model = (hello.model if hello else "").replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     label = f'model_name="{model}"'

@@ -16,7 +16,8 @@ from pdmuxd.engine.core.slo import DEFAULT_WEIGHT
 
 RETRY_AFTER_S = 1
 HEADROOM = 1 / 4
-"""Of all places: what no tenant takes beyond its share, while there are others that could come."""
+"""The part of all places that stays free for tenants that may come: no tenant borrows it beyond its own
+share."""
 
 
 class Admission:
@@ -26,7 +27,7 @@ class Admission:
         self._max_in_flight = max_in_flight
         self._by_tenant: Counter[str] = Counter()
         self._weights: dict[str, float] = {}
-        """Of the tenants that hold places."""
+        """By tenant that holds places."""
         self._weights_sum = 0.0
         self._known_tenants = 0
         self._total = 0
@@ -39,7 +40,7 @@ class Admission:
         return self._max_in_flight
 
     def use_max(self, max_in_flight: int) -> None:
-        """From now on so many may be in flight; those that are stay."""
+        """From now on at most so many may be in flight. Requests that are in flight already stay."""
         self._max_in_flight = max_in_flight
 
     @property
@@ -52,14 +53,13 @@ class Admission:
         return dict(self._by_tenant)
 
     def expect(self, known_tenants: int) -> None:
-        """There are so many tenants: one that holds nothing may come at any time."""
+        """How many tenants there are. One that holds no place may come at any time."""
         self._known_tenants = known_tenants
 
     def share(self, tenant: str, weight: float = DEFAULT_WEIGHT) -> int:
-        """The places that are the tenant's own now: by its weight, among those that hold any.
+        """How many places are the tenant's own now: a share by weight among the tenants that hold any.
 
-        One more tenant counts among them while there is one that holds none, so that its share is free
-        when it comes.
+        While some tenant holds none, one more tenant is counted, so that a share is free when it comes.
         """
         others = self._weights_sum - self._weights.get(tenant, 0.0)
         active = len(self._weights) + (tenant not in self._weights)

@@ -38,6 +38,7 @@ from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
 from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.gateway.turns import Turns
 from pdmuxd.daemon.httpd.peers import AuthFailures
+from pdmuxd.daemon.httpd.pushing import push_of
 from pdmuxd.daemon.httpd.refusals import OUT_OF_MEMORY
 from pdmuxd.daemon.metrics import OTHER_PATH, Metrics
 from pdmuxd.daemon.supervisor.address import EngineAddress
@@ -164,7 +165,7 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request (ASGI)."""
-        call = Call(receive=receive, send=send, client_id=client_request_id(scope))
+        call = Call(receive=receive, send=send, push=push_of(scope), client_id=client_request_id(scope))
         try:
             try:
                 await self._serve(call, scope)
@@ -258,6 +259,7 @@ class Gateway:
             if not await self._turns.take(call, identity, body_bytes=body_bytes, answers=places):
                 call.end = End.CLIENT_GONE
                 return
+            call.token_path = "http" if request.is_streamed else None
             if request.is_streamed and places == 1:
                 call.delivery = Delivery(arrived_s=received.arrived_s, tbt_target_s=tenant.slo.tbt_s)
             new_tokens = self._limiter.expected.input_tokens(tenant.name, body_bytes, count_cached=False)
@@ -304,6 +306,8 @@ class Gateway:
 
     def _account(self, call: Call, scope: Scope) -> None:
         self._metrics.request_ended(call.tenant, call.path, call.status)
+        if call.token_path is not None:
+            self._metrics.stream_ended(call.token_path)
         if call.end is not End.COMPLETE:
             self._metrics.ended_early(call.end)
         if not call.is_logged:

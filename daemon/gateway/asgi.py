@@ -19,7 +19,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 BODY_TIMEOUT_S = 60.0
-"""How long a client may take to send its body, if nobody says otherwise: it holds a place meanwhile."""
+"""The default time that a client may take to send its body. It holds a place meanwhile."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -51,9 +51,9 @@ async def done_before_gone(work: asyncio.Task[Any], receive: Receive) -> bool:
 async def read_body(
     scope: Scope, receive: Receive, *, max_bytes: int, timeout_s: float = BODY_TIMEOUT_S
 ) -> bytes | None:
-    """The whole body, refused as soon as it is known to be longer than `max_bytes`; None if the client left.
+    """Read the whole body; None if the client left.
 
-    Raises: RequestError 413 or 408.
+    Raises: RequestError 413 as soon as it is known to be longer than `max_bytes`, 408 if it takes too long.
     """
     declared = header(scope, b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > max_bytes:

@@ -14,7 +14,8 @@ import numpy as np
 from pdmuxd.engine.core.errors import RequestError
 
 LARGE_BODY_BYTES = 256 * 1024
-"""Below this whatever is in a body is parsed within some 10 ms; above it values are counted first."""
+"""A body up to this size is parsed within some 10 ms, whatever is in it. In a larger one values are counted
+first."""
 MAX_STOP_CHARS = 1024
 _QUOTE, _NODES = ord('"'), b"{[:"
 
@@ -89,7 +90,8 @@ def check_outputs(outputs: int, bounds: RequestBounds, *, param: str) -> None:
 
 
 def _outside_texts(body: bytes) -> tuple[int, int, int]:
-    """(keys, lists and objects; texts; commas) that stand outside of texts, counted without parsing."""
+    """Count, without parsing: keys, lists and objects; texts; commas. What stands inside of texts does not
+    count."""
     # A backslash stands only in texts; without the escaped ones every quotation mark opens or closes one.
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body
     characters = np.frombuffer(plain, dtype=np.uint8)

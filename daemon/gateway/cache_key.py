@@ -1,10 +1,10 @@
 """The key under which the engine's prefix cache keeps a request's prompt.
 
-A cache that all tenants share answers a question that nobody may ask: whether another has sent this very
-prompt, since `cached_tokens` and the time to first token tell. SGLang finds a prefix only among requests of
-the same `extra_key`; so the gateway puts the tenant, or the group that an operator made, in front of it.
-What a client itself sends as `extra_key` or `cache_salt` divides its own cache further. Names hold no slash,
-so that no value of a client makes the key of one tenant into that of another.
+If all tenants shared one cache, each could find out whether another has sent the same prompt: `cached_tokens`
+and the time to first token tell. SGLang finds a prefix only among requests with the same `extra_key`. So the
+gateway puts the tenant's name, or its group's, in front of the key. What a client itself sends as `extra_key`
+or `cache_salt` divides its own cache further. Names hold no slash, so no value from a client can turn one
+tenant's key into another's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _MAX_CHARACTERS = 1024
 
 
 def namespace_of(tenant: TenantRecord) -> str:
-    """What every cache key of the tenant begins with, and nobody else's."""
+    """The beginning of every cache key of this tenant. No other tenant has the same one, unless both are in
+    one group."""
     return f"group/{tenant.cache_group}/" if tenant.cache_group is not None else f"tenant/{tenant.name}/"
 
 

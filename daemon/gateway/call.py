@@ -13,6 +13,7 @@ from pdmuxd.daemon.gateway.errors import Header
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End
 from pdmuxd.daemon.gateway.identity import OWN_REQUEST_ID, REQUEST_ID
 from pdmuxd.daemon.gateway.tracing import UNTRACED, CallTrace
+from pdmuxd.daemon.httpd.pushing import Push
 from pdmuxd.daemon.metrics import OTHER_PATH
 
 
@@ -22,6 +23,8 @@ class Call:
 
     receive: Receive
     send: Send
+    push: Push | None = None
+    """Writes a part of the answer past `send`, where the server can."""
     rid: str = field(default_factory=lambda: uuid.uuid4().hex)
     started_s: float = field(default_factory=time.monotonic)
     tenant: str = ""
@@ -30,6 +33,8 @@ class Call:
     end: End = End.COMPLETE
     is_logged: bool = True
     delivery: Delivery | None = None
+    token_path: str | None = None
+    """Of a streamed answer: `direct` if the scheduler's tokens are used, `http` if not."""
     trace: CallTrace = UNTRACED
     dialect: Dialect = OPENAI
     """Of the API that it asks."""

@@ -1,7 +1,7 @@
 """When the tokens of a streamed answer were written to its client: the gaps that the client saw.
 
-Each write costs two looks at the clock and an addition. What a client that reads slowly holds up is not
-counted: a gap goes from the end of one write, however long that took, to the begin of the next.
+Each write costs two reads of the clock and an addition. A gap goes from the end of one write to the begin of
+the next. So the time in which a slow client holds up a write is not counted.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Delivery:
         "_first_s",
         "_max_s",
         "_missed",
+        "_now_s",
         "_target_s",
         "_written_s",
     )
@@ -36,14 +37,14 @@ class Delivery:
         self._arrived_s = arrived_s
         self._target_s = tbt_target_s + _TOLERANCE_S
         self._first_s: float | None = None
-        self._written_s = 0.0
+        self._now_s = self._written_s = 0.0
         self._missed = 0
         self._max_s = 0.0
         self._buckets: dict[int, int] = {}
 
     def begins(self) -> None:
         """The next part of the answer is about to be written."""
-        now_s = self._clock()
+        now_s = self._now_s = self._clock()
         if self._first_s is None:
             self._first_s = now_s
             return
@@ -54,6 +55,11 @@ class Delivery:
             self._max_s = gap_s
         bucket = bucket_of(gap_s)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+
+    def wrote(self) -> None:
+        """The next part was written, and took no time."""
+        self.begins()
+        self._written_s = self._now_s
 
     def written(self) -> None:
         """It was written."""

@@ -15,7 +15,7 @@ from pdmuxd.daemon.gateway.errors import Answer, answer_for, error_body
 from pdmuxd.engine.core.errors import RequestError
 
 MAX_HELD_BYTES = 256 * 1024
-"""Of a stream's events before its first token; more is passed on."""
+"""The most that is held back of a stream's events before its first token. More than this is passed on."""
 
 _NO_TOKEN = b'"usage":{"output_tokens":0}}'
 """In the last event but one of Anthropic's API; at its start the usage has more fields."""
@@ -42,7 +42,7 @@ class ErrorBody(Protocol):
         param: str | None = None,
         details: Mapping[str, object] | None = None,
     ) -> bytes:
-        """The `type` in it follows from the status."""
+        """Make the error object; its `type` follows from the status."""
 
 
 def anthropic_error_body(
@@ -65,13 +65,14 @@ class Dialect:
 
     error_body: ErrorBody = error_body
     error_head: bytes = b""
-    """What goes before the data of an error in a stream."""
+    """What stands in front of the data of an error in a stream."""
     token_mark: bytes | None = None
-    """What is in every event that has tokens, and in no other; None: every event counts as one."""
+    """Bytes that are in every event with tokens and in no other; None: every event counts as one with tokens.
+    """
 
     hides_refusals: bool = False
-    """Whether SGLang says nothing of the cause when it ends a request that it has not begun: 503 to a whole
-    one, and to a stream as if it had ended well without a token. The end of a text counts as one."""
+    """Whether SGLang hides the cause when it ends a request that it has not begun. A whole answer is then
+    503; a stream ends as if all were well, but without a token. The end of a text counts as a token."""
 
     def answer_for(self, error: RequestError) -> Answer:
         """The HTTP answer that a refused request gets."""

@@ -1,4 +1,4 @@
-"""One request on its way through: engine's bytes to the client, until either side or the daemon ends it."""
+"""Relays one answer: the engine's bytes to the client, until the engine, the client or the daemon ends it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
 from pdmuxd.daemon.gateway.errors import Answer, Header
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.daemon.httpd.pushing import Push
 from pdmuxd.daemon.tokens.merge import MergedStream
 from pdmuxd.engine.core.errors import RequestError
 
@@ -70,13 +71,14 @@ class Exchange:
         may_be_sent_again: bool = False,
         delivery: Delivery | None = None,
         merged: MergedStream | None = None,
+        push: Push | None = None,
         headers: Mapping[str, str] | None = None,
         dialect: Dialect = OPENAI,
         retry_after_s: Callable[[str], int] = lambda _: RETRY_AFTER_S,
     ) -> None:
         """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
         without beginning it is then answered as an error, and not in a stream that was opened for it.
-        `merged` is where the scheduler's tokens of the answer arrive.
+        `merged` is where the scheduler's tokens of the answer arrive; `push` writes them past this task.
         `retry_after_s` says by the cause when such a request may come again.
         """
         self.rid = rid
@@ -89,6 +91,7 @@ class Exchange:
         self._told_of_first_byte = on_first_byte
         self._delivery = delivery
         self._merged = merged
+        self._push = push
         self._headers = headers
         self._dialect = dialect
         self._retry_after_s = retry_after_s
@@ -175,7 +178,7 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": held})
 
     async def _relay_chunks(self, chunks: AsyncIterator[bytes], start: Message) -> bytes:
-        """Pass them on; what was held back of an answer that never began."""
+        """Pass on the parts of the answer. Returns what was held back, if the answer never began."""
         first, delivery, dialect = True, self._delivery, self._dialect
         held = b""
         async for chunk in chunks:
@@ -190,6 +193,8 @@ class Exchange:
                     await self._begin(start)
                 self._on_first_byte()
                 first = False
+                if self._merged is not None and self._push is not None:
+                    self._merged.outbox.use_writer(self._write_events)
             self._tail = chunk
             if delivery is None or not dialect.has_tokens(chunk):
                 await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -199,8 +204,16 @@ class Exchange:
             delivery.written()
         return held
 
+    def _write_events(self, events: bytes) -> bool:
+        """Write whole events, between two parts that `_relay_chunks` sends."""
+        if self._push is None or not self._push(events):
+            return False
+        if self._delivery is not None:
+            self._delivery.wrote()
+        return True
+
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-        """What the engine says, its scheduler's tokens included if they come here."""
+        """The parts of the engine's answer, with the tokens that its scheduler sends straight here."""
         merged = self._merged
         if merged is None or response.status != 200:
             async for chunk in response.content.iter_any():
@@ -208,7 +221,7 @@ class Exchange:
             return
         reading = asyncio.create_task(_read_into(merged, response), name=f"read-{self.rid}")
         try:
-            while chunk := await merged.take():
+            while chunk := await merged.outbox.take():
                 yield chunk
         finally:
             reading.cancel()

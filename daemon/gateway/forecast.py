@@ -1,10 +1,10 @@
-"""When a request would have its first token: so that one that must be late can be refused at once.
+"""Forecasts when a request would have its first token, so that one that can only be late is refused at once.
 
-The queue ahead is known here: what was sent to the engine and has no first token yet, in seconds of prefill
-by the live predictors. Ahead of a request are the classes above its own, and of its own class the whole queue
-or, where that is less, its tenant's part of it stretched by the tenant's share: what the engine's fairness
-would let pass it. Requests that are late already are not ahead of one that can be in time: the engine sees
-them last. What remains of error is learned: how long first tokens really took, by what was forecast of them.
+The queue is counted here in seconds of prefill, by the live predictors: requests that were sent to the engine
+and have no first token yet. Ahead of a request are all requests of higher classes. Of its own class it is the
+smaller of two: the whole queue, or its tenant's part of it divided by the tenant's share, which is what the
+engine's fairness lets go first. Requests that are late already do not count, since the engine serves them
+last. The rest of the error is learned, from how long first tokens really took against their forecasts.
 """
 
 from __future__ import annotations
@@ -29,28 +29,30 @@ ENGINE_CAUSES = (UNREACHABLE, "max_wait")
 """Why the engine ends a request that it has not begun; its error's code, or the first word of its message."""
 _RANK: Mapping[PriorityClass, int] = {"interactive": 0, "standard": 1, "batch": 2}
 _FORGET = 0.98
-"""What the requests before weigh beside the next in the learned pace."""
+"""The weight of all earlier requests against the newest one in the learned pace."""
 _PACE_RANGE = (0.25, 4.0)
 _MOST_ERROR_BYTES = 4096
 WANTED_AFTER_REFUSAL_S = 600.0
-"""For so long the queue is followed after a refusal of the engine, whose client is told when to try again."""
+"""How long the queue is followed after the engine has refused a request, since such clients are told when to
+try again."""
 _LAST_EVENTS = 4
 
 Speed = Callable[[int], float]
-"""Seconds of prefill for so many new tokens, beside the decoding that there is."""
+"""From new tokens to seconds of prefill, beside the decoding at this moment."""
 
 
 @dataclass(slots=True)
 class _Line:
-    """One tenant's requests without a first token."""
+    """The requests of one tenant that have no first token yet."""
 
     rank: int
     weight: float
     waiting: int = 0
     seconds: float = 0.0
-    """Of prefill; of those that can still be in time."""
+    """Seconds of prefill of those that can still be in time."""
     counted: float = 0.0
-    """Of these, what is taken to be ahead: no more requests than the engine says have no first token."""
+    """The part of these seconds that counts as ahead: no more requests than have no first token by what the
+    engine says."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,14 +64,14 @@ class _Sent:
     seconds: float
     deadline_s: float
     forecast_s: float
-    """Before the learned pace."""
+    """The forecast before the learned pace was applied, seconds."""
     is_late: bool = False
     has_begun: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Of one request: seconds until its first token, and of these without anybody before it."""
+    """For one request: seconds until its first token, and the same with nobody ahead of it."""
 
     first_token_s: float
     alone_s: float
@@ -92,14 +94,14 @@ class _Pace:
 
 @dataclass(slots=True)
 class FirstTokens:
-    """Lives in the event loop. Counts nothing while nobody wants that, or no speed is known."""
+    """Used in the event loop only. It counts nothing while nobody wants a forecast or no speed is known."""
 
     clock: Callable[[], float] = time.monotonic
     speed: Speed | None = None
     _is_wished: bool = False
-    """A tenant has late requests refused, or says how long they may wait."""
+    """Whether some tenant has late requests refused, or says how long they may wait."""
     _wanted_until_s: float = -math.inf
-    """The engine has refused requests of late."""
+    """Until then forecasts are wanted, because the engine has refused requests lately."""
     _lines: dict[str, _Line] = field(default_factory=dict)
     _by_rank: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     _weight_by_rank: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
@@ -115,7 +117,7 @@ class FirstTokens:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody would be told what is known here."""
+        """Whether anybody needs a forecast now."""
         return self._is_wished or self.clock() < self._wanted_until_s
 
     def admit(self, rid: str, tenant: TenantRecord, new_tokens: int) -> None:
@@ -153,7 +155,7 @@ class FirstTokens:
         heapq.heappush(self._deadlines, (deadline_s, rid))
 
     def forecast(self, tenant: TenantRecord, new_tokens: int, now_s: float) -> Forecast:
-        """Of a request that would be sent now. Takes some microseconds, however many wait."""
+        """For a request that would be sent now. Takes some microseconds, however many wait."""
         self._expire(now_s)
         rank = _RANK[tenant.priority_class]
         own_s = 0.0 if self.speed is None else self.speed(new_tokens)
@@ -166,14 +168,14 @@ class FirstTokens:
         return Forecast(first_token_s=ahead_s * pace, alone_s=own_s * pace)
 
     def begun(self, rid: str) -> None:
-        """Its answer begins."""
+        """The answer to this request begins."""
         sent = self._sent.get(rid)
         if sent is not None and not sent.has_begun:
             sent.has_begun = True
             self._remove(sent)
 
     def ended(self, rid: str) -> None:
-        """The gateway is done with it."""
+        """The gateway is done with this request."""
         self.begun(rid)
         sent = self._sent.pop(rid, None)
         if sent is not None and len(self._deadlines) > 2 * len(self._sent) + 64:
@@ -206,7 +208,8 @@ class FirstTokens:
             self.begun(record.request_id)
 
     def on_queues(self, queues: TenantQueues) -> None:
-        """How many have no first token by the engine; of those not streamed, it is known here at the end."""
+        """How many requests have no first token, as the engine says. For answers that are not streamed the
+        gateway learns it only at their end."""
         waiting = {queue.tenant: queue.waiting for queue in queues.queues}
         for name, line in self._lines.items():
             part = min(1.0, waiting.get(name, 0) / line.waiting) if line.waiting else 0.0
@@ -243,7 +246,7 @@ class FirstTokens:
 
 
 def late(first_token_s: float, target_s: float) -> RequestError:
-    """The answer to a request that could only be late."""
+    """The error for a request that can only be late."""
     retry_after_s = max(1, math.ceil(first_token_s - target_s))
     return RequestError(
         f"the first token is expected after {to_ms(first_token_s):.0f} ms, and is due after "
@@ -296,7 +299,7 @@ def _decoded(data: bytes) -> object:
 
 
 def _error_texts(found: object) -> list[str]:
-    """Where an engine names the cause; never what a model has written."""
+    """The fields in which an engine names the cause. What a model has written is not among them."""
     if not isinstance(found, dict):
         return []
     response = found.get("response")

@@ -102,10 +102,13 @@ class Forwarder:
         Raises: RequestError 503 if the engine refuses the request before anything was sent to the client.
         """
         tokens = upstream.address.tokens if takes_tokens else None
+        if call.token_path is not None:
+            call.token_path = "http" if tokens is None else "direct"
         exchange = Exchange(
             rid=call.rid,
             upstream=upstream,
             send=call.send,
+            push=call.push,
             id_headers=call.id_headers,
             on_first_byte=lambda: self._told_of_first_byte(call),
             abortable=payload is not None,

@@ -14,7 +14,8 @@ _CLIENT_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 def client_request_id(scope: Scope) -> str | None:
-    """What the client calls the request; None if it does not say, or in other words than ids have."""
+    """The client's own id of the request; None if there is none, or if it has characters that ids may not
+    have."""
     given = header(scope, REQUEST_ID)
     return None if given is None or _CLIENT_ID.fullmatch(given) is None else given.decode("ascii")
 

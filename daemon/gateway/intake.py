@@ -1,4 +1,4 @@
-"""Reads the body of a request, and makes of it what the engine gets."""
+"""Reads the body of a request and rewrites it for the engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.request_tag import params_of
 
 _PLAIN = (Kind.CHAT, Kind.COMPLETION)
-"""Kinds whose streams the scheduler's tokens may make."""
+"""Kinds of calls whose streams may be made of the scheduler's tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Received:
     request: EngineRequest
     body_bytes: int
     arrived_s: float
-    """When its body was there, without the time that rewriting it took (monotonic)."""
+    """When the whole body had arrived (monotonic clock). Rewriting it comes after that."""
 
 
 class Intake:
@@ -72,7 +72,10 @@ class Intake:
         tenant: TenantRecord,
         targets: RequestTargets | None = None,
     ) -> Received | None:
-        """The request for the engine; None if the client left. Raises: RequestError 408, 413 or 422."""
+        """Read the body and make the request for the engine; None if the client left.
+
+        Raises: RequestError 408, 413 or 422.
+        """
         limits = self.limits
         reading_s = time.monotonic()
         body = await read_body(scope, call.receive, max_bytes=limits.max_bytes, timeout_s=limits.timeout_s)

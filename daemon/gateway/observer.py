@@ -15,16 +15,16 @@ class CallObserver(Protocol):
         """A request was let in."""
 
     def on_targets(self, request_id: str, targets: RequestTargets) -> None:
-        """It has targets of its own, in place of its tenant's."""
+        """The request has targets of its own, in place of its tenant's."""
 
     def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
-        """Its body is there, and took `read_s` to arrive."""
+        """The body of the request has arrived, which took `read_s`."""
 
     def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
-        """Names of its prompt's leading parts, where any are made."""
+        """The leading parts of its prompt, by name. Told only if parts are named."""
 
     def on_sent(self, request_id: str) -> None:
-        """It goes to the engine."""
+        """The request goes to the engine."""
 
     def on_first_byte(self, request_id: str) -> None:
         """The engine's answer began to arrive."""
@@ -40,28 +40,28 @@ class CallObserver(Protocol):
 
 
 class NobodyWatches:
-    """For a gateway by itself."""
+    """The observer of a gateway without a daemon."""
 
     def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_targets(self, request_id: str, targets: RequestTargets) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_sent(self, request_id: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_first_byte(self, request_id: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_refused(self, tenant: str, cause: str) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -34,7 +34,7 @@ RESERVED_FIELDS = ("rid", "priority", "custom_labels", "session_params", "kv_hin
 
 _Body = dict[str, Raw]
 _Own = Mapping[str, str | float | bool]
-"""Custom parameters of our own."""
+"""Our own entries in the custom parameters."""
 _Text = Annotated[str, Meta(min_length=1)]
 _TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
 
@@ -92,20 +92,20 @@ _PROMPTS = ("messages", "prompt", "text", "input_ids")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
-    """What goes to the engine."""
+    """A request as it goes to the engine."""
 
     payload: bytes
     model: str | None
     """The model that the client named; None where the path does not ask for one."""
     outputs: int
-    """Answers that it makes: prompts times choices. So many places it takes under the limits."""
+    """How many answers it makes: prompts times choices. It takes as many places under the limits."""
     is_streamed: bool = False
     prompt: bytes = b""
-    """As the client sent it, in JSON."""
+    """The prompt as the client sent it, in JSON."""
     takes_tokens: bool = False
     """Whether the scheduler was asked for its tokens."""
     headers: Mapping[str, str] | None = None
-    """What goes to the engine beside the body."""
+    """Headers that go to the engine beside the body."""
 
 
 def rewrite(
@@ -119,13 +119,12 @@ def rewrite(
     targets: Mapping[str, float] = _NO_TARGETS,
     takes_tokens: bool = False,
 ) -> EngineRequest:
-    """Check `body` and put the request's id, its tenant and its place in the prefix cache into it.
+    """Check `body` and add the request's id, its tenant and its place in the prefix cache.
 
-    So are targets of its own, by the names of `engine/link/request_tag.py`.
-
-    Without a `cache_namespace` it shares with nobody. With `takes_tokens` the scheduler is asked for the
-    tokens of an answer that is text and nothing else. Raises: RequestError (422) naming the field that is
-    missing, wrong or more than `bounds` allow.
+    Targets of its own are added too, under the names of `engine/link/request_tag.py`. Without a
+    `cache_namespace` it shares the cache with nobody. With `takes_tokens` the scheduler is asked for the
+    tokens, if the answer is plain text.
+    Raises: RequestError (422) naming the field that is missing, wrong or more than `bounds` allow.
     """
     fields = parse_required(body, bounds, _REQUIRED[kind])
     prompts = 1
@@ -165,7 +164,7 @@ def rewrite(
 
 
 def _count_outputs(kind: Kind, fields: _Body, prompts: int, bounds: RequestBounds) -> int:
-    """Prompts times choices, after the stop texts beside them were checked."""
+    """Check the stop texts, and count the answers: prompts times choices."""
     if kind is not Kind.GENERATE:
         outputs = count_outputs(prompts, _sampling(fields, "", bounds))
         check_outputs(outputs, bounds, param="prompt" if prompts > 1 else "n")
@@ -274,7 +273,7 @@ def _with_own(custom_params: Raw | None, own: _Own) -> Raw:
 
 
 def _sampling_params(value: Raw | None, own: _Own) -> Raw:
-    """SGLang takes one object, or one per prompt of a batch."""
+    """The sampling parameters: one object, or one per prompt of a batch."""
     if value is not None and bytes(memoryview(value)[:1]) == b"[":
         return _raw(
             [_one_sampling_params(each, own) for each in check_field("sampling_params", value, _OBJECTS)]

@@ -22,7 +22,7 @@ class Kind(StrEnum):
     ABOUT = "about"
     """Answered here, with a key: the node and its load."""
     LOAD_METRICS = "load_metrics"
-    """Its load for scrapers, without a key; only if `data.load_metrics` says so."""
+    """The node's load for scrapers, without a key. Served only with `data.load_metrics`."""
     CHAT = "chat"
     COMPLETION = "completion"
     GENERATE = "generate"
@@ -39,7 +39,7 @@ OPERATIONS = {
     Kind.RESPONSES: "chat",
     Kind.MESSAGES: "chat",
 }
-"""Kinds that ask the model, with the name of it in the semantic conventions of OpenTelemetry."""
+"""Kinds of calls that ask the model, with OpenTelemetry's name of each (semantic conventions)."""
 
 TAGGED = frozenset({Kind.RESPONSES, Kind.MESSAGES})
 """Kinds whose bodies have no field for a tenant or a request's id."""
@@ -75,11 +75,11 @@ ROUTES = {
 ONE_MODEL = Route(path="/v1/models/{id}", method="GET", kind=Kind.MODEL)
 _ONE_MODEL_PREFIX = "/v1/models/"
 _NOT_SUPPORTED = {
-    # Whoever knew an id could read another tenant's.
+    # Whoever knows an id could read another tenant's answer.
     "/v1/responses/": "answers are not stored, so none can be read, continued or cancelled by its id",
     "/v1/messages/": "only whole requests are served; the usage of each counts its tokens",
 }
-"""What the engine has below some paths, and why it is not served."""
+"""Paths that the engine has and that are not served here, with the reason."""
 
 
 def model_of(path: str) -> str:

@@ -1,7 +1,7 @@
 """Targets that a router sets for one request, by the headers of llm-d's inference scheduler.
 
-Only of peers that the operator trusts: a strict gap between tokens takes SMs from everybody's prefill. Of
-anybody else they are not even read.
+They count only from peers that the operator trusts, since a strict TBT target takes SMs from everybody's
+prefill. From anybody else the headers are not read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from pdmuxd.engine.core.slo import TBT_RANGE_S, TTFT_FIXED_RANGE_S, RequestTarge
 
 TTFT_HEADER = "x-llm-d-slo-ttft-ms"
 TBT_HEADER = "x-llm-d-slo-tpot-ms"
-"""TPOT is a mean over a request; it is kept as the target of each gap, which keeps the mean too."""
+"""TPOT is a request's mean. Here it becomes the target of every gap; where each gap meets it, the mean does
+too."""
 
 _NUMBER = re.compile(rb"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
 def targets_of(scope: Scope) -> RequestTargets | None:
-    """What the headers ask for. Raises: RequestError 422 naming the header."""
+    """The targets that the headers ask for; None if they ask for none. Raises: RequestError 422 naming the
+    header."""
     ttft_s = _seconds(scope, TTFT_HEADER, TTFT_FIXED_RANGE_S)
     tbt_s = _seconds(scope, TBT_HEADER, TBT_RANGE_S)
     return None if ttft_s is None and tbt_s is None else RequestTargets(ttft_s=ttft_s, tbt_s=tbt_s)

@@ -1,4 +1,4 @@
-"""Which engine requests go to, if any."""
+"""The engine that requests go to, if there is one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EngineSlot:
         return self.serving()
 
     def wait_no_more(self) -> None:
-        """The daemon stops: whoever waits for an engine is told now."""
+        """End all waits for an engine, since the daemon stops."""
         self._is_final = True
         self._tell()
 

@@ -1,7 +1,8 @@
-"""Requests of the Responses and the Messages API, whose bodies have no field for a tenant.
+"""Requests of the Responses API and the Messages API. Their bodies have no field for a tenant.
 
-What other requests carry in their bodies goes to the engine in a header (`engine/link/request_tag.py`).
-Whatever would let an answer be found again by its id is refused: SGLang keeps no tenants apart there.
+What other requests carry in their bodies goes to the engine in a header (`engine/link/request_tag.py`). A
+request is refused if its answer could be found again by its id, since SGLang does not keep tenants apart
+there.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NEVER_PASSED = (
 )
 """Fields that stock SGLang obeys here and that are not a client's to set."""
 _STATEFUL = ("previous_response_id", "conversation", "prompt")
-"""Of the Responses API: all of them name something that would have to be stored."""
+"""Fields of the Responses API that need something to be stored."""
 
 _Object = dict[str, Raw]
 _Positive = Annotated[int, Meta(ge=1)]

@@ -1,6 +1,6 @@
-"""What the gateway tells a tracer, and the context of a trace that goes through it (W3C Trace Context).
+"""What the gateway tells a tracer, and how the caller's trace context goes through it (W3C Trace Context).
 
-Without a tracer nothing is made, and a caller's context goes on to the engine as it came.
+Without a tracer no span is made, and the caller's context goes to the engine as it came.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ def given_context(scope: Scope) -> Mapping[str, str]:
 
 
 class CallTrace(Protocol):
-    """The trace of one request; told of it in the event loop, must neither block nor raise."""
+    """The trace of one request. Its methods are called in the event loop and must neither block nor raise."""
 
     @property
     def headers(self) -> Mapping[str, str]:
         """What goes to the engine, so that its spans belong to the same trace."""
 
     def asked(self, *, model: str | None, is_streamed: bool, outputs: int) -> None:
-        """What its body says."""
+        """The body was read: this is what the request asks for."""
 
     def sent(self) -> None:
-        """It goes to the engine, for the first time or again."""
+        """The request goes to the engine, for the first time or again."""
 
     def first_byte(self) -> None:
         """The engine's answer began to arrive."""
 
     def answered(self, *, status: int, end: str, error: str | None) -> None:
-        """It is over; `error` is the code of an error that the gateway answered."""
+        """The request is over; `error` is the code of the error that the gateway answered, if it did."""
 
 
 class Tracer(Protocol):
-    """Makes the traces."""
+    """Makes a trace for each request."""
 
     def begin(
         self, scope: Scope, *, rid: str, client_id: str | None, tenant: str, path: str, operation: str
@@ -67,16 +67,16 @@ class Untraced:
         self.headers = headers
 
     def asked(self, *, model: str | None, is_streamed: bool, outputs: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def sent(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def first_byte(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def answered(self, *, status: int, end: str, error: str | None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 UNTRACED = Untraced()

@@ -1,4 +1,4 @@
-"""Peers whose word is taken beyond that of any client: routers of the operator, named in the settings."""
+"""Peers that may say more than clients may: the operator's own routers, named in the settings."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _REMEMBERED = 4096
 
 
 class TrustedPeers:
-    """Networks and addresses with commas between; none trusts nobody."""
+    """Addresses and networks, separated by commas. An empty list trusts nobody."""
 
     def __init__(self, networks: str = "") -> None:
-        """Raises: ValueError for what is no network."""
+        """Read the list. Raises: ValueError for an entry that is no address or network."""
         self._networks = tuple(
             ip_network(each, strict=False) for each in map(str.strip, networks.split(",")) if each
         )
         self._is_within = lru_cache(_REMEMBERED)(self._look_up)
 
     def sent(self, scope: Scope) -> bool:
-        """Whether a call comes from one of them. The connection counts, no header."""
+        """Whether a call comes from one of them. The connection's address counts, not a header."""
         client = scope.get("client")
         return bool(self._networks) and client is not None and self._is_within(str(client[0]))
 

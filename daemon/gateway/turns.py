@@ -1,4 +1,4 @@
-"""Waiting for one's turn under the limits of a tenant and a key."""
+"""Requests wait here for their turn under the limits of their tenant and key."""
 
 from __future__ import annotations
 

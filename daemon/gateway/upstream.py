@@ -15,8 +15,8 @@ from pdmuxd.daemon.supervisor.address import EngineAddress
 _CONNECT_TIMEOUT_S = 5.0
 _ABORT_TIMEOUT_S = 2.0
 _KEEPALIVE_S = 3.0
-"""Below the 5 s after which uvicorn (the engine's server) closes an idle connection: a POST that meets the
-closing half-way would fail, and must not be repeated."""
+"""How long an idle connection is kept, seconds. It is less than the 5 s after which uvicorn, the engine's
+server, closes one: a POST sent at that moment would fail, and must not be sent again."""
 _READ_BUFFER_BYTES = 2**17
 
 

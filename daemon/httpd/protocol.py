@@ -16,9 +16,11 @@ from uvicorn.server import ServerState
 
 from pdmuxd.daemon.httpd import refusals
 from pdmuxd.daemon.httpd.connections import Connections
+from pdmuxd.daemon.httpd.pushing import PUSH, WRITE, pusher
 from pdmuxd.daemon.httpd.refusals import Refusal, render
 
-_MAX_PIPELINED = 8
+_MAX_PIPELINED = 2
+"""Requests that may be sent ahead of answers. Few clients do so, and each costs until it is refused."""
 _HEADER_EXTRA_BYTES = 4
 """The colon, the space and the end of a header's line."""
 _MAX_DISCARDED_BYTES = 64 * 2**20
@@ -172,7 +174,14 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401 - the library's
         self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+        cycle.scope["extensions"] = {PUSH: {WRITE: pusher(cycle)}}
+
+        async def unless_gone(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - the library's
+            # What came with the request may have ended the connection before the task's first turn.
+            if not cycle.disconnected:
+                await app(scope, receive, send)
+
+        super()._start_asgi_task(cycle, unless_gone)
 
     def on_body(self, body: bytes) -> None:
         """The parser's call."""

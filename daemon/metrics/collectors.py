@@ -6,7 +6,7 @@ Scrapes are answered in a thread of their own: what is iterated here is copied i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import get_args
+from typing import Protocol, get_args
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -18,6 +18,7 @@ from pdmuxd.controlplane.status import EngineState, EngineStatus
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.metrics.definitions import DEFINITIONS, counter_family, gauge_family
 from pdmuxd.daemon.metrics.tenants import REST, TenantLabels
+from pdmuxd.daemon.tokens.counts import FallbackCause, TokenCounts
 from pdmuxd.engine.link.messages import EngineStats, ShadowCounts
 
 _STATS_GAUGES = (
@@ -118,6 +119,67 @@ class FallbackCollector(Collector):
             regret.add_metric(("as_predicted",), state.learned.regret_ratio)
             regret.add_metric(("slower",), state.learned.slower_regret_ratio)
             yield regret
+
+
+class TokenCollector(Collector):
+    """Tokens that came straight from engines' schedulers."""
+
+    def __init__(self, counts: TokenCounts) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        counts = self._counts
+        yield _one("pdmuxd_direct_tokens_total", counts.tokens)
+        yield _one("pdmuxd_direct_lost_steps_total", counts.lost_steps)
+        fallbacks = counter_family("pdmuxd_direct_fallbacks_total")
+        for cause in FallbackCause:
+            fallbacks.add_metric((cause.value,), counts.fallbacks[cause])
+        yield fallbacks
+        yield _one("pdmuxd_direct_held_bytes", counts.held_bytes)
+
+
+class TbtCosts(Protocol):
+    """What TBT targets cost, by tenant."""
+
+    @property
+    def cost_s(self) -> Mapping[str, float]:
+        """Seconds of prefill that a target has cost."""
+
+    @property
+    def cost_ratios(self) -> Mapping[str, float]:
+        """The share of the last minutes that it costs, or would if it were not capped."""
+
+    def caps(self) -> Mapping[str, object]:
+        """Who is capped."""
+
+
+class TbtCostCollector(Collector):
+    """What the strictest TBT targets cost in prefill time, and who is capped for it."""
+
+    def __init__(self, costs: TbtCosts, tenants: TenantLabels) -> None:
+        self._costs = costs
+        self._tenants = tenants
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        costs, capped = self._costs, self._costs.caps()
+        lost = counter_family("pdmuxd_tbt_cost_prefill_seconds_total")
+        for label, seconds in self._totals(costs.cost_s).items():
+            lost.add_metric((label,), seconds)
+        yield lost
+        ratios, are_capped = gauge_family("pdmuxd_tbt_cost_ratio"), gauge_family("pdmuxd_tbt_capped")
+        for name in sorted(self._tenants.own):
+            ratios.add_metric((name,), costs.cost_ratios.get(name, 0.0))
+            are_capped.add_metric((name,), float(name in capped))
+        yield from (ratios, are_capped)
+
+    def _totals(self, by_tenant: Mapping[str, float]) -> dict[str, float]:
+        totals = dict.fromkeys(sorted(self._tenants.own), 0.0)
+        for tenant, value in dict(by_tenant).items():
+            label = self._tenants.of(tenant)
+            totals[label] = totals.get(label, 0.0) + value
+        return totals
 
 
 class LoadCollector(Collector):

@@ -36,6 +36,16 @@ _REASONS = frozenset(Reason)
 _MODES = frozenset(Mode)
 
 
+LENGTHS = (("<1K", 1_000), ("1K-4K", 4_000), ("4K-16K", 16_000))
+LONGEST = ">=16K"
+"""Classes of prompt tokens that are not cached, and where each ends: the edges of a replay's classes."""
+
+
+def length_class(new_tokens: int) -> str:
+    """The class of a prompt."""
+    return next((name for name, end in LENGTHS if new_tokens < end), LONGEST)
+
+
 class Metrics:
     """All metrics that are counted as things happen. `max_tenants` have labels of their own."""
 
@@ -52,6 +62,7 @@ class Metrics:
         self._ttfb = histogram("pdmuxd_gateway_ttfb_seconds", registry)
         self._early = counter("pdmuxd_gateway_aborts_total", registry)
         self._abort_errors = counter("pdmuxd_gateway_abort_errors_total", registry)
+        self._streams = counter("pdmuxd_streams_total", registry)
 
         self._outcomes = counter("pdmuxd_engine_requests_total", registry)
         self._good = counter("pdmuxd_good_requests_total", registry)
@@ -67,6 +78,8 @@ class Metrics:
         self._delivered_ttft = histogram("pdmuxd_delivered_ttft_seconds", registry)
         self._delivered_ttft_met = counter("pdmuxd_delivered_ttft_met_total", registry)
         self._delivered_ttft_all = counter("pdmuxd_delivered_ttft_requests_total", registry)
+        self._by_length_met = counter("pdmuxd_delivered_ttft_by_length_met_total", registry)
+        self._by_length_all = counter("pdmuxd_delivered_ttft_by_length_requests_total", registry)
         self._delivered_gaps_met = counter("pdmuxd_delivered_tbt_gaps_met_total", registry)
         self._delivered_gaps = counter("pdmuxd_delivered_tbt_gaps_total", registry)
         self._prompt = counter("pdmuxd_prompt_tokens_total", registry)
@@ -103,6 +116,10 @@ class Metrics:
     def ended_early(self, cause: str) -> None:
         """A request did not get its complete answer."""
         self._early.labels(cause).inc()
+
+    def stream_ended(self, token_path: str) -> None:
+        """A streamed answer is over, whose tokens went that way."""
+        self._streams.labels(token_path).inc()
 
     def abort_failed(self) -> None:
         """The engine did not confirm an abort."""
@@ -161,6 +178,9 @@ class Metrics:
         if judged.ttft_missed is not None:
             self._delivered_ttft_all.labels(tenant).inc()
             self._delivered_ttft_met.labels(tenant).inc(not judged.ttft_missed)
+            length = length_class(judged.record.new_tokens)
+            self._by_length_all.labels(tenant, length).inc()
+            self._by_length_met.labels(tenant, length).inc(not judged.ttft_missed)
         self._delivered_gaps.labels(tenant).inc(judged.gaps)
         self._delivered_gaps_met.labels(tenant).inc(judged.gaps - judged.gaps_missed)
 
@@ -173,6 +193,6 @@ class Metrics:
             *(self._requests, self._refusals, self._outcomes, self._good, self._ttft, self._tbt_max),
             *(self._ttft_met, self._ttft_all, self._tbt_met, self._tbt_all, self._gaps_met, self._gaps),
             *(self._delivered_ttft, self._delivered_ttft_met, self._delivered_ttft_all),
-            *(self._delivered_gaps_met, self._delivered_gaps),
+            *(self._delivered_gaps_met, self._delivered_gaps, self._by_length_met, self._by_length_all),
             *(self._prompt, self._reused, self._output),
         )

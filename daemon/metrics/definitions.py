@@ -19,9 +19,10 @@ T = ("tenant",)
 
 TTFT_BUCKETS_S = (
     *(0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5),
-    *(2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 30.0, 60.0, 120.0),
+    *(2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0),
 )
-"""Fine where targets are; a percentile between two of them is interpolated."""
+"""Fine where targets are; a percentile between two of them is interpolated. Above 10 s at most 50% apart, for
+the p99.9 of an overload."""
 TBT_MAX_BUCKETS_S = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 GAP_EDGES = (*range(30, 60, 6), *range(60, 99, 2), *range(104, 153, 6))
 """Edges of the engine's own counts (`engine/link/durations.py`), so that no gap is counted in a wrong bucket:
@@ -92,8 +93,34 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _histogram("delivered_ttft_seconds", "Arrival here to the first token written.", TTFT_BUCKETS_S, *T),
         _counter("delivered_ttft_met", "Requests whose first token was written in time.", *T),
         _counter("delivered_ttft_requests", "With a first token, or late without one.", *T),
+        _counter(
+            "delivered_ttft_by_length_met",
+            "Of the next, those in time: whether long prompts pay for short ones.",
+            *("tenant", "new_tokens"),
+        ),
+        _counter(
+            "delivered_ttft_by_length_requests",
+            "`delivered_ttft_requests` by prompt tokens not cached: `<1K`, `1K-4K`, `4K-16K`, `>=16K`.",
+            *("tenant", "new_tokens"),
+        ),
         _counter("delivered_tbt_gaps_met", "Gaps between writes within the target: attainment.", *T),
         _counter("delivered_tbt_gaps", "Gaps between tokens as written to clients.", *T),
+    ),
+    "Of tokens that come straight from the scheduler": (
+        _counter(
+            "streams",
+            "Streamed answers by the way of their tokens: `direct` or `http` (`engine.token_path`).",
+            "token_path",
+        ),
+        _counter("direct_tokens", "Of `pdmuxd_output_tokens_total`, those that arrived `direct`."),
+        _counter("direct_lost_steps", "Steps whose tokens the engine could not hand over."),
+        _counter(
+            "direct_fallbacks",
+            "Answers that went on through the engine's front end, without a loss: their client did not read "
+            "(`unread`), a step was `lost`, the engine was `disconnected`, the text differed (`mismatch`).",
+            "cause",
+        ),
+        _gauge("direct_held_bytes", "Bytes of such answers that wait for their clients."),
     ),
     "Of targets": (
         _gauge("slo_ttft_fixed_seconds", "The TTFT target of an empty prompt.", *T),
@@ -101,6 +128,13 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _gauge("slo_tbt_seconds", "The target for each gap between two tokens.", *T),
         _gauge("slo_attainment_ratio", "The share that has to meet these targets.", *T),
         _gauge("slo_version", "How often the tenant's targets were edited.", *T),
+        _counter(
+            "tbt_cost_prefill_seconds",
+            "Prefill time lost to a TBT target, as predicted; none while capped.",
+            *T,
+        ),
+        _gauge("tbt_cost_ratio", "Share of the last minutes that a TBT target costs, or would uncapped.", *T),
+        _gauge("tbt_capped", "1 while steps are not planned for the tenant's TBT target.", *T),
     ),
     "From the engine's record of each request": (
         _counter(

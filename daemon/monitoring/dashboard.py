@@ -98,6 +98,12 @@ def _panels() -> Iterator[dict[str, Any]]:
         y += -(-len(panels) // columns) * _HEIGHT
 
 
+def colour_of(name: str) -> str | None:
+    """The colour of a series by its name's last word, where that has one everywhere."""
+    last = name.rpartition(" ")[2]
+    return next((colour for word, colour in _COLOURS.items() if re.fullmatch(word, last)), None)
+
+
 def _overrides(panel: Panel) -> Iterator[dict[str, Any]]:
     """Grafana chooses the colours of all other series, also of a tenant whose name is one of these words."""
     legends = " ".join(legend for _, legend in panel.queries)

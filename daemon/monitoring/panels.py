@@ -118,6 +118,20 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
             text="Percentiles of requests whose prefill began; the oldest that has no first token yet.",
         ),
+        _one(
+            "TTFT p99.9, 1 h",
+            "s",
+            'tenant:pdmuxd_ttft:p999_1h{job="$job", tenant=~"$tenant"}',
+            "{{tenant}}",
+            "As clients saw it, one request in a thousand. Needs the recording rules.",
+        ),
+        _one(
+            "First tokens late by length of the prompt, 1 h",
+            "percentunit",
+            'tenant:pdmuxd_ttft_by_length_missed:ratio_rate1h{job="$job", tenant=~"$tenant"}',
+            "{{tenant}} {{new_tokens}}",
+            "By prompt tokens that were not cached. Needs the recording rules.",
+        ),
     ),
     "Load": (
         _one("Requests", "reqps", _rate("pdmuxd_requests_total", "tenant, status"), "{{tenant}} {{status}}"),
@@ -166,6 +180,15 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
             stacked=True,
             text="Of that in use, by prompt tokens computed and tokens produced. Needs the recording rules.",
+        ),
+        Panel(
+            title="Prefill time lost to TBT targets",
+            unit="percentunit",
+            queries=(
+                (_rate("pdmuxd_tbt_cost_prefill_seconds_total", "tenant"), "{{tenant}}"),
+                (f"max by (tenant) (pdmuxd_tbt_capped{{{WHO}}})", "{{tenant}} is capped if 1"),
+            ),
+            text="Of the time: what all would get back if the tenant asked for no more than the others.",
         ),
     ),
     "Scheduling": (

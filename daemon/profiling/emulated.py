@@ -22,6 +22,7 @@ def emulator_profile(measured: MeasuredProfile) -> Profile:
         tensor_parallel=measured.tensor_parallel,
         kv_capacity_tokens=measured.kv_capacity_tokens,
         guard_default_ratio=measured.guard_default_ratio,
+        guard_cells=measured.guard_cells,
         contention_ratio=measured.contention_ratio,
         decode_colocated_ratio=measured.decode_colocated_ratio,
         decode_colocated_sms_ratio=measured.decode_colocated_sms_ratio,

@@ -112,7 +112,8 @@ def generate(name: str, *, rate_per_s: float, duration_s: float, seed: int) -> l
             tenant=part.tenant,
             input_tokens=size,
             output_tokens=output,
-            prefix_ids=ids,
+            prefix_ids=ids[: size // BLOCK_TOKENS],
+            answer_ids=ids[size // BLOCK_TOKENS :],
             block_tokens=BLOCK_TOKENS if ids else 0,
         )
         for number, (at_s, part, size, output, ids) in enumerate(rows, start=1)
@@ -122,8 +123,8 @@ def generate(name: str, *, rate_per_s: float, duration_s: float, seed: int) -> l
 def _sessions(
     kind: Kind, rng: random.Random, rate_per_s: float, duration_s: float
 ) -> Iterator[tuple[float, Part, int, int, tuple[int, ...]]]:
-    """(arrival, part, input tokens, output tokens, prefix ids). Sessions begin before the load does, so that
-    it has calls of all turns from its first second on."""
+    """(arrival, part, input tokens, output tokens, ids of the blocks of both). Sessions begin before the load
+    does, so that it has calls of all turns from its first second on."""
     weights = [part.share for part in kind.parts]
     lead_s = kind.turns * kind.think_s
     at_s, block = -lead_s, 0
@@ -136,7 +137,7 @@ def _sessions(
             if size > MOST_TOKENS:
                 break
             if kind.turns > 1:
-                wanted = size // BLOCK_TOKENS
+                wanted = (size + output) // BLOCK_TOKENS
                 ids = (*ids, *range(block, block + wanted - len(ids)))
                 block += wanted
             if 0.0 <= call_s < duration_s:

@@ -25,6 +25,10 @@ LENGTH_CLASSES = (
 """Name, first prompt length, first length above; 1K is 1,000 tokens of the whole prompt."""
 
 
+QUARTERS = ("shortest quarter", "second quarter", "third quarter", "longest quarter")
+"""Of the requests, by prompt tokens that were not cached; equal lengths are in one quarter."""
+
+
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
     """Nearest-rank percentiles in milliseconds; infinite (null in JSON) if the token never came."""
 
@@ -86,6 +90,12 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     makespan_s: float
     by_input_tokens: tuple[GroupAttainment, ...]
     by_tenant: tuple[GroupAttainment, ...]
+    by_new_tokens_quarter: tuple[GroupAttainment, ...] = ()
+    """As QUARTERS: whether long prompts pay for short ones."""
+    late_requests: int = 0
+    """Whose first token came after its target, or never."""
+    late_by: Percentiles = Percentiles(p50_ms=0.0, p90_ms=0.0, p99_ms=0.0, p99_9_ms=0.0, max_ms=0.0)
+    """Of these, TTFT beyond the target."""
 
 
 def measure(outcomes: Outcomes, totals: EngineTotals, slo: Slo) -> Metrics:
@@ -104,6 +114,10 @@ def measure(outcomes: Outcomes, totals: EngineTotals, slo: Slo) -> Metrics:
     finished, failed = int(outcomes.finished.sum()), int(outcomes.failed.sum())
     input_tokens, reused = int(outcomes.input_tokens.sum()), int(outcomes.reused_tokens.sum())
     produced = int(outcomes.produced_tokens.sum())
+    excess_s = outcomes.ttft_s - judged.due_s
+    late_by_s = excess_s[excess_s > ROUNDING_S]
+    edges = np.quantile(judged.new_tokens, (0.25, 0.5, 0.75))
+    quarter = np.searchsorted(edges, judged.new_tokens)
     prefilled = int(outcomes.input_tokens[np.isfinite(outcomes.ttft_s)].sum())
     return Metrics(
         requests=count,
@@ -144,6 +158,11 @@ def measure(outcomes: Outcomes, totals: EngineTotals, slo: Slo) -> Metrics:
         by_tenant=tuple(
             _group(name, outcomes.tenant == index, judged) for index, name in enumerate(outcomes.tenants)
         ),
+        by_new_tokens_quarter=tuple(
+            _group(name, quarter == index, judged) for index, name in enumerate(QUARTERS)
+        ),
+        late_requests=len(late_by_s),
+        late_by=_percentiles(late_by_s),
     )
 
 

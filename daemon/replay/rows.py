@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pdmuxd.daemon.replay.document import PolicyDocument, ReplayDocument
-from pdmuxd.daemon.replay.metrics import LENGTH_CLASSES, GroupAttainment, Metrics, Percentiles
+from pdmuxd.daemon.replay.metrics import LENGTH_CLASSES, QUARTERS, GroupAttainment, Metrics, Percentiles
 
 MAX_TENANT_ROWS = 8
 """More tenants than this are in the JSON only."""
@@ -46,6 +46,7 @@ def sections(document: ReplayDocument) -> tuple[Section, ...]:
             ("TTFT, ms", _ttft()),
             ("TBT, ms", _percentiles("gap between two tokens", lambda m: m.tbt)),
             ("Within target", _attainment(document)),
+            ("In time by new tokens", _by_quarter(metrics)),
             ("Good by prompt length", _by_length()),
             ("Good by tenant", _by_tenant(metrics[0])),
             ("Rates, per second", _rates()),
@@ -154,7 +155,18 @@ def _ttft() -> list[_Spec]:
     return [
         *_percentiles("time from arrival to first token", lambda m: m.ttft),
         ("p99 per 1K new", per_1k, lambda m: milliseconds(m.ttft_per_1k_new_tokens_p99_ms)),
+        (
+            "late requests",
+            "whose first token came after its target, or never",
+            lambda m: f"{m.late_requests:,}",
+        ),
+        ("late by, p50", "of these, median beyond the target", lambda m: _late_by(m, m.late_by.p50_ms)),
+        ("late by, p99", "of these, 99th percentile", lambda m: _late_by(m, m.late_by.p99_ms)),
     ]
+
+
+def _late_by(metrics: Metrics, value_ms: float) -> str:
+    return milliseconds(value_ms) if metrics.late_requests else "-"
 
 
 def _attainment(document: ReplayDocument) -> list[_Spec]:
@@ -175,6 +187,16 @@ def _by_length() -> list[_Spec]:
     ]
 
 
+def _by_quarter(metrics: list[Metrics]) -> list[_Spec]:
+    if not all(m.by_new_tokens_quarter for m in metrics):
+        return []
+    of = "first tokens in time, by prompt tokens that were not cached"
+    return [
+        (name, of, _group_cell(lambda m: m.by_new_tokens_quarter, index, lambda g: g.ttft_attainment_ratio))
+        for index, name in enumerate(QUARTERS)
+    ]
+
+
 def _by_tenant(first: Metrics) -> list[_Spec]:
     if not 1 < len(first.by_tenant) <= MAX_TENANT_ROWS:
         return []
@@ -184,10 +206,14 @@ def _by_tenant(first: Metrics) -> list[_Spec]:
     ]
 
 
-def _group_cell(pick: Callable[[Metrics], tuple[GroupAttainment, ...]], index: int) -> _Cell:
+def _group_cell(
+    pick: Callable[[Metrics], tuple[GroupAttainment, ...]],
+    index: int,
+    ratio: Callable[[GroupAttainment], float] = lambda group: group.good_ratio,
+) -> _Cell:
     def cell(metrics: Metrics) -> str:
         group = pick(metrics)[index]
-        return percent(group.good_ratio) if group.requests else "-"
+        return percent(ratio(group)) if group.requests else "-"
 
     return cell
 

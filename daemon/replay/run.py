@@ -127,6 +127,7 @@ def emulated(trace: Trace) -> list[EmulatedRequest]:
             input_tokens=request.input_tokens,
             output_tokens=request.output_tokens,
             block_keys=request.prefix_ids,
+            answer_keys=request.answer_ids,
         )
         for index, request in enumerate(trace.requests)
     ]

@@ -108,7 +108,13 @@ def _clip(request: TraceRequest, max_tokens: int) -> TraceRequest:
     output = min(request.output_tokens, max_tokens - 1)
     tokens = min(request.input_tokens, max_tokens - output)
     blocks = -(-tokens // request.block_tokens) if request.block_tokens else 0
-    return replace(request, input_tokens=tokens, output_tokens=output, prefix_ids=request.prefix_ids[:blocks])
+    return replace(
+        request,
+        input_tokens=tokens,
+        output_tokens=output,
+        prefix_ids=request.prefix_ids[:blocks],
+        answer_ids=(),  # what is left out was in front of the answer, or in it
+    )
 
 
 def _arrival(request: TraceRequest) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -10,9 +12,21 @@ from rich.text import Text
 from pdmuxd.daemon.replay.document import ReplayDocument
 from pdmuxd.daemon.replay.rows import Section, sections
 
+_PIECES = re.compile(r"[^/:,]*[/:,]|[^/:,]+")
 LABEL_WIDTH = 22
 CELL_WIDTH = 12
 PADDING = 2
+
+
+def broken(name: str, width: int) -> str:
+    """A policy's specification on lines of at most `width`, broken behind `/`, `:` and `,`; a piece that is
+    longer stays whole."""
+    lines = [""]
+    for piece in _PIECES.findall(name):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 class ResultTable:
@@ -27,14 +41,16 @@ class ResultTable:
         room = options.max_width - LABEL_WIDTH - PADDING
         per_table = max(1, room // (CELL_WIDTH + PADDING))
         for start in range(0, len(self._policies), per_table):
-            yield _table(self._policies, self._sections, slice(start, start + per_table))
+            shown = slice(start, start + per_table)
+            width = max(CELL_WIDTH, room // len(self._policies[shown]) - PADDING)
+            yield _table(self._policies, self._sections, shown, width)
 
 
-def _table(policies: list[str], rows: tuple[Section, ...], shown: slice) -> Table:
+def _table(policies: list[str], rows: tuple[Section, ...], shown: slice, width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0, 0, 1))
     table.add_column("", min_width=LABEL_WIDTH, no_wrap=True)
     for policy in policies[shown]:
-        table.add_column(Text(policy, overflow="fold"), justify="right", min_width=CELL_WIDTH)
+        table.add_column(Text(broken(policy, width), overflow="fold"), justify="right", min_width=CELL_WIDTH)
     for section in rows:
         table.add_row(Text(section.title, style="bold"))
         for row in section.rows:

@@ -37,6 +37,8 @@ class TraceRequest:
     prefix_ids: tuple[int, ...] = ()
     block_tokens: int = 0
     """0 when there are no `prefix_ids`."""
+    answer_ids: tuple[int, ...] = ()
+    """Of the full blocks that the answer fills, behind those of the prompt: a later prompt repeats it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

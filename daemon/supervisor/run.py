@@ -25,6 +25,7 @@ from pdmuxd.daemon.supervisor.plan import KEY_VARIABLE, Command, EnginePlan
 from pdmuxd.daemon.supervisor.silence import TICK_S, Silence, Standstill
 from pdmuxd.daemon.supervisor.split_numbers import MessageT, SplitNumbers
 from pdmuxd.daemon.supervisor.sync import SettingsSync
+from pdmuxd.daemon.tokens.counts import TokenCounts
 from pdmuxd.daemon.tokens.receiver import TokenReceiver, open_receiver
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
 from pdmuxd.engine.link import procfs
@@ -64,6 +65,7 @@ class EngineRun:
         on_serving: Callable[[], None],
         adopted: EngineHandle | None = None,
         process: child.EngineProcess | None = None,
+        token_counts: TokenCounts | None = None,
     ) -> None:
         self.process = process
         """Given with `adopted` if it is looked after already."""
@@ -90,6 +92,7 @@ class EngineRun:
         self._told_to_end = asyncio.Event()
         self._told_to_give_away = asyncio.Event()
         self._adopted = adopted
+        self._token_counts = token_counts
         self._tokens: TokenReceiver | None = None
         self._is_kept = False
         """Whether the process goes on when `run` ends."""
@@ -113,7 +116,9 @@ class EngineRun:
         link = DaemonEnd(handle.link)
         buffer_bytes = self._plan.token_buffer_bytes
         if buffer_bytes is not None:
-            self._tokens = open_receiver(frames_path(handle.link), max_unsent_bytes=buffer_bytes)
+            self._tokens = open_receiver(
+                frames_path(handle.link), max_unsent_bytes=buffer_bytes, counts=self._token_counts
+            )
         try:
             self.process = process = await self._begin(handle)
             self.pid = process.pid

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -21,6 +21,7 @@ from pdmuxd.daemon.supervisor.orphan import end_orphan
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.run import EngineRun
 from pdmuxd.daemon.supervisor.sync import SettingsSync
+from pdmuxd.daemon.tokens.counts import TokenCounts
 from pdmuxd.engine.core.errors import ConflictError, EngineError, EngineSetupError, LinkError
 from pdmuxd.engine.link.messages import EngineSettings, Hello
 
@@ -68,6 +69,8 @@ class Supervisor:
         self._since_s = time.time()
         self._serving_s: float | None = None
         self._run: EngineRun | None = None
+        self.token_counts = TokenCounts()
+        """Of all engines' tokens that came straight from their schedulers."""
         self._started_runs = 0
         self._last_error: str | None = None
         self._needs_change = False
@@ -108,6 +111,11 @@ class Supervisor:
         """Tell engines the tokens of their fused steps while predictions prove wrong, and the one that runs
         at once."""
         self._sync.use_fallback(fallback)
+
+    def use_floors(self, floors_s: Callable[[], Mapping[str, float]]) -> None:
+        """Tell engines the strictest TBT targets to plan for, by tenant that is capped, and the one that runs
+        at once."""
+        self._sync.use_floors(floors_s)
 
     def use_plan(self, plan: EnginePlan, *, policy: str) -> None:
         """Start the next engine by `plan`, with `policy` unless an operator has set one."""
@@ -335,6 +343,7 @@ class Supervisor:
             on_serving=self._on_serving,
             adopted=given.handle if isinstance(given, _Given) else given,
             process=given.process if isinstance(given, _Given) else None,
+            token_counts=self.token_counts,
         )
         try:
             await self._run.run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -15,6 +15,10 @@ from pdmuxd.engine.link.messages import Ack, EngineSettings, Hello
 
 ACK_TIMEOUT_S = 0.3
 """Settings are sent again after this: three attempts fit into the second within which an edit is in force."""
+
+QUICK_ATTEMPTS = 3
+SLOW_ATTEMPT = 10
+"""Times that wait, from then on."""
 
 log = structlog.get_logger("pdmuxd.supervisor")
 
@@ -38,6 +42,7 @@ class SettingsSync:
     ) -> None:
         """`plan_policy`: what an engine is assumed to work by that was not started here."""
         self._fallback: Callable[[Hello], int | None] = lambda _: None
+        self._floors_s: Callable[[], Mapping[str, float]] = dict
         self._wanted = wanted
         self._plan_policy = plan_policy or wanted.policy
         self._ack_timeout_s = ack_timeout_s
@@ -50,7 +55,8 @@ class SettingsSync:
         self._acked: int | None = None
         self._refused: Ack | None = None
         self._sends_again = False
-        """The same settings once more, since the fallback that is sent with them is another."""
+        """The same settings once more, since the fallback or the floors that are sent with them are others.
+        """
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
 
@@ -126,6 +132,12 @@ class SettingsSync:
         self._sends_again = True
         self._on_change()
 
+    def use_floors(self, floors_s: Callable[[], Mapping[str, float]]) -> None:
+        """The strictest TBT targets to plan for, by tenant that is capped, are told, or are others."""
+        self._floors_s = floors_s
+        self._sends_again = True
+        self._on_change()
+
     def on_ack(self, ack: Ack) -> None:
         """The engine answered."""
         if ack.error is not None and self._can_go_on_without(ack):
@@ -153,19 +165,27 @@ class SettingsSync:
 
     async def run(self, link: SettingsLink) -> None:
         """Keep the engine at the other end of `link` up to date, until cancelled."""
+        attempts = 0
         while True:
             self._changed.clear()
             if self._settled.is_set():
+                attempts = 0
                 await self._changed.wait()
                 continue
+            attempts += 1
             version = self._wanted.version
             try:
                 self._sent = self._fitting()
                 await link.send(self._sent)
-                async with asyncio.timeout(self._ack_timeout_s):
+                # An engine that is still warming up reads none of them, and each may hold a whole profile.
+                patience = 1 if attempts <= QUICK_ATTEMPTS else SLOW_ATTEMPT
+                async with asyncio.timeout(patience * self._ack_timeout_s):
                     await self._changed.wait()
             except TimeoutError:
-                log.warning("engine has not acknowledged settings, sending again", version=version)
+                if attempts == QUICK_ATTEMPTS:
+                    log.warning(
+                        "engine has not acknowledged settings, sending until it does", version=version
+                    )
             except LinkError as error:
                 log.warning("settings not sent", version=version, reason=str(error))
                 await asyncio.sleep(self._ack_timeout_s)
@@ -179,6 +199,12 @@ class SettingsSync:
         settings = self._wanted
         if self._hello is not None:
             settings = msgspec.structs.replace(settings, fallback_tokens=self._fallback(self._hello))
+        if floors_s := self._floors_s():
+            tenants = (
+                msgspec.structs.replace(each, tbt_floor_s=floors_s.get(each.tenant))
+                for each in settings.tenants
+            )
+            settings = msgspec.structs.replace(settings, tenants=tuple(tenants))
         if self.profile_difference is not None:
             settings = msgspec.structs.replace(settings, predictors=None)
         if self._held is not None and self._taken is not None:

@@ -6,8 +6,10 @@ Source: SGLang 0.5.23, managers/detokenizer_manager.py, `_decode_batch_token_id_
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link.token_frames import Sample
@@ -42,6 +44,9 @@ class Vocabulary:
             if self.decode(sample.token_ids, skip_special_tokens=True) != sample.text:
                 raise EngineError("the engine's tokenizer makes other text of tokens than its file does")
         self._single: tuple[dict[int, str], dict[int, str]] = ({}, {})
+        self._whole: tuple[dict[int, str], dict[int, str]] = ({}, {})
+        self._joins = _joins(self._tokenizer.decoder)
+        """Whether the text of tokens is that of their bytes one after the other, and nothing else."""
         self._size = int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     def known(self, token_ids: Sequence[int]) -> list[int]:
@@ -63,11 +68,49 @@ class Vocabulary:
                 known[token_id] = text
         return text
 
+    def remembered(self, *, skip_special_tokens: bool) -> dict[int, str]:
+        """Tokens whose text is the same whatever stands around them; `whole` finds the others."""
+        return self._whole[skip_special_tokens]
+
+    def whole(self, token_id: int, *, skip_special_tokens: bool) -> str:
+        """The text that a token has wherever it stands; empty if that depends on what stands around it.
+
+        Where texts are bytes joined, and two tokens' bytes are characters each by themselves, the text of
+        both is their texts joined.
+        """
+        if not self._joins or not 0 <= token_id < self._size:
+            return ""
+        text = self.single(token_id, skip_special_tokens=skip_special_tokens)
+        if _UNFINISHED in text:
+            return ""
+        known = self._whole[skip_special_tokens]
+        if text and len(known) < _MAX_REMEMBERED:
+            known[token_id] = text
+        return text
+
+
+def _joins(decoder: Any) -> bool:  # noqa: ANN401 - the library's
+    """Whether a decoder of the library joins the bytes of tokens: `ByteLevel`, or `Fuse` for plain texts."""
+    if decoder is None:
+        return False
+    described = json.loads(decoder.__getstate__())
+    members = described["decoders"] if described["type"] == "Sequence" else [described]
+    return len(members) == 1 and members[0]["type"] in ("ByteLevel", "Fuse")
+
 
 class IncrementalText:
     """The text of one answer as its tokens come."""
 
-    __slots__ = ("_ids", "_pending", "_read", "_skip", "_surrounding", "_vocabulary")
+    __slots__ = (
+        "_ids",
+        "_is_whole",
+        "_pending",
+        "_read",
+        "_remembered",
+        "_skip",
+        "_surrounding",
+        "_vocabulary",
+    )
 
     def __init__(
         self, vocabulary: Vocabulary, context: Sequence[int], *, skip_special_tokens: bool = True
@@ -81,10 +124,31 @@ class IncrementalText:
         self._surrounding = vocabulary.decode(self._ids, skip_special_tokens=self._skip) if context else ""
         self._pending = 0
         """Characters that were given out although their token is not complete."""
+        self._remembered = vocabulary.remembered(skip_special_tokens=skip_special_tokens)
+        self._is_whole = False
+        """Whether what stands before is one token of whole characters, so that it changes no other."""
+
+    def push_one(self, token_id: int) -> str:
+        """As `push` of one token, and mostly without the tokenizer."""
+        if self._is_whole:
+            text = self._remembered.get(token_id)
+            if text is None:
+                text = self._vocabulary.whole(token_id, skip_special_tokens=self._skip)
+            if text:
+                self._ids[0] = token_id
+                self._surrounding = text
+                return text
+        text = self.push((token_id,))
+        ids = self._ids
+        self._is_whole = len(ids) == self._read == 1 and bool(
+            self._vocabulary.whole(ids[0], skip_special_tokens=self._skip)
+        )
+        return text
 
     def push(self, token_ids: Sequence[int]) -> str:
         """The text that these tokens add, perhaps none until a character is complete."""
         ids, vocabulary, skip = self._ids, self._vocabulary, self._skip
+        self._is_whole = False
         ids.extend(vocabulary.known(token_ids))
         new_text = vocabulary.decode(ids, skip_special_tokens=skip)[len(self._surrounding) :]
         pending = self._pending

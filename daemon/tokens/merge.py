@@ -8,9 +8,8 @@ end: its first one is the form of all that are made here.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from zlib import crc32
 
@@ -18,6 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from pdmuxd.daemon.tokens.detokenizer import IncrementalText
+from pdmuxd.daemon.tokens.outbox import Outbox
 
 _DATA = b"data: {"
 _END = b"\n\n"
@@ -54,7 +54,7 @@ class Mismatch(StrEnum):
 
 
 class MergedStream:
-    """The bytes for the client, as both sources bring them. For one event loop; `take` is for one waiter."""
+    """What is for the client, as both sources bring it; `outbox` has it. For one event loop."""
 
     def __init__(
         self,
@@ -69,14 +69,9 @@ class MergedStream:
         self._before_event = before_event
         self._on_mismatch = on_mismatch
         self._on_unread = on_unread
-        self._out: list[bytes] = []
-        self._out_bytes = 0
+        self.outbox = Outbox()
         self._cut = b""
         """The begin of an event whose end has not come."""
-        self._waiter: asyncio.Future[None] | None = None
-        self._drained: asyncio.Future[None] | None = None
-        self._failure: BaseException | None = None
-        self._is_closed = False
         # Positions in the answer's text, in characters.
         self._sent = self._front_end = self._tokens = 0
         self._checksum = 0
@@ -88,6 +83,7 @@ class MergedStream:
         self._first_text: str | None = None
         self._early: deque[tuple[int, str]] = deque()
         """Texts of tokens with their positions that wait for the front end's first event."""
+        self._early_characters = 0
         self.uses_tokens = True
         self.from_tokens = 0
         """Events that were made of tokens."""
@@ -101,49 +97,75 @@ class MergedStream:
         if self._front_end and not self._sent_is(first_text):
             self._distrust()
 
-    def push(self, token_ids: list[int]) -> None:
-        """New tokens."""
-        if self._text is None or not self.uses_tokens:
-            return
-        text = self._text.push(token_ids)
+    def push_one(self, token_id: int) -> bool:
+        """A new token; whether the outbox was empty before and is to `deliver` now."""
+        source = self._text
+        if source is None or not self.uses_tokens:
+            return False
+        text = source.push_one(token_id)
         at = self._tokens
         self._tokens = at + len(text)
-        if self._form is None or self._sent < at or self._early:
-            self._early.append((at, text))
-            if len(self._early) > self._max_unsent_bytes // 64:
-                self.stop_tokens()
-            return
-        self._write(at, text)
-        self._wake()
+        if text and at == self._sent and self._form is not None and not self._early:
+            return self._put_text(text, self._form)
+        return self._place(at, text)
+
+    def push(self, token_ids: Sequence[int]) -> bool:
+        """New tokens, as one event; what it says is as with `push_one`."""
+        source = self._text
+        if source is None or not self.uses_tokens:
+            return False
+        text = source.push(token_ids)
+        at = self._tokens
+        self._tokens = at + len(text)
+        return self._place(at, text)
 
     def stop_tokens(self) -> None:
         """From now on the front end alone brings text."""
         self.uses_tokens = False
         self._early.clear()
+        self._early_characters = 0
 
-    def _write(self, at: int, text: str) -> None:
+    @property
+    def held_bytes(self) -> int:
+        """What waits for the client, and texts that wait for the front end's first event."""
+        return self.outbox.held_bytes + self._early_characters
+
+    def _place(self, at: int, text: str) -> bool:
+        if self._form is not None and self._sent >= at and not self._early:
+            return self._write(at, text, self._form)
+        self._early.append((at, text))
+        self._early_characters += len(text)
+        if len(self._early) > self._max_unsent_bytes // 64:
+            self.stop_tokens()
+        return False
+
+    def _write(self, at: int, text: str, form: tuple[bytes, bytes]) -> bool:
         if at < self._sent:
             # The front end was faster.
             text = text[self._sent - at :]
             if not text:
-                return
+                return False
         if self._skips_empty and not text:
-            return
-        assert self._form is not None  # noqa: S101 - a narrowing: both callers have looked
-        head, tail = self._form
-        event = head + _encoder.encode(text) + tail
+            return False
+        return self._put_text(text, form)
+
+    def _put_text(self, text: str, form: tuple[bytes, bytes]) -> bool:
         self._sent += len(text)
         self._checksum = crc32(text.encode("utf-8", "surrogatepass"), self._checksum)
         self.from_tokens += 1
-        self._put(event)
-        if self._out_bytes > self._max_unsent_bytes:
+        outbox = self.outbox
+        is_first = outbox.put(b"%b%b%b" % (form[0], _encoder.encode(text), form[1]))
+        if outbox.held_bytes > self._max_unsent_bytes:
             # A client that does not read: the rest comes with the answer's end, if that is ever read.
             self.stop_tokens()
             self._on_unread()
+        return is_first
 
     def _flush(self) -> None:
         while self._early and self._form is not None and self._sent >= self._early[0][0]:
-            self._write(*self._early.popleft())
+            at, text = self._early.popleft()
+            self._early_characters -= len(text)
+            self._write(at, text, self._form)
 
     # The front end's events ----------------------------------------------------------------------------
 
@@ -158,33 +180,34 @@ class MergedStream:
             begin = end
         self._cut = data[begin:]
         self._flush()
-        self._wake()
-        while self._out_bytes > self._max_unsent_bytes:
-            self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
+        self.outbox.deliver()
+        while self.outbox.held_bytes > self._max_unsent_bytes:
+            await self.outbox.taken()
 
     def close(self) -> None:
         """The front end's answer is over."""
-        if self._cut:
-            self._put(self._cut)
-            self._cut = b""
-        self._is_closed = True
-        self._wake()
+        self._put_cut()
+        self.outbox.close()
 
     def fail(self, error: BaseException) -> None:
         """The front end's answer broke off."""
-        self._failure = error
-        self.close()
+        self._put_cut()
+        self.outbox.close(error)
+
+    def _put_cut(self) -> None:
+        if self._cut:
+            self.outbox.put(self._cut)
+            self._cut = b""
 
     def _event(self, event: bytes) -> None:
         choice = _choice_of(event)
         if choice is None:
-            self._put(event)
+            self.outbox.put(event)
             return
         delta = choice.delta
         value = choice.text if delta is UNSET else delta.content
         if value is UNSET or bytes(value) == b"null":
-            self._put(event)
+            self.outbox.put(event)
             return
         raw = bytes(value)
         text = _text_decoder.decode(raw)
@@ -193,7 +216,7 @@ class MergedStream:
         if not found:
             # Not as SGLang writes it; what it says goes through, and tokens are of no use.
             self.stop_tokens()
-            self._put(event)
+            self.outbox.put(event)
             self._front_end += len(text)
             self._sent = max(self._sent, self._front_end)
             return
@@ -204,7 +227,7 @@ class MergedStream:
                 form_head = head.replace(_ROLE, b"", 1) if is_role else head
                 self._form = form_head + key, tail
         if is_role:
-            self._put(event)
+            self.outbox.put(event)
             return
         self._merge(text, head + key, tail, is_last=choice.finish_reason is not None, event=event)
 
@@ -215,13 +238,13 @@ class MergedStream:
             self._distrust()
         known = min(len(text), max(0, self._sent - at))
         if not known:
-            self._put(event)
+            self.outbox.put(event)
         else:
             is_whole = known == self._sent - at
             if is_whole and crc32(text[:known].encode("utf-8", "surrogatepass")) != self._checksum:
                 self._on_mismatch(Mismatch.LATER)
             if known < len(text) or is_last:
-                self._put(head + _encoder.encode(text[known:]) + tail)
+                self.outbox.put(head + _encoder.encode(text[known:]) + tail)
         self._checksum = 0
         self._sent = max(self._sent, self._front_end)
 
@@ -231,35 +254,6 @@ class MergedStream:
     def _distrust(self) -> None:
         self.stop_tokens()
         self._on_mismatch(Mismatch.FIRST)
-
-    # The client ----------------------------------------------------------------------------------------
-
-    async def take(self) -> bytes:
-        """What is new for the client; empty at the end. Raises: what `fail` was told."""
-        while not self._out:
-            if self._failure is not None:
-                raise self._failure
-            if self._is_closed:
-                return b""
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        out, self._out = self._out, []
-        self._out_bytes = 0
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
-        return out[0] if len(out) == 1 else b"".join(out)
-
-    def _put(self, event: bytes) -> None:
-        self._out.append(event)
-        self._out_bytes += len(event)
-
-    def _wake(self) -> None:
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
 
 
 def _choice_of(event: bytes) -> _Choice | None:

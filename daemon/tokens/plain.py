@@ -13,7 +13,7 @@ from msgspec import Raw
 
 _ANY = frozenset(
     {
-        *("model", "messages", "prompt", "stream", "user", "rid", "extra_key", "cache_salt", "custom_params"),
+        *("model", "messages", "stream", "user", "rid", "extra_key", "cache_salt", "custom_params"),
         *("max_tokens", "max_completion_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids"),
         *("no_stop_trim", "skip_special_tokens", "temperature", "top_p", "top_k", "min_p", "seed"),
         *("frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "store", "metadata"),
@@ -40,12 +40,20 @@ def is_plain(fields: Mapping[str, Raw]) -> bool:
         if name in _ANY:
             continue
         raw = bytes(value)
-        if name == "stream_options":
+        if name == "prompt":
+            if not _is_one_prompt(raw):
+                return False
+        elif name == "stream_options":
             if not _is_plain_usage(raw):
                 return False
         elif raw not in _ONLY.get(name, ()):
             return False
     return bytes(fields.get("stream", b"")) == b"true"
+
+
+def _is_one_prompt(raw: bytes) -> bool:
+    """A text or its token ids. Any list of prompts is a batch to SGLang, whose requests get other ids."""
+    return raw.startswith(b'"') or (raw.startswith(b"[") and raw[1:65].lstrip()[:1].isdigit())
 
 
 def _is_plain_usage(raw: bytes) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from pdmuxd.daemon.tokens.counts import FallbackCause, TokenCounts
 from pdmuxd.daemon.tokens.detokenizer import IncrementalText, Vocabulary
 from pdmuxd.daemon.tokens.merge import MergedStream, Mismatch
 from pdmuxd.engine.core.errors import EngineError
@@ -25,8 +26,9 @@ log = structlog.get_logger("pdmuxd.tokens")
 class TokenReceiver:
     """Listens for one engine. Use it in one event loop; `close` it there."""
 
-    def __init__(self, path: Path, *, max_unsent_bytes: int) -> None:
+    def __init__(self, path: Path, *, max_unsent_bytes: int, counts: TokenCounts | None = None) -> None:
         """Raises: OSError if the socket cannot be made."""
+        self.counts = counts or TokenCounts()
         self._path = path
         self._max_unsent_bytes = max_unsent_bytes
         self._loop = asyncio.get_running_loop()
@@ -41,11 +43,14 @@ class TokenReceiver:
         self._by_number: dict[int, MergedStream] = {}
         self._numbers: dict[str, int] = {}
         self._loop.add_reader(self._listening, self._accept)
+        self.counts.hold(self._held_bytes)
+        self._touched: list[MergedStream] = []
+        """With something new for their clients since the last look."""
         self.steps = 0
         self.refusals = 0
         """Engines whose tokens could not be used."""
-        self.unread = 0
-        """Answers that went on through the front end because their clients did not read."""
+        self._next_step: int | None = None
+        """The number of the next one, as far as the engine counts them."""
         self.mismatches = 0
         """Answers whose tokens' text was not the front end's."""
 
@@ -83,12 +88,21 @@ class TokenReceiver:
 
     def close(self) -> None:
         """Let go of the socket. Streams go on with what the front end says."""
+        self.counts.release(self._held_bytes)
         self._lose()
         self._loop.remove_reader(self._listening)
         self._listening.close()
 
     def read(self) -> None:
         """Use what has arrived. Anything that is not understood ends the connection."""
+        try:
+            self._read_datagrams()
+        finally:
+            touched, self._touched = self._touched, []
+            for stream in touched:
+                stream.outbox.deliver()
+
+    def _read_datagrams(self) -> None:
         for _ in range(_DATAGRAMS_AT_A_TIME):
             if self._engine is None:
                 return
@@ -134,9 +148,24 @@ class TokenReceiver:
             self._loop.remove_reader(self._engine)
             self._engine.close()
             self._engine = None
-        self._vocabulary = None
+        self._vocabulary = self._next_step = None
+        self._fall_back(FallbackCause.DISCONNECTED)
+
+    def _fall_back(self, cause: FallbackCause) -> None:
+        """No more tokens come for the answers under way."""
+        self.counts.fallbacks[cause] += len(self._by_number)
         self._by_number.clear()
         self._numbers.clear()
+
+    def _held_bytes(self) -> int:
+        return sum(stream.held_bytes for stream in tuple(self._by_request.values()))
+
+    def _check_number(self, number: int) -> None:
+        expected = self._next_step
+        if expected is not None and number > expected:
+            self.counts.lost_steps += number - expected
+            self._fall_back(FallbackCause.LOST)
+        self._next_step = number + 1 if number else None
 
     def _meet(self, message: token_frames.Vocabulary) -> None:
         if message.protocol != TOKEN_FRAMES_PROTOCOL:
@@ -169,6 +198,7 @@ class TokenReceiver:
         vocabulary = self._vocabulary
         if vocabulary is None:
             return
+        self._check_number(step.number)
         by_number = self._by_number
         for begun in step.begun:
             stream = self._by_request.get(begun.request_id)
@@ -178,24 +208,30 @@ class TokenReceiver:
             by_number[begun.stream] = stream
             self._numbers[begun.request_id] = begun.stream
             stream.begin(text, text.push(begun.token_ids))
+        touched, counts = self._touched, self.counts
         for number, token_id in zip(step.streams, step.token_ids, strict=False):
             stream = by_number.get(number)
             if stream is not None:
-                stream.push([token_id])
+                counts.tokens += 1
+                if stream.push_one(token_id):
+                    touched.append(stream)
         for number, token_ids in step.several:
             stream = by_number.get(number)
             if stream is not None:
-                stream.push(token_ids)
+                counts.tokens += len(token_ids)
+                if stream.push(token_ids):
+                    touched.append(stream)
 
     def _refuse(self, reason: str) -> None:
         self.refusals += 1
         log.warning("answers go through the engine's front end", reason=reason)
 
     def _count_unread(self) -> None:
-        self.unread += 1
+        self.counts.fallbacks[FallbackCause.UNREAD] += 1
 
     def _distrust(self, mismatch: Mismatch) -> None:
         self.mismatches += 1
+        self.counts.fallbacks[FallbackCause.MISMATCH] += 1
         if self.mismatches == 1:
             log.warning("the text of tokens is not what the engine's front end says", where=mismatch.value)
         if mismatch is Mismatch.FIRST:
@@ -203,11 +239,15 @@ class TokenReceiver:
 
 
 def open_receiver(
-    path: Path, *, max_unsent_bytes: int, make: Callable[..., TokenReceiver] = TokenReceiver
+    path: Path,
+    *,
+    max_unsent_bytes: int,
+    counts: TokenCounts | None = None,
+    make: Callable[..., TokenReceiver] = TokenReceiver,
 ) -> TokenReceiver | None:
     """A receiver, or None with a line in the log: the front end answers then."""
     try:
-        return make(path, max_unsent_bytes=max_unsent_bytes)
+        return make(path, max_unsent_bytes=max_unsent_bytes, counts=counts)
     except OSError as error:
         log.warning("answers go through the engine's front end", path=str(path), reason=error.strerror)
         return None

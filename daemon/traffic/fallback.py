@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from pdmuxd.controlplane.directory import DirectorySnapshot
@@ -21,6 +20,7 @@ from pdmuxd.controlplane.fallback import Fallback, FallbackCandidate, FallbackSt
 from pdmuxd.controlplane.replays import Job, Outcome, WantedVariant
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.daemon.background import periodically
+from pdmuxd.daemon.state_file import read_state, write_state
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.engine.core.errors import ConflictError, EngineError
 from pdmuxd.engine.core.misprediction_breaker import WRONG_RATIO
@@ -61,7 +61,9 @@ class FallbackKeeper:
         self._status = status
         self._directory = directory
         self._clock = clock
-        self._known = _read(path)
+        self._known = read_state(
+            path, dict[str, Fallback], log, "what was learned of fallbacks cannot be read"
+        )
         self._looking: asyncio.Task[None] | None = None
         self._reason: str | None = None
         self.on_learned: Callable[[], None] = lambda: None
@@ -135,7 +137,7 @@ class FallbackKeeper:
         found = judged(job.outcomes, present=present, learned_s=self._clock(), requests=job.requests)
         self._known = {**self._known, key: found}
         try:
-            await asyncio.to_thread(_write, self._path, self._known)
+            await asyncio.to_thread(write_state, self._path, self._known)
         except OSError as error:
             log.warning("what was learned of fallbacks is not kept", reason=str(error))
         log.info(
@@ -218,19 +220,3 @@ def _slower(slo: Slo) -> Slo:
 
 def _key(hello: Hello) -> str:
     return f"{hello.model_hash or hello.model} on {hello.tensor_parallel.gpus} {hello.device}"
-
-
-def _read(path: Path) -> dict[str, Fallback]:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Fallback])
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.MsgspecError) as error:
-        log.warning("what was learned of fallbacks cannot be read", file=str(path), reason=str(error))
-        return {}
-
-
-def _write(path: Path, known: Mapping[str, Fallback]) -> None:
-    unfinished = path.with_suffix(".new")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(known)))
-    unfinished.replace(path)

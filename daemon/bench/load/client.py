@@ -75,10 +75,13 @@ async def send_all(
                 for body, what in zip(bodies, seen, strict=True)
             ]
             limit_s = begin_s + requests[-1].at_s + drain_s - perf_counter()
-            _, open_tasks = await asyncio.wait(tasks, timeout=limit_s)
-            for task in open_tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            try:
+                await asyncio.wait(tasks, timeout=limit_s)
+            finally:
+                # Also if this is told to stop: nothing may ask of a session that is closed.
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
             if key is None:
                 await make_idle(session)
     finally:

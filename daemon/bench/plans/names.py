@@ -31,6 +31,7 @@ PLANS: dict[str, Plan] = {
     "table": Plan(f"{_HERE}.plans.table", "Print the results of `matrix` and `run`."),
     "micro": Plan(f"{_HERE}.plans.micro", "What multiplexing costs: switches, turns, layers, memory."),
     "slo-change": Plan(f"{_HERE}.plans.slo_change", "How fast a changed target is in force under load."),
+    "flood": Plan(f"{_HERE}.plans.flood", "What a flood costs the tenant beside it, at the clients."),
     "two-gpus": Plan(f"{_HERE}.plans.two_gpus", "Aborts and policy changes with tensor parallelism."),
     "measure": Plan(f"{_HERE}.plans.measure", "A profile, and shapes that it has not seen."),
     "sustained": Plan(f"{_HERE}.plans.sustained", "Whether work takes longer on a GPU that is kept at it."),

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,10 +26,9 @@ from pdmuxd.daemon.bench.load.workload import BLOCK_TOKENS, Request
 from pdmuxd.daemon.bench.options import RunOptions, new_parser, numbers, parse_run
 from pdmuxd.daemon.bench.outcome import kept_and_printed
 from pdmuxd.daemon.bench.plans.slo_edits import TENANT, Edit, edit_to_and_fro
-from pdmuxd.daemon.bench.servers.arms import CPU_FLAGS, GPU_FLAGS, Arm
+from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.bench.servers.model_folder import SHAPES
-from pdmuxd.daemon.bench.servers.models import shape_model
-from pdmuxd.daemon.bench.servers.serving import serving
+from pdmuxd.daemon.bench.servers.serving import serving, settings_of, with_logs
 
 LIMIT_S = 1.0
 
@@ -75,7 +73,10 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
     every_s = options.duration_s / (options.edits + 1)
     environment = Arm(name="ours:auto").environment(cpu=options.cpu)
     async with serving(
-        settings(options), environment=environment, folder=folder, start_s=options.start_s
+        settings_of(options, options.engine, options.model, options.policy),
+        environment=environment,
+        folder=folder,
+        start_s=options.start_s,
     ) as daemon:
         await daemon.put(TENANT, _first_slo(min(options.targets_ms)))
         seen, edits = await asyncio.gather(
@@ -101,22 +102,6 @@ def _first_slo(tbt_ms: float) -> dict[str, float]:
         "tbt_ms": tbt_ms,
         "attainment_ratio": 0.99,
     }
-
-
-def settings(options: Options) -> list[str]:
-    """The daemon's."""
-    if options.engine == "emulator":
-        return ["engine.kind=emulator", f"engine.policy={options.policy}"]
-    model = shape_model(options.model, options.work, options.config)
-    flags = [*model.flags, *(CPU_FLAGS if options.cpu else GPU_FLAGS), *options.extra]
-    return [
-        "engine.kind=sglang",
-        f"engine.policy={options.policy}",
-        f"engine.sglang.model={model.folder.absolute()}",
-        f"engine.sglang.python={options.python or sys.executable}",
-        f"engine.sglang.extra_args={' '.join(flags)}",
-        f"engine.start_timeout_s={options.start_s:g}",
-    ]
 
 
 def result(
@@ -187,14 +172,9 @@ def options_of(argv: list[str] | None = None) -> Options:
 def main(argv: list[str] | None = None) -> int:
     """Measure, keep, print."""
     options = options_of(argv)
-    return kept_and_printed(partial(with_logs, options), options.results, lines=lines, is_met=is_met)
-
-
-async def with_logs(options: Options, folder: Path) -> dict[str, Any]:
-    """Measure, and keep the logs whatever comes of it."""
-    try:
-        return await measure(options, folder)
-    finally:
-        for path in (folder / "daemon.log", folder / "state" / "engine.log"):
-            if path.is_file():
-                (options.log_dir / f"slo-{path.name}").write_bytes(path.read_bytes())
+    return kept_and_printed(
+        partial(with_logs, partial(measure, options), options.log_dir, "slo"),
+        options.results,
+        lines=lines,
+        is_met=is_met,
+    )

@@ -143,9 +143,13 @@ class Link:
         return report
 
     def keep_records(self, folder: Path | None, name: str) -> None:
-        """The steps since `reset`, one JSON object each; nowhere if there is no folder."""
+        """The steps since `reset`, one JSON object each; nowhere if there is no folder.
+
+        A policy's name may have a `/` in it (`slack/chunked:1024`), a file's name may not.
+        """
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            name = name.replace("/", "+")
             lines = b"\n".join(msgspec.json.encode(record) for record in self._records)
             (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines + b"\n"))
 

@@ -9,15 +9,19 @@ import re
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
+from pdmuxd.daemon.bench.options import ServerOptions
+from pdmuxd.daemon.bench.servers.arms import CPU_FLAGS, GPU_FLAGS
+from pdmuxd.daemon.bench.servers.models import shape_model
 from pdmuxd.daemon.bench.servers.server import ServerError, die_with_parent, last_words
 
+Found = TypeVar("Found")
 _STOP_S = 40.0
 
 
@@ -41,6 +45,13 @@ class Daemon:
                 raise ServerError(f"PUT {path}: {response.status} {(await response.text())[:200]}")
             return await response.json()
 
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Make it. Raises: ServerError with what the daemon answered."""
+        async with self.admin.post(path, json=body) as response:
+            if response.status != 201:
+                raise ServerError(f"POST {path}: {response.status} {(await response.text())[:200]}")
+            return await response.json()
+
     async def events(self, *types: str) -> AsyncIterator[tuple[float, str, dict[str, Any]]]:
         """What happens from now on: when it was told (monotonic seconds), its type, its data."""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=None)
@@ -53,6 +64,22 @@ class Daemon:
                     kind = value
                 elif name == "data" and kind in types:
                     yield time.monotonic(), kind, json.loads(value)
+
+
+def settings_of(options: ServerOptions, engine: str, model: str, policy: str) -> list[str]:
+    """The daemon's settings for an engine of a kind (`sglang`, `emulator`) with a shape and a policy."""
+    if engine == "emulator":
+        return ["engine.kind=emulator", f"engine.policy={policy}"]
+    served = shape_model(model, options.work, options.config)
+    flags = [*served.flags, *(CPU_FLAGS if options.cpu else GPU_FLAGS), *options.extra]
+    return [
+        "engine.kind=sglang",
+        f"engine.policy={policy}",
+        f"engine.sglang.model={served.folder.absolute()}",
+        f"engine.sglang.python={options.python or sys.executable}",
+        f"engine.sglang.extra_args={' '.join(flags)}",
+        f"engine.start_timeout_s={options.start_s:g}",
+    ]
 
 
 @contextlib.asynccontextmanager
@@ -113,3 +140,15 @@ async def _stop(process: Process) -> None:
             return
         process.kill()
     await process.wait()
+
+
+async def with_logs(
+    measure: Callable[[Path], Coroutine[Any, Any, Found]], log_dir: Path, name: str, folder: Path
+) -> Found:
+    """Measure with a daemon in `folder`, and keep its logs and its engine's whatever comes of it."""
+    try:
+        return await measure(folder)
+    finally:
+        for path in (folder / "daemon.log", folder / "state" / "engine.log"):
+            if path.is_file():
+                (log_dir / f"{name}-{path.name}").write_bytes(path.read_bytes())

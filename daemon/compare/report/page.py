@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from pdmuxd.daemon.compare.report.figures import all_figures
-from pdmuxd.daemon.compare.rows import HEADINGS, MEANINGS, notes, sections, verdict
+from pdmuxd.daemon.compare.rows import (
+    HEADINGS,
+    MEANINGS,
+    REPORT_HEADINGS,
+    REPORT_MEANINGS,
+    notes,
+    report_cells,
+    sections,
+    verdict,
+)
 from pdmuxd.daemon.compare.schema import CompareDocument
 from pdmuxd.daemon.compare.stages import CommonRate
 from pdmuxd.daemon.replay.report.assemble import Cell, Page, TableColumn, TableRow, TableSection, assemble
@@ -68,7 +77,8 @@ def _facts(document: CompareDocument) -> list[tuple[str, str]]:
 
 def _columns() -> list[TableColumn]:
     return [
-        TableColumn(text=heading, hint=meaning) for heading, meaning in zip(HEADINGS, MEANINGS, strict=True)
+        TableColumn(text=heading, hint=meaning)
+        for heading, meaning in zip((*HEADINGS, *REPORT_HEADINGS), (*MEANINGS, *REPORT_MEANINGS), strict=True)
     ]
 
 
@@ -84,9 +94,15 @@ def _sections(document: CompareDocument, policies: list[str]) -> list[TableSecti
         TableSection(
             title=section.title,
             rows=[
-                TableRow(label=name, cells=_marked(cells), colour=policy_colour(policies.index(name)))
-                for name, *cells in section.rows
+                TableRow(
+                    label=cell.policy,
+                    cells=[*_marked(texts), *report_cells(cell)],
+                    colour=policy_colour(policies.index(cell.policy)),
+                )
+                for cell, (_, *texts) in zip(
+                    (cell for cell in document.cells if cell.tbt_ms == tbt_ms), section.rows, strict=True
+                )
             ],
         )
-        for section in sections(document)
+        for tbt_ms, section in zip(document.targets.tbt_ms, sections(document), strict=True)
     ]

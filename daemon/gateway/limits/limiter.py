@@ -1,8 +1,8 @@
 """Lets requests in under the limits of their tenant and key, and counts what they really used.
 
-Before a request ends nobody knows its tokens: the limits count what is expected of it until the
-engine has told what it was. Use is counted from the engine's records, one for each answer; of an answer
-whose record was lost, what was expected is counted.
+How many tokens a request takes is known only when it has ended. Until then the limits count what is expected
+of it. Use is counted from the engine's records, one for each answer. If the record of an answer was lost, the
+expected tokens are counted instead.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.link.messages import RequestRecord
 
 DEFAULT_WAIT_S = 30.0
-"""The longest wait for a turn, of a tenant that does not say."""
+"""The longest wait for a turn, for tenants that set none."""
 RECORD_WITHIN_S = 5.0
-"""After an answer is over: records travel in bundles, a few a second."""
+"""How long after the end of an answer its record may come. Records travel in bundles, a few a second."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,11 +36,11 @@ class _Open:
     meters: tuple[Meter, ...]
     places: int
     body_bytes: float
-    """Of each answer that is not settled yet: its part of the body."""
+    """By answer that is not settled yet: its part of the body, bytes."""
     answers: int
-    """Without a record yet."""
+    """Answers without a record yet."""
     input_tokens: int
-    """Reserved for these."""
+    """Input tokens that are reserved for these."""
     output_tokens: int
     is_over: bool = False
 
@@ -66,7 +66,7 @@ class Limiter:
         self._records: Mapping[str, TenantRecord] = {}
         self._open: dict[str, _Open] = {}
         self.expected = expected or ExpectedTokens()
-        """Learns from each record here, and only here."""
+        """Learns from every record. Nobody else teaches it."""
         self._unsaved: dict[UseOf, Tokens] = {}
 
     # Requests
@@ -132,7 +132,7 @@ class Limiter:
             raise refusal(block, waited_s=wait_s) from None
 
     def leave(self, rid: str, *, was_served: bool) -> None:
-        """A request is over; one that was not let in is none. Its record may come a little later."""
+        """A request that was let in is over. Its record may come a little later."""
         request = self._open.get(rid)
         if request is None or request.is_over:
             return
@@ -174,17 +174,18 @@ class Limiter:
             del self._tenants[gone]
 
     def load(self, uses: Mapping[UseOf, Tokens]) -> None:
-        """What was used before this start."""
+        """Count what was used before this start of the daemon."""
         for use, tokens in uses.items():
             meter = self._tenant(use.tenant) if use.key_id == WHOLE_TENANT else self._key(use.key_id)
             meter.load(tokens, use.day)
 
     def counted_tenants(self) -> list[str]:
-        """Those of whom anything is counted here."""
+        """The tenants of which anything is counted here."""
         return sorted(self._tenants)
 
     def correct(self, stored: Mapping[UseOf, Tokens]) -> None:
-        """Count what all nodes have used: what is stored, of which this one's lacks only what is unsaved."""
+        """Count what all nodes have used, as it is stored. Only what this node has not saved yet is missing
+        in it."""
         for use, tokens in stored.items():
             unsaved = self._unsaved.get(use)
             meter = (
@@ -199,7 +200,7 @@ class Limiter:
         return unsaved
 
     def give_back(self, unsaved: Mapping[UseOf, Tokens]) -> None:
-        """It could not be stored: the next `take_unsaved` has it again."""
+        """Take back what could not be stored: the next `take_unsaved` returns it again."""
         for use, tokens in unsaved.items():
             self._unsaved[use] = self._unsaved.get(use, Tokens()).plus(tokens)
 
@@ -234,7 +235,7 @@ class Limiter:
         return self._keys[key_id]
 
     def _meters(self, identity: Identity) -> tuple[Meter, ...]:
-        """Of the key, if it has limits, and of the tenant."""
+        """The meters of the tenant and, if it has limits, of the key."""
         tenant = self._tenant(identity.name)
         return (self._key(identity.key.key_id), tenant) if identity.key.limits else (tenant,)
 
@@ -273,7 +274,7 @@ class Limiter:
         )
 
     def _settle(self, request: _Open, answers: int) -> tuple[int, int]:
-        """Give back what was reserved for so many answers: tokens of input and output."""
+        """Give back the input and output tokens that were reserved for so many answers."""
         inputs = request.input_tokens * answers // request.answers
         outputs = request.output_tokens * answers // request.answers
         request.answers -= answers
@@ -289,7 +290,7 @@ class Limiter:
             self._settle(request, request.answers)
 
     def _give_up(self, rid: str) -> None:
-        """No record came: what was expected is taken for what was used."""
+        """Count what was expected as used, since no record came."""
         request = self._open.pop(rid, None)
         if request is None or not request.answers:
             return
@@ -300,7 +301,7 @@ class Limiter:
         self._use(request.identity.name, request.identity.key.key_id, tokens, of_tenant=not is_counted)
 
     def _use(self, tenant: str, key_id: str | None, tokens: Tokens, *, of_tenant: bool = True) -> None:
-        """Count against a tenant, and against a key of it that has limits."""
+        """Count use for a tenant, and for its key if that has limits."""
         record = self._records.get(tenant)
         if record is None:
             return
@@ -325,7 +326,7 @@ def longest_wait_s(identity: Identity) -> float:
 
 
 def key_wait_s(identity: Identity) -> list[float]:
-    """The longest wait of the key, if it has one."""
+    """The longest wait that the key allows; None if it says nothing."""
     return [limit.value / 1000 for limit in identity.key.limits if limit.name == "max_wait_ms"]
 
 
@@ -354,7 +355,7 @@ def refusal(block: Block, *, waited_s: float | None = None) -> RequestError:
 
 
 async def _change_of(block: Block) -> None:
-    """Wait until there may be room: something was given back, or time has passed."""
+    """Wait until there may be room: until something was given back, or until enough time has passed."""
     block.meter.changed.clear()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(0.01, block.retry_s)):

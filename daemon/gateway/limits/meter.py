@@ -12,14 +12,15 @@ from pdmuxd.controlplane.limits import Tokens
 from pdmuxd.daemon.gateway.limits.window import WINDOW_S, SlidingWindow
 
 CONCURRENCY_RETRY_S = 1.0
-"""Nobody knows when a request of the tenant ends; this is how soon it is worth a look."""
+"""Told as the time to retry for `concurrency`, since nobody knows when a request of the tenant ends."""
 
 
 _WINDOWS: frozenset[LimitName] = frozenset(
     ("requests_per_min", "input_tokens_per_min", "output_tokens_per_min")
 )
 _DAYS_KEPT, _MONTHS_KEPT = 64, 3
-"""More than a budget looks back: the wall clock may be set back into the month before, and forward again."""
+"""Kept longer than any budget looks back: the wall clock may be set back into the last month and forward
+again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +41,9 @@ class Block:
     """`tenant NAME` or `key ID`."""
     used: int
     wanted: int
-    """What the request is expected to use of it."""
+    """How much of the limit the request is expected to use."""
     retry_s: float
-    """Until there is room for it, if nothing else is used meanwhile."""
+    """Seconds until there is room for it, if nothing else is used meanwhile."""
     meter: Meter
 
 
@@ -65,11 +66,11 @@ class Meter:
         self._windows: dict[LimitName, SlidingWindow] = {}
         self._days: dict[date, Tokens] = {}
         self._months: dict[date, Tokens] = {}
-        """Of all days of a month, by its first."""
+        """The sum of all days of a month, by the first day of the month."""
 
     @property
     def turn(self) -> asyncio.Lock:
-        """Held by the request that is next, of those that wait."""
+        """The lock that the next one of the waiting requests holds."""
         if self._turn is None:
             self._turn = asyncio.Lock()
         return self._turn
@@ -87,7 +88,7 @@ class Meter:
         return self._changed
 
     def take(self, need: Need, limits: Iterable[Limit], now_s: float) -> None:
-        """A request begins."""
+        """Count a request that begins."""
         self._places += need.places
         self._reserved_input += need.input_tokens
         self._reserved_output += need.output_tokens
@@ -98,7 +99,7 @@ class Meter:
             requests.add(1, now_s)
 
     def release(self, *, places: int = 0, input_tokens: int = 0, output_tokens: int = 0) -> None:
-        """What was taken is over, or has become use."""
+        """Give back what `take` counted: the request is over, or its use is known."""
         self._places -= places
         self._reserved_input -= input_tokens
         self._reserved_output -= output_tokens
@@ -106,7 +107,7 @@ class Meter:
             self._changed.set()
 
     def use(self, tokens: Tokens, *, count_cached: bool, now_s: float, today: date) -> None:
-        """Tokens were really used."""
+        """Count tokens that were really used."""
         if (inputs := self._windows.get("input_tokens_per_min")) is not None:
             inputs.add(tokens.input_tokens + (tokens.cached_tokens if count_cached else 0), now_s)
         if (outputs := self._windows.get("output_tokens_per_min")) is not None:
@@ -114,7 +115,7 @@ class Meter:
         self.load(tokens, today)
 
     def load(self, tokens: Tokens, day: date) -> None:
-        """Tokens were used on a day, of which no window knows."""
+        """Count tokens of a day, for budgets only: no window of a minute knows of them."""
         self._days[day] = self._days.get(day, Tokens()).plus(tokens)
         month = day.replace(day=1)
         self._months[month] = self._months.get(month, Tokens()).plus(tokens)
@@ -124,7 +125,7 @@ class Meter:
             del self._months[min(self._months.keys() - {month})]
 
     def correct(self, tokens: Tokens, day: date) -> None:
-        """So much was used on a day in all, by what all nodes have stored."""
+        """Set what was used on a day in all, as all nodes have stored it."""
         missing = tokens.minus(self._days.get(day, Tokens()))
         if missing != Tokens():
             self.load(missing, day)
@@ -154,10 +155,11 @@ class Meter:
     def block(
         self, limits: Iterable[Limit], need: Need, *, count_cached: bool, now_s: float, now: datetime
     ) -> Block | None:
-        """The limit that keeps a request out, one that refuses before one that lets it wait; None: none.
+        """The limit that keeps a request out; None if none does. A limit that refuses comes before one that
+        lets it wait.
 
-        Where nothing else is used or reserved a request always fits, however large: else it could never
-        be served.
+        Where nothing else is used or reserved, a request always fits, however large: else it could never be
+        served.
         """
         found: Block | None = None
         today = now.date()

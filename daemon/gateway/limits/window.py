@@ -1,7 +1,7 @@
 """How much was used in the last minute.
 
-Small, and of our own: no kept library settles what was reserved with what was really used, lets requests wait
-in order, and tells when there will be room again.
+This is our own code because no maintained library does all of it: replace what was reserved by what was
+really used, let requests wait in order, and say when there will be room again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SlidingWindow:
         self._total = 0
 
     def add(self, amount: int, now_s: float) -> None:
-        """Something was used."""
+        """Count what was used now."""
         second = int(now_s)
         if self._slots and self._slots[-1][0] == second:
             self._slots[-1] = second, self._slots[-1][1] + amount
@@ -35,13 +35,13 @@ class SlidingWindow:
         self._total += amount
 
     def total(self, now_s: float) -> int:
-        """What is in the window."""
+        """The sum of the window."""
         while self._slots and now_s >= _end_s(self._slots[0][0]):
             self._total -= self._slots.popleft()[1]
         return self._total
 
     def peek(self, now_s: float) -> int:
-        """The same without forgetting what is over, so that any thread may ask."""
+        """The same, but nothing is forgotten by it, so any thread may ask."""
         return sum(amount for second, amount in tuple(self._slots) if now_s < _end_s(second))
 
     def until(self, at_most: int, now_s: float) -> float:

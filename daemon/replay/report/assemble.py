@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -72,8 +73,8 @@ class Page:
     command: str
     version: str
     created_at: str
-    is_sortable: bool = True
-    """Whether the table can be sorted by a click on a column."""
+    sorts: Literal["rows", "columns"] = "rows"
+    """Of the table: rows by a click on a heading, or columns by a click on what a row is of."""
 
 
 def assemble(page: Page) -> str:

@@ -29,7 +29,7 @@ def render(document: ReplayDocument, replays: Sequence[PolicyReplay], slo: Slo) 
             sections=_sections(document),
             figures=all_figures(replays, slo),
             command=document.command,
-            is_sortable=False,
+            sorts="columns",
             version=document.pdmuxd_version,
             created_at=document.created_at,
         )

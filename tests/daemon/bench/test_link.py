@@ -59,7 +59,7 @@ async def test_every_step_is_kept_where_that_is_asked_for(tmp_path):
     with contextlib.suppress(IndexError):
         await link.read()
     link.keep_records(None, "nowhere")
-    link.keep_records(tmp_path / "steps", "ours:auto-conv:20-1-50.0")
+    link.keep_records(tmp_path / "steps", "ours:slack/chunked:1024-conv:20-1-50.0")
     (kept,) = (tmp_path / "steps").iterdir()
     lines = gzip.decompress(kept.read_bytes()).splitlines()
     assert [msgspec.json.decode(line)["measured_step_s"] for line in lines] == [0.03, 0.03]

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from admin_daemon import AdminDaemon
 from stores import slo
 
 from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.tbt_costs import TbtCost
+from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap
 from pdmuxd.daemon.cli import slo as commands
 
 
@@ -90,3 +94,29 @@ def test_edits_are_newest_first_when_the_history_is_shown(pdmuxd, control_plane:
 def test_it_is_said_when_there_is_no_such_tenant(pdmuxd) -> None:
     for words in (["show", "nobody"], ["set", "nobody", "--tbt-ms", "9"], ["history", "nobody"]):
         assert pdmuxd("slo", *words, code=2).err.endswith("error: there is no tenant 'nobody'\n")
+
+
+def test_what_a_target_costs_is_shown_with_its_cap(
+    pdmuxd, control_plane: ControlPlane, daemon: AdminDaemon
+) -> None:
+    assert "no two tenants have sent requests" in pdmuxd("slo", "cost").out
+    tenant = control_plane.update_tenant("chat", max_tbt_cost_ratio=0.1)
+    daemon.telemetry.on_directory(control_plane.directory)
+    cost = TbtCost(
+        tenant="chat",
+        tbt_s=0.01,
+        time_ratio=0.5,
+        others_tbt_s=0.06,
+        prefill_busy_ratio=0.9,
+        prefill_busy_ratio_without=0.5,
+    )
+    daemon.costs = (cost, replace(cost, tenant="gone"))
+    (row,) = [line for line in pdmuxd("slo", "cost").out.splitlines() if " chat " in f" {line}"]
+    assert row.split()[1:] == ["10", "ms", "50%", "60", "ms", "90%", "50%", "40%", "10%"]
+    daemon.telemetry.tbt_caps = {
+        "chat": TbtCap(since_s=1.0, tenant_since_ms=tenant.since_ms, tbt_s=0.06, cost_ratio=0.4)
+    }
+    (told,) = pdmuxd("slo", "cost", "--json").json
+    assert (told["capped_since"], told["planned_tbt_ms"]) == ("1970-01-01T00:00:01Z", 60.0)
+    (row,) = [line for line in pdmuxd("slo", "cost").out.splitlines() if " chat " in f" {line}"]
+    assert row.split()[-2:] == ["1970-01-01", "00:00:01"]

@@ -12,7 +12,7 @@ from pdmuxd.daemon.compare.goodput import CellGoodput, SeedGoodput
 from pdmuxd.daemon.compare.rows import notes, rate_text, sections
 from pdmuxd.daemon.compare.schema import SCHEMA, CompareDocument
 from pdmuxd.daemon.compare.stages import Comparison, compare
-from pdmuxd.daemon.compare.table import result_table
+from pdmuxd.daemon.compare.table import ResultTable
 from pdmuxd.daemon.replay.document import to_json
 
 OF = plan()
@@ -54,13 +54,35 @@ def test_the_mean_is_over_the_seeds_when_built(found: Comparison) -> None:
 def test_the_table_shows_the_json_s_numbers_in_80_columns_when_printed(found: Comparison) -> None:
     built = document(OF, found)
     text = StringIO()
-    Console(file=text, width=80).print(result_table(built))
+    Console(file=text, width=80).print(ResultTable(built))
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
     assert max(map(len, lines)) <= 80
     row = next(line for line in lines if "chunked:256" in line)
     cell = next(cell for cell in built.cells if cell.policy == "chunked:256")
     assert rate_text(cell.goodput_requests_per_s) in row.split()
     assert [line.strip() for line in lines if line.startswith("TBT")] == ["TBT 20 ms", "TBT 50 ms"]
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "lines"),
+    [
+        ("slack/chunked:1024", 80, ["slack/chunked:1024"]),
+        ("slack/chunked:1024", 66, ["slack/", "chunked:1024"]),
+        ("muxwise", 60, ["muxwise"]),
+    ],
+)
+def test_a_name_is_broken_between_its_pieces_when_there_is_no_room(
+    found: Comparison, name: str, width: int, lines: list[str]
+) -> None:
+    built = document(OF, found)
+    renamed = [msgspec.structs.replace(cell, policy=name) for cell in built.cells if "256" in cell.policy]
+    text = StringIO()
+    table = ResultTable(msgspec.structs.replace(built, cells=tuple(renamed)))
+    Console(file=text, width=width).print(table)
+    printed = text.getvalue().splitlines()
+    assert all(len(line.rstrip()) <= width for line in printed)
+    at = next(number for number, line in enumerate(printed) if line.split()[:1] == lines[:1])
+    assert [line.split()[0] for line in printed[at : at + len(lines)]] == lines
 
 
 def nothing_held() -> Comparison:

@@ -6,7 +6,7 @@ import pytest
 from comparisons import document, plan
 
 from pdmuxd.daemon.compare.goodput import CellGoodput, SeedGoodput
-from pdmuxd.daemon.compare.ladder import RUNGS, ladder_notes, rungs
+from pdmuxd.daemon.compare.ladder import RUNGS, gain, gain_text, ladder_notes, rungs
 from pdmuxd.daemon.compare.stages import Comparison
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.emulator.profile import load_profile
@@ -57,3 +57,23 @@ def test_a_rung_that_holds_nothing_gives_no_share(first: float | None, told: str
     pairs = [(0.0, 0.0)] + [(rest, rest)] * (len(RUNGS) - 1)
     (note,) = ladder_notes(document(OF, compared(*pairs)))
     assert told in note
+
+
+def test_seeds_are_compared_one_by_one_so_that_their_luck_does_not_count() -> None:
+    found = gain([1.0, 2.0, 8.0], [1.1, 2.2, 8.9])
+    assert found is not None
+    assert found.ratio == pytest.approx(0.1, abs=0.01)
+    assert found.is_told_apart
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ([2.0], [3.0], "+50%, not told apart"),  # one seed tells nothing
+        ([2.0, 2.0, 2.0], [8.0, 6.0, 11.0], "+304%"),
+        ([2.0, 2.0, 2.0], [2.0, 0.0, 2.0], "-33%, not told apart"),
+        ([2.0, 0.0], [2.0, 1.0], "nothing was held before"),
+    ],
+)
+def test_what_a_rung_gives(before: list[float], now: list[float], told: str) -> None:
+    assert gain_text(before, now) == told

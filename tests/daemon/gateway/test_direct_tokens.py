@@ -5,10 +5,12 @@ import contextlib
 import json
 from dataclasses import dataclass, replace
 
+import msgspec
 import pytest
 from token_vocabulary import make_tokenizer
 
 from pdmuxd.daemon.gateway.requests import TOKENS_PARAM
+from pdmuxd.daemon.tokens.counts import FallbackCause
 from pdmuxd.daemon.tokens.receiver import TokenReceiver, open_receiver
 from pdmuxd.engine.link.token_frames import Begun, Path, TokenSender, TokenStep, Vocabulary
 
@@ -117,6 +119,54 @@ async def test_tokens_are_with_the_client_before_the_front_end_says_them(setup, 
     setup.engine.end()
     assert await response.content.read() == completion(" jumps", finish="stop") + DONE
     assert receiver.mismatches == 0
+    assert receiver.counts.tokens >= 3
+    assert not receiver.counts.fallbacks.total()
+    assert 'pdmuxd_streams_total{token_path="direct"} 1.0' in setup.metrics.render().decode()
+
+
+async def test_the_text_is_whole_when_a_step_is_lost(setup, direct):
+    receiver, scheduler = direct
+    response, _ = await begin(setup, scheduler)
+    scheduler.say(" quick")
+    assert await response.content.readuntil(b"\n\n") == completion(" quick")
+    scheduler.sender._steps += 2  # as if two had not been taken
+    scheduler.say(" fox")
+    await until(lambda: receiver.counts.lost_steps)
+    assert receiver.counts.lost_steps == 2
+    assert receiver.counts.fallbacks[FallbackCause.LOST] == 1
+    setup.engine.say(completion(" quick brown fox", finish="stop"), DONE)
+    setup.engine.end()
+    assert await response.content.read() == completion(" brown fox", finish="stop") + DONE
+    again, _ = await begin(setup, scheduler)
+    scheduler.say(" quick")
+    assert await again.content.readuntil(b"\n\n") == completion(" quick")
+    again.close()
+
+
+async def test_tokens_of_an_engine_that_does_not_number_its_steps_are_used(setup, direct):
+    receiver, scheduler = direct
+    response, _ = await begin(setup, scheduler)
+    for word in (b" quick", b" brown"):
+        several = [[scheduler.stream, scheduler.ids(word.decode())]]
+        scheduler.sender._socket.send(msgspec.msgpack.encode(["step", [], [], [], several]))
+        assert await response.content.readuntil(b"\n\n") == completion(word.decode())
+    assert not receiver.counts.lost_steps
+    response.close()
+
+
+async def test_what_waits_for_a_client_is_counted_while_it_waits(setup, direct):
+    receiver, scheduler = direct
+    deaf, _ = await begin(setup, scheduler)
+    word = " " + 400 * "the quick brown fox "
+
+    def is_held():
+        scheduler.say(word)
+        return receiver.counts.held_bytes
+
+    await until(is_held)
+    deaf.close()
+    await until(lambda: not receiver.open_streams)
+    assert receiver.counts.held_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -167,6 +217,7 @@ async def test_the_text_is_whole_when_the_scheduler_falls_silent(setup, direct):
     assert await response.content.readuntil(b"\n\n") == completion(" quick")
     scheduler.sender.close()
     await until(lambda: not receiver.is_ready)
+    assert receiver.counts.fallbacks[FallbackCause.DISCONNECTED] == 1
     setup.engine.say(completion(" quick brown"))
     assert await response.content.readuntil(b"\n\n") == completion(" brown")
     setup.engine.say(completion(" fox", finish="stop"), DONE)
@@ -181,7 +232,7 @@ async def test_others_go_on_when_one_client_does_not_read(setup, direct):
 
     def is_unread():
         scheduler.say(word)
-        return receiver.unread
+        return receiver.counts.fallbacks[FallbackCause.UNREAD]
 
     await until(is_unread)
     setup.engine.end()  # of the deaf client's answer; both read from one script

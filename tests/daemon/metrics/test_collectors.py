@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from scrapes import samples, value
@@ -11,8 +13,15 @@ from pdmuxd.controlplane.fallback import Fallback, FallbackCandidate, FallbackSt
 from pdmuxd.controlplane.status import EngineStatus
 from pdmuxd.daemon.httpd.metrics import HttpCollector
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import EngineCollector, FallbackCollector, collectors
+from pdmuxd.daemon.metrics.collectors import (
+    EngineCollector,
+    FallbackCollector,
+    TbtCostCollector,
+    TokenCollector,
+    collectors,
+)
 from pdmuxd.daemon.metrics.definitions import DEFINITIONS
+from pdmuxd.daemon.tokens.counts import FallbackCause, TokenCounts
 from pdmuxd.engine.link.messages import ShadowCounts
 
 STATS = heartbeat(steps=7)
@@ -75,7 +84,9 @@ def test_every_family_is_defined_and_every_definition_is_exported(fed):
     fed.status = lambda: EngineStatus(state="serving", since_s=0.0, stats=stats)
     metrics = Metrics()
     fallback = FallbackCollector(lambda: FALLBACK)
-    for collector in (*collectors(fed, metrics.tenants, node_limit=1024), HttpCollector(()), fallback):
+    costs = TbtCostCollector(SimpleNamespace(cost_s={}, cost_ratios={}, caps=dict), metrics.tenants)
+    others = (HttpCollector(()), fallback, costs, TokenCollector(TokenCounts()))
+    for collector in (*collectors(fed, metrics.tenants, node_limit=1024), *others):
         metrics.registry.register(collector)
     exported = {
         family.name + ("_total" if family.type == "counter" else ""): (family.type, family.documentation)
@@ -89,6 +100,25 @@ def test_names_are_in_base_units():
     assert not [name for name in DEFINITIONS if not name.startswith("pdmuxd_")]
     assert not [name for name in DEFINITIONS if name.endswith(("_ms", "_s", "_mhz", "_percent"))]
     assert all(name.endswith("_total") == (it.kind == "counter") for name, it in DEFINITIONS.items())
+
+
+def test_tokens_from_the_scheduler_are_shown_over_all_engines():
+    counts = TokenCounts()
+    metrics = Metrics()
+    metrics.registry.register(TokenCollector(counts))
+    counts.tokens, counts.lost_steps = 7, 1
+    counts.fallbacks[FallbackCause.LOST] += 3
+    first, second = (lambda: 40), (lambda: 2)
+    counts.hold(first)
+    counts.hold(second)
+    assert value(metrics, "pdmuxd_direct_tokens_total") == 7
+    assert value(metrics, "pdmuxd_direct_lost_steps_total") == 1
+    assert value(metrics, "pdmuxd_direct_fallbacks_total", cause="lost") == 3
+    assert value(metrics, "pdmuxd_direct_fallbacks_total", cause="unread") == 0
+    assert value(metrics, "pdmuxd_direct_held_bytes") == 42
+    counts.release(first)
+    counts.release(first)
+    assert value(metrics, "pdmuxd_direct_held_bytes") == 2
 
 
 def test_the_engine_is_shown_as_it_is_when_scraped():

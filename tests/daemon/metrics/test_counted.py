@@ -4,7 +4,10 @@ import pytest
 from scrapes import samples, value
 from telemetry_feeds import HELLO, heartbeat, request_record, step
 
+from pdmuxd.controlplane.telemetry.judged import judge
 from pdmuxd.daemon.metrics import Metrics
+from pdmuxd.daemon.metrics.counted import length_class
+from pdmuxd.daemon.replay.metrics import LENGTH_CLASSES
 from pdmuxd.engine.link.durations import counted, middle_s
 
 
@@ -141,3 +144,32 @@ def test_sm_time_is_the_busy_share_of_all_sms_since_the_last_heartbeat(metrics):
     metrics.engine_hello(HELLO)  # another engine, whose clock starts at 0
     metrics.engine_stats(heartbeat(uptime_s=1.0, sm_busy_decode_ratio=1.0))
     assert value(metrics, "pdmuxd_engine_sm_seconds_total", phase="decode") == pytest.approx(231.0)
+
+
+@pytest.mark.parametrize(
+    ("new_tokens", "name"),
+    [(0, "<1K"), (999, "<1K"), (1000, "1K-4K"), (3999, "1K-4K"), (15_999, "4K-16K"), (16_000, ">=16K")],
+)
+def test_a_prompt_is_in_the_class_of_a_replay_when_its_length_is_on_an_edge(new_tokens, name):
+    assert length_class(new_tokens) == name
+    low, high = next((low, high) for each, low, high in LENGTH_CLASSES if each == name)
+    assert low <= new_tokens
+    assert high is None or new_tokens < high
+
+
+def test_attainment_by_length_adds_up_to_all_when_requests_are_judged(metrics):
+    for number, new_tokens in enumerate((90, 900, 2000, 5000, 20_000, 20_001)):
+        late = {"ttft_s": 0.9} if number % 2 else {}
+        metrics.request_judged(judge(record(new_tokens=new_tokens, **late)))
+    metrics.request_judged(judge(record(tenant="bob", ttft_s=None, tbt_max_s=None, tbt_gaps=0)))
+    for kind, all_of_them in (("met", 3), ("requests", 6)):
+        by_length = {
+            dict(labels)["new_tokens"]: count
+            for (name, labels), count in samples(metrics).items()
+            if name == f"pdmuxd_delivered_ttft_by_length_{kind}_total"
+        }
+        assert sum(by_length.values()) == all_of_them
+        assert value(metrics, f"pdmuxd_delivered_ttft_{kind}_total", tenant="alice") == all_of_them
+        assert set(by_length) == {"<1K", "1K-4K", "4K-16K", ">=16K"}
+    metrics.use_tenants(("bob",))
+    assert "by_length" not in "".join(name for name, _ in samples(metrics))

@@ -44,6 +44,9 @@ def test_an_agents_call_repeats_what_came_before_and_adds_to_it():
     for earlier, later in pairwise(longest):
         assert later.prefix_ids[: len(earlier.prefix_ids)] == earlier.prefix_ids
         assert later.input_tokens > earlier.input_tokens
+        both = (*earlier.prefix_ids, *earlier.answer_ids)
+        assert later.prefix_ids[: len(both)] == both, "the answer is repeated, too"
+        assert len(both) == (earlier.input_tokens + earlier.output_tokens) // BLOCK_TOKENS
     firsts = [ids for session in sessions.values() for ids in session[-1].prefix_ids]
     assert len(set(firsts)) == len(firsts), "sessions share nothing"
 

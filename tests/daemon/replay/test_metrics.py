@@ -198,6 +198,35 @@ def test_requests_are_in_the_class_of_their_prompt_when_grouped() -> None:
     ]
 
 
+def test_requests_are_in_the_quarter_of_their_new_tokens_when_grouped() -> None:
+    rows = [{"input": 100 + 10 * n, "reused": 50, "ttft": 0.1 if n < 6 else 9.0} for n in range(8)]
+    m = measure(outcomes(*rows), totals(), SLO)
+    assert [(g.name, g.requests, g.ttft_attainment_ratio) for g in m.by_new_tokens_quarter] == [
+        ("shortest quarter", 2, 1.0),
+        ("second quarter", 2, 1.0),
+        ("third quarter", 2, 1.0),
+        ("longest quarter", 2, 0.0),
+    ]
+    same = measure(outcomes(*({"input": 100, "ttft": 0.1} for _ in range(4))), totals(), SLO)
+    assert [g.requests for g in same.by_new_tokens_quarter] == [4, 0, 0, 0]
+
+
+def test_lateness_is_what_comes_beyond_the_own_target_when_measured() -> None:
+    m = measure(
+        outcomes(
+            {"input": 1000, "ttft": 1.9},  # in time: 2 s
+            {"input": 1000, "ttft": 2.5},
+            {"input": 2000, "ttft": 5.0},
+            {"input": 1000, "failed": True},
+        ),
+        totals(),
+        SLO,
+    )
+    assert m.late_requests == 3
+    assert (m.late_by.p50_ms, m.late_by.max_ms) == (pytest.approx(2000.0), math.inf)
+    assert measure(outcomes({"ttft": 0.1}), totals(), SLO).late_requests == 0
+
+
 def test_tenants_are_told_apart_when_grouped() -> None:
     m = measure(
         outcomes({"tenant": "b", "ttft": 0.1}, {"tenant": "a", "ttft": 99.0}, {"tenant": "b", "ttft": 99.0}),

@@ -7,7 +7,7 @@ from replays import document, plan, replayed
 from rich.console import Console
 
 from pdmuxd.daemon.replay.rows import milliseconds, percent, sections
-from pdmuxd.daemon.replay.table import ResultTable
+from pdmuxd.daemon.replay.table import ResultTable, broken
 
 
 def printed(width: int, *policies: str, tenants: tuple[str, ...] = ("default",)) -> list[str]:
@@ -32,6 +32,23 @@ def test_tables_follow_each_other_when_the_terminal_is_narrow() -> None:
     assert all(len(line.rstrip()) <= 44 for line in lines)
     heads = [line.split() for line in lines if any(policy in line for policy in FOUR)]
     assert heads == [[policy] for policy in FOUR]
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "lines"),
+    [
+        ("muxwise", 12, ["muxwise"]),
+        ("slack/chunked:1024", 12, ["slack/", "chunked:1024"]),
+        ("slack/chunked:1024", 8, ["slack/", "chunked:", "1024"]),
+        ("static:96,36", 10, ["static:96,", "36"]),
+        ("a-name-without-any-piece", 8, ["a-name-without-any-piece"]),
+        ("", 8, [""]),
+    ],
+)
+def test_a_name_is_broken_between_its_pieces_when_it_is_too_long(
+    name: str, width: int, lines: list[str]
+) -> None:
+    assert broken(name, width).split("\n") == lines
 
 
 def test_each_tenant_has_a_row_when_there_are_several() -> None:

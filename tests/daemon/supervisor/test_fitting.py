@@ -3,9 +3,10 @@
 import asyncio
 
 import msgspec
+import pytest
 from profiling import greeting_of, measured_profile
 
-from pdmuxd.daemon.supervisor.sync import SettingsSync
+from pdmuxd.daemon.supervisor.sync import ACK_TIMEOUT_S, QUICK_ATTEMPTS, SLOW_ATTEMPT, SettingsSync
 from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.link.messages import Ack, EngineSettings
 
@@ -58,3 +59,26 @@ async def test_predictors_are_kept_back_when_the_engine_came_back_on_another_num
     assert sync.profile_difference is None
     sync.meet(greeting_of())
     assert sync.profile_difference == "it is of a model on 2 GPUs, the engine spreads its model over 1"
+
+
+async def test_an_engine_that_reads_nothing_is_sent_less_often_when_it_has_had_its_chance(monkeypatch):
+    waits_s = []
+    real = asyncio.timeout
+
+    def at_once(wait_s):
+        waits_s.append(wait_s)
+        return real(0.0)
+
+    class EnoughError(Exception):
+        """Ends the test."""
+
+    class Deaf:
+        async def send(self, msg):
+            if len(waits_s) == QUICK_ATTEMPTS + 2:
+                raise EnoughError
+
+    monkeypatch.setattr(asyncio, "timeout", at_once)
+    with pytest.raises(EnoughError):
+        await SettingsSync(SETTINGS).run(Deaf())
+    assert waits_s[:QUICK_ATTEMPTS] == [ACK_TIMEOUT_S] * QUICK_ATTEMPTS
+    assert waits_s[QUICK_ATTEMPTS:] == [SLOW_ATTEMPT * ACK_TIMEOUT_S] * 2

@@ -6,7 +6,7 @@ import msgspec
 from profiling import greeting_of
 
 from pdmuxd.daemon.supervisor.sync import SettingsSync
-from pdmuxd.engine.link.messages import Ack, EngineSettings
+from pdmuxd.engine.link.messages import Ack, EngineSettings, TenantSlo
 
 SETTINGS = EngineSettings(version=3, policy="auto", tenants=())
 
@@ -75,6 +75,38 @@ async def test_what_was_learned_for_such_an_engine_goes_with_the_settings_and_ag
     sync.use_fallback(lambda hello: known.get(hello.model))
     await settle(sync, link)
     assert sent == [(3, 256), (3, 1024)]
+    assert sync.in_force
+
+
+async def test_steps_are_planned_for_a_floor_when_a_tenant_is_capped_and_no_longer_when_it_is_free():
+    tenants = tuple(
+        TenantSlo(
+            tenant=name,
+            ttft_fixed_s=1.0,
+            ttft_per_1k_new_tokens_s=1.0,
+            tbt_s=0.01,
+            attainment_ratio=0.99,
+            slo_version=1,
+        )
+        for name in ("chat", "search")
+    )
+    sync = SettingsSync(msgspec.structs.replace(SETTINGS, tenants=tenants))
+    link, sent, floors_s = Link(sync), [], {"chat": 0.06, "gone": 0.1}
+
+    async def send(msg):
+        sent.append({each.tenant: each.tbt_floor_s for each in msg.tenants})
+        await Link.send(link, msg)
+
+    link.send = send
+    sync.use_floors(lambda: floors_s)
+    sync.meet(greeting_of())
+    await settle(sync, link)
+    await settle(sync, link)
+    assert sent == [{"chat": 0.06, "search": None}], "nothing is said twice"
+    floors_s.clear()
+    sync.use_floors(lambda: floors_s)
+    await settle(sync, link)
+    assert sent[1:] == [{"chat": None, "search": None}]
     assert sync.in_force
 
 

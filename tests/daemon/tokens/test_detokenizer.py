@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from token_vocabulary import make_tokenizer
+from tokenizers import Tokenizer, decoders, models
 
 from pdmuxd.daemon.tokens.detokenizer import IncrementalText, Vocabulary
 from pdmuxd.engine.core.errors import EngineError
@@ -61,11 +62,58 @@ def test_texts_are_sglangs_step_by_step(tokenizer, vocabulary, context, steps, s
     assert [text.push(step) for step in steps] == [reference.push(step) for step in steps]
 
 
+def sentence_pieces(path):
+    """As Llama 2 has it: words behind a mark, bytes by their names."""
+    words = ["▁the", "▁quick", "qu", "ick", "▁", "a", "b", *(f"<0x{byte:02X}>" for byte in range(256))]
+    made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="a"))
+    made.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    made.save(str(path))
+    return made
+
+
+def joined_words(path):
+    made = Tokenizer(models.WordLevel({"a": 0, " b": 1, "ü ": 2, "\ufffd": 3, "": 4}, unk_token="a"))
+    made.decoder = decoders.Fuse()
+    made.save(str(path))
+    return made
+
+
+@pytest.fixture(scope="module", params=[make_tokenizer, sentence_pieces, joined_words])
+def any_tokenizer(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabularies") / "tokenizer.json"
+    made = request.param(path)
+    return made, Vocabulary(path, ())
+
+
+@given(data=st.data(), skip=st.booleans())
+def test_texts_of_single_tokens_are_sglangs_whatever_the_decoder_does(any_tokenizer, data, skip):
+    made, vocabulary = any_tokenizer
+    ids = st.integers(0, made.get_vocab_size())
+    context, steps = data.draw(st.lists(ids, max_size=3)), data.draw(st.lists(ids, max_size=30))
+    text = IncrementalText(vocabulary, context, skip_special_tokens=skip)
+    reference = Reference(made, context, skip)
+    assert [text.push_one(token_id) for token_id in steps] == [reference.push([each]) for each in steps]
+
+
+@given(data=st.data(), skip=st.booleans())
+def test_texts_are_sglangs_when_single_tokens_and_several_take_turns(any_tokenizer, data, skip):
+    made, vocabulary = any_tokenizer
+    ids = st.integers(0, made.get_vocab_size())
+    steps = data.draw(st.lists(st.lists(ids, min_size=1, max_size=3), max_size=20))
+    text, reference = IncrementalText(vocabulary, (), skip_special_tokens=skip), Reference(made, (), skip)
+    said = [text.push_one(step[0]) if len(step) == 1 else text.push(step) for step in steps]
+    assert said == [reference.push(step) for step in steps]
+
+
 @given(words=st.text(alphabet="the quick äöü 数字 🦊\n", max_size=40))
 def test_a_whole_text_comes_back_when_its_tokens_come_one_by_one(tokenizer, vocabulary, words):
     token_ids = tokenizer[0].encode(words).ids
     text = IncrementalText(vocabulary, ())
     assert "".join(text.push([token_id]) for token_id in token_ids) == words
+    text = IncrementalText(vocabulary, ())
+    assert "".join(map(text.push_one, token_ids)) == words
 
 
 def test_half_a_character_waits_for_its_other_half(tokenizer, vocabulary):

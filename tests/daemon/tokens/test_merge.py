@@ -16,6 +16,9 @@ class Letters:
     def push(self, token_ids):
         return "".join(token_ids)
 
+    def push_one(self, token_id):
+        return token_id
+
 
 def completion(text, finish=None):
     choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
@@ -47,7 +50,7 @@ def merged(**options):
 async def rest(stream):
     stream.close()
     parts = []
-    while part := await stream.take():
+    while part := await stream.outbox.take():
         parts.append(part)
     return b"".join(parts)
 
@@ -70,7 +73,7 @@ async def test_chat_events_are_the_front_ends_own_when_its_first_token_has_no_te
     begun(stream, "")
     await stream.feed(chat(role="assistant", content=""))
     for token in ("", "b", ""):
-        stream.push([token])
+        stream.push_one(token)
     await stream.feed(chat("bc") + chat(finish="length") + DONE)
     expected = [chat(role="assistant", content=""), chat("b"), chat("c"), chat(finish="length"), DONE]
     assert await rest(stream) == b"".join(expected)
@@ -146,9 +149,10 @@ async def test_a_client_that_does_not_read_costs_bounded_memory_and_gets_the_who
     begun(stream, "a")
     await stream.feed(completion("a"))
     for _ in range(1000):
-        stream.push(["b"])
+        stream.push_one("b")
+    assert stream.held_bytes < 2000 + len(completion("b"))
     assert not stream.uses_tokens
-    assert len(await stream.take()) < 2000 + len(completion("b"))
+    assert len(await stream.outbox.take()) < 2000 + len(completion("b"))
     await stream.feed(completion(1000 * "b", finish="length"))
     said = await rest(stream)
     assert said.count(b'"length"') == 1
@@ -159,8 +163,12 @@ async def test_a_client_that_does_not_read_costs_bounded_memory_and_gets_the_who
 async def test_early_tokens_are_bounded_when_the_first_event_does_not_come():
     stream = merged(max_unsent_bytes=6400)
     begun(stream, "a")
-    for _ in range(1000):
+    for _ in range(50):
+        stream.push_one("b")
+    assert stream.held_bytes == 50
+    for _ in range(950):
         stream.push(["b"])
+    assert stream.held_bytes == 0
     assert not stream.uses_tokens
     await stream.feed(completion("a" + 1000 * "b", finish="length"))
     assert await rest(stream) == completion("a" + 1000 * "b", finish="length")
@@ -171,7 +179,7 @@ async def test_the_front_end_is_not_read_further_when_the_client_does_not_read()
     feeding = asyncio.create_task(stream.feed(20 * completion("a")))
     await asyncio.sleep(0)
     assert not feeding.done()
-    assert await stream.take()
+    assert await stream.outbox.take()
     await feeding
 
 
@@ -179,9 +187,9 @@ async def test_the_reason_is_told_after_what_was_there_when_the_front_end_breaks
     stream = merged()
     await stream.feed(completion("a") + b"data: {")
     stream.fail(ConnectionResetError())
-    assert await stream.take() == completion("a") + b"data: {"
+    assert await stream.outbox.take() == completion("a") + b"data: {"
     with pytest.raises(ConnectionResetError):
-        await stream.take()
+        await stream.outbox.take()
 
 
 @given(data=st.data())
@@ -206,7 +214,7 @@ def test_every_character_comes_once_when_parts_are_lost_or_late(data):
             if kind == "begin":
                 stream.begin(Letters(), said)
             elif kind == "token":
-                stream.push([said])
+                stream.push_one(said)
             else:
                 await stream.feed(make(said))
         await stream.feed(DONE)

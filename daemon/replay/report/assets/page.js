@@ -42,7 +42,7 @@
       makeRoom(div, figure.layout);
     });
   };
-  // Rows are sorted within their section, numbers by what they are worth; a third click restores the order.
+  // Sorted by what numbers are worth, rows within their section; a third choice restores the order.
   const worth = (cell) => {
     const text = cell.textContent.replace(/[✓✗,]/g, "").trim();
     const number = parseFloat(text);
@@ -52,31 +52,57 @@
     if (typeof a === typeof b) return typeof a === "number" ? a - b : a.localeCompare(b);
     return typeof a === "number" ? -1 : 1; // "never" and "-" come last
   };
-  const sortable = (table) => {
+  const nextOrder = (head, heads) => {
+    const order = { ascending: "descending", descending: "none" }[head.ariaSort] ?? "ascending";
+    for (const other of heads) other.ariaSort = null;
+    head.ariaSort = order === "none" ? null : order;
+    return order;
+  };
+  const onChoice = (head, act) => {
+    head.tabIndex = 0;
+    head.addEventListener("click", act);
+    head.addEventListener("keydown", (event) => event.key === "Enter" && act());
+  };
+  const sortRows = (table) => {
     const body = table.tBodies[0];
+    const heads = [...table.tHead.rows[0].cells];
     const asMade = [...body.rows];
+    const isHeading = (row) => row.classList.contains("section");
     const sort = (head, column) => {
-      const order = { ascending: "descending", descending: "none" }[head.ariaSort] ?? "ascending";
-      for (const other of table.tHead.rows[0].cells) other.ariaSort = null;
-      head.ariaSort = order === "none" ? null : order;
+      const order = nextOrder(head, heads);
       const way = order === "descending" ? -1 : 1;
       const groups = [[]];
       for (const row of asMade) {
-        if (row.classList.contains("section")) groups.push([]);
+        if (isHeading(row)) groups.push([]);
         groups.at(-1).push(row);
       }
       for (const group of groups) {
-        const rows = group.filter((row) => !row.classList.contains("section"));
+        const rows = group.filter((row) => !isHeading(row));
         if (order !== "none") rows.sort((a, b) => way * compare(worth(a.cells[column]), worth(b.cells[column])));
-        body.append(...group.filter((row) => row.classList.contains("section")), ...rows);
+        body.append(...group.filter(isHeading), ...rows);
       }
     };
-    [...table.tHead.rows[0].cells].forEach((head, column) => {
-      head.tabIndex = 0;
-      head.addEventListener("click", () => sort(head, column));
-      head.addEventListener("keydown", (event) => event.key === "Enter" && sort(head, column));
-    });
+    heads.forEach((head, column) => onChoice(head, () => sort(head, column)));
   };
+  // Metrics are rows and policies columns: these are put in the order of one metric; what a row means stays last.
+  const sortColumns = (table) => {
+    const rows = [table.tHead.rows[0], ...table.tBodies[0].rows].filter((row) => !row.classList.contains("section"));
+    const asMade = new Map(rows.map((row) => [row, [...row.cells]]));
+    const metrics = rows.slice(1).map((row) => row.cells[0]);
+    const sort = (head) => {
+      const order = nextOrder(head, metrics);
+      const way = order === "descending" ? -1 : 1;
+      const cells = asMade.get(head.parentNode);
+      const policies = cells.map((_, at) => at).filter((at) => at > 0 && !cells[at].classList.contains("meaning"));
+      if (order !== "none") policies.sort((a, b) => way * compare(worth(cells[a]), worth(cells[b])));
+      for (const row of rows) {
+        const made = asMade.get(row);
+        row.append(made[0], ...policies.map((at) => made[at]), ...made.slice(1 + policies.length));
+      }
+    };
+    for (const head of metrics) onChoice(head, () => sort(head));
+  };
+  const sortable = (table) => (table.dataset.sorts === "rows" ? sortRows : sortColumns)(table);
   document.querySelectorAll("table.sortable").forEach(sortable);
 
   draw();

@@ -41,3 +41,9 @@ def test_names_stay_text_when_they_look_like_html(page: str) -> None:
 
 def test_the_command_is_shown_when_rendered(page: str) -> None:
     assert "<pre>pdmuxd compare t --seed 7</pre>" in page
+
+
+def test_the_slowest_and_the_longest_prompts_are_told_when_rendered(page: str) -> None:
+    assert "TTFT p99.9" in page
+    assert "in time by length" in page
+    assert len(re.findall(r"<td>(?:\d+\.\d ){4}%</td>", page)) == 4

@@ -40,6 +40,11 @@ def test_tenant_and_prefix_are_read_when_given(tmp_path: Path) -> None:
             native_line(prefix_ids=[1], block_tokens=32),
             "block_tokens is 32; allowed is 64, as in",
         ),
+        (native_line(answer_ids=[1]), "prefix_ids and block_tokens are given together"),
+        (
+            native_line(prefix_ids=[1], block_tokens=64, answer_ids=[2, 3, 4, 5, 6, 7, 8]),
+            "7 answer_ids behind 1 prefix_ids; allowed are at most",
+        ),
         ('{"arrival_ms": 0, "tenant": "a", "input_tokens": 1}', "missing required field output_tokens"),
     ],
 )

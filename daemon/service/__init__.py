@@ -1,1 +1,0 @@
-"""pdmuxd as a service of systemd: its units, and installing them."""

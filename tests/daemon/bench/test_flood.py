@@ -1,0 +1,69 @@
+"""What a flood costs the tenant beside it: the plan's own parts; the whole is a slow test."""
+
+import json
+import subprocess
+
+import pytest
+
+from pdmuxd.daemon.bench.plans import flood
+from pdmuxd.daemon.bench.plans.names import command_of
+
+
+def part(good_ratio, errors=0):
+    return {
+        "good_ratio": good_ratio,
+        "errors": errors,
+        "why": ["429: full"] if errors else [],
+        "requests": 10,
+        "ttft_p50_ms": 1.0,
+        "ttft_p99_ms": 2.0,
+        "input_tps": 3.0,
+    }
+
+
+def found(alone, beside, errors=0, restarts=0):
+    parts = {"alone": part(alone), "beside": part(beside, errors), "flood": part(0.1, 5)}
+    return {"parts": parts, "restarts": restarts, "calm": "chat:1", "flood": "chat:10"}
+
+
+@pytest.mark.parametrize(
+    ("measured", "is_met"),
+    [
+        (found(1.0, 0.981), True),
+        (found(1.0, 0.97), False),
+        (found(0.9, 0.95), True),
+        (found(1.0, 1.0, errors=1), False),
+        (found(1.0, 1.0, restarts=1), False),
+        (found(None, 1.0), False),
+    ],
+)
+def test_two_points_and_no_failure_are_allowed_when_it_is_judged(measured, is_met):
+    assert flood.is_met(measured) is is_met
+
+
+def test_lines_say_what_the_flood_cost_and_why_it_was_refused_when_they_are_printed():
+    said = flood.lines(found(1.0, 0.97))
+    assert "429: full" in said[2]
+    assert said[-1] == "the flood cost 3.0 points (at most 2 wanted); restarts 0"
+
+
+def test_a_load_that_cannot_be_generated_is_refused_by_name(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        flood.options_of(["--calm", "conv:3"])
+    assert ended.value.code == 2
+    assert "conv:3" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_both_tenants_are_served_when_the_daemon_is_real(tmp_path):
+    command = [*command_of("flood"), "--engine", "emulator", "--duration-s", "3", "--flood-s", "4"]
+    command += ["--calm", "chat:3", "--flood", "chat:30", "--drain-s", "60", "--results", "r.jsonl"]
+    done = subprocess.run(
+        [*command, "--log-dir", "l"], cwd=tmp_path, capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode in (0, 3), done.stderr  # how good it was is the machine's business
+    kept = json.loads((tmp_path / "r.jsonl").read_text())
+    assert kept["parts"]["alone"]["requests"] > 2
+    assert kept["parts"]["flood"]["requests"] > 50
+    assert kept["parts"]["beside"]["errors"] == 0

@@ -1,0 +1,113 @@
+"""Parts reach the client once and in order, whether the writing task or somebody past it writes them."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdmuxd.daemon.tokens.outbox import Outbox
+
+
+class Client:
+    """A task that writes what it takes, and a writer past it; `reads` says whether that may write."""
+
+    def __init__(self):
+        self.outbox = Outbox()
+        self.got = []
+        self.past = 0
+        self.reads = True
+        self.may_go_on = asyncio.Event()
+        self.may_go_on.set()
+        self.outbox.use_writer(self.write)
+        self.task = asyncio.create_task(self.run())
+
+    def write(self, data):
+        if self.reads:
+            self.got.append(data)
+            self.past += 1
+        return self.reads
+
+    async def run(self):
+        while data := await self.outbox.take():
+            await self.may_go_on.wait()
+            self.got.append(data)
+
+    def say(self, *parts):
+        for part in parts:
+            self.outbox.put(part)
+        self.outbox.deliver()
+
+
+async def settle():
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+async def test_what_comes_at_once_is_one_write_past_the_waiting_task():
+    client = Client()
+    await settle()
+    client.say(b"a", b"b")
+    assert client.got == [b"ab"]
+    assert client.outbox.held_bytes == 0
+    client.outbox.close()
+    await client.task
+
+
+async def test_only_the_first_of_several_parts_says_that_there_is_something_new():
+    outbox = Outbox()
+    assert [outbox.put(b"a"), outbox.put(b"b")] == [True, False]
+
+
+async def test_nothing_overtakes_what_the_task_is_writing():
+    client = Client()
+    await settle()
+    client.reads = False
+    client.may_go_on.clear()
+    client.say(b"a")
+    await settle()
+    client.reads = True
+    client.say(b"b")
+    assert client.got == []
+    client.may_go_on.set()
+    await settle()
+    client.say(b"c")
+    assert client.got == [b"a", b"b", b"c"]
+    assert client.past == 1
+    client.outbox.close()
+    await client.task
+
+
+async def test_the_failure_is_told_behind_what_was_there():
+    outbox = Outbox()
+    outbox.put(b"a")
+    outbox.close(ConnectionResetError())
+    assert await outbox.take() == b"a"
+    with pytest.raises(ConnectionResetError):
+        await outbox.take()
+
+
+@given(st.lists(st.sampled_from(["say", "two", "stop", "go", "block", "free", "turn"]), max_size=40))
+def test_every_part_comes_once_and_in_order(moves):
+    async def run():
+        client, said = Client(), []
+        for number, move in enumerate(moves):
+            if move in ("say", "two"):
+                parts = [b"%d;" % number, b"%d,;" % number][: 1 + (move == "two")]
+                said += parts
+                client.say(*parts)
+            elif move in ("stop", "go"):
+                client.reads = move == "go"
+            elif move == "block":
+                client.may_go_on.clear()
+            elif move == "free":
+                client.may_go_on.set()
+            else:
+                await settle()
+        client.may_go_on.set()
+        client.outbox.close()
+        await client.task
+        assert b"".join(client.got) == b"".join(said)
+        assert client.outbox.held_bytes == 0
+
+    asyncio.run(run())
