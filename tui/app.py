@@ -31,11 +31,11 @@ from pdmuxd.tui.state.spans import SPANS, after
 from pdmuxd.tui.state.view import View
 
 WHOLE_EVERY = 5
-"""Frames from one whole one to the next: twice a second."""
+"""Every so many frames all panels are painted: twice a second."""
 
 
 def later(module: str, name: str) -> Callable[[], Screen[Any]]:
-    """A screen that is imported when it is opened: the first one is not to wait for it."""
+    """A screen that is imported only when it is opened, so that the first screen does not wait for it."""
 
     def made() -> Screen[Any]:
         screen: Screen[Any] = getattr(import_module(module), name)()
@@ -100,14 +100,14 @@ class ConsoleApp(App[None]):
         self.set_interval(INTERVAL_S, self._tick)
 
     async def on_event(self, event: events.Event) -> None:
-        """The library's call for whatever happens; what is typed goes another way than there."""
+        """Called by the library for every event. Keys take a way of their own, past its queue."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typed.add(event)
         else:
             await super().on_event(event)
 
     def on_ready(self) -> None:
-        """The first screen can be painted; only then is imported what listening needs."""
+        """The first screen can be painted now. Only then is imported what is needed for listening."""
         self.paint()
         self.call_after_refresh(self._listen)
 
@@ -117,7 +117,7 @@ class ConsoleApp(App[None]):
         gc.enable()
 
     async def on_unmount(self) -> None:
-        """Leave nothing open."""
+        """Close every connection."""
         await self.rest.close()
 
     @property
@@ -141,7 +141,7 @@ class ConsoleApp(App[None]):
         )
 
     def paint(self, *, is_whole: bool = True) -> None:
-        """Show the present state on the screen in front, and on what a dialog leaves of it."""
+        """Show the present state on the screen in front, and on what a dialog leaves visible of it."""
         view = self._view(is_whole=is_whole)
         for screen in self.screen_stack[-2:]:
             if isinstance(screen, ConsoleScreen) and screen.is_mounted:
@@ -153,7 +153,7 @@ class ConsoleApp(App[None]):
             self.switch_mode(name)
 
     def action_theme(self) -> None:
-        """Dark or light; without colour there is but one."""
+        """Change between dark and light. Without colour there is only one theme."""
         if not self.no_color:
             self.theme = (LIGHT if self.theme == DARK.name else DARK).name
 
@@ -165,7 +165,7 @@ class ConsoleApp(App[None]):
             self.push_screen(Help(self.screen.NAME, self.screen.HELP_TEXT, self.screen.keys()))
 
     def action_jump(self) -> None:
-        """To a screen, a tenant, or something to do."""
+        """Jump to a screen, a tenant or an action."""
         from pdmuxd.tui.shell.jump import Jump
         from pdmuxd.tui.show.jump import places
 
@@ -177,21 +177,21 @@ class ConsoleApp(App[None]):
             await self.run_action(action)
 
     def action_alarms(self) -> None:
-        """All of them, with beginning and end."""
+        """List all alarms, with beginning and end."""
         from pdmuxd.tui.shell.alarms import AlarmList
 
         if isinstance(self.screen, ConsoleScreen):
             self.push_screen(AlarmList(self.view, self.rest))
 
     def action_admin(self) -> None:
-        """Tenants, keys, profiles and the policy, each change confirmed."""
+        """Change tenants, keys, profiles and the policy. Each change is confirmed."""
         from pdmuxd.tui.shell.admin import Admin
 
         if isinstance(self.screen, ConsoleScreen) and self.screen.why_no_change() is None:
             self.push_screen(Admin(self.rest))
 
     def action_span(self) -> None:
-        """Charts show the next span of time."""
+        """Let charts show the next span of time."""
         self.span = after(self.span)
         self._ask()
         self.paint()
@@ -202,11 +202,11 @@ class ConsoleApp(App[None]):
             self.screen.zoom()
 
     def action_unzoom(self) -> None:
-        """All panels again."""
+        """Show all panels again."""
         self.screen.minimize()
 
     def action_csv(self) -> None:
-        """Of the table of the screen in front."""
+        """Write the table of the screen in front as CSV."""
         for table in self.screen.query(RowTable):
             table.action_csv()
             return
@@ -251,7 +251,7 @@ class ConsoleApp(App[None]):
             screen.poll()
 
     def _tick(self) -> None:
-        """Paint if there is anything new; ages count by the second."""
+        """Paint if there is anything new, and once a second, since ages grow."""
         now_s = self.target.clock.monotonic_s()
         stack = self.screen_stack
         # There is none for a moment while another mode begins, and when the console ends.

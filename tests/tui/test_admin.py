@@ -86,6 +86,9 @@ async def test_nobody_is_asked_when_the_token_only_reads(console, busy):
         ("wait chat 20000", ("PATCH", "/tenants/chat", {"max_wait_ms": 20000})),
         ("wait chat none", ("PATCH", "/tenants/chat", {"max_wait_ms": None})),
         ("late chat refuse", ("PATCH", "/tenants/chat", {"late_action": "refuse"})),
+        ("cost chat 0.1", ("PATCH", "/tenants/chat", {"max_tbt_cost_ratio": 0.1})),
+        ("cost chat 1", ("PATCH", "/tenants/chat", {"max_tbt_cost_ratio": 1.0})),
+        ("cost chat none", ("PATCH", "/tenants/chat", {"max_tbt_cost_ratio": None})),
         ("enable chat", ("PATCH", "/tenants/chat", {"enabled": True})),
         ("key revoke abc_1", ("DELETE", "/keys/abc_1", None)),
         ("profile activate 7", ("POST", "/profiles/7/activate", {})),
@@ -112,6 +115,7 @@ async def test_the_control_plane_takes_every_change_of_a_tenant_when_it_is_confi
             "wait acme 20000",
             "wait acme none",
             "late acme refuse",
+            "cost acme .25",
             "key issue acme",
             "disable acme",
         ):
@@ -121,11 +125,22 @@ async def test_the_control_plane_takes_every_change_of_a_tenant_when_it_is_confi
         kept = (await call("GET", "/api/v1/tenants/acme")).json()
     assert kept["limits"] == {"requests_per_min": {"value": 600, "action": "wait"}}
     assert (kept["priority_class"], kept["weight"], kept["max_wait_ms"]) == ("interactive", 2.5, None)
+    assert kept["max_tbt_cost_ratio"] == 0.25
     assert (kept["late_action"], kept["max_in_flight"], kept["enabled"]) == ("refuse", 12, False)
 
 
 @pytest.mark.parametrize(
-    "typed", ["", "create", "create ../x", "limit chat -1", "key revoke a/b", "disable a b"]
+    "typed",
+    [
+        "",
+        "create",
+        "create ../x",
+        "limit chat -1",
+        "cost chat 1.5",
+        "cost chat 2",
+        "key revoke a/b",
+        "disable a b",
+    ],
 )
 def test_words_are_refused_when_they_are_of_no_form(typed):
     assert parse(typed) is None

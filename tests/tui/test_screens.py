@@ -17,6 +17,7 @@ SCREENS = {
     "overview": ["1"],
     "tenants": ["2"],
     "tenant": ["2", "enter"],
+    "tenant-changed": ["2", "enter"],
     "edit": ["2", "enter", "e"],
     "partitions": ["3"],
     "guard": ["4"],
@@ -42,8 +43,11 @@ def grow(daemon):
 
 
 @pytest.fixture
-def whole(busy):
+def whole(busy, request):
     routes.serve_all(busy)
+    if "tenant-changed" in request.node.name:
+        # Its targets were edited four minutes ago.
+        busy.answer("GET", "/effects", {"effects": [routes.effect()]})
     return busy
 
 

@@ -260,3 +260,17 @@ async def test_a_near_miss_is_not_red_when_the_tenant_gets_what_it_was_promised(
     assert cells(near, None, None, is_met=False)[3].role is Role.BAD
     far = msgspec.structs.replace(near, tbt_max_ms=80.0)
     assert cells(far, None, None, is_met=True)[3].role is Role.BAD
+
+
+async def test_the_newest_edit_stays_in_sight_when_it_is_too_early_to_compare(console, served):
+    early = routes.effect(state="too_early", after=None, at=scenes.instant(-20))
+    served.answer("GET", "/effects", {"effects": [early]})
+    async with console(served) as terminal:
+        await terminal.press("2", "enter")
+        await terminal.answered()
+        assert "too early to compare: 20 s since" in terminal.text
+        assert re.search(r"^ +3 .* 40 .*in force", terminal.text, re.MULTILINE)
+        served.answer("GET", "/effects", {"effects": [routes.effect()]})
+        terminal.app.screen.poll()
+        await terminal.until_shown("99.4% → 95.1%")
+        assert "Edits of the targets" not in terminal.text

@@ -12,7 +12,7 @@ import scenes
 from console_daemon import ConsoleDaemon
 from scrapes import samples, value
 from stores import ADMIN_TOKEN, AdminCalls, new_database, opened
-from telemetry_feeds import HELLO, START_S, HandClock, heartbeat, request_record, step, telemetry
+from telemetry_feeds import HELLO, START_S, HandClock, directory, heartbeat, request_record, step, telemetry
 
 from pdmuxd.controlplane.status import NO_ENGINE
 from pdmuxd.daemon.metrics import Metrics
@@ -260,3 +260,44 @@ async def test_no_screen_contradicts_metrics_or_rest(console, whole, clock, tmp_
             held = sum(one["in_flight"] for one in attained.values())
             assert f"{held} at the gateway; in the engine 2 waiting" in text
             assert told["pdmuxd_engine_waiting", ()] == 2
+
+
+async def test_what_an_edit_did_is_what_metrics_counted_since(console, clock, tmp_path):
+    fed = telemetry(clock, chat=0.04, batch=0.2)
+    metrics = metrics_of(fed)
+    fed.on_settled = metrics.request_judged
+    fed.on_message(HELLO)
+
+    def serve(prefix, count, late):
+        for number in range(count):
+            ttft_s = 3.0 if number < late else 0.3
+            for tenant in ("chat", "batch"):
+                name = f"{prefix}{tenant}{number}"
+                fed.on_request(request_record(request_id=name, tenant=tenant, ttft_s=ttft_s))
+        fed.on_message(step(now_s=clock()))
+
+    clock.turn(61.0)
+    serve("a", 40, 10)
+    fed.on_directory(directory(2, chat=0.03, batch=0.2))
+    told = samples(metrics)
+    serve("b", 50, 5)
+    clock.turn(61.0)
+    since = samples(metrics)
+    with routed(fed, clock, tmp_path) as (daemon, call):
+        (effect,) = (await asked(call, "/effects?tenant=chat"))["effects"]
+        async with console(daemon, size=(120, 40)) as terminal:
+            await terminal.press("colon", *"chat", "enter")
+            await terminal.until_shown("What it did: TBT 40 to 30 ms")
+            text = terminal.text
+    for name in ("chat", "batch"):
+        met, judged = (
+            since[metric, (("tenant", name),)] - told[metric, (("tenant", name),)]
+            for metric in ("pdmuxd_delivered_ttft_met_total", "pdmuxd_delivered_ttft_requests_total")
+        )
+        (rest,) = (one for one in effect["after"]["tenants"] if one["tenant"] == name)
+        assert (rest["requests"], rest["ttft_attainment_ratio"]) == (judged, met / judged)
+        (before,) = (one for one in effect["before"]["tenants"] if one["tenant"] == name)
+        assert f"{100 * before['ttft_attainment_ratio']:.1f}% → {100 * met / judged:.1f}%" in row_of(
+            text, name
+        )
+        assert f"→ {rest['ttft_p99_ms']:.0f} " in row_of(text, name)

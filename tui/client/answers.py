@@ -44,6 +44,7 @@ class Tenant(_Answer, frozen=True, kw_only=True):
     weight: float | None = None
     max_wait_ms: int | None = None
     late_action: str | None = None
+    max_tbt_cost_ratio: float | None = None
     limits: dict[str, Limit] = {}
 
 

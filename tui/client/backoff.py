@@ -5,7 +5,7 @@ from __future__ import annotations
 FIRST_S = 0.5
 MOST_S = 10.0
 REFUSED_S = 5.0
-"""A refused token or another version does not cure itself in a second."""
+"""The wait after a refused token or another API version, which do not go away within a second."""
 
 
 def delay_s(failures: int, *, is_refused: bool = False) -> float:

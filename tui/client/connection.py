@@ -38,17 +38,17 @@ class Connection:
     cause: str = ""
     """Why it is not live, in one line."""
     failures: int = 0
-    """In a row."""
+    """Failed attempts in a row."""
     retry_at_s: float | None = None
     lives: int = 0
-    """How often it has been live."""
+    """How often the connection has been live."""
 
     def live(self) -> Connection:
         """The daemon said hello."""
         return Connection(link=Link.LIVE, lives=self.lives + 1)
 
     def failed(self, link: Link, cause: str, now_s: float) -> Connection:
-        """An attempt came to nothing, or a live connection was cut."""
+        """An attempt has failed, or a live connection was cut."""
         failures = self.failures + 1
         wait_s = delay_s(failures, is_refused=link in SLOW_RETRY)
         return replace(self, link=link, cause=cause, failures=failures, retry_at_s=now_s + wait_s)

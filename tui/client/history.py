@@ -12,7 +12,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Columns(_Answer, frozen=True, kw_only=True):
-    """A value for each instant in each."""
+    """Named columns, each with a value for every instant."""
 
     ttft_judged: tuple[int, ...] = ()
     ttft_missed: tuple[int, ...] = ()
@@ -35,7 +35,7 @@ class Mark(_Answer, frozen=True, kw_only=True):
 
 
 class History(_Answer, frozen=True, kw_only=True):
-    """One tenant's, or the node's."""
+    """The history of one tenant, or of the node."""
 
     step_s: int = 60
     at: tuple[datetime, ...] = ()

@@ -30,7 +30,7 @@ class AtLoad(_Answer, frozen=True, kw_only=True):
 
 
 class Binding(_Answer, frozen=True, kw_only=True):
-    """Whose TBT target is the strictest, for how much of the time."""
+    """A tenant whose TBT target is the strictest, and for which share of the time."""
 
     tenant: str
     time_ratio: float = 0.0
@@ -74,7 +74,7 @@ class Obstacle(_Answer, frozen=True, kw_only=True):
 
 
 class Outlook(_Answer, frozen=True, kw_only=True):
-    """At the load of the last minutes."""
+    """What new targets would give at the load of the last minutes."""
 
     verdict: str
     text: str = ""

@@ -53,7 +53,7 @@ class RestClient:
 
     @cached_property
     def http(self) -> httpx.AsyncClient:
-        """All connections."""
+        """The HTTP client with its connections."""
         import httpx
 
         return httpx.AsyncClient(
@@ -70,7 +70,7 @@ class RestClient:
     async def get(
         self, path: str, kind: type[T], params: Mapping[str, str | int] | None = None
     ) -> T | Refusal:
-        """Read."""
+        """Send a GET."""
         return await self.call("GET", path, kind, params=params)
 
     async def call(
@@ -127,7 +127,7 @@ def refusal(response: httpx.Response) -> Refusal:
 
 
 def text_of(error: Exception) -> str:
-    """Some errors of the library have no text."""
+    """An error's text, or its type where it has none: some errors of the library have no text."""
     return printable(str(error)) or type(error).__name__
 
 

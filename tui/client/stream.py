@@ -25,7 +25,7 @@ EVENT_STREAM = "text/event-stream"
 
 
 class _EndedError(Exception):
-    """A connection is over. `link` is what comes of it."""
+    """A connection is over. `link` is the state that follows."""
 
     def __init__(self, link: Link, cause: str) -> None:
         super().__init__(cause)
@@ -84,7 +84,7 @@ class EventStream:
         raise _EndedError(Link.AWAY, "the daemon closed the connection")
 
     def _take(self, event: Event) -> None:
-        """Pass it on. Raises: _EndedError."""
+        """Pass an event on. Raises: _EndedError if it ends the connection."""
         if isinstance(event, Hello):
             if event.api_version != API_VERSION:
                 raise _EndedError(

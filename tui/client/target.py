@@ -1,4 +1,4 @@
-"""Which daemon the console looks at, and with what."""
+"""Which daemon the console shows, with which token and which clock."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class Clock:
 
     monotonic_s: Callable[[], float] = time.monotonic
     frame_s: Callable[[], float] = time.monotonic
-    """The same, for pacing frames: tests stop the one and let the other run."""
+    """The clock that paces frames. It is apart so that tests can stop the other clock and let this one run.
+    """
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     zone: tzinfo | None = None
-    """None: this machine's."""
+    """The time zone of what is shown; None: this machine's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,4 +34,4 @@ class Target:
     console_version: str = ""
     clock: Clock = Clock()
     transport: httpx.AsyncBaseTransport | None = None
-    """None: sockets."""
+    """How HTTP is sent; None: over sockets."""

@@ -163,6 +163,8 @@ class TenantLoad(_Wire, frozen=True, kw_only=True):
     ttft_burn: float | None = None
     tbt_burn: float | None = None
     budget_left_ratio: float | None = None
+    tbt_capped_since: datetime | None = None
+    planned_tbt_ms: float | None = None
 
 
 class Tenants(_Wire, frozen=True, kw_only=True):
@@ -190,6 +192,8 @@ class Decision(_Wire, frozen=True, kw_only=True):
     prefill_new_tokens: int = 0
     prefill_layers: int = 0
     decode_steps: int = 0
+    sitting_out: int = 0
+    sitting_out_for: StrictestTbt | None = None
     predicted_ms: float | None = None
     measured_ms: float | None = None
     measured_max_ms: float | None = None
@@ -252,17 +256,17 @@ class RequestLifecycle(_Wire, frozen=True, kw_only=True):
 
     @property
     def seen_ttft_ms(self) -> float | None:
-        """As the client saw it, else as the engine made it: what is judged."""
+        """The TTFT that is judged: the client's if it is known, else the engine's."""
         return self.ttft_ms if self.delivered_ttft_ms is None else self.delivered_ttft_ms
 
     @property
     def seen_tbt_max_ms(self) -> float | None:
-        """The same of the longest gap."""
+        """The longest gap that is judged, likewise."""
         return self.tbt_max_ms if self.delivered_ttft_ms is None else self.delivered_tbt_max_ms
 
     @property
     def late_gaps(self) -> int:
-        """The same of the gaps that were too long."""
+        """How many gaps were too long, likewise."""
         if self.delivered_ttft_ms is not None and self.delivered_tbt_gaps_missed is not None:
             return self.delivered_tbt_gaps_missed
         return (self.tbt_gaps or 0) - (self.tbt_gaps_met or 0)

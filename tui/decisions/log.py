@@ -15,7 +15,7 @@ from pdmuxd.tui.state.view import View
 
 
 class DecisionLog(RowTable[Decision]):
-    """Stays at the newest while the cursor is on the first row."""
+    """Shows new decisions on top while the cursor is on the first row; else it stays where it is."""
 
     IS_SLOW = True
     COLUMNS = COLUMNS
@@ -37,7 +37,8 @@ class DecisionLog(RowTable[Decision]):
         self.repaint()
 
     def items(self, view: View) -> Sequence[Decision]:
-        """From the stream; a tenant's from the daemon, which knows when it had requests."""
+        """The decisions of the stream. Filtered by a tenant, those of the daemon, which knows when the tenant
+        had requests."""
         if self.wanted.tenant:
             answer = known(view.state.answers.decisions)
             return self.wanted.of(answer.decisions if answer else ())
@@ -46,20 +47,20 @@ class DecisionLog(RowTable[Decision]):
         return self.wanted.of(view.state.newest_decisions())
 
     def cells(self, item: Decision, view: View) -> Sequence[Cell]:
-        """A decision."""
+        """The cells of one decision."""
         return cells(item, view.zone)
 
     def key_of(self, item: Decision) -> str:
-        """Its number."""
+        """The decision's number."""
         return str(item.seq)
 
     def empty(self, view: View) -> str:
-        """None fits the filter, or there was none."""
+        """Why the log is empty: nothing fits the filter, or there was no decision."""
         asked = why_unknown(view.state.answers.decisions) if self.wanted.tenant else None
         return asked or ("no decision fits" if str(self.wanted) else "no decision yet")
 
     def title(self, view: View, width: int) -> Line:
-        """How many came, and what is filtered."""
+        """How many decisions came, and the filter."""
         said = str(self.wanted)
         newest = view.state.decisions[-1] if view.state.decisions else None
         total = max(view.state.decisions_total or 0, newest.seq if newest is not None else 0)

@@ -26,15 +26,17 @@ LIMIT = 500
 
 
 class DecisionsScreen(ConsoleScreen):
-    """The log over the words for one of its rows."""
+    """The log, and below it one of its decisions in words."""
 
     NAME = "decisions"
     POLL_S = 1.0
     HELP_TEXT = """\
 Every decision of the engine, newest first. × is how many alike one row stands for: the daemon folds those of
 the same reason and split within 100 ms. Predicted, measured and slack are of a decode step in a split, of the
-batch in fused steps; slack is target minus worst case. f goes through the reasons; / filters by a part of a
-reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its id. Space holds the log."""
+batch in fused steps; slack is target minus worst case. "12 out": so many of the decode batch sit the step
+out, since their TBT targets let them wait. f goes through the reasons; / filters by a part of a reason
+(sits_out: where some do) and by tenant: best_fit tenant:chat. i shows a request's timeline by its id. Space
+holds the log."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "reason", "Next reason"),
         Binding("slash", "filter", "Filter", key_display="/"),
@@ -51,7 +53,7 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
         )
 
     def paint(self, view: View) -> None:
-        """The words follow the cursor."""
+        """Paint; the words are of the decision under the cursor."""
         super().paint(view)
         # A frame may come before the widgets are there, or while the console ends and they go.
         for log, detail in zip(self.query(DecisionLog), self.query(DecisionDetail), strict=False):
@@ -60,7 +62,8 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
                 detail.repaint()
 
     async def fetch(self) -> None:
-        """What came before this console, once; a tenant's decisions, while they are filtered by one."""
+        """Ask once for decisions from before this console, and for those of a tenant while the log is
+        filtered by it."""
         logs = self.query(DecisionLog)
         tenant = logs.first().wanted.tenant if logs else ""
         if not tenant and self.console.decisions_total is None:
@@ -75,9 +78,9 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
                 self.notify(answer.detail, title="No decisions of a tenant", severity="warning", markup=False)
 
     def action_reason(self) -> None:
-        """The next reason that has been seen."""
+        """Filter by the next reason that has been seen."""
         log = self.query_one(DecisionLog)
-        log.wanted = log.wanted.with_next_reason(one.reason for one in self.console.decisions)
+        log.wanted = log.wanted.with_next_reason(self.console.decisions)
         log.repaint()
 
     def action_filter(self) -> None:
@@ -85,7 +88,7 @@ reason and by tenant: best_fit tenant:chat. i shows a request's timeline by its 
         self.query_one(FilterBox).open()
 
     def action_pause(self) -> None:
-        """Hold the log, or let it go on."""
+        """Stop the log, or let it go on."""
         self.query_one(DecisionLog).pause(self.view)
 
     def action_request(self) -> None:

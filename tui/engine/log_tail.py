@@ -37,14 +37,14 @@ class LogTail(Painting, can_focus=True):
         return log(view, self._back, width, height, self.wanted)
 
     def action_scroll_back(self, lines: int) -> None:
-        """Towards older lines; negative towards newer."""
+        """Scroll to older lines; to newer ones if negative."""
         self._back = max(0, self._back + lines)
         self.repaint()
 
     def on_mouse_scroll_up(self) -> None:
-        """Older."""
+        """Scroll to older lines."""
         self.action_scroll_back(3)
 
     def on_mouse_scroll_down(self) -> None:
-        """Newer."""
+        """Scroll to newer lines."""
         self.action_scroll_back(-3)

@@ -54,11 +54,11 @@ log is what the engine process prints."""
         yield FilterBox(placeholder="part of a log line", wanted=self._search, back_to="LogTail")
 
     async def fetch(self) -> None:
-        """The log."""
+        """Ask for the log."""
         self.console.answers.log = await self.rest.get("/engine/log", EngineLog, {"lines": LOG_LINES})
 
     def action_search(self) -> None:
-        """Type a part of a line."""
+        """Search the log for a part of a line."""
         self.query_one(FilterBox).open()
 
     def _search(self, typed: str) -> None:
@@ -67,7 +67,7 @@ log is what the engine process prints."""
         tail.repaint()
 
     def action_engine(self, name: str) -> None:
-        """Do it, or ask for the name first."""
+        """Act on the engine; a dangerous action asks for the engine's name first."""
         action = next(one for one in ACTIONS if one.name == name)
         if self.why_no_change() is not None:
             return

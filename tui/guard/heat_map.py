@@ -33,6 +33,6 @@ class HeatMap(Painting, can_focus=True):
         return guard_map(view, found[self._at] if found else None, width, height)
 
     def action_choose(self, step: int) -> None:
-        """Another partition."""
+        """Choose another partition."""
         self._at = max(0, self._at + step)
         self.repaint()

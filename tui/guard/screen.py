@@ -21,7 +21,7 @@ LISTS = (
 
 
 class GuardScreen(ConsoleScreen):
-    """Whatever of it the daemon does not serve says so."""
+    """A panel says so where the daemon does not serve what it shows."""
 
     NAME = "guard"
     HELP_TEXT = """\
@@ -38,7 +38,7 @@ measured times of the last ten minutes: a median ratio of 1 is a good predictor,
         yield from (each.panel() for each in LISTS)
 
     async def fetch(self) -> None:
-        """Both are small."""
+        """Ask for the guard and the drift; both answers are small."""
         answers = self.console.answers
         answers.guard, answers.drift = await asyncio.gather(
             self.rest.get("/guard", Guard), self.rest.get("/drift", Drift)

@@ -99,12 +99,12 @@ minute."""
                 yield from (each.panel(classes="roomy") for each in ROOMY)
 
     async def fetch(self) -> None:
-        """Tenants' targets, and those without traffic; now and then what was before."""
+        """Ask for tenants' targets and for tenants without traffic; now and then for the past."""
         self.console.answers.tenants = await self.rest.get("/tenants", tuple[Tenant, ...])
         await self._past.fetch([row.name for row in tenant_rows(self.console)[:TENANTS_FILLED]])
 
     def action_sort(self) -> None:
-        """By the next column; worst first again after the last."""
+        """Sort by the next column; after the last one, worst first again."""
         self.query_one(WorstTenants).action_sort()
 
     def _open(self, tenant: TenantRow) -> None:

@@ -25,27 +25,27 @@ class WorstTenants(RowTable[TenantRow]):
     NAME = "tenants-now"
 
     def columns(self, view: View) -> Sequence[Column]:
-        """The last one is named after its time."""
+        """The columns; the last heading says which time it covers."""
         return columns_of(view)
 
     def kept(self, width: int) -> Sequence[int]:
-        """The columns that there is room for."""
+        """Which columns fit."""
         return kept(width)
 
     def items(self, view: View) -> Sequence[TenantRow]:
-        """Those that do something, then the others."""
+        """Active tenants first, then the others."""
         return tenant_rows(view.state, order=self.order)
 
     def cells(self, item: TenantRow, view: View) -> Sequence[Cell]:
-        """A tenant."""
+        """The cells of one tenant."""
         return cells(item, view)
 
     def key_of(self, item: TenantRow) -> str:
-        """Its name."""
+        """The tenant's name."""
         return item.name
 
     def empty(self, view: View) -> str:
-        """None, or nobody knows."""
+        """Why the table is empty: there are no tenants, or it is not known."""
         return why_unknown(view.state.answers.tenants) or "there are no tenants"
 
     def title(self, view: View, width: int) -> Line:

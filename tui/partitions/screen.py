@@ -18,11 +18,11 @@ from pdmuxd.tui.show.partitions.groups import groups
 GROUPS = PanelSpec("groups", groups, "height: 12;")
 
 SETTLE_S = 0.15
-"""A slider that is still moving is not asked about at every step."""
+"""The daemon is asked when the slider has stood still for so long, seconds."""
 
 
 class PartitionsScreen(ConsoleScreen):
-    """The slider has the focus."""
+    """The keys go to the slider."""
 
     NAME = "partitions"
     POLL_S = 1.0
@@ -35,7 +35,7 @@ contention guard; + meets the target, ! does not, ▶ would be chosen. To set a 
     DEFAULT_CSS = css_of("PartitionsScreen", [GROUPS])
 
     def body(self) -> Iterable[Widget]:
-        """What is, and what would be."""
+        """The groups in force, and what another target would give."""
         yield GROUPS.panel()
         yield Target()
 
@@ -51,7 +51,7 @@ contention guard; + meets the target, ! does not, ▶ would be chosen. To set a 
         return stats.strictest_tbt.tbt_ms if stats and stats.strictest_tbt else None
 
     async def fetch(self) -> None:
-        """The groups, and the load has changed since the slider was last asked about."""
+        """Ask for the groups, and again for the slider's target, since the load has changed."""
         targets = self.query(Target)
         if not targets:
             return  # not there yet, or no more

@@ -32,7 +32,7 @@ class Target(Painting, can_focus=True):
 
     @dataclass
     class Moved(Message):
-        """Another target is asked about."""
+        """The slider was moved to another target."""
 
         tbt_ms: float
 
@@ -42,11 +42,11 @@ class Target(Painting, can_focus=True):
 
     @property
     def tbt_ms(self) -> float | None:
-        """What is tried out; None before there is a target to begin with."""
+        """The target of the slider, ms; None before there is one to begin with."""
         return self._slider.tbt_ms if self._slider else None
 
     def begin(self, tbt_ms: float | None) -> None:
-        """Start at the target in force, unless it stands somewhere already."""
+        """Put the slider at the target in force, unless it was moved already."""
         self._set(self._slider or Slider(tbt_ms or UNTIL_KNOWN_MS))
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
@@ -62,15 +62,15 @@ class Target(Painting, can_focus=True):
         ]
 
     def action_slide(self, steps: int) -> None:
-        """By milliseconds."""
+        """Move by milliseconds."""
         self._set((self._slider or Slider(UNTIL_KNOWN_MS)).moved(steps))
 
     def action_stride(self, steps: int) -> None:
-        """By tenths."""
+        """Move by a tenth of the target."""
         self._set((self._slider or Slider(UNTIL_KNOWN_MS)).moved(steps, fine=False))
 
     def on_click(self, event: events.Click) -> None:
-        """To where the track was clicked."""
+        """Move to where the track was clicked."""
         if event.y == 1 and event.x >= LABEL_WIDTH:
             self._set(Slider.at(event.x - LABEL_WIDTH, track_width(self.size.width)))
 

@@ -1,4 +1,5 @@
-"""Changes by a line of words: shown, asked, done, and in the audit with why."""
+"""Changes that an operator types as a line of words. Each is shown, confirmed, made, and audited with its
+reason."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ WIDTH = 72
 
 
 class Confirm(Dialog[bool]):
-    """Asks; `y` does it."""
+    """Asks whether to do it; `y` does."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "dismiss(True)", "Do it")]
 
@@ -50,7 +51,7 @@ class Admin(Dialog[None]):
         self._rest = rest
 
     def compose(self) -> ComposeResult:
-        """A field, what may be typed, what came of it."""
+        """A field, the forms that may be typed, and the result."""
         with VerticalScroll(classes="box"):
             yield Sheet([line(("Change tenants, keys, profiles, the policy", Role.TITLE))])
             yield Field(

@@ -32,13 +32,13 @@ class AlarmList(Dialog[None]):
         self._rest = rest
 
     def compose(self) -> ComposeResult:
-        """What is raised is known; what has ended is asked for."""
+        """Alarms that are raised are known; past ones are asked for."""
         with VerticalScroll(classes="box"):
             yield Sheet([line(("Alarms", Role.TITLE))])
             yield Sheet(alarm_lines(None, self._view, WIDTH), id="alarms")
 
     def on_mount(self) -> None:
-        """Ask."""
+        """Ask for past alarms."""
         self.work(self._ask)
 
     async def _ask(self) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong, as high as it needs to be; not there while all is well."""
+"""The banner that says what is wrong. It is as high as its text, and hidden while all is well."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Banner(Painting):
     DEFAULT_CSS = "Banner { height: 0; }"
 
     def paint(self, view: View) -> None:
-        """Take the room that the text needs."""
+        """Paint, as high as the text needs."""
         needed = len(banner(view, max(1, self.screen.size.width)))
         if self.styles.height is None or self.styles.height.value != needed:
             self.styles.height = needed
         super().paint(view)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Coloured to the edge."""
+        """The lines, coloured to the edge of the screen."""
         return [((fit(one, width)[0][0].ljust(width), one[0][1]),) for one in banner(view, width)]

@@ -13,11 +13,11 @@ from textual.app import App
 from pdmuxd.tui.show.formats import NONE
 
 FORMULA = ("=", "+", "-", "@")
-"""A spreadsheet would run what begins so."""
+"""A spreadsheet would run a cell that begins with one of these as a formula."""
 
 
 def csv_text(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Headings and rows; what is not known is empty."""
+    """Headings and rows as CSV; what is not known is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(headings)

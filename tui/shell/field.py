@@ -8,7 +8,7 @@ from textual.widgets import Input
 
 
 class Field(Input):
-    """The library's, with calls in place of the messages that the next key would overtake."""
+    """The library's input field, but it calls functions. Messages would be overtaken by the next key."""
 
     def __init__(
         self,

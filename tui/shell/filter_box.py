@@ -38,22 +38,22 @@ class FilterBox(Field):
         self.screen.set_focus(self)
 
     def watch_value(self, value: str) -> None:
-        """Filter at once: a key later the row under the cursor may be opened."""
+        """Filter at once, since the next key may open the row under the cursor."""
         if self.is_mounted:
             self._wanted(value)
 
     def action_give_up(self) -> None:
-        """No filter."""
+        """Remove the filter."""
         self.value = ""
         self._leave()
 
     async def action_submit(self) -> None:
-        """Filter by what stands there."""
+        """Filter by the text in the box."""
         self._leave()
         await super().action_submit()
 
     def on_blur(self) -> None:
-        """Whoever clicks elsewhere has left it too, unless it is open again."""
+        """Close it when the user clicks elsewhere, unless it is open again."""
         if self.screen.focused is not self:
             self._close()
 

@@ -1,4 +1,4 @@
-"""A screen or dialog that says from when on keys mean something to it."""
+"""A screen or dialog that says when it is ready for keys."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 class TakesKeys(Protocol):
-    """Whatever holds back what was typed."""
+    """What holds back typed keys until a screen is ready."""
 
     async def go_on(self) -> None:
         """The screen in front takes keys now."""
 
     def forget(self) -> None:
-        """What was held back has lost its meaning."""
+        """Drop the keys that were held back: they mean nothing any more."""
 
 
 class HoldsKeys(Protocol):
@@ -61,7 +61,7 @@ class Front(Screen[T]):
             self._let_keys_on()
 
     def forget_typed(self) -> None:
-        """Leave out what was typed for something that does not open."""
+        """Drop keys that were typed for something that does not open."""
         self._held.forget()
 
     @property

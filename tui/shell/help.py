@@ -24,6 +24,6 @@ class Help(Dialog[None]):
         self._text = help_text(name, text, keys)
 
     def compose(self) -> ComposeResult:
-        """Text alone."""
+        """The text of the help."""
         with VerticalScroll(classes="box"):
             yield Static(self._text, markup=False)

@@ -24,7 +24,7 @@ WIDTH = 72
 
 
 class Jump(Dialog[str]):
-    """Answers the action of what was chosen."""
+    """Returns the action of the chosen entry."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "Up", show=False),
@@ -38,7 +38,7 @@ class Jump(Dialog[str]):
         self._at = 0
 
     def compose(self) -> ComposeResult:
-        """A field and what it finds."""
+        """A field and the entries that it finds."""
         with Vertical(classes="box"):
             yield Field(placeholder="a screen, a tenant, or what to do", entered=lambda _: self._take())
             yield Sheet(self._lines(), id="found")
@@ -52,7 +52,7 @@ class Jump(Dialog[str]):
         self._show()
 
     def action_move(self, step: int) -> None:
-        """Another of what was found."""
+        """Move to another entry."""
         self._at = max(0, min(len(self._found) - 1, self._at + step))
         self._show()
 

@@ -17,7 +17,7 @@ from pdmuxd.tui.state.view import View
 
 
 class Painting(Widget):
-    """Subclasses say what `draw` is; a screen hands each frame to `paint`."""
+    """Subclasses implement `draw`; a screen calls `paint` with each frame."""
 
     IS_SLOW: ClassVar[bool] = False
     """Painted with whole frames only: for what changes by the second, or is too much to read any faster."""
@@ -60,18 +60,18 @@ class Painting(Widget):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def on_resize(self) -> None:
-        """The same frame in another size."""
+        """Paint the same frame in another size."""
         self._lines = []
         self.repaint()
 
     def notify_style_update(self) -> None:
-        """Another theme."""
+        """Paint in another theme."""
         super().notify_style_update()
         self._theme = self.app.theme
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The library's call: one line as styled segments."""
+        """Called by the library: one line as styled segments."""
         theme = self._theme
         if y >= len(self._lines):
             return Strip.blank(self.size.width, style_of(theme, Role.PLAIN))

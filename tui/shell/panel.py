@@ -25,7 +25,7 @@ class PanelSpec:
     """Painted with whole frames only, as `Painting.IS_SLOW`."""
 
     def panel(self, *, classes: str | None = None) -> Panel:
-        """A widget for it."""
+        """Make the widget of this panel."""
         return Panel(self.draw, name=self.name, is_slow=self.is_slow, classes=classes)
 
 
@@ -39,7 +39,7 @@ class Panel(Painting):
         self.set_classes(classes or "")
 
     def draw(self, view: View, width: int, height: int) -> Sequence[Line]:
-        """The function's lines."""
+        """The lines of the function."""
         return self._draw(view, width, height)
 
 

@@ -1,4 +1,5 @@
-"""Asks the daemon for what was before this console, and keeps the last day fresh while charts show it."""
+"""Asks the daemon for the time before this console started, and keeps the last day up to date while charts
+show it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class Past:
         self._has_node = False
 
     async def fetch(self, tenants: Sequence[str]) -> None:
-        """What is due, of the node and of these tenants."""
+        """Ask for what is due, for the node and for these tenants."""
         view = self._screen.view
         now, now_s = view.daemon_now, view.now_s
         if now is None:
@@ -43,7 +44,7 @@ class Past:
             await self._fill_day(tenants, now)
 
     async def _fill(self, tenants: Sequence[str], now: datetime) -> None:
-        """The node's last half hour once, and the whole minutes of tenants."""
+        """Ask once for the node's last half hour, and for the whole minutes of tenants."""
         rest, state = self._screen.rest, self._screen.console
         if not self._has_node:
             node = await rest.get("/history", History, {"step_s": STEP_S})
@@ -58,7 +59,7 @@ class Past:
                 state.pasts.fill(tenant, kept, now)
 
     async def _fill_day(self, tenants: Sequence[str], now: datetime) -> None:
-        """The same of the last day, and the alarms in it."""
+        """Ask for the last day and the alarms in it."""
         rest, state = self._screen.rest, self._screen.console
         begin = (now - timedelta(seconds=DAY_S)).isoformat()
         node = await rest.get("/history", History, {"step_s": DAY.step_s, "from": begin})

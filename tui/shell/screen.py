@@ -1,4 +1,4 @@
-"""What every screen is: tabs, status, banner, its own body, and the keys it knows."""
+"""What every screen has: tabs, status, banner, a body of its own, and its keys."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ConsoleScreen(Front[None]):
             painting.paint(view)
 
     def zoom(self) -> None:
-        """One panel after the other on the whole screen, then all again."""
+        """Show the next panel on the whole screen; after the last one all panels."""
         panels = [one for one in self.query("#body Painting").results(Painting) if one.allow_maximize]
         before = self.maximized
         at = panels.index(before) + 1 if isinstance(before, Painting) and before in panels else 0
@@ -88,7 +88,7 @@ class ConsoleScreen(Front[None]):
             self.maximize(panels[at], container=False)
 
     def keys(self) -> list[tuple[str, str]]:
-        """Every key of ours that does something here, with what it does."""
+        """The keys that do something on this screen, with what they do."""
         tables = [
             binding
             for table in list(self.query(RowTable))[:1]
@@ -128,18 +128,18 @@ class ConsoleScreen(Front[None]):
 
     @property
     def zone(self) -> tzinfo | None:
-        """Whose time of day is shown."""
+        """The time zone of what is shown."""
         return cast("ConsoleLike", self.app).target.clock.zone
 
     def why_no_change(self) -> str | None:
-        """Why nothing can be changed now; said to the user too."""
+        """Why nothing can be changed now; None if it can. The user is told too."""
         why = why_no_change(self.console)
         if why is not None:
             self.notify(why, title="No change was made", severity="warning", markup=False)
         return why
 
     def poll(self) -> None:
-        """Ask now, unless an answer is still waited for."""
+        """Ask now, unless an earlier answer has not come yet."""
         # A slow answer is waited for, not asked for again: over a slow tunnel it would never come.
         if self.is_current and not self._is_fetching and self.console.connection.link == "live":
             self._is_fetching = True

@@ -1,4 +1,4 @@
-"""Lines in a dialog, as high as there are lines."""
+"""The lines of a dialog. It is as high as its lines."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pdmuxd.tui.show.lines import Line
 
 
 class Sheet(Static):
-    """Text in the palette's paints."""
+    """The lines as text in the palette's colours."""
 
     def __init__(self, lines: Sequence[Line] = (), *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._shown = lines
 
     def on_mount(self) -> None:
-        """The theme is known now."""
+        """Paint, since the theme is known now."""
         self.show(self._shown)
 
     def show(self, lines: Sequence[Line]) -> None:
-        """Other lines."""
+        """Show other lines."""
         self._shown = lines
         parts = [
             Text.assemble(*((text, style_of(self.app.theme, role)) for text, role in one)) for one in lines

@@ -65,7 +65,7 @@ class RowTable(Painting, Generic[T], can_focus=True):
         self._top = 0
 
     def columns(self, view: View) -> Sequence[Column]:
-        """COLUMNS, where headings depend on what is shown."""
+        """The columns. Subclasses override it if headings depend on what is shown."""
         return self.COLUMNS
 
     def kept(self, width: int) -> Sequence[int]:
@@ -81,7 +81,7 @@ class RowTable(Painting, Generic[T], can_focus=True):
         raise NotImplementedError
 
     def key_of(self, item: T) -> str:
-        """What the cursor holds on to."""
+        """The key of a row, by which the cursor stays on it."""
         raise NotImplementedError
 
     def empty(self, view: View) -> str:
@@ -129,16 +129,16 @@ class RowTable(Painting, Generic[T], can_focus=True):
             self._opened(self.chosen)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No key for what nothing is done about."""
+        """Whether a key does something here: without an action for rows, Enter has none."""
         return action != "open" or self._opened is not None
 
     def action_sort(self) -> None:
-        """Another column, or the other way round."""
+        """Go to the next order: each column both ways, then none."""
         self.order = self.order.next(self.COLUMNS)
         self.repaint()
 
     def action_sort_by(self, key: str) -> None:
-        """That column; the other way round if it is sorted by already."""
+        """Sort by that column; reverse the order if it is sorted by it already."""
         is_same = self.order.key == key
         self.order = Order(key=key, descending=not self.order.descending if is_same else True)
         self.repaint()
@@ -151,7 +151,7 @@ class RowTable(Painting, Generic[T], can_focus=True):
         self.repaint()
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Reverse the order."""
         if self.order.key:
             self.action_sort_by(self.order.key)
 
@@ -188,11 +188,11 @@ class RowTable(Painting, Generic[T], can_focus=True):
         self._move_to(wanted)
 
     def on_mouse_scroll_down(self) -> None:
-        """As the arrow does."""
+        """Move as the arrow keys do."""
         self.action_move(1)
 
     def on_mouse_scroll_up(self) -> None:
-        """As the arrow does."""
+        """Move as the arrow keys do."""
         self.action_move(-1)
 
     def on_focus(self) -> None:

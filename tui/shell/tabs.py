@@ -20,7 +20,7 @@ class Tabs(Painting):
         self._current = current
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Do not depend on the state."""
+        """Paint; the tabs do not depend on the state."""
         return [tabs(self._current, width)]
 
     async def on_click(self, event: events.Click) -> None:

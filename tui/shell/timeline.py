@@ -1,4 +1,4 @@
-"""One request's life, over the screen that asked for it."""
+"""The timeline of one request, over the screen from which it was opened."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ class Timeline(Dialog[None]):
         self._lines = timeline(lifecycle, WIDTH, zone)
 
     def compose(self) -> ComposeResult:
-        """Lines alone."""
+        """The lines of the timeline."""
         with VerticalScroll(classes="box"):
             yield Sheet(self._lines)

@@ -1,4 +1,4 @@
-"""What was typed, in that order: each key finds the screen as the keys before it have left it."""
+"""Keys, in the order in which they were typed. Each key meets the screen as the earlier keys have left it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Typed:
         await self.go_on()
 
     async def go_on(self) -> None:
-        """As far as the screen in front takes keys."""
+        """Hand on keys, while the screen in front is ready for them."""
         while self._waiting and self._is_ready:
             event = self._waiting.popleft()
             if isinstance(event, events.Paste):
@@ -43,7 +43,7 @@ class Typed:
                 await self._press(event)
 
     def forget(self) -> None:
-        """What was typed for a field that has not opened is for nothing else."""
+        """Drop keys that were typed for a field that has not opened."""
         self._waiting.clear()
 
     def _as_typed(self, event: events.Key | events.Paste) -> list[events.Key | events.Paste]:

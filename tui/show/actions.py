@@ -1,4 +1,4 @@
-"""What can be done to the engine, and which of it asks for the name to be typed."""
+"""The actions on the engine, and which of them need the engine's name to be typed."""
 
 from __future__ import annotations
 

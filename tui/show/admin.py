@@ -14,6 +14,7 @@ ID = r"(?P<id>[A-Za-z0-9_-]{1,64})"
 NUMBER = r"(?P<number>[0-9]{1,15})"
 AMOUNT = r"(?P<amount>[0-9]{1,15}|none)"
 WEIGHT = r"(?P<weight>[0-9]{1,7}(\.[0-9]{1,6})?)"
+SHARE = r"(?P<share>(0|1|0?\.[0-9]{1,6}|1\.0{1,6})|none)"
 ONE_OF = r"(?P<one>[a-z]{1,20})"
 LIMIT = r"(?P<limit>[a-z][a-z_]{1,40})"
 ACTION = r"( (?P<action>wait|refuse))?"
@@ -117,6 +118,14 @@ FORMS: Sequence[Form] = (
         path="/tenants/{name}",
         body={"late_action": "{one}"},
         asks="set what is done with requests of {name} that cannot meet their TTFT target: {one}",
+    ),
+    Form(
+        usage="cost NAME SHARE|none",
+        pattern=rf"cost {NAME} {SHARE}",
+        method="PATCH",
+        path="/tenants/{name}",
+        body={"max_tbt_cost_ratio": "{share}"},
+        asks="let the TBT target of {name} cost at most {share} of the prefill time: none is any share",
     ),
     Form(
         usage="key limit ID LIMIT N|none",
@@ -238,6 +247,8 @@ def _filled(value: object, parts: Mapping[str, str]) -> object:
             return int(parts["number"])
         case "{weight}":
             return float(parts["weight"])
+        case "{share}":
+            return None if parts["share"] == "none" else float(parts["share"])
         case "{amount}" if parts["amount"] == "none":
             return None
         case "{amount}" if "limit" not in parts:

@@ -16,7 +16,7 @@ COLUMNS = (Column("", 2), Column("began", 8), Column("ended", 8), Column("lasted
 
 
 def alarm_lines(answer: PastAlarms | Refusal | None, view: View, width: int) -> list[Line]:
-    """A line each, the text below it where it needs more room."""
+    """A line for each alarm, with its text below where there is no room beside."""
     raised = sorted(view.state.alarms.values(), key=lambda one: (one.severity != "critical", one.id))
     lines = [row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, width)]
     for alarm in raised:

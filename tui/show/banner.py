@@ -1,4 +1,4 @@
-"""What stands above everything while the daemon or its engine is not as it should be."""
+"""The banner over all panels while something is wrong with the daemon or its engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENGINE = {
 
 
 def banner(view: View, width: int) -> list[Line]:
-    """Its lines, none while all is well."""
+    """The lines of the banner; none while all is well."""
     connection = view.state.connection
     if connection.link is not Link.LIVE:
         text = _connection_text(connection, view)

@@ -6,28 +6,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pdmuxd.tui.client.wire import Decision
-from pdmuxd.tui.show.reasons import WORDS
+from pdmuxd.tui.show.reasons import SITS_OUT, WORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionFilter:
-    """`reason` is a part of a reason's name; who was in the engine only the daemon knows."""
+    """`reason` is a part of a reason's name, or of SITS_OUT; who was in the engine only the daemon knows."""
 
     reason: str = ""
     tenant: str = ""
 
     def keeps(self, one: Decision) -> bool:
-        """Whether the reason fits."""
-        return self.reason in one.reason
+        """Whether the reason fits, or that some of the batch sit out."""
+        return self.reason in one.reason or bool(one.sitting_out and self.reason in SITS_OUT)
 
     def of(self, decisions: Iterable[Decision]) -> list[Decision]:
         """Those that fit, in the order given."""
         return [one for one in decisions if self.keeps(one)] if self.reason else list(decisions)
 
-    def with_next_reason(self, seen: Iterable[str]) -> DecisionFilter:
-        """The next of the reasons that are seen or known, then none."""
-        there = set(seen)
-        names = ["", *(reason for reason in WORDS if reason in there)]
+    def with_next_reason(self, seen: Iterable[Decision]) -> DecisionFilter:
+        """The next of the reasons that were seen, SITS_OUT as the last, then none."""
+        there: set[str] = set()
+        for one in seen:
+            there.add(one.reason)
+            if one.sitting_out:
+                there.add(SITS_OUT)
+        names = ["", *(reason for reason in (*WORDS, SITS_OUT) if reason in there)]
         at = names.index(self.reason) if self.reason in names else -1
         return replace(self, reason=names[(at + 1) % len(names)])
 

@@ -41,7 +41,7 @@ def cells(one: Decision, zone: tzinfo | None) -> list[Cell]:
     return [
         Cell(formats.clock(one.at, zone), Role.DIM),
         Cell(formats.count(one.count), Role.DIM),
-        Cell(one.reason, Role.BAD if one.reason in BAD_REASONS else Role.PLAIN),
+        Cell(_reason(one), Role.BAD if one.reason in BAD_REASONS else Role.PLAIN),
         Cell(split_text(one.mode, one.prefill_sms, one.decode_sms)),
         Cell(formats.count(one.decode_bs)),
         Cell(formats.count(one.prefill_new_tokens)),
@@ -49,3 +49,7 @@ def cells(one: Decision, zone: tzinfo | None) -> list[Cell]:
         Cell(formats.ms(one.measured_ms), Role.WARN if over else Role.PLAIN),
         Cell(formats.ms(slack), Role.BAD if slack is not None and slack < 0 else Role.PLAIN),
     ]
+
+
+def _reason(one: Decision) -> str:
+    return f"{one.reason}, {one.sitting_out} out" if one.sitting_out else one.reason

@@ -6,13 +6,13 @@ from pdmuxd.tui.client.wire import Decision
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Line, line, wrap
-from pdmuxd.tui.show.reasons import BAD_REASONS, Why, in_words, numbers
+from pdmuxd.tui.show.reasons import BAD_REASONS, Why, in_words, numbers, sitting_out
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.state.view import View
 
 
 def decision_text(one: Decision | None, view: View, width: int) -> list[Line]:
-    """Which, why, the numbers, the batches."""
+    """Lines for the decision, its reason, its numbers and its batches."""
     if one is None:
         return [heading(view, "Why", width)]
     why = Why(
@@ -23,10 +23,11 @@ def decision_text(one: Decision | None, view: View, width: int) -> list[Line]:
         slack_ms=one.slack_ms,
     )
     role = Role.BAD if one.reason in BAD_REASONS else Role.STRONG
+    out = sitting_out(one.sitting_out, one.sitting_out_for)
     return [
         heading(view, f"Why decision {one.seq}", width, f"{one.count} alike within 100 ms"),
         *wrap(f"{in_words(one.reason)} ({one.reason})", width, role)[:1],
-        line(numbers(why) or "nothing was predicted"),
+        line(*((out, Role.WARN), "; ") if out else (), numbers(why) or "nothing was predicted"),
         line(
             (
                 f"decode {one.decode_bs} requests, {formats.count(one.decode_reused_tokens)} tokens context, "

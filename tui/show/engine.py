@@ -16,7 +16,7 @@ LEVELS = (("error", Role.BAD), ("critical", Role.BAD), ("warn", Role.WARN))
 
 
 def facts(view: View, width: int, height: int) -> list[Line]:
-    """State, process, what it serves."""
+    """Lines for state, process, model and device."""
     engine = view.state.engine
     head = heading(view, "Engine", width)
     if engine is None:
@@ -76,7 +76,7 @@ def progress(view: View, width: int, height: int) -> list[Line]:
 
 
 def actions(view: View, width: int, height: int) -> list[Line]:
-    """A line each; why they are disabled, if they are."""
+    """A line for each action; if actions are disabled, the reason."""
     why = why_no_change(view.state)
     head = heading(view, "Actions", width, f"disabled: {why}" if why else "")
     role = Role.DIM if why else Role.KEY

@@ -31,6 +31,6 @@ def events(view: View, columns: int, column_of: Callable[[float], int]) -> dict[
 
 
 def events_by_second(view: View, columns: int, scale_s: int) -> dict[int, Run]:
-    """Of a chart whose columns are `scale_s` seconds each."""
+    """The marks of a chart whose columns are `scale_s` seconds each."""
     last = int(view.now_s) // scale_s
     return events(view, columns, lambda age_s: columns - 1 - (last - int(view.now_s - age_s) // scale_s))

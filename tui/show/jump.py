@@ -33,7 +33,7 @@ PLACES = (
 
 
 def places(state: ConsoleState) -> list[Place]:
-    """All of them: screens, tenants, what can be done."""
+    """All entries: screens, tenants, actions."""
     names = [one.tenant for one in state.tenants.tenants] if state.tenants is not None else []
     listed = [one.name for one in known(state.answers.tenants) or ()]
     tenants = list(dict.fromkeys([*names, *listed]))

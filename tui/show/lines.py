@@ -48,7 +48,7 @@ def line(*runs: Run | str) -> Line:
 
 
 def length(one: Line) -> int:
-    """Its cells."""
+    """How many cells a line takes."""
     return sum(cell_len(text) for text, _ in one)
 
 
@@ -88,7 +88,7 @@ def title(text: str, width: int, note: str = "", note_role: Role = Role.DIM) -> 
 
 
 def spread(left: Line, right: Line, width: int) -> Line:
-    """One line at each end; the left gives way."""
+    """Two lines in one, at the left and the right end; the left one is cut if both do not fit."""
     gap = width - length(right)
     return fit(left, max(0, gap)) + fit(right, min(width, length(right)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pdmuxd.tui.client.wire import StrictestTbt
 from pdmuxd.tui.show import formats
 
 WORDS = {
@@ -28,6 +29,8 @@ WORDS = {
     "resumed": "the prefill that was set aside goes on",
     "prefill_finished": "a prefill that ran beside decode has passed its last layer",
 }
+SITS_OUT = "sits_out"
+"""What decisions with requests that sit out are filtered by, whatever their reason."""
 BAD_REASONS = frozenset({"tbt_infeasible", "predictions_wrong"})
 
 
@@ -49,6 +52,14 @@ class Why:
 def in_words(reason: str | None) -> str:
     """One sentence, also for a reason that is newer than this console."""
     return "nothing decided yet" if reason is None else WORDS.get(reason, reason.replace("_", " "))
+
+
+def sitting_out(count: int, for_whom: StrictestTbt | None) -> str:
+    """`12 relaxed sit out for chat's 20 ms`; empty if nobody does."""
+    if not count:
+        return ""
+    whose = "" if for_whom is None else f" for {for_whom.tenant}'s {formats.plain(for_whom.tbt_ms)} ms"
+    return f"{count} relaxed sit{'s' if count == 1 else ''} out{whose}"
 
 
 def split_text(mode: str | None, prefill_sms: int, decode_sms: int) -> str:

@@ -51,7 +51,7 @@ def miss_role(one: RequestLifecycle, target: str, *, is_met: bool) -> Role:
 
 
 def outcome(one: RequestLifecycle) -> str:
-    """How it ended."""
+    """How the request ended, in a word."""
     return one.outcome or one.state.replace("_", " ")
 
 

@@ -28,7 +28,7 @@ class Order:
 
 
 def head(columns: Sequence[Column], width: int, order: Order) -> Line:
-    """The headings, the one that is sorted by marked."""
+    """The headings; the sorted column is marked."""
     cells = []
     for column in columns:
         is_sorted = bool(column.key) and column.key == order.key

@@ -55,7 +55,7 @@ def worst_first(loads: Sequence[TenantLoad]) -> list[TenantLoad]:
 
 
 def worst_burn(load: TenantLoad) -> float:
-    """Over five minutes, of the target that is worse; 0 without traffic."""
+    """The burn over five minutes, of the worse target; 0 without traffic."""
     return max(load.ttft_burn or 0.0, load.tbt_burn or 0.0)
 
 
@@ -81,7 +81,7 @@ def met_ratio(load: TenantLoad) -> float | None:
 
 
 def verdict(view: View) -> Verdict:
-    """Of the worst tenant; what is wrong with the engine goes before it."""
+    """The verdict on the worst tenant; trouble of the engine comes first."""
     state = view.state
     engine = state.engine
     if state.connection.link is not Link.LIVE:

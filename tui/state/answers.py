@@ -17,6 +17,7 @@ from pdmuxd.tui.client.answers import (
     Tenant,
     WhatIf,
 )
+from pdmuxd.tui.client.effects import Effects
 from pdmuxd.tui.client.rest import Refusal
 
 T = TypeVar("T")
@@ -33,16 +34,18 @@ class Answers:
     drift: Drift | Refusal | None = None
     log: EngineLog | Refusal | None = None
     decisions: Decisions | Refusal | None = None
-    """Of the tenant that the log is filtered by."""
+    """Decisions of the tenant that the log is filtered by."""
     what_if: WhatIf | Refusal | None = None
-    """Of the slider."""
+    """The answer to the slider's target."""
     missed: dict[str, Requests | Refusal] = field(default_factory=dict)
-    """By tenant; one at a time is open."""
+    """Missed requests by tenant; one tenant at a time is open."""
+    effects: dict[str, Effects | Refusal] = field(default_factory=dict)
+    """What the last change did, by tenant."""
     slo_history: dict[str, tuple[Slo, ...] | Refusal] = field(default_factory=dict)
 
 
 def known(answer: T | Refusal | None) -> T | None:
-    """The answer, if it is one."""
+    """The answer; None if it is a refusal or has not come."""
     return None if isinstance(answer, Refusal) else answer
 
 

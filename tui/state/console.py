@@ -85,7 +85,7 @@ class ConsoleState:
 
     @property
     def policy(self) -> str | None:
-        """In force; an engine that has just started tells its own with its figures, not before."""
+        """The policy in force. An engine that has just started tells it with its first figures."""
         named = self.stats.policy if self.stats is not None else None
         return named or (self.engine.policy if self.engine is not None else None)
 
@@ -101,7 +101,7 @@ class ConsoleState:
         return age_s
 
     def add_earlier_decisions(self, newest_first: Iterable[Decision], total: int | None) -> None:
-        """What the daemon had kept before this console was there."""
+        """Take in decisions that the daemon had kept before this console started."""
         first = self.decisions[0].seq if self.decisions else None
         for one in newest_first:
             if (first is None or one.seq < first) and len(self.decisions) < DECISIONS_KEPT:

@@ -1,7 +1,7 @@
-"""How far the screen is behind the daemon, and how many frames are left out for that.
+"""How far the screen is behind the daemon, and how many frames are left out.
 
-Events are never left out: each is taken into the state as it comes. What is painted is the state at most so
-often as the machine can, and when that is late the screen says so.
+No event is left out: each one changes the state as it comes. The state is painted as often as the machine can
+manage, and if that is late the screen says so.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from datetime import datetime
 INTERVAL_S = 0.1
 SLOWEST_S = 1.0
 LATE_S = 0.25
-"""Further behind than this is said on the screen."""
+"""If the screen is further behind than this, it says so."""
 WINDOW_S = 60.0
-"""Clocks of two machines may drift apart; the offset between them is taken anew from so much time."""
+"""The offset between the two clocks is taken from the events of so much time, since clocks drift apart."""
 
 
 class Delay:
-    """Delay of events. The two clocks need not agree: the fastest event of late counts as not delayed."""
+    """The delay of events. The two clocks need not agree: the fastest of the latest events counts as not
+    delayed."""
 
     def __init__(self) -> None:
         self._fastest: deque[tuple[float, float]] = deque()
@@ -36,7 +37,7 @@ class Delay:
         self._last_s = offset - self._fastest[0][1]
 
     def forget(self) -> None:
-        """Another connection, perhaps another clock."""
+        """Begin anew: another connection may have another clock."""
         self._fastest.clear()
         self._last_s = 0.0
 
@@ -74,7 +75,7 @@ class FramePacer:
 
     @property
     def interval_s(self) -> float:
-        """Time between frames as it is now."""
+        """Seconds between two frames at present."""
         return self._interval_s
 
     def _adapt(self) -> None:

@@ -1,4 +1,4 @@
-"""What somebody changed and what broke or came back: instants to be marked beside figures."""
+"""Instants that charts mark: what somebody changed, what broke and what came back."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Marks:
         self._engine: Engine | None = None
         self._policy: str | None = None
         self._first: datetime | None = None
-        """The first that this console has seen itself."""
+        """The first mark that this console has seen itself."""
 
     def on_settings(self, event: Settings) -> None:
-        """Targets were edited, or tenants removed; that an engine has them is no news."""
+        """Mark edits of targets and removed tenants. That an engine confirms them is no mark."""
         if event.kind != "wanted":
             return
         for one in event.changed[:3]:
@@ -71,14 +71,14 @@ class Marks:
         self._add(event.at, _alarm_text(what, event.kind, event.tenant), "alarm")
 
     def fill(self, kept: History) -> None:
-        """What happened before this console."""
+        """Take in marks from before this console started."""
         self._fill(
             Mark(at=one.at, text=one.text, kind="engine" if one.kind == "engine" else "change")
             for one in kept.marks
         )
 
     def fill_alarms(self, past: PastAlarms) -> None:
-        """Alarms that began before this console."""
+        """Take in alarms that began before this console started."""
         self._fill(
             Mark(at=one.began_at, text=_alarm_text("ALARM", one.kind, one.tenant), kind="alarm")
             for one in past.alarms

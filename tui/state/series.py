@@ -42,7 +42,7 @@ class Series:
         self._seconds: deque[Second] = deque(maxlen=KEPT_S)
 
     def add(self, stats: Stats, now_s: float) -> None:
-        """Take a sample in."""
+        """Add a sample."""
         number = int(now_s)
         if not self._seconds or self._seconds[-1].number != number:
             self._seconds.append(Second(number=number))
@@ -60,7 +60,8 @@ class Series:
         second.totals = stats.totals
 
     def fill(self, kept: History, now: datetime, now_s: float) -> None:
-        """Seconds from before this console, as the daemon has kept them; what it has seen itself stays."""
+        """Add seconds that the daemon has kept from before this console. Seconds that the console saw itself
+        stay."""
         first = self._seconds[0].number if self._seconds else int(now_s) + 1
         columns, earlier = kept.columns, []
         for at, prefill_ms, decode_ms, total_ms, waiting, late, in_flight in zip(
@@ -82,7 +83,7 @@ class Series:
         self._seconds.extendleft(reversed(earlier[-room:] if room > 0 else ()))
 
     def replace(self, kept: History, now: datetime, now_s: float) -> None:
-        """Only what the daemon has kept, a sample for each of its steps."""
+        """Hold only what the daemon has kept: one sample for each of its steps."""
         self._seconds.clear()
         columns = kept.columns
         for at, prefill_ms, decode_ms, total_ms, waiting, late in zip(
@@ -178,6 +179,6 @@ def _set_busy(second: Second, prefill_ms: int, decode_ms: int, total_ms: int) ->
 
 
 def scale_s(columns: int, wanted_s: int, *, least_s: int = 1) -> int:
-    """The fewest seconds per column that show `wanted_s`, among those that people can reckon with."""
+    """The fewest seconds per column, of SCALES_S, with which the chart shows `wanted_s`."""
     scales = [scale for scale in SCALES_S if scale >= least_s]
     return next((scale for scale in scales if columns * scale >= wanted_s), scales[-1])

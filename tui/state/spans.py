@@ -30,5 +30,5 @@ def is_day(span: Span) -> bool:
 
 
 def after(span: Span) -> Span:
-    """The next one."""
+    """The next span."""
     return SPANS[(SPANS.index(span) + 1) % len(SPANS)]

@@ -1,4 +1,4 @@
-"""The states that the engine went through of late, each with how long it lasted: a restart's steps."""
+"""The latest states of the engine, each with how long it lasted: the steps of a restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Steps:
         self._now_s = 0.0
 
     def on_engine(self, event: Engine, now_s: float) -> None:
-        """The engine's state; one that did not change goes on."""
+        """Take in the engine's state. If it has not changed, the last step goes on."""
         self._now_s = now_s
         name = "drained by an operator" if event.held and event.state == "serving" else event.state
         if not self._seen or self._seen[-1][0] != name:

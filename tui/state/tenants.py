@@ -16,7 +16,7 @@ from pdmuxd.tui.client.wire import RequestLifecycle, TenantLoad, Tenants
 MINUTES_KEPT = 30
 MISSES_KEPT = 300
 MISSES_COUNT_S = 300.0
-"""Causes older than this say nothing of now."""
+"""Misses older than this are not counted among the present causes."""
 TENANTS_KEPT = 2000
 
 
@@ -54,26 +54,26 @@ class Missed:
     weight: int
     """Late gaps of a TBT target; 1 of a TTFT target."""
     by_ratio: float
-    """By how much of the target."""
+    """By how much it was missed, as a share of the target."""
     split: tuple[str, int, int] | None = None
     """Mode and SMs of prefill and decode that were in force, where that is to blame."""
 
 
 @dataclass(slots=True)
 class TenantPast:
-    """One tenant's."""
+    """What is known of one tenant's past."""
 
     minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=MINUTES_KEPT))
     misses: deque[Missed] = field(default_factory=lambda: deque(maxlen=MISSES_KEPT))
     day: tuple[Minute, ...] = ()
-    """Longer than minutes: the last day as the daemon has kept it."""
+    """The last day, as the daemon has kept it."""
     gpu_ratio: float | None = None
     """Its share of all SM time in the last whole minute that the daemon told of."""
     missing_since: datetime | None = None
     """Since when this console has seen it miss; None while it does not."""
 
     def minute(self, number: int) -> Minute:
-        """That minute, new if it is."""
+        """The counts of that minute; empty ones if it is new."""
         if not self.minutes or self.minutes[-1].number < number:
             self.minutes.append(Minute(number))
         return self.minutes[-1]
@@ -112,14 +112,14 @@ class TenantPast:
 
 
 class TenantPasts:
-    """All tenants'."""
+    """The past of all tenants."""
 
     def __init__(self) -> None:
         self._pasts: dict[str, TenantPast] = {}
         self._prompts: deque[tuple[int, Counter[str]]] = deque(maxlen=60)
 
     def of(self, tenant: str) -> TenantPast:
-        """One tenant's; an empty one if nothing was heard of it."""
+        """One tenant's past; an empty one if nothing was heard of it."""
         return self._pasts.get(tenant) or TenantPast()
 
     def add_request(self, one: RequestLifecycle) -> None:
@@ -190,7 +190,7 @@ class TenantPasts:
             )
 
     def add_tenants(self, event: Tenants) -> None:
-        """How tenants are now."""
+        """Take in how tenants are doing now."""
         number = int(event.at.timestamp() // 60)
         for load in event.tenants:
             past = self._past(load.tenant)

@@ -15,7 +15,7 @@ NOT_CONNECTED = "there is no connection to the daemon"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """One frame's worth. `now_s` is of the console's own clock."""
+    """What one frame shows. `now_s` is of the console's own clock."""
 
     state: ConsoleState
     now_s: float
@@ -23,7 +23,7 @@ class View:
     console_version: str = ""
     zone: tzinfo | None = None
     letters: bool = False
-    """There is no colour, so letters say what is what."""
+    """Whether letters mark the parts of bars, since there is no colour."""
     behind_s: float = 0.0
     """How late the screen is."""
     frames_dropped: int = 0
@@ -34,7 +34,7 @@ class View:
 
     @property
     def stale_s(self) -> float | None:
-        """The age of the figures where they are too old to be believed."""
+        """The age of the figures if it is too high to trust them; else None."""
         return self.state.stale_s(self.now_s)
 
     @property

@@ -1,4 +1,4 @@
-"""Before and after, the prediction, and then the edit itself; or whose edit came first."""
+"""Confirms an edit: shows it with its prediction, then makes it, or says that somebody else was first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORCE: list[Line] = [
 
 
 class ConfirmSlo(Dialog[Slo]):
-    """Answers what was set; another's version if that came first; None if it was given up."""
+    """Returns what was set; the other version if somebody else was first; None if the user gave up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "apply", "Apply")]
 
@@ -42,7 +42,7 @@ class ConfirmSlo(Dialog[Slo]):
         self._rest = rest
         self._theirs: Slo | None = None
         self._is_forced = False
-        """What is predicted to be infeasible is refused unless it is forced; it was said so."""
+        """Whether to force the edit: the user has been told that it is predicted to be infeasible."""
 
     def compose(self) -> ComposeResult:
         """Before and after, then the prediction."""
@@ -55,7 +55,7 @@ class ConfirmSlo(Dialog[Slo]):
             yield Sheet(ASK, id="said")
 
     def on_mount(self) -> None:
-        """Ask once more: the load has changed since. What is not shown yet is not applied either."""
+        """Ask once more, since the load may have changed. Nothing is applied before the answer is shown."""
         self.work(self._predict)
 
     async def _predict(self) -> None:
@@ -92,5 +92,5 @@ class ConfirmSlo(Dialog[Slo]):
         self.query_one("#said", Sheet).show([*lines, line(("Escape", Role.KEY), " goes back to the edit")])
 
     async def action_dismiss(self, result: Slo | None = None) -> None:
-        """Back to the edit, which goes on from another's version if there is one."""
+        """Go back to the edit. If somebody else was first, it goes on from that version."""
         self.dismiss(result or self._theirs)

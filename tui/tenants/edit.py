@@ -27,11 +27,11 @@ from pdmuxd.tui.tenants.predict import predict
 
 WIDTH = 70
 TYPING_S = 0.3
-"""What is typed is asked about once nothing more was typed for so long."""
+"""The daemon is asked when nothing was typed for so long, seconds."""
 
 
 class EditSlo(Dialog[Slo]):
-    """Answers the targets as they were set, or None."""
+    """Returns the targets as they were set, or None."""
 
     AUTO_FOCUS = "#tbt_ms"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "review", "Review")]
@@ -61,7 +61,7 @@ class EditSlo(Dialog[Slo]):
 
     @property
     def typed(self) -> Draft:
-        """What stands in the fields."""
+        """The text of each field."""
         return draft({field.name: self.query_one(f"#{field.name}", Input).value for field in FIELDS})
 
     @on(Input.Changed)

@@ -25,7 +25,7 @@ class MissedRequests(RowTable[RequestLifecycle]):
         self._name_of_tenant = name
 
     def items(self, view: View) -> Sequence[RequestLifecycle]:
-        """What the daemon remembers, and what has come since."""
+        """Misses that the daemon remembers, and those that came since."""
         live = [
             one for one in reversed(view.state.requests) if one.tenant == self._name_of_tenant and one.missed
         ]
@@ -34,17 +34,17 @@ class MissedRequests(RowTable[RequestLifecycle]):
         return live + [one for one in (answer.requests if answer else ()) if one.request_id not in seen]
 
     def cells(self, item: RequestLifecycle, view: View) -> Sequence[Cell]:
-        """A request."""
+        """The cells of one request."""
         tenants = view.state.tenants.tenants if view.state.tenants is not None else ()
         is_met = any(one.tenant == item.tenant and one.verdict == "met" for one in tenants)
         return cells(item, view.daemon_now, view.zone, is_met=is_met)
 
     def key_of(self, item: RequestLifecycle) -> str:
-        """Its id."""
+        """The request's id."""
         return item.request_id
 
     def empty(self, view: View) -> str:
-        """None missed, or nobody knows."""
+        """Why the table is empty: nothing was missed, or it is not known."""
         answer = view.state.answers.missed.get(self._name_of_tenant)
         return why_unknown(answer) or "no request missed a target of late"
 

@@ -9,5 +9,5 @@ from pdmuxd.tui.client.rest import Refusal, RestClient
 
 
 async def predict(rest: RestClient, tenant: str, values: Mapping[str, float]) -> Outlook | Refusal:
-    """Of all four targets, for this tenant and the others; nothing is changed."""
+    """Ask what all four targets would give, for this tenant and the others. Nothing is changed."""
     return await rest.call("POST", f"/tenants/{tenant}/slo/preview", Outlook, body=values)

@@ -39,18 +39,18 @@ that decodes sets the split for all: decode is one batch on one partition."""
         yield FilterBox(placeholder="part of a tenant's name", wanted=self._filter)
 
     async def fetch(self) -> None:
-        """What events do not carry: tenants without traffic, targets, refusals."""
+        """Ask for what events do not carry: tenants without traffic, targets, refusals."""
         answers = self.console.answers
         answers.tenants, answers.attainment = await asyncio.gather(
             self.rest.get("/tenants", tuple[Tenant, ...]), self.rest.get("/attainment", Attainment)
         )
 
     def action_sort(self) -> None:
-        """The next column."""
+        """Sort by the next column."""
         self.query_one(TenantTable).action_sort()
 
     def action_filter(self) -> None:
-        """Type a part of a name."""
+        """Filter by a part of a name."""
         self.query_one(FilterBox).open()
 
     def _filter(self, typed: str) -> None:

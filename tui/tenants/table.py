@@ -27,24 +27,24 @@ class TenantTable(RowTable[TenantRow]):
     wanted = ""
 
     def items(self, view: View) -> Sequence[TenantRow]:
-        """Those whose names hold what is wanted."""
+        """Tenants whose names contain the filter."""
         return tenant_rows(view.state, wanted=self.wanted, order=self.order)
 
     def cells(self, item: TenantRow, view: View) -> Sequence[Cell]:
-        """A tenant."""
+        """The cells of one tenant."""
         return cells(item)
 
     def key_of(self, item: TenantRow) -> str:
-        """Its name."""
+        """The tenant's name."""
         return item.name
 
     def empty(self, view: View) -> str:
-        """Nothing of that name, nothing at all, or nothing known."""
+        """Why the table is empty: no such name, no tenants, or it is not known."""
         if self.wanted:
             return "no tenant of that name"
         return why_unknown(view.state.answers.tenants) or "there is no tenant: pdmuxd tenant create NAME"
 
     def title(self, view: View, width: int) -> Line:
-        """The filter, while there is one."""
+        """The title, with the filter if there is one."""
         note = f"names with {self.wanted!r}" if self.wanted else WINDOWS
         return heading(view, "Tenants", width, note)

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from pdmuxd.tui.client.answers import Attainment, Requests, Slo, Tenant
+from pdmuxd.tui.client.effects import Effects
 from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.client.wire import RequestLifecycle
 from pdmuxd.tui.shell.panel import Panel
@@ -19,12 +20,17 @@ from pdmuxd.tui.shell.screen import ConsoleScreen
 from pdmuxd.tui.shell.timeline import Timeline
 from pdmuxd.tui.show.overview.worst import chart_of
 from pdmuxd.tui.show.tenants.causes import causes
+from pdmuxd.tui.show.tenants.effect import effect, recent_effect
 from pdmuxd.tui.show.tenants.tenant import facts, history
 from pdmuxd.tui.tenants.edit import EditSlo
 from pdmuxd.tui.tenants.missed import MissedRequests
 
 MISSED_LIMIT = 200
 HISTORY_LIMIT = 20
+CHANGED = "-changed"
+"""A change is recent, so what it did is shown."""
+EARLY = "-early"
+"""It says only that nothing is compared."""
 
 
 class TenantScreen(ConsoleScreen):
@@ -33,9 +39,10 @@ class TenantScreen(ConsoleScreen):
     NAME = "tenants"
     HELP_TEXT = """\
 One tenant: its targets with their version and whether the engine works with them yet, how they were met over
-a minute, five minutes and an hour, every edit, and the requests that missed a target with the cause that the
-daemon found. Enter on a request shows its timeline. e edits the targets: what the live predictors say of the
-new TBT target is shown before anything is applied."""
+a minute, five minutes and an hour, what the last change did (the minute before against the time since), every
+edit, and the requests that missed a target with the cause that the daemon found. Enter on a request shows its
+timeline. e edits the targets: what the live predictors say of the new TBT target is shown before anything is
+applied."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "edit", "Edit targets"),
         Binding("escape", "back", "Back"),
@@ -45,10 +52,20 @@ new TBT target is shown before anything is applied."""
     TenantScreen #facts { height: 9; }
     TenantScreen #causes { height: 5; }
     TenantScreen #slo-history { height: 4; }
+    TenantScreen #effect { display: none; }
     TenantScreen #met { display: none; }
     TenantScreen.-tall #causes { height: 7; }
     TenantScreen.-tall #met { display: block; height: 8; }
     TenantScreen.-tall #slo-history { height: 5; }
+    TenantScreen.-changed #causes { height: 4; }
+    TenantScreen.-changed #effect { display: block; height: 5; }
+    TenantScreen.-changed.-short #slo-history { display: none; }
+    TenantScreen.-changed.-early #effect { height: 2; }
+    TenantScreen.-changed.-early.-short #slo-history { display: block; height: 3; }
+    TenantScreen.-changed.-tall #causes { height: 5; }
+    TenantScreen.-changed.-tall #effect { height: 7; }
+    TenantScreen.-changed.-early.-tall #effect { height: 2; }
+    TenantScreen.-changed.-tall #slo-history { height: 4; }
     """
 
     def __init__(self, tenant: str) -> None:
@@ -61,19 +78,28 @@ new TBT target is shown before anything is applied."""
         yield Panel(partial(facts, self._tenant), name="facts")
         yield Panel(partial(causes, self._tenant), name="causes", is_slow=True)
         yield Panel(partial(chart_of, self._tenant), name="met", is_slow=True)
+        yield Panel(partial(effect, self._tenant), name="effect")
         yield Panel(partial(history, self._tenant), name="slo-history")
         yield MissedRequests(self._tenant, opened=self._open)
 
     async def fetch(self) -> None:
         """All that is said of this tenant."""
         answers, rest, name = self.console.answers, self.rest, self._tenant
-        answers.tenants, answers.attainment, missed, history = await asyncio.gather(
+        answers.tenants, answers.attainment, missed, history, effects = await asyncio.gather(
             rest.get("/tenants", tuple[Tenant, ...]),
             rest.get("/attainment", Attainment, {"tenant": name}),
             rest.get("/requests", Requests, {"tenant": name, "missed": "true", "limit": MISSED_LIMIT}),
             rest.get(f"/tenants/{name}/slo/history", tuple[Slo, ...], {"limit": HISTORY_LIMIT}),
+            rest.get("/effects", Effects, {"tenant": name, "limit": 1}),
         )
-        answers.missed, answers.slo_history = {name: missed}, {name: history}
+        answers.missed, answers.slo_history, answers.effects = (
+            {name: missed},
+            {name: history},
+            {name: effects},
+        )
+        last = recent_effect(name, self.view)
+        self.set_class(last is not None, CHANGED)
+        self.set_class(last is not None and last.after is None, EARLY)
         if not isinstance(missed, Refusal):
             self.console.pasts.add_known(name, missed.requests)
         await self._past.fetch([name])

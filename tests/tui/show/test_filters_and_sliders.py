@@ -6,11 +6,11 @@ import scenes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdmuxd.tui.client.wire import Decision
+from pdmuxd.tui.client.wire import Decision, StrictestTbt
 from pdmuxd.tui.show.decision_filter import DecisionFilter, parse
 from pdmuxd.tui.show.lines import Column
 from pdmuxd.tui.show.partitions.slider import LEAST_MS, MOST_MS, Slider
-from pdmuxd.tui.show.reasons import WORDS, in_words
+from pdmuxd.tui.show.reasons import WORDS, in_words, sitting_out
 from pdmuxd.tui.show.table import Order, moved, scrolled
 
 
@@ -37,12 +37,38 @@ def test_only_its_reason_is_kept_when_there_is_a_filter():
 
 
 def test_the_reasons_that_were_seen_come_in_turn_when_f_is_pressed():
-    wanted, seen = DecisionFilter(), ("fused_fits", "best_fit")
+    wanted = DecisionFilter()
+    seen = [
+        msgspec.convert(scenes.decision(reason=reason, sitting_out=out), Decision)
+        for reason, out in (("fused_fits", 0), ("best_fit", 3))
+    ]
     found = []
-    for _ in range(3):
+    for _ in range(4):
         wanted = wanted.with_next_reason(iter(seen))
         found.append(wanted.reason)
-    assert found == ["best_fit", "fused_fits", ""]
+    assert found == ["best_fit", "fused_fits", "sits_out", ""]
+
+
+def test_decisions_that_leave_some_out_are_kept_when_that_is_asked_for():
+    decisions = [
+        msgspec.convert(scenes.decision(number, sitting_out=out), Decision)
+        for number, out in enumerate((0, 12, 0))
+    ]
+    assert [one.seq for one in DecisionFilter(reason="sits_out").of(decisions)] == [1]
+    assert [one.seq for one in parse("best").of(decisions)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("count", "whose", "said"),
+    [
+        (0, None, ""),
+        (1, StrictestTbt(tenant="chat", tbt_ms=20.0), "1 relaxed sits out for chat's 20 ms"),
+        (12, StrictestTbt(tenant="chat", tbt_ms=20.0), "12 relaxed sit out for chat's 20 ms"),
+        (12, None, "12 relaxed sit out"),
+    ],
+)
+def test_who_sits_out_is_said_with_whose_target_it_is_for(count, whose, said):
+    assert sitting_out(count, whose) == said
 
 
 def test_a_reason_is_said_as_it_is_when_it_is_newer_than_the_console():

@@ -73,12 +73,12 @@ def _cell(cell: GuardCell | None, default_ratio: float | None) -> Run:
 
 
 def tokens_below(index: int) -> str:
-    """What an index of tokens stands for."""
+    """The range of tokens of an index, in words."""
     return f"<{formats.count(FIRST_PREFILL_TOKENS * 4**index)}"
 
 
 def batch_range(bits: int) -> str:
-    """What an index of decode batches stands for."""
+    """The range of decode batch sizes of an index, in words."""
     if bits <= 1:
         return f"bs {bits}"
     return f"bs {2 ** (bits - 1)}-{2**bits - 1}"

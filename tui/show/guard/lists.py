@@ -1,4 +1,4 @@
-"""Cells that changed of late, and how far the predictors are off."""
+"""Cells that changed lately, and how far the predictors are off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was changed, broke or came back, newest first."""
+"""The latest changes, failures and recoveries, newest first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROLES = {"alarm": Role.WARN, "engine": Role.WARN, "change": Role.PLAIN}
 
 
 def lately(view: View, width: int, height: int) -> list[Line]:
-    """A line each: the alarms of now first, since they still hold."""
+    """A line for each; present alarms come first."""
     active = sorted(view.state.alarms.values(), key=lambda one: (one.severity != "critical", one.id))
     note = "! lists alarms" if active else ""
     head = heading(view, "Alarms, changes, restarts", width, note)

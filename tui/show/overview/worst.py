@@ -16,7 +16,7 @@ from pdmuxd.tui.state.view import View
 
 
 def worst(view: View, width: int, height: int) -> list[Line]:
-    """Of the worst tenant."""
+    """The chart of the worst tenant."""
     loads = worst_first(view.state.tenants.tenants) if view.state.tenants is not None else []
     if not loads:
         return [heading(view, "In time, by minute", width), line(("no tenant has had traffic", Role.DIM))]
@@ -24,7 +24,7 @@ def worst(view: View, width: int, height: int) -> list[Line]:
 
 
 def chart_of(tenant: str, view: View, width: int, height: int) -> list[Line]:
-    """Of that tenant."""
+    """The chart of that tenant."""
     loads = view.state.tenants.tenants if view.state.tenants is not None else ()
     load = next((one for one in loads if one.tenant == tenant), TenantLoad(tenant=tenant))
     return in_time(load, view, width, height)

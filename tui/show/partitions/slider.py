@@ -1,4 +1,4 @@
-"""A TBT target that is tried out: where it stands between the fastest and the slowest, and its steps."""
+"""The slider of a TBT target to try out: its place between the strictest and the loosest, and its steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Slider:
     tbt_ms: float
 
     def moved(self, steps: int, *, fine: bool = True) -> Slider:
-        """By a millisecond a step, or by a tenth of what it is."""
+        """Move by a millisecond a step, or by a tenth of the present value."""
         step = 1.0 if fine else max(1.0, round(self.tbt_ms / 10))
         return Slider(min(MOST_MS, max(LEAST_MS, round(self.tbt_ms + steps * step))))
 

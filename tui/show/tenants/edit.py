@@ -23,7 +23,7 @@ class Field:
 
     @property
     def allowed(self) -> str:
-        """For people."""
+        """The allowed values in words."""
         return f"{formats.plain(self.least)} to {formats.plain(self.most)}"
 
 
@@ -66,7 +66,7 @@ def draft(typed: Mapping[str, str]) -> Draft:
 
 
 def changes_text(changes: list[tuple[Field, float, float]]) -> list[Line]:
-    """Before and after, a line each."""
+    """A line for each change, with the value before and after."""
     return [
         line(
             (f"{field.label:<34}", Role.DIM),

@@ -47,17 +47,17 @@ class TenantRow:
 
     @property
     def attained_ratio(self) -> float | None:
-        """The worse of TTFT and TBT over the last hour."""
+        """The share met over the last hour, of TTFT or TBT, whichever is worse."""
         return _worst(min, self.load.ttft_attainment_ratio, self.load.tbt_attainment_ratio)
 
     @property
     def burn(self) -> float | None:
-        """The worse of the two over five minutes; 1 is just on budget."""
+        """The burn over five minutes, of TTFT or TBT, whichever is worse; 1 just uses up the budget."""
         return _worst(max, self.load.ttft_burn, self.load.tbt_burn)
 
     @property
     def refused(self) -> int | None:
-        """Since the daemon's start."""
+        """Refused requests since the daemon's start."""
         return self.attainment.refused if self.attainment else None
 
 
@@ -102,7 +102,7 @@ def tenant_rows(state: ConsoleState, *, wanted: str = "", order: Order = AS_THEY
 
 
 def in_order(rows: list[TenantRow], order: Order) -> list[TenantRow]:
-    """Sorted; what is not known comes last, whichever way."""
+    """The rows in order. Unknown values come last in both directions."""
     if not order.key:
         return rows
     of = SORTS[order.key]
@@ -151,7 +151,7 @@ def budget_text(left: float | None) -> str:
 
 
 def budget_role(left: float | None) -> Role:
-    """Of what is left of the hour's error budget."""
+    """The role of a text about what is left of the hour's error budget."""
     if left is None:
         return Role.PLAIN
     return Role.BAD if left <= 0 else Role.WARN if left < LOW_BUDGET else Role.GOOD

@@ -39,7 +39,13 @@ def facts(name: str, view: View, width: int, height: int) -> list[Line]:
     head = heading(view, f"Tenant {name}", width, _hint(view))
     if found is None:
         return [head, line((why_unknown(view.state.answers.tenants) or "there is no such tenant", Role.DIM))]
-    lines = [head, _targets(found.slo, view), _share(found.tenant), _load(found.load), _latency(found.load)]
+    lines = [
+        head,
+        _targets(found.slo, found.load, view),
+        _share(found.tenant),
+        _load(found.load),
+        _latency(found.load),
+    ]
     attainment = found.attainment
     if attainment is None:
         return [*lines, line((why_unknown(view.state.answers.attainment) or "no requests yet", Role.DIM))]
@@ -51,7 +57,7 @@ def facts(name: str, view: View, width: int, height: int) -> list[Line]:
 
 
 def history(name: str, view: View, width: int, height: int) -> list[Line]:
-    """The last edits, newest first."""
+    """The last edits of the targets, newest first."""
     head = heading(view, "Edits of the targets", width)
     answer = view.state.answers.slo_history.get(name)
     why = why_unknown(answer)
@@ -97,7 +103,7 @@ def _latency(load: TenantLoad) -> Line:
     )
 
 
-def _targets(slo: Slo | None, view: View) -> Line:
+def _targets(slo: Slo | None, load: TenantLoad, view: View) -> Line:
     if slo is None:
         return line(
             ("targets: ", Role.DIM), (why_unknown(view.state.answers.tenants) or formats.NONE, Role.DIM)
@@ -108,15 +114,25 @@ def _targets(slo: Slo | None, view: View) -> Line:
         f"new, TBT {formats.plain(slo.tbt_ms)} ms, {formats.percent(slo.attainment_ratio, 2)}",
         (f"  version {slo.version} ", Role.DIM),
         ("in force", Role.GOOD) if slo.in_force else ("on its way", Role.WARN),
+        (_capped(load, view), Role.WARN),
     )
 
 
+def _capped(load: TenantLoad, view: View) -> str:
+    if load.tbt_capped_since is None:
+        return ""
+    since = formats.moment(load.tbt_capped_since, view.daemon_now, view.zone)
+    return f", TBT capped since {since}: steps are planned for {formats.plain(load.planned_tbt_ms or 0.0)} ms"
+
+
 def _share(tenant: Tenant | None) -> Line:
-    """What it may use beside the others; `A` changes it."""
+    """What the tenant may use beside the others; the command `A` changes it."""
     if tenant is None or tenant.priority_class is None:
         return line(("share   ", Role.DIM), formats.NONE)
     waits = "" if tenant.max_wait_ms is None else f", waits {formats.duration(tenant.max_wait_ms / 1000)}"
     late = f", late: {tenant.late_action}" if tenant.late_action else ""
+    most = tenant.max_tbt_cost_ratio
+    cost = "" if most is None else f", TBT may cost {formats.percent(most, 1)} of the time"
     limits = "".join(
         f", {name} {formats.count(limit.value)}{f' ({limit.action})' if limit.action else ''}"
         for name, limit in tenant.limits.items()
@@ -124,7 +140,7 @@ def _share(tenant: Tenant | None) -> Line:
     return line(
         ("share   ", Role.DIM),
         f"{tenant.priority_class}, weight {formats.plain(tenant.weight or 0.0)}, "
-        f"{formats.count(tenant.max_in_flight)} in flight{waits}{late}{limits}",
+        f"{formats.count(tenant.max_in_flight)} in flight{waits}{late}{cost}{limits}",
     )
 
 

@@ -1,0 +1,146 @@
+"""What the last change did: the split and the targets met, the minute before and since."""
+
+from __future__ import annotations
+
+from pdmuxd.tui.client.effects import Effect, Measured, SmUse, Standing
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.heading import heading
+from pdmuxd.tui.show.lines import Cell, Column, Line, Run, line, row
+from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.state.answers import known
+from pdmuxd.tui.state.view import View
+
+SHOWN_FOR_S = 1800
+LEAST_REQUESTS = 20
+"""Of another tenant, before and since: fewer say nothing of whether it moved."""
+MOVED_SHARE = 0.01
+MOVED_P99 = 0.2
+COLUMNS = (
+    Column("tenant", 0),
+    Column("TTFT met", 15, "right"),
+    Column("p99, ms", 13, "right"),
+    Column("TBT met", 15, "right"),
+    Column("p99, ms", 13, "right"),
+)
+ARROW = " → "
+
+
+def recent_effect(name: str, view: View) -> Effect | None:
+    """The last change of this tenant, or of what concerns all, while it is worth a look."""
+    answer, now = known(view.state.answers.effects.get(name)), view.daemon_now
+    last = answer.effects[0] if answer is not None and answer.effects else None
+    if last is None or now is None or (now - last.at).total_seconds() > SHOWN_FOR_S:
+        return None
+    return last
+
+
+def effect(name: str, view: View, width: int, height: int) -> list[Line]:
+    """Its heading, the SMs, this tenant, and the others that moved, most lost first."""
+    last, now = recent_effect(name, view), view.daemon_now
+    if last is None or now is None:
+        return [heading(view, "What the last change did", width), line(("no change of late", Role.DIM))]
+    what = formats.printable(last.text) + (
+        " of targets" if last.kind == "slo" and last.tenant is None else ""
+    )
+    age = formats.duration((now - last.at).total_seconds())
+    after = last.after
+    if after is None:
+        head = heading(view, f"What it did: {what}", width, f"{age} ago")
+        return [head, line((_why_not(last, age), Role.DIM))]
+    since = formats.duration(after.length_ms / 1000)
+    note = f"{age} ago: minute before → {since}" + (" since" if last.state == "measuring" else " after it")
+    lines = [heading(view, f"What it did: {what}", width, note)]
+    lines.append(_sms(last.before.sms, after.sms, is_mixed=last.mixed))
+    lines.append(row([Cell(column.heading, Role.DIM) for column in COLUMNS], COLUMNS, width))
+    lines.append(row(_cells(last.before.of(name), after.of(name), view), COLUMNS, width))
+    others = _moved(name, last.before, after)
+    lines += [row(_cells(before, since_then, view), COLUMNS, width) for before, since_then in others]
+    if not others:
+        said = f"no other tenant moved by {MOVED_SHARE:.0%} of what is judged, or its p99 by {MOVED_P99:.0%}"
+        lines.append(line((said, Role.DIM)))
+    return lines[:height]
+
+
+def _why_not(last: Effect, age: str) -> str:
+    if last.state == "overtaken":
+        return "not compared: another change, or an engine's start, came within a minute"
+    return f"too early to compare: {age} since, a minute is needed"
+
+
+def _sms(before: SmUse, after: SmUse, *, is_mixed: bool) -> Line:
+    runs: list[Run] = [("SMs     ", Role.DIM), *_split(before), (ARROW, Role.PLAIN), *_split(after)]
+    if before.split_ratio or after.split_ratio:
+        shares = _change(before.split_ratio, after.split_ratio, 0)
+        runs.append((f" in splits, {shares} of steps", Role.PLAIN))
+    busy = _change(_busy(before), _busy(after), 0)
+    runs.append((f"; busy {busy}", Role.PLAIN))
+    if is_mixed:
+        runs.append(("; another change was in the minute before", Role.WARN))
+    return line(*runs)
+
+
+def _split(use: SmUse) -> list[Run]:
+    if use.prefill_sms is None or use.decode_sms is None:
+        fused = use.fused_ratio
+        return [("no split" if not fused else f"fused {formats.percent(fused)}", Role.PLAIN)]
+    return [
+        (f"P {use.prefill_sms:.0f}", Role.PREFILL),
+        (" | ", Role.DIM),
+        (f"D {use.decode_sms:.0f}", Role.DECODE),
+    ]
+
+
+def _busy(use: SmUse) -> float | None:
+    if use.prefill_busy_ratio is None or use.decode_busy_ratio is None:
+        return None
+    return use.prefill_busy_ratio + use.decode_busy_ratio
+
+
+def _moved(name: str, before: Measured, after: Measured) -> list[tuple[Standing, Standing]]:
+    pairs = [(one, after.of(one.tenant)) for one in before.tenants if one.tenant != name]
+    enough = [pair for pair in pairs if min(one.requests for one in pair) >= LEAST_REQUESTS]
+    return sorted((pair for pair in enough if _has_moved(*pair)), key=lambda pair: _gain(*pair))
+
+
+def _has_moved(before: Standing, after: Standing) -> bool:
+    shares = (
+        (before.ttft_attainment_ratio, after.ttft_attainment_ratio),
+        (before.tbt_attainment_ratio, after.tbt_attainment_ratio),
+    )
+    p99s = ((before.ttft_p99_ms, after.ttft_p99_ms), (before.tbt_p99_ms, after.tbt_p99_ms))
+    return any(
+        old is not None and new is not None and abs(new - old) >= MOVED_SHARE for old, new in shares
+    ) or any(old and new is not None and abs(new / old - 1.0) >= MOVED_P99 for old, new in p99s)
+
+
+def _gain(before: Standing, after: Standing) -> float:
+    """Of the share met, of the target that lost more; below 0 where one did."""
+    return min(
+        (after.ttft_attainment_ratio or 0.0) - (before.ttft_attainment_ratio or 0.0),
+        (after.tbt_attainment_ratio or 0.0) - (before.tbt_attainment_ratio or 0.0),
+    )
+
+
+def _cells(before: Standing, after: Standing, view: View) -> list[Cell]:
+    loads = view.state.tenants.tenants if view.state.tenants is not None else ()
+    target = next((one.target_ratio for one in loads if one.tenant == before.tenant), None)
+    ttft = before.ttft_attainment_ratio, after.ttft_attainment_ratio
+    tbt = before.tbt_attainment_ratio, after.tbt_attainment_ratio
+    return [
+        Cell(before.tenant),
+        Cell(_change(*ttft, 1), _role(*ttft, target)),
+        Cell(f"{formats.ms(before.ttft_p99_ms)}{ARROW}{formats.ms(after.ttft_p99_ms)}"),
+        Cell(_change(*tbt, 1), _role(*tbt, target)),
+        Cell(f"{formats.ms(before.tbt_p99_ms)}{ARROW}{formats.ms(after.tbt_p99_ms)}"),
+    ]
+
+
+def _role(before: float | None, after: float | None, target: float | None) -> Role:
+    """Only what was promised and is not kept any more is bad, only what is kept again is good."""
+    if before is None or after is None or not target or (before >= target) == (after >= target):
+        return Role.PLAIN
+    return Role.GOOD if after >= target else Role.BAD
+
+
+def _change(before: float | None, after: float | None, digits: int) -> str:
+    return f"{formats.percent(before, digits)}{ARROW}{formats.percent(after, digits)}"
