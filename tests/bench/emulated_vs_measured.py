@@ -45,6 +45,8 @@ POLICIES = {
 MAX_DECODE_BS = 256
 DURATION_S, DRAIN_S = 30.0, 8.0
 BLOCK_TOKENS = 512
+WITHIN = 1.15
+"""Further off is set in bold."""
 FIGURES = ("ttft_p50_ms", "ttft_p99_ms", "tbt_p50_ms", "tbt_p99_ms", "input_tps", "within_ratio")
 
 
@@ -111,6 +113,28 @@ def line(arm: str, cell: str, ours: Mapping[str, float], theirs: Mapping[str, fl
     return " | ".join((f"| {cell}, {arm}", *cells)) + " |"
 
 
+def print_means(ratios: Mapping[tuple[str, str], Sequence[Sequence[float]]]) -> None:
+    """Emulated over measured by cell and arm: geometric mean of the seeds and, of several, their range; how
+    many arms are within some percent, and the geometric mean of how far off they are."""
+    print("\n| cell, arm |", " | ".join(FIGURES[:5]), "|\n|---|---:|---:|---:|---:|---:|")
+    means: list[list[float]] = []
+    for (cell, arm), of_seeds in sorted(ratios.items()):
+        by_figure = [*zip(*of_seeds, strict=True)]
+        means.append([math.exp(math.fsum(map(math.log, each)) / len(each)) for each in by_figure])
+        cells = []
+        for mean, each in zip(means[-1], by_figure, strict=True):
+            text = f"{mean:.2f}" if 1 / WITHIN <= mean <= WITHIN else f"**{mean:.2f}**"
+            cells.append(text if len(each) == 1 else f"{text} ({min(each):.2f} to {max(each):.2f})")
+        print(f"| {cell}, {arm} |", " | ".join(cells), "|")
+    for name, each in zip(FIGURES[:5], zip(*means, strict=True), strict=True):
+        within = ", ".join(
+            f"{sum(1 / share <= mean <= share for mean in each)} within {share - 1:.0%}"
+            for share in (1.03, 1.05, 1.10, WITHIN)
+        )
+        off = math.exp(math.fsum(abs(math.log(mean)) for mean in each) / len(each)) - 1.0
+        print(f"{name}: of {len(each)} arms {within}; off by {off:.0%} on average")
+
+
 def print_policies(
     profile: Profile,
     traces: Mapping[str, Any],
@@ -147,6 +171,7 @@ def main() -> None:
         print_policies(profile, traces, runs, options.policies, options.tbt_ms)
         return
     print("| run |", " | ".join(FIGURES), "|")
+    ratios: dict[tuple[str, str], list[list[float]]] = {}
     for run in runs:
         _, arm, cell, seed, _ = run["key"]
         if arm not in POLICIES:
@@ -154,7 +179,10 @@ def main() -> None:
         requests = build(Cell.parse(cell), traces, seed=seed, duration_s=DURATION_S)
         record = emulated(profile, POLICIES[arm], requests, tbt_ms=50.0)
         figures = [score.summary(one, tbt_ms=50.0) for one in (record, run)]
-        print(line(arm, cell, *figures))
+        print(line(arm, cell, *figures), flush=True)
+        ours, theirs = figures
+        ratios.setdefault((cell, arm), []).append([ours[name] / theirs[name] for name in FIGURES[:5]])
+    print_means(ratios)
 
 
 if __name__ == "__main__":

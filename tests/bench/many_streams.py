@@ -3,6 +3,8 @@
     python tests/bench/many_streams.py [--idle 2000] [--streams 500] [--unread 100] [--seconds 60]
 
 A daemon of its own on loopback; four clients that behave and /healthz are measured alone and beside each.
+The emulated engine decodes 256 requests at once: beside 240 streams the clients' answers can also be decoded,
+of 500 the rest comes by turns, as each stream that ends is followed by another.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--idle", type=int, default=2000)
     parser.add_argument("--streams", type=int, default=500)
+    parser.add_argument("--decoding", type=int, default=240, help="streams that all decode at once")
     parser.add_argument("--unread", type=int, default=100)
+    parser.add_argument("--tokens", type=int, default=100, help="of each stream that is read")
+    parser.add_argument("--profile", default="h200-codellama-34b", help="of the emulated engine")
     parser.add_argument("--seconds", type=float, default=60.0)
     wanted = parser.parse_args()
     settings = (
@@ -42,20 +47,28 @@ def main():
         "http.write_timeout_s=600",
         f"http.keep_alive_s={2 * wanted.seconds + 60}",
         "data.max_connections_per_peer=4096",
+        f"engine.profile={wanted.profile}",
     )
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder), settings=settings)
         try:
-            body = {"name": "many", "max_in_flight": wanted.streams + wanted.unread}
+            slo = {
+                "ttft_fixed_ms": 60_000,
+                "ttft_per_1k_new_tokens_ms": 1000,
+                "tbt_ms": 1000,
+                "attainment_ratio": 0.9,
+            }
+            body = {"name": "many", "max_in_flight": wanted.streams + wanted.unread, "slo": slo}
             assert daemon.admin("POST", "/api/v1/tenants", json=body).is_success
             key = daemon.admin("POST", "/api/v1/tenants/many/keys", json={}).json()["secret"]
             print(f"| {' | '.join(HEADS)} |\n{'|---' * len(HEADS)}|")
             asyncio.run(measure(daemon, 3.0, 1))
             _forget_peak(daemon.process.pid)
             _tell("alone", daemon, asyncio.run(measure(daemon, wanted.seconds / 2, 1)))
-            many = f"{wanted.idle} idle, {wanted.streams} streams"
-            _beside(many, daemon, key, wanted.seconds, wanted.idle, wanted.streams, True)
-            _beside(f"{wanted.unread} unread streams", daemon, key, wanted.seconds, 0, wanted.unread, False)
+            for streams in (wanted.decoding, wanted.streams):
+                name = f"{wanted.idle} idle, {streams} streams"
+                _beside(name, daemon, key, wanted.seconds, wanted.idle, streams, wanted.tokens)
+            _beside(f"{wanted.unread} unread streams", daemon, key, wanted.seconds, 0, wanted.unread, None)
             _tell("after", daemon, asyncio.run(measure(daemon, 5.0, 1)))
         finally:
             code = daemon.stop()
@@ -63,9 +76,9 @@ def main():
     return code
 
 
-def _beside(name, daemon, key, seconds, idle, streams, is_read):
+def _beside(name, daemon, key, seconds, idle, streams, tokens_each):
     ready, stop, told = multiprocessing.Event(), multiprocessing.Event(), multiprocessing.Queue()
-    work = (urlsplit(daemon.data_url).port, key, daemon.model, idle, streams, is_read, ready, stop, told)
+    work = (urlsplit(daemon.data_url).port, key, daemon.model, idle, streams, tokens_each, ready, stop, told)
     others = multiprocessing.Process(target=_others, args=work)
     _forget_peak(daemon.process.pid)
     others.start()
@@ -89,29 +102,47 @@ def _tell(name, daemon, seen, *, rss=None, left=""):
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
-def _others(port, key, model, idle, streams, is_read, ready, stop, told):
+def _others(port, key, model, idle, streams, tokens_each, ready, stop, told):
     resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    told.put(asyncio.run(_hold(port, key, model, idle, streams, is_read, ready, stop)))
+    told.put(asyncio.run(_hold(port, key, model, idle, streams, tokens_each, ready, stop)))
 
 
-async def _hold(port, key, model, idle, streams, is_read, ready, stop):
-    """Keep them; how many were still open, and whole tokens read, at the end."""
-    kept, tokens, ended = [], 0, 0
+async def _hold(port, key, model, idle, streams, tokens_each, ready, stop):
+    """Keep them; how many were still open at the end, whole answers, and events that were read."""
+    kept, tokens, whole, broken = [], 0, 0, 0
+    is_read = tokens_each is not None
     for _ in range(idle):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(PEER, 0))
         writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
         kept.append((reader, writer))
-    fields = {"model": model, "prompt": "x", "max_tokens": 20_000, "ignore_eos": True, "stream": True}
+    fields = {
+        "model": model,
+        "prompt": "x",
+        "max_tokens": tokens_each or 20_000,
+        "ignore_eos": True,
+        "stream": True,
+    }
     body = json.dumps(fields).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
     request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
-    async def read(reader):
-        nonlocal tokens, ended
-        while part := await reader.read(65536):
-            tokens += part.count(b"data: ")
-        ended += 1
+    async def read(reader, writer):
+        """One stream after the other on a connection that is kept."""
+        nonlocal tokens, whole, broken
+        try:
+            while True:
+                end = b""
+                while b"[DONE]" not in end:
+                    if not (part := await reader.read(65536)):
+                        return
+                    tokens += part.count(b"data: ")
+                    end = (end + part)[-64:]
+                await reader.readuntil(b"0\r\n\r\n") if not end.endswith(b"0\r\n\r\n") else None
+                whole += 1
+                writer.write(request)
+        finally:
+            broken += not stop.is_set()
 
     reading = []
     for _ in range(streams):
@@ -125,7 +156,7 @@ async def _hold(port, key, model, idle, streams, is_read, ready, stop):
         if is_read:
             reader, writer = await asyncio.open_connection(sock=end)
             kept.append((reader, writer))
-            reading.append(asyncio.create_task(read(reader)))
+            reading.append(asyncio.create_task(read(reader, writer)))
         else:
             kept.append(end)
     ready.set()
@@ -134,7 +165,7 @@ async def _hold(port, key, model, idle, streams, is_read, ready, stop):
     closed = sum(reader.at_eof() for reader, _ in kept[:idle])
     for task in reading:
         task.cancel()
-    return f"{idle - closed} idle and {streams - ended} streams open, {tokens} events"
+    return f"{idle - closed} idle and {streams - broken} streams open, {whole} whole, {tokens} events"
 
 
 if __name__ == "__main__":

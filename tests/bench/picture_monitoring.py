@@ -20,7 +20,8 @@ from typing import Any
 SUPPORT = Path(__file__).parents[1] / "support"
 CALM_S, FLOOD_S, AFTER_S = 40, 40, 60
 DRAWN = (
-    *("First tokens in time", "Gaps in time", "TTFT", "Gaps between tokens", "Good requests", "Refusals"),
+    *("First tokens in time", "First tokens late by length of the prompt, 1 h", "TTFT"),
+    *("Gaps between tokens", "Good requests", "Refusals"),
     *("Waiting for prefill", "Share of SM time", "Split of the SMs", "SM time in use", "Decisions"),
     "Requests in the engine",
 )
@@ -33,6 +34,8 @@ def record(path: Path) -> None:
     sys.path.insert(0, str(SUPPORT))
     from daemon_process import Daemon
     from monitored_node import Load, Prometheus, panels
+
+    from pdmuxd.daemon.monitoring.dashboard import colour_of
 
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         daemon = Daemon(Path(place))
@@ -53,7 +56,11 @@ def record(path: Path) -> None:
                 "unit": panel.unit,
                 "stacked": panel.stacked,
                 "lines": [
-                    {"name": _named(legend, line["metric"]), "values": line["values"]}
+                    {
+                        "name": (name := _named(legend, line["metric"])),
+                        "colour": colour_of(name),
+                        "values": line["values"],
+                    }
                     for query, legend in panel.queries
                     for line in prometheus.query(query, **span)
                 ],
@@ -84,7 +91,7 @@ def _draw_panel(axis: Any, panel: dict[str, Any], start_s: float) -> None:
     for line in lines:
         at = [when - start_s for when, _ in line["values"]]
         values = [float(value) for _, value in line["values"]]
-        axis.plot(at, values, label=line["name"], linewidth=1.2)
+        axis.plot(at, values, label=line["name"], linewidth=1.2, color=line.get("colour"))
     axis.set_title(f"{panel['title']} ({panel['unit']})", fontsize=10)
     axis.set_ylim(bottom=0)
     axis.set_xlim(0, CALM_S + FLOOD_S + AFTER_S)

@@ -32,24 +32,25 @@ MIXES: Sequence[tuple[Load, Load]] = (
 TARGETS = {name: Target(slo=replace(DEFAULT_SLO, tbt_s=tbt_s), version=1) for name, tbt_s in TBT_S.items()}
 
 
+def mixed(policy: str, mix: tuple[Load, Load], duration_s: float) -> tuple[str, str, str]:
+    """Good requests of the relaxed tenant by itself, of the strict one, and of the relaxed one beside it."""
+    strict, relaxed = mix
+    _, alone = run(policy, requests(relaxed, RELAXED, duration_s), TARGETS)
+    both = [*requests(strict, STRICT, duration_s), *requests(relaxed, RELAXED, duration_s)]
+    both.sort(key=lambda request: request.arrival_s)
+    _, judged = run(policy, both, TARGETS)
+    is_strict = np.array([request.tenant == STRICT for request in both])
+    return good(alone), good(judged[is_strict]), good(judged[~is_strict])
+
+
 def mixes(policy: str, duration_s: float, console: Console) -> None:
     """Each mix, and the relaxed tenant of it by itself."""
     table = Table(title=f"strict beside relaxed, {policy}")
     for column in ("strict, 20 ms", "relaxed, 200 ms", "relaxed alone", "strict", "relaxed"):
         table.add_column(column)
     for strict, relaxed in MIXES:
-        _, alone = run(policy, requests(relaxed, RELAXED, duration_s), TARGETS)
-        both = [*requests(strict, STRICT, duration_s), *requests(relaxed, RELAXED, duration_s)]
-        both.sort(key=lambda request: request.arrival_s)
-        _, judged = run(policy, both, TARGETS)
-        is_strict = np.array([request.tenant == STRICT for request in both])
-        table.add_row(
-            f"{strict[0]} {strict[1]:g}/s",
-            f"{relaxed[0]} {relaxed[1]:g}/s",
-            good(alone),
-            good(judged[is_strict]),
-            good(judged[~is_strict]),
-        )
+        shares = mixed(policy, (strict, relaxed), duration_s)
+        table.add_row(f"{strict[0]} {strict[1]:g}/s", f"{relaxed[0]} {relaxed[1]:g}/s", *shares)
     console.print(table)
 
 

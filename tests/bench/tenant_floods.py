@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pdmuxd.daemon.replay.collect import Collector
-from pdmuxd.daemon.replay.generate import generate
+from pdmuxd.daemon.replay.generate import BLOCK_TOKENS, generate
 from pdmuxd.daemon.replay.outcomes import Outcomes
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.emulator.engine import EmulatedEngine
@@ -47,7 +47,9 @@ WEIGHTED: Load = ("summaries", 20.0)
 OVERLOADS: Sequence[Load] = (("summaries", 18.0), ("chat", 280.0), ("tools", 4.0), ("documents", 5.0))
 
 
-def requests(load: Load, tenant: str, duration_s: float, from_s: float = 0.0) -> list[EmulatedRequest]:
+def requests(
+    load: Load, tenant: str, duration_s: float, from_s: float = 0.0, seed: int = 1
+) -> list[EmulatedRequest]:
     """A generated load, all of one tenant."""
     kind, rate_per_s = load
     return [
@@ -58,8 +60,9 @@ def requests(load: Load, tenant: str, duration_s: float, from_s: float = 0.0) ->
             input_tokens=min(row.input_tokens, MOST_TOKENS),
             output_tokens=row.output_tokens,
             block_keys=row.prefix_ids,
+            answer_keys=row.answer_ids,
         )
-        for row in generate(kind, rate_per_s=rate_per_s, duration_s=duration_s, seed=1)
+        for row in generate(kind, rate_per_s=rate_per_s, duration_s=duration_s, seed=seed)
     ]
 
 
@@ -74,7 +77,7 @@ def run(
         request.request_id = str(index)  # as Collector wants it
     collector = Collector(arrivals, DEFAULT_SLO.tbt_s)
     engine = EmulatedEngine(
-        profile=profile or load_profile(PROFILE), policy=policy, observer=collector, block_tokens=512
+        profile=profile or load_profile(PROFILE), policy=policy, observer=collector, block_tokens=BLOCK_TOKENS
     )
     engine.apply_settings(version=1, policy=policy, slos=targets)
     collector.attach(engine.token_times)

@@ -171,7 +171,7 @@ def test_rows_stay_when_each_revision_is_taken_back_and_repeated(tmp_path: Path)
     engine = open_database(url)
     control_plane = ControlPlane(engine)
     for name in ("chat", "batch"):
-        control_plane.create_tenant(name, cache_group="mates")
+        control_plane.create_tenant(name, cache_group="mates", max_tbt_cost_ratio=0.1)
         control_plane.keys.issue(name, scopes=["serve", "read"])
     kept = control_plane.keys.issue("chat", "kept")
     reading = control_plane.keys.issue("chat", "reads", scopes=["read"])

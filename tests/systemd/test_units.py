@@ -15,7 +15,7 @@ import pytest
 from pdmuxd.daemon.settings import Settings, load_settings
 from pdmuxd.daemon.supervisor.choice import EMULATOR_START_S
 
-FOLDER = Path(__file__).parents[2] / "daemon" / "service" / "units"
+FOLDER = Path(__file__).parents[2] / "systemd"
 WORST_EXPOSURE = 20
 """Tenths of systemd's exposure level, which goes from 0 to 10; below 2.0 it says OK."""
 

@@ -16,7 +16,7 @@ from pdmuxd.daemon.compare.statistics import Estimate, estimate
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 
 OURS = "auto"
-POLICIES = (OURS, "muxwise", "drift", "duet", "pla/muxwise", "upstream", "prefill-first")
+POLICIES = (OURS, "muxwise", "muxwise:preempt", "drift", "duet", "pla/muxwise", "upstream", "prefill-first")
 CHUNKS = tuple(f"chunked:{n}" for n in (128, 256, 512, 1024, 2048))
 SPLITS = ("static:112,20", "static:96,36", "static:80,52", "static:64,68")
 FIXED = CHUNKS + SPLITS
@@ -96,9 +96,15 @@ def search(
 
 def lookup(plan: ComparePlan, workload: Workload, cell: Cell, store: Store) -> Estimate | None:
     """A cell's goodput in requests a second, if it is known."""
+    found = of_seeds(plan, workload, cell, store)
+    return estimate(found) if found is not None else None
+
+
+def of_seeds(plan: ComparePlan, workload: Workload, cell: Cell, store: Store) -> list[float] | None:
+    """The same for each seed."""
     key = _cell_key(plan, workload, cell.policy, cell.tbt_s)
     found = store.get(key, fingerprint(plan, cell.policy))
-    return estimate(found["seeds_per_s"]) if found is not None else None
+    return found["seeds_per_s"] if found is not None else None
 
 
 def run_beyond(sources: Sources, store: Store, wanted: Sequence[Setting], follow: OnStage) -> None:
@@ -154,6 +160,8 @@ def read_column(plan: ComparePlan, setting: Setting, store: Store) -> Column | N
 
 def _cell_key(plan: ComparePlan, workload: Workload, policy: str, tbt_s: float) -> str:
     loose = "" if plan.ttft_fixed_s == DEFAULT_SLO.ttft_fixed_s else f" ttft {plan.ttft_fixed_s:g}s"
+    share = plan.attainment_ratio
+    loose += "" if share == DEFAULT_SLO.attainment_ratio else f" {share:g}"
     return f"goodput {plan.profile.name} {workload.name} {tbt_s * 1000.0:g}ms{loose} {policy}"
 
 

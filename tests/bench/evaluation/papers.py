@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -124,15 +125,23 @@ def _preemption(sources: Sources, store: Store, follow: OnStage) -> Iterator[Fin
     policies = ("muxwise", "muxwise:preempt")
     for rate_rps in PREEMPTION_RPS:
         runs = _runs(plan, SHORT_AND_LONG, policies, TBT_A100_S, rate_rps, sources.jobs, store, follow)
-        off, on = (_mean(runs[p], lambda m: m["ttft_per_1k_new_tokens_p99_ms"]) for p in policies)
+        off, on = (_mean(runs[p], _tail_ms) for p in policies)
         preempted = _mean(runs["muxwise:preempt"], lambda m: m["preemptions"])
         yield Finding(
             key=f"preemption {rate_rps:g}",
             what=f"Preemption, p99 TTFT per token, half short and half long at {rate_rps:g}/s, {A100}",
             paper="1.96 (figure 20)",
             ours=f"{_ratio(off, on)} ({off / 1000:,.0f} to {on / 1000:,.0f} ms a token, "
-            f"{preempted:.0f} preemptions)",
+            f"{preempted:.0f} preemptions)"
+            if math.isfinite(off) and math.isfinite(on)
+            else f"none: over 1% are refused, having waited for five targets ({preempted:.0f} preemptions)",
         )
+
+
+def _tail_ms(metrics: dict) -> float:
+    """JSON has no infinity: a request that was refused never got its token."""
+    tail_ms = metrics["ttft_per_1k_new_tokens_p99_ms"]
+    return math.inf if tail_ms is None else tail_ms
 
 
 def _synchronisation(sources: Sources, store: Store, follow: OnStage) -> Iterator[Finding]:

@@ -81,8 +81,10 @@ def fingerprint(plan: ComparePlan, policy: str, *more: object) -> str:
 @cache
 def _code(policy: str, profile: str) -> str:
     """Another policy's change leaves this one's results alone."""
-    head, _, inner = policy.partition("/")  # pla/POLICY is made of both
-    parts = [policy, *([inner or "muxwise"] if head.startswith("pla") else [])]
+    head, _, inner = policy.partition("/")  # pla/POLICY and slack/POLICY are made of both
+    if head.startswith("pla"):
+        inner = inner or "muxwise"
+    parts = [policy, *([inner] if inner else [])]
     names = set()
     for part in parts:
         built = build_policy(part, load_profile(profile).policy_context)

@@ -13,6 +13,7 @@ import numpy as np
 from pdmuxd.daemon.compare.plan import ComparePlan
 from pdmuxd.daemon.compare.workload import without_longer
 from pdmuxd.daemon.replay.formats.read import open_trace
+from pdmuxd.daemon.replay.generate import generate
 from pdmuxd.daemon.replay.shape import Shaping, shape
 from pdmuxd.daemon.replay.trace import Trace, TraceFormat, TraceRequest
 from pdmuxd.engine.core.slo import DEFAULT_SLO
@@ -32,6 +33,9 @@ class Workload:
     shuffle: bool
     seconds: float
     quick_seconds: float
+    kind: str | None = None
+    """Of `pdmuxd generate`, drawn from `kind_rps` requests a second for an hour with GENERATED_SEED."""
+    kind_rps: float = 0.0
 
 
 AZURE_CONV = Workload(
@@ -74,13 +78,17 @@ _LOOGLE = ((3380, 30_000, 81_000), (2, 15, 326))
 _SPREAD = 0.9
 """Standard deviation of the logarithm: about what chat lengths have."""
 _SYNTHETIC = 4000
+GENERATED_SEED = 2311
+"""Not one of those that anything was tuned or shown with elsewhere (1, 7)."""
+GENERATED_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """Where traces lie, and how much to run."""
 
-    traces: Path
+    traces: Path | None
+    """None: only loads that are made up."""
     quick: bool
     jobs: int
 
@@ -102,16 +110,31 @@ class Sources:
 
 
 @cache
-def load(folder: Path, workload: Workload) -> Trace:
+def load(folder: Path | None, workload: Workload) -> Trace:
     """The trace of a workload. Raises: TraceError."""
+    if workload.kind is not None:
+        return _generated(workload)
     if workload.file is None:
         return _SYNTHESES[workload.name]()
-    path = folder / workload.file
+    path = (folder or Path("TRACES")) / workload.file
     if not path.is_file():
         sys.exit(f"error: {path}: no such file; TRACES is the folder that holds the recorded traces")
     found, requests = open_trace(path)
     trace = shape(path, found, requests, Shaping(tick_s=0.0))
     return without_longer(trace, MOONCAKE_MAX_INPUT)[0] if workload is MOONCAKE else trace
+
+
+def _generated(workload: Workload) -> Trace:
+    """An hour of it: no run comes to its end and begins again, which would find its own prefixes."""
+    assert workload.kind is not None
+    rate_per_s = workload.kind_rps
+    rows = generate(workload.kind, rate_per_s=rate_per_s, duration_s=GENERATED_S, seed=GENERATED_SEED)
+    return Trace(
+        path=Path(f"generated-{workload.kind}"),
+        format=TraceFormat.NATIVE,
+        requests=tuple(rows),
+        block_tokens=max(row.block_tokens for row in rows),
+    )
 
 
 def _holdable(trace: Trace, profile: str) -> Trace:

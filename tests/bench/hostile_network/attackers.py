@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
+import os
 
 ATTACKER = "127.0.0.2"
 """Not the address of the well-behaved clients: limits count by address."""
@@ -11,6 +14,9 @@ TARGET = "127.0.0.1"
 GIVE_UP_S = 20.0
 FLOOD_BYTES = 60 * 2**20
 LONG_HEADER_BYTES = 20 * 2**20
+RIVAL = "slow read"
+"""The attack that the engine works for: `READ` asks for the same and reads it."""
+READ = "the same, read"
 ATTACKS = ("silent", "half-open", "half a body", "header flood", "one long header", "slow read")
 
 
@@ -86,6 +92,32 @@ async def _unread(port, request, count, stop):
     return len(transports)
 
 
+async def _read(port, request, count, stop):
+    """Ask for the same once on each connection, and read it; how many answers began."""
+    begun = 0
+
+    async def one():
+        nonlocal begun
+        with contextlib.suppress(OSError, TimeoutError):
+            reader, writer = await _connect(port)
+            writer.write(request)
+            is_first = True
+            while not stop.is_set():
+                with contextlib.suppress(TimeoutError):
+                    if not await asyncio.wait_for(reader.read(65536), 0.5):
+                        break
+                    begun, is_first = begun + is_first, False
+            writer.transport.abort()
+
+    tasks = []
+    for _ in range(count):
+        tasks.append(asyncio.create_task(one()))
+        if len(tasks) % 50 == 0:
+            await asyncio.sleep(0.02)
+    await asyncio.wait(tasks)
+    return begun
+
+
 class _Deaf(asyncio.Protocol):
     def connection_made(self, transport):
         transport.pause_reading()
@@ -109,9 +141,14 @@ async def _attack(name, port, key, model, count, stop):
     stream = (
         head + b"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n" % (key.encode(), len(body)) + body
     )
-    if name == "slow read":
-        # Eight streams hold all the places of their tenant; the others want lists of models, many each.
-        listing = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n" % key.encode()
+    # Eight streams hold all the places of their tenant; the others want lists of models, many each.
+    listing = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n" % key.encode()
+    if name == READ:
+        held, asked = await asyncio.gather(
+            _read(port, stream, 8, stop), _read(port, listing, count - 8, stop)
+        )
+        return held + asked
+    if name == RIVAL:
         held, asked = await asyncio.gather(
             _unread(port, stream, 8, stop), _unread(port, listing * 200, count - 8, stop)
         )
@@ -120,5 +157,13 @@ async def _attack(name, port, key, model, count, stop):
 
 
 def run_attack(name, port, key, model, count, stop, result):
-    """The attacking process: put into `result` what is still open, or how many bytes were taken."""
+    """The attacking process: put into `result` what is still open, or how many bytes were taken.
+
+    It comes after those that are measured and, if that may be, before all else on this machine.
+    """
+    if os.sched_getscheduler(0) == os.SCHED_RR:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    else:
+        os.nice(19)
+    gc.disable()
     result.put(asyncio.run(_attack(name, port, key, model, count, stop)))
