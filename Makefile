@@ -26,7 +26,7 @@ $(READY): pyproject.toml constraints.txt .ci/environment.py
 # mypy and import-linter read packages from disk; links give them the import names (pdmuxd.engine, ...).
 .build/src/pdmuxd:
 	@mkdir -p .build/src/pdmuxd
-	@for p in engine controlplane daemon tui migrations; do ln -sfn ../../../$$p .build/src/pdmuxd/$$p; done
+	@for p in engine controlplane daemon tui migrations systemd; do ln -sfn ../../../$$p .build/src/pdmuxd/$$p; done
 
 # SGLang has an environment of its own: it pins what it needs, and the daemon does without all of it.
 $(VENV_SGLANG)/.ready: pyproject.toml constraints.txt .ci/environment.py
@@ -82,8 +82,9 @@ bench-core: $(READY) ## Time of one decision, per policy
 bench-turns: $(READY) ## What a turn of SGLang's loop costs the host, without a GPU
 	@$(PY) tests/bench/bench_turns.py
 
-bench-gateway: $(READY) ## The gateway's cost against the engine directly
+bench-gateway: $(READY) ## The gateway's cost against the engine directly, and how many streams it carries
 	@$(PY) tests/bench/bench_gateway.py
+	@$(PY) tests/bench/bench_stream_rate.py
 
 bench-front-end: $(READY) ## What a token costs behind the scheduler, per process; needs SGLang's environment, no GPU
 	@$(PY) tests/bench/bench_front_end.py --python $(PYTHON_SGLANG)
@@ -104,9 +105,8 @@ bench-history: $(READY) ## What a month of history costs: its size, its writes, 
 bench-console: $(READY) ## The console's first paint and its share of a core (needs tmux)
 	@$(PY) tests/bench/bench_console.py
 
-evaluate: $(READY) ## Fill docs/evaluation.md: make evaluate TRACES=FOLDER [OPTIONS=--quick]
-	@test -n "$(TRACES)" || { echo "name the folder of the recorded traces: make evaluate TRACES=FOLDER" >&2; exit 2; }
-	@$(PY) tests/bench/evaluate.py --traces "$(TRACES)" $(OPTIONS)
+evaluate: $(READY) ## Fill docs/evaluation.md and ladder.md: make evaluate TRACES=FOLDER [OPTIONS=--quick]
+	@$(PY) tests/bench/evaluate.py $(if $(TRACES),--traces "$(TRACES)") $(OPTIONS)
 
 clean: ## Remove everything that was built
 	@rm -rf $(VENV) $(VENV_SGLANG) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
