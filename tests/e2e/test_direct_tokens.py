@@ -68,10 +68,6 @@ LONG = {"max_tokens": 1500, "ignore_eos": True}
 """Longer than an upgrade takes."""
 
 
-def fallbacks(daemon, cause):
-    return daemon.metric(f'pdmuxd_direct_fallbacks_total{{cause="{cause}"}}')
-
-
 @contextlib.contextmanager
 def streaming(daemon, **body):
     """An answer of which some tokens have come from the scheduler; yields its lines."""
@@ -102,8 +98,8 @@ def test_a_client_is_told_when_the_engine_is_killed_in_mid_answer(direct):
     ready = direct.log.count(READY)
     with streaming(direct, max_tokens=100_000) as lines:
         os.kill(direct.engine()["pid"], signal.SIGKILL)
+        # Whether it also counts as a fallback depends on which of its two sockets is seen to close first.
         assert '"engine_lost"' in list(lines)[-1]
-    assert fallbacks(direct, "disconnected") >= 1
     wait_until(lambda: direct.log.count(READY) == ready + 1)
     wait_until(lambda: httpx.get(f"{direct.data_url}/health").status_code == 200)
     with streaming(direct, max_tokens=50) as lines:
