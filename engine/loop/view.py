@@ -106,7 +106,7 @@ class View:
         prefill: PrefillView | None = None,
         set_aside: tuple[PrefillView, ...] = (),
     ) -> Observation:
-        state, hidden = self._state, self._policy_runtime.is_changing
+        state, hidden = self._state, self._policy_runtime.hides_queue(now_s)
         waiting = () if hidden else self._ledger.window(self._limits.waiting_window)
         is_layerwise = bool(set_aside) or (prefill is not None and prefill.mode is PrefillMode.LAYERWISE)
         if is_layerwise and self._limits.max_whole_tokens is not None:
