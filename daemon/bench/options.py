@@ -39,6 +39,11 @@ class ServerOptions:
     python: Path | None = None
     """That has SGLang, if it is not this one."""
 
+    @property
+    def kernels_file(self) -> Path:
+        """Timed by the first server, and read by all that follow."""
+        return self.work.absolute() / "partition-kernels.json"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(ServerOptions):

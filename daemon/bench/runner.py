@@ -30,6 +30,7 @@ from pdmuxd.daemon.bench.servers.one_server import ModelOf, Servers
 from pdmuxd.daemon.bench.servers.predicting import predictors
 from pdmuxd.daemon.bench.servers.server import ArmError, ServerError
 from pdmuxd.daemon.bench.servers.stall_trace import watch_client
+from pdmuxd.daemon.supervisor.diagnosis import parts_of_start
 
 T = TypeVar("T")
 
@@ -201,7 +202,8 @@ class Runner:
             self._say(f"{runs[0].model} {runs[0].arm.server}{' (started ahead)' if server.gate else ''}")
             limit_s = max(10.0, self._end_s - time.monotonic() - self._run_s(runs[0]))
             took_s = await server.serve(within_s=min(self._options.start_s, limit_s))
-            self._say(f"  serves after {took_s:.0f} s")
+            parts = parts_of_start(server.log.read_text(errors="replace"))
+            self._say(f"  serves after {took_s:.0f} s" + (f", its engine after {parts}" if parts else ""))
             await self._warm_up(runs[0], server.base_url, server.link)
             if server.gate is None:
                 self._took_s[runs[0].model] = time.monotonic() - began_s

@@ -63,6 +63,7 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
         environment=environment,
         folder=folder,
         start_s=options.start_s,
+        kernels_file=options.kernels_file,
     ) as daemon:
         keys = {tenant: await new_tenant(daemon, tenant, options.tbt_ms) for tenant in (CALM, FLOOD)}
 

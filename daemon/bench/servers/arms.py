@@ -89,8 +89,10 @@ class Arm:
         cpu: bool,
         extra: Sequence[str],
         python: Path | None = None,
+        kernels_file: Path | None = None,
     ) -> list[str]:
-        """The server's command line; `python` has SGLang, if it is not this one."""
+        """The server's command line; `python` has SGLang, if it is not this one, and which kernels are
+        fastest is kept in `kernels_file` from one start to the next."""
         emulated = self.server == "emulator"
         interpreter = [sys.executable if emulated or python is None else str(python), "-P", "-m"]
         where = ["--host", HOST, "--port", str(port)]
@@ -101,6 +103,7 @@ class Arm:
         if self.server == "ours":
             own = ["--link", str(link), "--policy", str(self.policy), "--model", str(model.folder)]
             own += ["--tp-size", str(tp_size), "--served-model", model.name]
+            own += [] if kernels_file is None else ["--kernels-file", str(kernels_file)]
             return [*interpreter, "pdmuxd.engine.sglang", *where, *own, "--", *flags]
         if self._chunk():
             flags += ["--chunked-prefill-size", self._chunk(), "--enable-mixed-chunk"]

@@ -46,6 +46,7 @@ async def linked(
             cpu=options.cpu,
             extra=(*extra, *options.extra),
             python=options.python,
+            kernels_file=options.kernels_file,
         )
         around = dict(environment or arm.environment(cpu=options.cpu, tp_size=tp_size))
         async with running(

@@ -72,6 +72,7 @@ async def one_server(
             cpu=options.cpu,
             extra=options.extra,
             python=options.python,
+            kernels_file=options.kernels_file,
         )
         log = options.log_dir / f"{run.model}-{run.arm.server}.log"
         process = await stack.enter_async_context(started(command, environment=environment, log=log))
