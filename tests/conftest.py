@@ -3,6 +3,7 @@
 import os
 import sys
 
+import process_logs
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -21,3 +22,26 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("e2e") or item.get_closest_marker("sglang"):
                 item.add_marker(pytest.mark.flaky(reruns=2))
+
+
+def pytest_runtest_setup(item):
+    process_logs.forget_ended()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """With a failure go the ends of the logs of the processes that the test used."""
+    report = yield
+    if report.failed:
+        report.sections += process_logs.ends()
+    return report
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What made a test be tried again: a rerun that passes shows nothing else of it."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"tried again: {report.nodeid}", sep="-")
+        terminalreporter.line(report.longreprtext)
+        for title, text in report.sections:
+            terminalreporter.section(title, sep="-")
+            terminalreporter.line(text)

@@ -12,8 +12,8 @@ from pdmuxd.daemon.bench.options import RunOptions
 from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.bench.servers.link import Link, listening
 from pdmuxd.daemon.bench.servers.models import ServedModel
-from pdmuxd.daemon.bench.servers.ports import free_port
 from pdmuxd.daemon.bench.servers.server import running
+from pdmuxd.daemon.ports import free_port
 
 
 class Linked(NamedTuple):

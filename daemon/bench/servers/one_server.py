@@ -16,9 +16,9 @@ from pdmuxd.daemon.bench.servers.ahead import Gate
 from pdmuxd.daemon.bench.servers.arms import HOST
 from pdmuxd.daemon.bench.servers.link import Link, listening
 from pdmuxd.daemon.bench.servers.models import ServedModel
-from pdmuxd.daemon.bench.servers.ports import free_port
 from pdmuxd.daemon.bench.servers.server import healthy, started
 from pdmuxd.daemon.bench.servers.stall_trace import watched
+from pdmuxd.daemon.ports import free_port
 
 ModelOf = Callable[[str], ServedModel]
 """From its name to a model, its folder written."""

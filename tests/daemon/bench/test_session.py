@@ -14,7 +14,6 @@ from pdmuxd.daemon.bench.plans import flood, matrix, measure, micro, slo_change,
 from pdmuxd.daemon.bench.plans.names import command_of
 from pdmuxd.daemon.bench.results import MISSED
 from pdmuxd.daemon.bench.servers import arms
-from pdmuxd.daemon.bench.servers.ports import PORTS
 from pdmuxd.daemon.bench.session import command
 from pdmuxd.daemon.bench.session.checks import Checks
 from pdmuxd.daemon.bench.session.place import Place, environment_of
@@ -25,6 +24,7 @@ from pdmuxd.daemon.bench.session.scale import SCALES
 from pdmuxd.daemon.bench.session.step import Lane, Need, Step
 from pdmuxd.daemon.bench.session.trial import tried
 from pdmuxd.daemon.bench.session.work import Work
+from pdmuxd.daemon.ports import PORTS
 
 READS = {
     "micro": micro.options_of,
