@@ -17,6 +17,9 @@ from pdmuxd.engine.link.durations import GROWTH, LOWEST_S
 Kind = Literal["counter", "gauge", "histogram"]
 T = ("tenant",)
 
+ABORT_CAUSES = ("client_disconnected", "engine_lost", "shutdown", "first_byte_timeout", "defect")
+"""Each has its series from the start: Prometheus sees no increase in one that begins with its first event."""
+
 TTFT_BUCKETS_S = (
     *(0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5),
     *(2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0),

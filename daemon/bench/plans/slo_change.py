@@ -77,6 +77,7 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
         environment=environment,
         folder=folder,
         start_s=options.start_s,
+        kernels_file=options.kernels_file,
     ) as daemon:
         await daemon.put(TENANT, _first_slo(min(options.targets_ms)))
         seen, edits = await asyncio.gather(
