@@ -160,6 +160,12 @@ def add_daemon_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python", type=Path, help="SGLang's, if it is not this one")
 
 
+def _measured(model: str) -> Path:
+    """A model's profile, if there is one: rather of the splits that are made by default since 2026-11-23."""
+    whole_groups = PROFILES / f"{model}.partition-kernels.profile.json.gz"
+    return whole_groups if whole_groups.is_file() else PROFILES / f"{model}.profile.json.gz"
+
+
 def parse_run(
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None,
@@ -196,7 +202,7 @@ def parse_run(
     )
     parser.add_argument("--log-dir", type=Path, default=Path(".gpu/logs"))
     found = parser.parse_args(argv)
-    measured = {model: PROFILES / f"{model}.profile.json.gz" for model in SHAPES}
+    measured = {model: _measured(model) for model in SHAPES}
     # They are of one GPU: several as one predict with the roofline, which knows of them.
     none_fits = found.cpu or getattr(found, "tp_size", 1) > 1
     kept = {} if none_fits else {model: path for model, path in measured.items() if path.is_file()}
