@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import process_logs
 
-from pdmuxd.daemon.bench.servers.ports import free_port
+from pdmuxd.daemon.ports import free_port
 from pdmuxd.engine.link.measuring import Measure, Measured, MeasureMode
 from pdmuxd.engine.link.messages import (
     Ack,
@@ -98,6 +99,7 @@ class _Server:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        process_logs.watch(self.log_path, lambda: self.process.poll() is None)
 
     @property
     def log(self) -> str:
