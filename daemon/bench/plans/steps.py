@@ -21,7 +21,7 @@ from typing import Any
 from pdmuxd.daemon.bench.load.score import quantile
 from pdmuxd.daemon.bench.options import new_parser, numbers
 from pdmuxd.daemon.bench.servers.link import host_delays
-from pdmuxd.engine.loop.records import HOST_DELAY_S
+from pdmuxd.engine.link.messages import HOST_DELAY_S
 
 _HEAD = (
     "| mode, reason, SMs of prefill and decode | steps | took p50, p99 ms | over predicted p10, p50, p90 "

@@ -17,10 +17,17 @@ from pdmuxd.daemon.bench.load.score import quantile
 from pdmuxd.daemon.bench.load.workload import DEFAULT_TTFT, TtftTarget
 from pdmuxd.daemon.bench.servers.server import ArmError
 from pdmuxd.engine.core.errors import LinkError
-from pdmuxd.engine.link.messages import Ack, EngineSettings, EngineStats, Hello, IterationRecord, TenantSlo
+from pdmuxd.engine.link.messages import (
+    HOST_DELAY_S,
+    Ack,
+    EngineSettings,
+    EngineStats,
+    Hello,
+    IterationRecord,
+    TenantSlo,
+)
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.socket import DaemonEnd
-from pdmuxd.engine.loop.records import HOST_DELAY_S
 
 _ACK_S = 20.0
 _TOTALS = (
