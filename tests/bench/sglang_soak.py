@@ -183,11 +183,15 @@ def main():
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--python", type=Path, default=ROOT / ".venv-sglang" / "bin" / "python")
-    parser.add_argument("--keep", type=Path, help="a folder for the server's log, in which the stacks are")
+    parser.add_argument(
+        "--keep", type=Path, help="a new folder for the server's log, in which the stacks are"
+    )
     options = parser.parse_args()
+    if options.keep is not None and options.keep.exists():
+        parser.error(f"--keep {options.keep}: it is there; allowed is a folder that is not")
     with tempfile.TemporaryDirectory() as name:
         folder = options.keep or Path(name)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)  # the temporary one is there
         shape = write_model_folder("tiny", folder / "model", torch_dtype="float32", num_hidden_layers=LAYERS)
         model = write_weights(shape)
         print("SGLang starts", flush=True)
