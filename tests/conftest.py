@@ -14,6 +14,9 @@ settings.load_profile("patient")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+LAST_LINES = 15
+"""Of a failure: the assertion and where it is."""
+
 
 @pytest.hookimpl(trylast=True)  # after the hooks that mark the tests of a folder
 def pytest_collection_modifyitems(items):
@@ -38,10 +41,8 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """What made a test be tried again: a rerun that passes shows nothing else of it."""
-    for report in terminalreporter.stats.get("rerun", ()):
-        terminalreporter.section(f"tried again: {report.nodeid}", sep="-")
-        terminalreporter.line(report.longreprtext)
-        for title, text in report.sections:
-            terminalreporter.section(title, sep="-")
-            terminalreporter.line(text)
+    """At the end of the output, what went wrong in a few lines each: here, or before it was tried again."""
+    for word in ("rerun", "error", "failed"):
+        for report in terminalreporter.stats.get(word, ()):
+            terminalreporter.section(f"{word}: {report.nodeid}", sep="-")
+            terminalreporter.line("\n".join(report.longreprtext.splitlines()[-LAST_LINES:]))

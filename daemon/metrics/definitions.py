@@ -201,12 +201,20 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "Absent until one was learned.",
             "device",
         ),
-        _counter("engine_steps", "Engine steps. This and the next four start at 0 with each engine."),
+        _counter("engine_steps", "Engine steps. This and the next six start at 0 with each engine."),
         _counter("engine_switches", "Changes of the partition group."),
         _counter("engine_preemptions", "Prefills set aside for a shorter one."),
         _counter("engine_retractions", "Requests sent back to waiting because the KV pool was full."),
         _counter(
             "engine_dropped_records", "Telemetry records that the link dropped: attainment misses these."
+        ),
+        _counter(
+            "engine_stalls",
+            "Decode and fused steps that took far longer than steps of their size do: more than eight mean "
+            "deviations, and 2 ms.",
+        ),
+        _counter(
+            "engine_host_delays", "Steps for which the GPU waited for the host for more than a millisecond."
         ),
     ),
     "Of decisions and predictions": (

@@ -10,6 +10,11 @@ from pdmuxd.engine.link.messages import IterationRecord, TenantQueue, TenantQueu
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 
+HOST_DELAY_S = 0.001
+"""A step has been delayed by the host if the device waited for it for longer than this: a twentieth of the
+strictest TBT target that is measured (20 ms), and half of what policies keep for a token's way to its client
+(decision 0008)."""
+
 
 def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) -> IterationRecord:
     """The record of a decode or fused step that was read."""
@@ -39,6 +44,9 @@ def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) ->
         predicted_fused_s=numbers.predicted_fused_s,
         measured_decode_s=timing.busy_s if is_split else None,
         measured_step_s=timing.gap_s,
+        host_late_s=timing.host_late_s,
+        stall_s=timing.stall_s,
+        tbt_target_s=numbers.tbt_target_s,
         guard_ratio=numbers.guard_ratio,
         tbt_slack_s=numbers.tbt_slack_s,
     )
