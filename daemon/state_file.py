@@ -1,4 +1,4 @@
-"""Small files of the state directory that hold what was learned by name, as JSON."""
+"""Small files that are replaced as a whole, most of them of what was learned, by name, as JSON."""
 
 from __future__ import annotations
 
@@ -26,9 +26,14 @@ def read_state(path: Path, kind: type[Known], log: FilteringBoundLogger, unreada
 
 
 def write_state(path: Path, known: Mapping[str, Any]) -> None:
-    """Replace the file as a whole: a reader finds the old one or the new one. Raises: OSError."""
+    """Replace what the file holds. Raises: OSError."""
+    replace_file(path, msgspec.json.format(msgspec.json.encode(dict(known), enc_hook=_plain)))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write the file so that a reader finds the old one or the new one. Raises: OSError."""
     unfinished = path.with_suffix(".new")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(dict(known), enc_hook=_plain)))
+    unfinished.write_bytes(content)
     unfinished.replace(path)
 
 

@@ -65,6 +65,15 @@ class RunOptions(ServerOptions):
     tp_size: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonRunOptions(RunOptions):
+    """Of runs against one daemon, by `add_daemon_options`."""
+
+    engine: str
+    model: str
+    policy: str
+
+
 def numbers(text: str) -> list[float]:
     """Numbers above 0, with commas between them."""
     try:
@@ -141,6 +150,14 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpu", action="store_true", help="SGLang's CPU path, to try it")
     parser.add_argument("--extra", type=words, default=(), help="more flags for every SGLang server")
     parser.add_argument("--work", type=Path, default=Path(".gpu/models"), help="for model folders")
+
+
+def add_daemon_options(parser: argparse.ArgumentParser) -> None:
+    """What the commands that measure one daemon take: its engine, model and policy."""
+    parser.add_argument("--engine", choices=("sglang", "emulator"), default="sglang")
+    parser.add_argument("--model", choices=sorted(SHAPES), default="llama-8b")
+    parser.add_argument("--policy", default="auto")
+    parser.add_argument("--python", type=Path, help="SGLang's, if it is not this one")
 
 
 def _measured(model: str) -> Path:

@@ -22,7 +22,7 @@ from typing import Any
 from pdmuxd.daemon.bench.load.client import Seen, send_all
 from pdmuxd.daemon.bench.load.score import record, summary
 from pdmuxd.daemon.bench.load.workload import Cell, Request, TtftTarget, from_trace
-from pdmuxd.daemon.bench.options import RunOptions, new_parser, one_cell, parse_run
+from pdmuxd.daemon.bench.options import DaemonRunOptions, add_daemon_options, new_parser, one_cell, parse_run
 from pdmuxd.daemon.bench.outcome import kept_and_printed
 from pdmuxd.daemon.bench.results import append_result
 from pdmuxd.daemon.bench.servers.arms import Arm
@@ -43,12 +43,9 @@ TTFT = TtftTarget(is_sum=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(RunOptions):
+class Options(DaemonRunOptions):
     """The command line."""
 
-    engine: str
-    model: str
-    policy: str
     calm: Cell
     flood: Cell
     flood_s: float
@@ -182,10 +179,7 @@ def is_met(found: dict[str, Any]) -> bool:
 def options_of(argv: list[str] | None = None) -> Options:
     """The command line."""
     parser = new_parser("flood", __doc__)
-    parser.add_argument("--engine", choices=("sglang", "emulator"), default="sglang")
-    parser.add_argument("--model", choices=sorted(SHAPES), default="llama-8b")
-    parser.add_argument("--policy", default="auto")
-    parser.add_argument("--python", type=Path, help="SGLang's, if it is not this one")
+    add_daemon_options(parser)
     parser.add_argument("--calm", type=one_cell, default=Cell.parse("summaries:3"), help="KIND:RATE")
     parser.add_argument("--flood", type=one_cell, default=Cell.parse("summaries:30"), help="KIND:RATE")
     parser.add_argument("--flood-s", type=float, default=300.0, help="of both together")
