@@ -34,6 +34,7 @@ from pdmuxd.daemon.handover.predecessor import Predecessor, become_waiter
 from pdmuxd.daemon.handover.successor import Successor
 from pdmuxd.daemon.history import start_keeping_history
 from pdmuxd.daemon.httpd.listeners import Listeners
+from pdmuxd.daemon.kept_effects import start_keeping_effects
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import hide_secret
 from pdmuxd.daemon.notify import Notifier
@@ -230,9 +231,10 @@ async def _start(
     start_forgetting(stack, control_plane, settings.audit_retention_days, parts.clock)
     start_watching_clock(stack, parts.clock)
     start_writing(stack, parts.traffic)
-    start_learning(stack, parts.fallback, is_wanted=settings.engine.learn_fallback)
+    start_learning(stack, parts.keepers.fallback, is_wanted=settings.engine.learn_fallback)
     start_storing_use(stack, parts.limiter, control_plane)
-    start_capping(duties, parts.caps)
+    start_capping(duties, parts.keepers.caps)
+    start_keeping_effects(duties, parts.keepers.effects)
     start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)
     collect_garbage_seldom()
     welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)

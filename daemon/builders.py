@@ -40,15 +40,11 @@ from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
+from pdmuxd.daemon.keepers import Keepers, build_keepers
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import (
-    FallbackCollector,
-    TbtCostCollector,
-    TokenCollector,
-    collectors,
-)
+from pdmuxd.daemon.metrics.collectors import TokenCollector, collectors
 from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
@@ -58,7 +54,6 @@ from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
-from pdmuxd.daemon.tbt_caps import TbtCapKeeper
 from pdmuxd.daemon.tracing.building import Tracing
 from pdmuxd.daemon.traffic.fallback import FallbackKeeper
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
@@ -90,8 +85,7 @@ class Parts:
     lifecycle: Lifecycle
     traffic: TrafficRing
     replays: TrafficReplays
-    fallback: FallbackKeeper
-    caps: TbtCapKeeper
+    keepers: Keepers
 
 
 def build(
@@ -145,26 +139,15 @@ def build(
         directory=lambda: telemetry.directory,
         emulated=settings.engine.profile,
     )
-    fallback = FallbackKeeper(
-        settings.resolved_state_dir / "fallbacks.json",
-        replays,
-        status=supervisor.status,
-        directory=lambda: telemetry.directory,
-        clock=time.time,
-    )
-    fallback.on_learned = lambda: supervisor.use_fallback(fallback.tokens_for)
-    supervisor.use_fallback(fallback.tokens_for)
-    metrics.registry.register(FallbackCollector(fallback.state))
-    caps = TbtCapKeeper(
-        settings.resolved_state_dir / "tbt-caps.json",
-        telemetry,
-        predictors,
+    keepers = build_keepers(
+        settings,
         control_plane,
-        clock=time.monotonic,
+        supervisor=supervisor,
+        telemetry=telemetry,
+        replays=replays,
+        predictors=predictors,
+        metrics=metrics,
     )
-    caps.on_changed = lambda: supervisor.use_floors(caps.floors_s)
-    supervisor.use_floors(caps.floors_s)
-    metrics.registry.register(TbtCostCollector(caps, metrics.tenants))
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
         loaded,
@@ -187,12 +170,12 @@ def build(
         metrics=metrics,
         actions=actions,
         replays=replays,
-        fallback=fallback,
+        fallback=keepers.fallback,
         lifecycle=lifecycle,
         uses=uses,
         limiter=limiter,
         predictors=predictors,
-        known_costs=caps.costs,
+        known_costs=keepers.caps.costs,
         admin_token=admin_token,
         engine_log=plan.log_path,
     )
@@ -210,7 +193,7 @@ def build(
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
     connect_engine(bus, supervisor)
-    bus.subscribe(DirectoryChanged, caps.on_directory)
+    bus.subscribe(DirectoryChanged, keepers.caps.on_directory)
     return Parts(
         bus=bus,
         supervisor=supervisor,
@@ -236,8 +219,7 @@ def build(
         lifecycle=lifecycle,
         traffic=traffic,
         replays=replays,
-        fallback=fallback,
-        caps=caps,
+        keepers=keepers,
     )
 
 

@@ -1,4 +1,4 @@
-"""Small files of the state directory that hold what was learned by name, as JSON."""
+"""Small files that are replaced as a whole, most of them of what was learned, by name, as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from pydantic import BaseModel
 from structlog.typing import FilteringBoundLogger
 
 Known = TypeVar("Known", bound=dict[str, Any])
@@ -15,7 +16,7 @@ Known = TypeVar("Known", bound=dict[str, Any])
 def read_state(path: Path, kind: type[Known], log: FilteringBoundLogger, unreadable: str) -> Known:
     """What the file holds; nothing if there is none, or, with the warning `unreadable`, if it is spoilt."""
     try:
-        found: Known = msgspec.json.decode(path.read_bytes(), type=kind)
+        found: Known = msgspec.json.decode(path.read_bytes(), type=kind, dec_hook=_made)
     except FileNotFoundError:
         return kind()
     except (OSError, msgspec.MsgspecError) as error:
@@ -25,7 +26,24 @@ def read_state(path: Path, kind: type[Known], log: FilteringBoundLogger, unreada
 
 
 def write_state(path: Path, known: Mapping[str, Any]) -> None:
-    """Replace the file as a whole: a reader finds the old one or the new one. Raises: OSError."""
+    """Replace what the file holds. Raises: OSError."""
+    replace_file(path, msgspec.json.format(msgspec.json.encode(dict(known), enc_hook=_plain)))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write the file so that a reader finds the old one or the new one. Raises: OSError."""
     unfinished = path.with_suffix(".new")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(dict(known))))
+    unfinished.write_bytes(content)
     unfinished.replace(path)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    raise NotImplementedError(f"{type(value).__name__} cannot be kept")
+
+
+def _made(kind: type, value: object) -> object:
+    if issubclass(kind, BaseModel):
+        return kind.model_validate(value)
+    raise NotImplementedError(f"{kind.__name__} cannot be kept")

@@ -3,6 +3,7 @@
 import os
 import sys
 
+import process_logs
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -13,6 +14,9 @@ settings.load_profile("patient")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+LAST_LINES = 15
+"""Of a failure: the assertion and where it is."""
+
 
 @pytest.hookimpl(trylast=True)  # after the hooks that mark the tests of a folder
 def pytest_collection_modifyitems(items):
@@ -21,3 +25,24 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("e2e") or item.get_closest_marker("sglang"):
                 item.add_marker(pytest.mark.flaky(reruns=2))
+
+
+def pytest_runtest_setup(item):
+    process_logs.forget_ended()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """With a failure go the ends of the logs of the processes that the test used."""
+    report = yield
+    if report.failed:
+        report.sections += process_logs.ends()
+    return report
+
+
+def pytest_terminal_summary(terminalreporter):
+    """At the end of the output, what went wrong in a few lines each: here, or before it was tried again."""
+    for word in ("rerun", "error", "failed"):
+        for report in terminalreporter.stats.get(word, ()):
+            terminalreporter.section(f"{word}: {report.nodeid}", sep="-")
+            terminalreporter.line("\n".join(report.longreprtext.splitlines()[-LAST_LINES:]))

@@ -65,7 +65,7 @@ class EffectOut(BaseModel):
     text: str = Field(examples=["TBT 40 to 30 ms"])
     state: State = Field(
         description="`too_early` in the first minute, `measuring` in the first five, then `measured`; "
-        "`overtaken` if another change, or an engine's start, came within the first minute."
+        "`overtaken` if another change, or an engine's or the daemon's start, came within the first minute."
     )
     mixed: bool = Field(description="Another change, or an engine's start, was in the minute before.")
     before: MeasuredOut

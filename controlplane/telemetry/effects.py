@@ -1,7 +1,8 @@
 """What changes did: edits of targets, of policy or profile, with the minute before and the time since.
 
-Kept in memory, as the windows are. What ended since a change is counted, whenever it began; after less than a
-minute nothing is compared, and after five the comparison is final.
+What ended since a change is counted, whenever it began; after less than a minute nothing is compared, and
+after five the comparison is final. All of it is in memory, as the windows are; whoever keeps it over a
+restart is told by `on_changed`, and a restart ends a comparison as another change does.
 """
 
 from __future__ import annotations
@@ -65,6 +66,17 @@ class Effects:
         self._sums = [0] * COLUMNS
         self._tallies: dict[str, Tally] = {}
         self._changed_s: float | None = None
+        self.on_changed: Callable[[], None] = lambda: None
+        """Called when a comparison begins or ends."""
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether what a change does is still being counted."""
+        return bool(self._open)
+
+    def restore(self, effects: Sequence[Effect]) -> None:
+        """Take up what was known before this start, newest first; counting goes on for none of it."""
+        self._effects.extendleft(_ended(each) for each in effects[: KEPT - len(self._effects)])
 
     def changed(self, changes: Sequence[tuple[str, str | None, str]]) -> None:
         """(kind, tenant, text) of what was changed at once; how tenants stood is read now."""
@@ -83,6 +95,7 @@ class Effects:
             Effect(at_s=now_s, kind=kind, tenant=tenant, text=text, is_mixed=is_mixed, before=before)
             for kind, tenant, text in changes[:KEPT]
         ]
+        self.on_changed()
 
     def interrupt(self) -> None:
         """Something happened that ends a comparison: another change, or an engine's start."""
@@ -119,8 +132,10 @@ class Effects:
 
     def _close(self) -> None:
         self._effects.extend(self._so_far(is_over=True))
-        self._open = []
+        was_measuring, self._open = self.is_measuring, []
         self._sums, self._tallies = [0] * COLUMNS, {}
+        if was_measuring:
+            self.on_changed()
 
     def _so_far(self, *, is_over: bool) -> list[Effect]:
         if not self._open:
@@ -146,3 +161,8 @@ class Effects:
             self._window.add(column, count, now_s)
             if self._open:
                 self._sums[column] += count
+
+
+def _ended(effect: Effect) -> Effect:
+    over: dict[State, State] = {"too_early": "overtaken", "measuring": "measured"}
+    return replace(effect, state=over.get(effect.state, effect.state))

@@ -39,6 +39,11 @@ class ServerOptions:
     python: Path | None = None
     """That has SGLang, if it is not this one."""
 
+    @property
+    def kernels_file(self) -> Path:
+        """Timed by the first server, and read by all that follow."""
+        return self.work.absolute() / "partition-kernels.json"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(ServerOptions):
@@ -58,6 +63,15 @@ class RunOptions(ServerOptions):
     leave_ratio: float = 0.0
     """Of clients that leave early."""
     tp_size: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonRunOptions(RunOptions):
+    """Of runs against one daemon, by `add_daemon_options`."""
+
+    engine: str
+    model: str
+    policy: str
 
 
 def numbers(text: str) -> list[float]:
@@ -138,6 +152,20 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work", type=Path, default=Path(".gpu/models"), help="for model folders")
 
 
+def add_daemon_options(parser: argparse.ArgumentParser) -> None:
+    """What the commands that measure one daemon take: its engine, model and policy."""
+    parser.add_argument("--engine", choices=("sglang", "emulator"), default="sglang")
+    parser.add_argument("--model", choices=sorted(SHAPES), default="llama-8b")
+    parser.add_argument("--policy", default="auto")
+    parser.add_argument("--python", type=Path, help="SGLang's, if it is not this one")
+
+
+def _measured(model: str) -> Path:
+    """A model's profile, if there is one: rather of the splits that are made by default since 2026-11-23."""
+    whole_groups = PROFILES / f"{model}.partition-kernels.profile.json.gz"
+    return whole_groups if whole_groups.is_file() else PROFILES / f"{model}.profile.json.gz"
+
+
 def parse_run(
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None,
@@ -174,7 +202,7 @@ def parse_run(
     )
     parser.add_argument("--log-dir", type=Path, default=Path(".gpu/logs"))
     found = parser.parse_args(argv)
-    measured = {model: PROFILES / f"{model}.profile.json.gz" for model in SHAPES}
+    measured = {model: _measured(model) for model in SHAPES}
     # They are of one GPU: several as one predict with the roofline, which knows of them.
     none_fits = found.cpu or getattr(found, "tp_size", 1) > 1
     kept = {} if none_fits else {model: path for model, path in measured.items() if path.is_file()}

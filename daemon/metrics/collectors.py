@@ -25,7 +25,10 @@ _STATS_GAUGES = (
     *("running", "waiting", "prefilling", "kv_used_tokens", "kv_capacity_tokens", "cached_tokens"),
     *("partition_id", "prefill_sms", "decode_sms"),
 )
-_STATS_COUNTERS = ("steps", "switches", "preemptions", "retractions", "dropped_records")
+_STATS_COUNTERS = (
+    *("steps", "switches", "preemptions", "retractions", "dropped_records"),
+    *("stalls", "host_delays"),
+)
 _OF_TENANT = (
     *("pdmuxd_slo_ttft_fixed_seconds", "pdmuxd_slo_ttft_per_1k_new_tokens_seconds", "pdmuxd_slo_tbt_seconds"),
     *("pdmuxd_slo_attainment_ratio", "pdmuxd_slo_version", "pdmuxd_tenant_in_flight_limit"),

@@ -21,7 +21,7 @@ from prometheus_client import (
 )
 
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, is_good
-from pdmuxd.daemon.metrics.definitions import counter, histogram
+from pdmuxd.daemon.metrics.definitions import ABORT_CAUSES, counter, histogram
 from pdmuxd.daemon.metrics.gaps import GapHistograms
 from pdmuxd.daemon.metrics.tenants import TenantLabels
 from pdmuxd.engine.core.types import Mode, Reason
@@ -61,6 +61,8 @@ class Metrics:
         self._refusals = counter("pdmuxd_refusals_total", registry)
         self._ttfb = histogram("pdmuxd_gateway_ttfb_seconds", registry)
         self._early = counter("pdmuxd_gateway_aborts_total", registry)
+        for cause in ABORT_CAUSES:
+            self._early.labels(cause)
         self._abort_errors = counter("pdmuxd_gateway_abort_errors_total", registry)
         self._streams = counter("pdmuxd_streams_total", registry)
 

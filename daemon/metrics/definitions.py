@@ -17,6 +17,9 @@ from pdmuxd.engine.link.durations import GROWTH, LOWEST_S
 Kind = Literal["counter", "gauge", "histogram"]
 T = ("tenant",)
 
+ABORT_CAUSES = ("client_disconnected", "engine_lost", "shutdown", "first_byte_timeout", "defect")
+"""Each has its series from the start: Prometheus sees no increase in one that begins with its first event."""
+
 TTFT_BUCKETS_S = (
     *(0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5),
     *(2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0),
@@ -198,12 +201,20 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "Absent until one was learned.",
             "device",
         ),
-        _counter("engine_steps", "Engine steps. This and the next four start at 0 with each engine."),
+        _counter("engine_steps", "Engine steps. This and the next six start at 0 with each engine."),
         _counter("engine_switches", "Changes of the partition group."),
         _counter("engine_preemptions", "Prefills set aside for a shorter one."),
         _counter("engine_retractions", "Requests sent back to waiting because the KV pool was full."),
         _counter(
             "engine_dropped_records", "Telemetry records that the link dropped: attainment misses these."
+        ),
+        _counter(
+            "engine_stalls",
+            "Decode and fused steps that took far longer than steps of their size do: more than eight mean "
+            "deviations, and 2 ms.",
+        ),
+        _counter(
+            "engine_host_delays", "Steps for which the GPU waited for the host for more than a millisecond."
         ),
     ),
     "Of decisions and predictions": (

@@ -34,10 +34,7 @@ def _quantile(share: float, name: str, by: str = "tenant") -> str:
     return f"histogram_quantile({share}, {_rate(name + '_bucket', labels, who=WHO if by else NODE)})"
 
 
-def _met(of: str) -> str:
-    met, every = f"pdmuxd_{of}_met_total", f"pdmuxd_{of}_total"
-    if of == "ttft":
-        every = "pdmuxd_ttft_requests_total"
+def _met(met: str, every: str) -> str:
     return f"{_rate(met, 'tenant')} / ({_rate(every, 'tenant')} > 0)"
 
 
@@ -51,19 +48,25 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             title="First tokens in time",
             unit="percentunit",
             queries=(
-                (_met("ttft"), "{{tenant}}"),
+                (
+                    _met("pdmuxd_delivered_ttft_met_total", "pdmuxd_delivered_ttft_requests_total"),
+                    "{{tenant}}",
+                ),
                 (f"max by (tenant) (pdmuxd_slo_attainment_ratio{{{WHO}}})", "{{tenant}} promised"),
             ),
-            text="Share of the requests whose TTFT target was met, and the share that was promised.",
+            text="Share of the first tokens that clients had in time, and the share that was promised.",
         ),
         Panel(
             title="Gaps in time",
             unit="percentunit",
             queries=(
-                (_met("tbt_gaps"), "{{tenant}}"),
+                (
+                    _met("pdmuxd_delivered_tbt_gaps_met_total", "pdmuxd_delivered_tbt_gaps_total"),
+                    "{{tenant}}",
+                ),
                 (f"max by (tenant) (pdmuxd_slo_attainment_ratio{{{WHO}}})", "{{tenant}} promised"),
             ),
-            text="Share of the gaps between tokens that were within the TBT target.",
+            text="Share of the gaps between tokens, as clients saw them, within the TBT target.",
         ),
         Panel(
             title="Burn of the error budget, 1 h",

@@ -9,9 +9,10 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from pdmuxd.daemon.ports import free_port
 from pdmuxd.daemon.supervisor import child
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
-from pdmuxd.daemon.supervisor.plan import HOST, KEY_VARIABLE, EnginePlan
+from pdmuxd.daemon.supervisor.plan import KEY_VARIABLE, EnginePlan
 from pdmuxd.engine.core.errors import EngineError, EngineLostError, LinkError
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.messages import Hello
@@ -76,7 +77,7 @@ async def measuring_engine(plan: EnginePlan) -> AsyncIterator[MeasuringEngine]:
         link = DaemonEnd(address)
         stack.callback(socket_path.unlink, missing_ok=True)
         stack.callback(link.close)
-        command = plan.command(child.free_port(HOST), address, os.getpid())
+        command = plan.command(free_port(), address, os.getpid())
         environment = child.engine_environment({KEY_VARIABLE: secrets.token_urlsafe(32)})
         descriptor = log.open()
         try:

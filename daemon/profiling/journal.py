@@ -11,6 +11,7 @@ from typing import Self
 
 import msgspec
 
+from pdmuxd.daemon.state_file import replace_file
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.measurement import Sample
@@ -102,10 +103,8 @@ class Journal:
         lines: list[_Header | _Line] = [_Header(format=FORMAT, began_at=began_at)]
         spent_s = self.earlier.spent_s
         lines += [_Line(elapsed_s=spent_s, sample=sample) for sample in self.earlier.samples]
-        fresh = self.path.with_suffix(".new")
         try:
-            fresh.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-            fresh.replace(self.path)
+            replace_file(self.path, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
             raise ProfileError(f"{self.path}: cannot be written: {error.strerror}") from error

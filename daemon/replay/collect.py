@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -21,7 +22,8 @@ class Collector:
     def __init__(self, requests: Sequence[EmulatedRequest], tbt_s: float) -> None:
         count = len(requests)
         self._requests = requests
-        self._limit_s = tbt_s + ROUNDING_S
+        self._tbt_s, self._limit_s = tbt_s, tbt_s + ROUNDING_S
+        self._tbt_use = array("f")
         self._ttft_s = np.full(count, np.inf)
         self._gap_p99_s = np.zeros(count)
         self._gap_max_s = np.zeros(count)
@@ -59,6 +61,12 @@ class Collector:
         """Add the step to its reason's time."""
         reasons = self.step_s_by_reason
         reasons[decision.reason] = reasons.get(decision.reason, 0.0) + end_s - start_s
+        if decision.decode_steps and (decision.token_budget or decision.prefill_layers):
+            self._tbt_use.append((end_s - start_s) / self._tbt_s)
+
+    def tbt_use(self) -> NDArray[np.float32]:
+        """What decode steps with prompt tokens in or beside them took, over the TBT target."""
+        return np.array(self._tbt_use, dtype=np.float32)
 
     def outcomes(self) -> Outcomes:
         """The columns; requests that never ended are recorded with what they have got so far."""

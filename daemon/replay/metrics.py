@@ -96,6 +96,13 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Whose first token came after its target, or never."""
     late_by: Percentiles = Percentiles(p50_ms=0.0, p90_ms=0.0, p99_ms=0.0, p99_9_ms=0.0, max_ms=0.0)
     """Of these, TTFT beyond the target."""
+    stalled_steps: int = 0
+    """Decode and fused steps that took far longer than steps of their size do."""
+    host_delayed_steps: int = 0
+    """For which the device waited for the host for more than a millisecond."""
+    tbt_use_p50_ratio: float | None = None
+    """Of the TBT target, what decode steps with prompt tokens in or beside them take; None without any."""
+    tbt_use_p99_ratio: float | None = None
 
 
 def measure(outcomes: Outcomes, totals: EngineTotals, slo: Slo) -> Metrics:
@@ -163,6 +170,10 @@ def measure(outcomes: Outcomes, totals: EngineTotals, slo: Slo) -> Metrics:
         ),
         late_requests=len(late_by_s),
         late_by=_percentiles(late_by_s),
+        stalled_steps=totals.stalls,
+        host_delayed_steps=totals.host_delays,
+        tbt_use_p50_ratio=_of_target(totals, 500),
+        tbt_use_p99_ratio=_of_target(totals, 990),
     )
 
 
@@ -220,6 +231,11 @@ def _percentiles(
         1000.0 * nearest_rank(values_s, permille, missing) for permille in (500, 900, 990, 999, 1000)
     )
     return Percentiles(p50_ms=p50, p90_ms=p90, p99_ms=p99, p99_9_ms=p99_9, max_ms=top)
+
+
+def _of_target(totals: EngineTotals, permille: int) -> float | None:
+    use = totals.tbt_use
+    return None if use is None or not len(use) else nearest_rank(use, permille)
 
 
 def _share(part: float, whole: float) -> float:

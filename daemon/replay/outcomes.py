@@ -59,6 +59,10 @@ class EngineTotals:
     decode_sm_s: float
     end_s: float
     """Virtual instant of the last event."""
+    stalls: int = 0
+    host_delays: int = 0
+    tbt_use: NDArray[np.float32] | None = None
+    """Decode steps with prompt tokens in or beside them: their time over the TBT target."""
 
 
 def nearest_rank(values: NDArray[np.floating], permille: int, missing: int = 0) -> float:

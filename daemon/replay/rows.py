@@ -12,6 +12,8 @@ from pdmuxd.daemon.replay.metrics import LENGTH_CLASSES, QUARTERS, GroupAttainme
 MAX_TENANT_ROWS = 8
 """More tenants than this are in the JSON only."""
 
+_USE = "of what decode steps with prompt tokens in or beside them take of the TBT target"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -240,10 +242,26 @@ def _sm_time() -> list[_Spec]:
     ]
 
 
+def _use(ratio: float | None) -> str:
+    return "-" if ratio is None else percent(ratio)
+
+
 def _engine() -> list[_Spec]:
     return [
         ("cache hits", "prompt tokens found in the prefix cache", lambda m: percent(m.cache_hit_ratio)),
         ("steps", "decisions carried out", lambda m: f"{m.steps:,}"),
+        (
+            "stalled steps",
+            "decode and fused steps that took far longer than steps of their size do",
+            lambda m: f"{m.stalled_steps:,}",
+        ),
+        (
+            "host-delayed steps",
+            "for which the device waited for the host for more than a millisecond",
+            lambda m: f"{m.host_delayed_steps:,}",
+        ),
+        ("TBT used, p50", f"median {_USE}", lambda m: _use(m.tbt_use_p50_ratio)),
+        ("TBT used, p99", f"99th percentile, {_USE}", lambda m: _use(m.tbt_use_p99_ratio)),
         ("switches", "changes of the partition group", lambda m: f"{m.switches:,}"),
         ("preemptions", "prefills set aside for a shorter one", lambda m: f"{m.preemptions:,}"),
         ("retractions", "decodes put back for lack of KV memory", lambda m: f"{m.retractions:,}"),

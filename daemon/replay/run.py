@@ -109,7 +109,7 @@ def replay_policy(plan: ReplayPlan, policy: str, on_progress: OnProgress) -> Pol
     kv_capacity_tokens = engine.counters().kv_capacity_tokens
     return PolicyReplay(
         policy=policy,
-        metrics=measure(outcomes, engine_totals(engine, outcomes), plan.slo),
+        metrics=measure(outcomes, engine_totals(engine, outcomes, collector.tbt_use()), plan.slo),
         timeline=summarise(samples, total_sms=engine.total_sms, kv_capacity_tokens=kv_capacity_tokens),
         curves=_curves(outcomes, judged, plan.seed),
         good_over_time=good_over_time(outcomes.arrival_s, judged.good),
@@ -153,13 +153,18 @@ def start_engine(
     return engine
 
 
-def engine_totals(engine: ReplayedEngine, outcomes: Outcomes) -> EngineTotals:
-    """What the engine counted until the end of `outcomes`."""
+def engine_totals(
+    engine: ReplayedEngine, outcomes: Outcomes, tbt_use: NDArray[np.float32] | None = None
+) -> EngineTotals:
+    """What the engine counted until the end of `outcomes`; `tbt_use` as of `Collector`."""
     counters = engine.counters()
     ends = outcomes.end_s[np.isfinite(outcomes.end_s)]
     return EngineTotals(
         total_sms=engine.total_sms,
         steps=counters.steps,
+        stalls=counters.stalls,
+        host_delays=counters.host_delays,
+        tbt_use=tbt_use,
         switches=counters.switches,
         preemptions=counters.preemptions,
         retractions=counters.retractions,

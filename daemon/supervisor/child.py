@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 
@@ -25,13 +24,6 @@ def engine_environment(own: Mapping[str, str]) -> dict[str, str]:
         if name not in _DAEMON_ONLY and not name.startswith(_SETTINGS_PREFIX)
     }
     return inherited | dict(own)
-
-
-def free_port(host: str) -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server((host, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class EngineProcess:

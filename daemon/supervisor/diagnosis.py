@@ -105,9 +105,12 @@ _STAGES = (
     ("Capture target prefill", "capturing graphs of fused batches"),
     ("Capture target decode", "capturing decode graphs"),
     ("Application startup complete", "warming up"),
-    ("pdmuxd: warming up", "warming up the prefill streams"),
 )
-"""What SGLang 0.5.23 and the plugin log, and what the engine does from then on."""
+"""What SGLang 0.5.23 logs, and what the engine does from then on."""
+_PARTS = re.compile(r"\d+ s: [^\n]+")
+"""How the last of its lines goes on."""
+_PART = "pdmuxd: start: "
+"""Behind it the plugin says what it begins, and at the end what each part took."""
 
 
 def diagnose(log: str) -> Diagnosis | None:
@@ -129,8 +132,18 @@ def diagnose(log: str) -> Diagnosis | None:
 def stage(log: str) -> str | None:
     """What a starting engine is doing; None before it says anything that is known."""
     found = [(log.rfind(mark), doing) for mark, doing in _STAGES]
+    part = log.rfind(_PART)
+    told = log[part + len(_PART) :].partition("\n")[0].strip()
+    found.append((part, "starting its server" if _PARTS.match(told) else told))
     at, doing = max(found)
     return doing if at >= 0 else None
+
+
+def parts_of_start(log: str) -> str | None:
+    """How long an engine's start took, and each part of it; None before it is over, or if it does not say."""
+    at = log.rfind(_PART)
+    found = _PARTS.match(log[at + len(_PART) :]) if at >= 0 else None
+    return found[0] if found is not None else None
 
 
 def _short(text: str) -> str:

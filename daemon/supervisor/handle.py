@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from pdmuxd.daemon.supervisor.child import free_port
+from pdmuxd.daemon.ports import free_port
 from pdmuxd.daemon.supervisor.plan import HOST
 from pdmuxd.engine.link import token_frames
 from pdmuxd.engine.link.owner import owner_path
@@ -33,7 +33,7 @@ class EngineHandle(msgspec.Struct, frozen=True, kw_only=True):
     def fresh(cls, runtime_dir: Path) -> EngineHandle:
         """For an engine that is yet to be started."""
         return cls(
-            port=free_port(HOST),
+            port=free_port(),
             api_key=secrets.token_urlsafe(32),
             socket=str(runtime_dir / f"engine-{secrets.token_hex(4)}.sock"),
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from pdmuxd.daemon.state_file import replace_file
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link import procfs, token_frames
 
@@ -43,9 +44,7 @@ async def remember(path: Path, pid: int, socket_path: Path) -> None:
     if ticks is None or not command:
         return
     record = EngineRecord(pid=pid, start_ticks=ticks, command=command, socket=str(socket_path))
-    unfinished = path.with_suffix(".new")
-    unfinished.write_bytes(msgspec.json.encode(record))
-    unfinished.replace(path)
+    replace_file(path, msgspec.json.encode(record))
 
 
 def forget(path: Path) -> None:

@@ -17,7 +17,7 @@ from pdmuxd.controlplane.scheduling import write_pairs
 from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
-from pdmuxd.daemon.supervisor.diagnosis import diagnose, stage
+from pdmuxd.daemon.supervisor.diagnosis import diagnose, parts_of_start, stage
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.evidence import keep_evidence
 from pdmuxd.daemon.supervisor.handle import EngineHandle
@@ -304,16 +304,21 @@ class EngineRun:
 
     async def _tell_progress(self) -> None:
         """Say what a start that takes long is doing: a large model loads for minutes."""
-        began_s = said_s = time.monotonic()
-        while True:
+        began_s = said_s = since_s = time.monotonic()
+        told: str | None = None
+        while not self._serving:
             await asyncio.sleep(_HOUSEKEEPING_PERIOD_S)
-            if self._serving:
-                continue
             doing = stage(await asyncio.to_thread(self._log.text))
             now_s = time.monotonic()
-            if doing != self.stage or now_s - said_s >= _PROGRESS_PERIOD_S:
-                self.stage, said_s = doing, now_s
+            since_s = since_s if doing == told else now_s
+            self.stage = None if doing is None else f"{doing}, {now_s - since_s:.0f} s"
+            if doing != told or now_s - said_s >= _PROGRESS_PERIOD_S:
+                told, said_s = doing, now_s
                 log.info("engine is starting", doing=doing or "starting", waited_s=round(now_s - began_s))
+        parts = parts_of_start(await asyncio.to_thread(self._log.text)) if self._adopted is None else None
+        if parts is not None:
+            log.info("engine has started", parts=parts)
+        await asyncio.get_running_loop().create_future()  # until its engine ends
 
     async def _keep_watch(self) -> None:
         self._silence = Silence(time.monotonic)

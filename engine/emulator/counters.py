@@ -23,6 +23,8 @@ class EngineCounters:
     reused_tokens: int
     output_tokens: int
     steps: int
+    stalls: int
+    host_delays: int
     switches: int
     preemptions: int
     retractions: int
@@ -44,6 +46,8 @@ SUMMED = (
     "reused_tokens",
     "output_tokens",
     "steps",
+    "stalls",
+    "host_delays",
     "switches",
     "preemptions",
     "retractions",

@@ -240,6 +240,8 @@ class EmulatedEngine:
             reused_tokens=book.reused_prompt_tokens,
             output_tokens=book.output_tokens,
             steps=counters.steps,
+            stalls=counters.stalls,
+            host_delays=counters.host_delays,
             switches=counters.switches,
             preemptions=counters.preemptions,
             retractions=book.retractions,

@@ -23,8 +23,12 @@ from pdmuxd.engine.link.durations import Counts
 from pdmuxd.engine.link.measuring import Measure, Measured
 from pdmuxd.engine.link.predictors import Predictors
 
-LINK_PROTOCOL = 11
+LINK_PROTOCOL = 12
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
+HOST_DELAY_S = 0.001
+"""A step has been delayed by the host if the device waited for it for longer than this: a twentieth of the
+strictest TBT target that is measured (20 ms), and half of what policies keep for a token's way to its client
+(decision 0008)."""
 
 
 class TenantSlo(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,6 +196,13 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="iteration"
     """What decided who was admitted: `arrival`, `deadline`, `slack`, `fair_share` or `aged`."""
     sitting_out: int = 0
     """Decoding requests that were not in the step, since their TBT targets let them wait."""
+    host_late_s: float | None = None
+    """Of `measured_step_s`, what the device waited until the host had launched the step; None if the step
+    before was not in flight."""
+    stall_s: float = 0.0
+    """What the step took beyond what was expected of it, if it stalled; else 0."""
+    tbt_target_s: float | None = None
+    """That the step was planned for; None if the policy did not say."""
 
 
 class ShadowCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,6 +253,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     """Of the first GPU's SMs, within the last second; None if the driver does not say."""
     gpu_power_w: float | None = None
     shadow: ShadowCounts | None = None
+    stalls: int = 0
+    """Steps that took far longer than expected."""
+    host_delays: int = 0
+    """Steps for which the device waited for the host for longer than HOST_DELAY_S."""
 
 
 class TenantQueue(msgspec.Struct, frozen=True, kw_only=True):

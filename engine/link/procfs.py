@@ -5,6 +5,8 @@ Not psutil, whose start of a process moves when the clock is set: docs/decisions
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 _START_TIME_FIELD = 22
@@ -15,6 +17,17 @@ def start_ticks(pid: int) -> int | None:
     """When `pid` started, in clock ticks since boot; None if there is no such process."""
     fields = _fields_after_name(pid)
     return None if fields is None else int(fields[_START_TIME_FIELD - 3])
+
+
+def started_s(pid: int) -> float | None:
+    """When `pid` started, in seconds by `boot_s`; None if there is no such process."""
+    ticks = start_ticks(pid)
+    return None if ticks is None else ticks / os.sysconf("SC_CLK_TCK")
+
+
+def boot_s() -> float:
+    """Seconds since boot, the same clock for all processes."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def is_running(pid: int) -> bool:

@@ -28,6 +28,8 @@ class Step:
     """The prefill beside it, or the prompt tokens in it."""
     prefill_layers: int = 0
     """Layers launched beside it."""
+    was_awaited: bool = False
+    """Whether the device was done with the step before it when this one had been launched."""
     decided_by: AnyPolicy | None = None
     """Whose groups the decision indexes: another policy may be in force once the step is read."""
 
@@ -40,6 +42,11 @@ class StepTiming:
     """From the end of the step before, if that was in flight when this one was launched."""
     busy_s: float
     """Of that, without what passed until a late launch came."""
+    host_late_s: float | None = None
+    """Device time without a step on the decode stream because the host had not launched this one; None if the
+    step before was not in flight. What waits on the device, as for layers before another group, is none."""
+    stall_s: float = 0.0
+    """What it took beyond what was expected of it, if it stalled (engine/loop/stalls.py)."""
 
 
 class DecodeStage:
@@ -117,7 +124,8 @@ class DecodeStage:
         if step.previous_end is None:
             return StepTiming(gap_s=busy_s, busy_s=busy_s)
         gap_s = streams.elapsed_s(step.previous_end, launched.end)
-        return StepTiming(gap_s=gap_s, busy_s=min(gap_s, busy_s))
+        busy_s = min(gap_s, busy_s)
+        return StepTiming(gap_s=gap_s, busy_s=busy_s, host_late_s=gap_s - busy_s if step.was_awaited else 0.0)
 
     def _note(
         self,
@@ -128,13 +136,15 @@ class DecodeStage:
         if launched is None:
             return None
         group = self._streams.groups[self._port.stream_group]
+        previous_end = self._unread[-1].launched.end if self._unread else None
         step = Step(
             launched=launched,
             decision=decision,
             prefill_sms=group.prefill_sms,
             decode_sms=group.decode_sms,
             decode=shape,
-            previous_end=self._unread[-1].launched.end if self._unread else None,
+            previous_end=previous_end,
+            was_awaited=previous_end is not None and self._streams.is_done(previous_end),
         )
         self._unread.append(step)
         return step

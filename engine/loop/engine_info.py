@@ -56,6 +56,10 @@ class Counters:
     kv_free_tokens: int
     cached_tokens: int
     steps: int
+    stalls: int
+    """Steps that took far longer than expected."""
+    host_delays: int
+    """Steps that the device waited for."""
     switches: int
     preemptions: int
     partition_id: int

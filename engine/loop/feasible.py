@@ -71,6 +71,24 @@ def _without_a_chunk_beside(
     return replace(decision, decode_steps=steps, prefill_layers=share, token_budget=0)
 
 
+def nothing_begun(decision: Decision, obs: Observation) -> Decision:
+    """While another policy waits for the prefills under way: who overtakes them, which their deadlines bound,
+    and prompts that the step in which the chunks end holds whole. What would be under way after them does
+    not begin, or the other policy would never come in force under load."""
+    if not decision.admit or decision.preempt or (obs.set_aside and not decision.mode.is_one_batch):
+        return decision
+    running, admit = _chunked(obs), []
+    if running is not None and decision.mode.is_one_batch:
+        left = decision.token_budget - obs.decode.bs - (running.shape.new_tokens - running.done_tokens)
+        lengths = {request.request_id: request.new_tokens for request in obs.waiting}
+        for request_id in decision.admit:
+            left -= lengths[request_id]
+            if left < 0:
+                break
+            admit.append(request_id)
+    return replace(decision, admit=tuple(admit))
+
+
 def _chunked(obs: Observation) -> PrefillView | None:
     """The prompt whose chunks have begun."""
     return obs.prefill if obs.prefill is not None and obs.prefill.mode is PrefillMode.CHUNKED else None

@@ -133,10 +133,18 @@ class Launches:
             raise EngineInvariantError("a fused step was decided while a layer-wise prefill is under way")
         if not decision.token_budget:
             return self._decode.launch(decision, plan.sits_out)
-        chunked = None if decision.preempt else chunked_prefill(self._port.state, self._ledger)
-        begins = not self._port.state.running
+        state, ledger = self._port.state, self._ledger
+        request = state.chunked_request
+        chunked = None if decision.preempt else chunked_prefill(state, ledger)
+        begins = not state.running
         step = self._decode.launch_fused(decision, plan.sits_out)
+        if decision.preempt and request is not None:
+            denied = frozenset(decision.admit).intersection(state.still_waiting(decision.admit))
+            if len(denied) == len(decision.admit):
+                self._policy_runtime.state.denied.note(denied, state.kv_free_tokens)
         if step is not None:
+            if request is not None and ledger.entry(request) is None:
+                chunked = None  # it was aborted while the step was formed
             step.prefill = self._fused_prefill(step, chunked)
             if begins:
                 self._policy_runtime.state.last_token_s = self._now_s()

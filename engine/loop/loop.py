@@ -205,6 +205,8 @@ class EngineLoop:
             kv_free_tokens=state.kv_free_tokens,
             cached_tokens=state.cached_tokens,
             steps=self._step_feedback.steps,
+            stalls=self._step_feedback.stalls,
+            host_delays=self._step_feedback.host_delays,
             switches=self._launches.switches,
             preemptions=self.prefill.preemptions,
             partition_id=self.state.partition_id,

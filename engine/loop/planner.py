@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.types import Decision, Mode, Observation
 from pdmuxd.engine.loop.decode_turns import DecodeTurns
-from pdmuxd.engine.loop.feasible import feasible
+from pdmuxd.engine.loop.feasible import feasible, nothing_begun
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.requests import RefusalCause, RequestBook
 from pdmuxd.engine.loop.step_plan import Done, StepPlan
@@ -109,5 +109,7 @@ class Planner:
 
     def _ask(self, obs: Observation) -> _Choice:
         decision, state = self._policy_runtime.decide(obs)
-        table = self._policy_runtime.policy.table
-        return _Choice(obs=obs, decision=feasible(decision, obs, table, self._layers), state=state)
+        decision = feasible(decision, obs, self._policy_runtime.policy.table, self._layers)
+        if self._policy_runtime.is_changing:
+            decision = nothing_begun(decision, obs)
+        return _Choice(obs=obs, decision=decision, state=state)

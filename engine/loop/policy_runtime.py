@@ -20,6 +20,10 @@ from pdmuxd.engine.loop.records import prefill_feedback
 from pdmuxd.engine.loop.requests import RequestBook, Target
 from pdmuxd.engine.loop.state import LoopState
 
+OVERTAKING_S = 10.0
+"""For so long after a new policy was asked for, waiting requests may still overtake the prefill that it waits
+for. A prefill of the batch class gives way without end, and the new policy would never come."""
+
 
 def target_of(sent: TenantSlo) -> Target:
     """A tenant's objectives as the engine keeps them. Raises: SloError."""
@@ -56,6 +60,7 @@ class PolicyRuntime:
         self.attainment_ratio = DEFAULT_SLO.attainment_ratio
         """Of all tenants' targets the strictest."""
         self._next: tuple[AnyPolicy, tuple[int, ...]] | None = None
+        self._next_since_s: float | None = None
 
     @property
     def engine(self) -> EngineInfo:
@@ -69,8 +74,17 @@ class PolicyRuntime:
 
     @property
     def is_changing(self) -> bool:
-        """A new policy waits for the prefill under way; nothing new is admitted meanwhile."""
+        """A new policy waits for the prefill under way, and nothing is begun that would put it off."""
         return self._next is not None
+
+    def hides_queue(self, now_s: float) -> bool:
+        """Whether a new policy has waited for so long that nobody may overtake the prefill under way."""
+        if self._next is None:
+            self._next_since_s = None
+            return False
+        if self._next_since_s is None:
+            self._next_since_s = now_s
+        return now_s - self._next_since_s > OVERTAKING_S
 
     def decide(self, obs: Observation) -> tuple[Decision, object]:
         """What to do until the next safe point, and the state to commit if that is done. Changes nothing."""

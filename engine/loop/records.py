@@ -39,6 +39,9 @@ def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) ->
         predicted_fused_s=numbers.predicted_fused_s,
         measured_decode_s=timing.busy_s if is_split else None,
         measured_step_s=timing.gap_s,
+        host_late_s=timing.host_late_s,
+        stall_s=timing.stall_s,
+        tbt_target_s=numbers.tbt_target_s,
         guard_ratio=numbers.guard_ratio,
         tbt_slack_s=numbers.tbt_slack_s,
     )

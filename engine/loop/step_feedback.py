@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from pdmuxd.engine.link.messages import HOST_DELAY_S
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.engine_info import LoopReporter
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 from pdmuxd.engine.loop.records import feedback
+from pdmuxd.engine.loop.stalls import StallWatch
 
 
 class StepFeedback:
@@ -17,6 +21,11 @@ class StepFeedback:
         self._reporter = reporter
         self.steps = 0
         """Steps and prefills since the start."""
+        self.stalls = 0
+        """Steps that took far longer than expected."""
+        self.host_delays = 0
+        """Steps that were launched later than HOST_DELAY_S after the one before."""
+        self._stall_watch = StallWatch()
 
     def stepped(self, step: Step, timing: StepTiming, now_s: float) -> None:
         """A decode or fused step was read."""
@@ -24,6 +33,12 @@ class StepFeedback:
         learned = feedback(step, timing, self._policy_runtime.attainment_ratio)
         if learned is not None and step.decided_by is self._policy_runtime.policy:
             self._policy_runtime.learn(learned)
+        context, sms = self._policy_runtime.policy.context, self._policy_runtime.engine.total_sms
+        stall_s = self._stall_watch.excess_s(step, timing, context.latency, sms)
+        if stall_s:
+            self.stalls += 1
+            timing = replace(timing, stall_s=stall_s)
+        self.host_delays += (timing.host_late_s or 0.0) > HOST_DELAY_S
         self._reporter.send_step(step, timing, number=self.steps, now_s=now_s)
 
     def prefilled(self, batch: LayerwiseBatch, now_s: float) -> None:

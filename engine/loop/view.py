@@ -106,8 +106,14 @@ class View:
         prefill: PrefillView | None = None,
         set_aside: tuple[PrefillView, ...] = (),
     ) -> Observation:
-        state, hidden = self._state, self._policy_runtime.is_changing
+        state, hidden = self._state, self._policy_runtime.hides_queue(now_s)
         waiting = () if hidden else self._ledger.window(self._limits.waiting_window)
+        kv_free_tokens = state.kv_free_tokens
+        denied = self._policy_runtime.state.denied.hidden(
+            kv_free_tokens, is_chunked=state.chunked_request is not None
+        )
+        if denied:
+            waiting = tuple(request for request in waiting if request.request_id not in denied)
         is_layerwise = bool(set_aside) or (prefill is not None and prefill.mode is PrefillMode.LAYERWISE)
         if is_layerwise and self._limits.max_whole_tokens is not None:
             # Those run in fused steps, which wait for the layers under way: nobody is preempted for them.
@@ -122,7 +128,7 @@ class View:
             set_aside=set_aside,
             waiting=waiting,
             waiting_count=0 if hidden else len(state.waiting),
-            kv_free_tokens=state.kv_free_tokens,
+            kv_free_tokens=kv_free_tokens,
             limits=self._limits,
             settings_version=self._policy_runtime.settings_version,
             decoding=self._turns.decoding(now_s, self._policy_runtime.state.last_token_s, joining_contexts),

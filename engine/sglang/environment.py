@@ -21,6 +21,9 @@ KERNELS = "PDMUXD_PARTITION_KERNELS"
 KERNELS_FILE = "PDMUXD_KERNELS_FILE"
 """Keeps which kernels are fastest, so that a restart does not time them again; empty to keep nothing."""
 
+LAUNCHED = "PDMUXD_LAUNCHED_S"
+"""When the launcher started, in seconds since boot; empty where that is not known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginEnvironment:
@@ -32,6 +35,7 @@ class PluginEnvironment:
     whole_graphs: bool = False
     partition_kernels: bool = True
     kernels_file: Path | None = None
+    launched_s: float | None = None
 
 
 def read_environment(environ: Mapping[str, str]) -> PluginEnvironment | None:
@@ -46,7 +50,16 @@ def read_environment(environ: Mapping[str, str]) -> PluginEnvironment | None:
         whole_graphs=environ.get(WHOLE_GRAPHS) == "1",
         partition_kernels=environ.get(KERNELS) != "0",
         kernels_file=Path(environ[KERNELS_FILE]) if environ.get(KERNELS_FILE) else None,
+        launched_s=_seconds(environ.get(LAUNCHED, "")),
     )
+
+
+def _seconds(text: str) -> float | None:
+    """It only serves a line in the log, so that what cannot be read is left out."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _partitions(text: str) -> tuple[tuple[int, int], ...] | None:

@@ -156,6 +156,8 @@ class Reporter:
             reused_tokens=loop.ledger.reused_prompt_tokens,
             output_tokens=loop.ledger.output_tokens,
             steps=counters.steps,
+            stalls=counters.stalls,
+            host_delays=counters.host_delays,
             switches=counters.switches,
             preemptions=counters.preemptions,
             retractions=loop.ledger.retractions,

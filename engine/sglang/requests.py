@@ -76,10 +76,14 @@ class Ledger:
         self._waiting = tuple(waiting)
 
     def released(self, request: Request, now_s: float) -> None:
-        """The engine lets go of an aborted request; one that came and went between two looks ends here."""
-        if request.rid not in self._tracked:
+        """The engine lets go of an aborted request. One that came and went between two looks ends here. So
+        does a prompt in chunks: if it sat the last step out, no step that is still to be read holds it."""
+        tracked = self._tracked.get(request.rid)
+        if tracked is None:
             self._arrive(request, now_s)
             self._end(self._tracked[request.rid], "aborted")
+        elif not tracked.is_waiting and request.finished():
+            self._finish(tracked)
 
     def window(self, size: int) -> tuple[WaitingRequest, ...]:
         """At most `size` of the waiting, as policies see them."""

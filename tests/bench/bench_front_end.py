@@ -28,7 +28,7 @@ from rich.table import Table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pdmuxd.daemon.bench.servers.model_folder import write_model_folder
-from pdmuxd.daemon.bench.servers.ports import free_port
+from pdmuxd.daemon.ports import free_port
 from pdmuxd.engine.link.token_frames import frames_path
 
 sys.path.insert(1, str(Path(__file__).parent / "front_end"))

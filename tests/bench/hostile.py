@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -45,6 +46,11 @@ HEADS = (
     "sockets",
     "left of the attack",
 )
+PART_HEADS = (
+    *("of first tokens, ms", "in the engine p50", "p99", "at the gateway p50", "p99"),
+    *("after the attack's first second: requests", "in the engine p99", "at the gateway p99", "both p99"),
+)
+BEGINNING = timedelta(seconds=1)
 PAUSE_S = 1.0
 
 
@@ -57,6 +63,9 @@ class Seen:
     peak_mib: float = 0.0
     sockets: int = 0
     left: list = field(default_factory=list)
+    parts: list = field(default_factory=list)
+    """Of requests, ms: from the arrival at the engine to the first token; what the gateway added between the
+    body's arrival and the write to the client; whether it came after the attack's beginning."""
 
     def cells(self):
         """Requests, failed, TTFT p50, p99, health p99 (ms), failed probes."""
@@ -122,6 +131,7 @@ def _attack_and_measure(daemon, arguments):
         _tell(name, alone[name], beside[name])
         if name == RIVAL:
             _tell(READ, alone[name], beside[READ])
+    _tell_parts({f"{name}, alone": alone[name] for name in names} | beside)
     if "malformed" in wanted:
         _malformed(daemon, arguments)
 
@@ -136,7 +146,9 @@ def _measure(daemon, arguments, seed, seen, attack=None):
         work = (attack[0], port, attack[1], daemon.model, arguments.connections, stop, result)
         attacker = multiprocessing.Process(target=run_attack, args=work)
         attacker.start()
+    begun = datetime.now(UTC)
     ttfts, probes = asyncio.run(measure(daemon, arguments.measured_s, seed))
+    _add_parts(daemon, seen, begun)
     seen.ttfts += ttfts
     seen.probes += probes
     seen.sockets = max(seen.sockets, _sockets(daemon.process.pid))
@@ -146,6 +158,29 @@ def _measure(daemon, arguments, seed, seen, attack=None):
         attacker.join()
     seen.peak_mib = max(seen.peak_mib, _memory_mib(daemon.process.pid, "VmHWM"))
     time.sleep(PAUSE_S)
+
+
+def _add_parts(daemon, seen, begun):
+    """Read off the daemon's own records where the time of its clients' first tokens went."""
+    found = daemon.admin("GET", "/api/v1/requests?tenant=default&limit=1000").json()["requests"]
+    for one in found:
+        if one["ttft_ms"] is None or one["delivered_ttft_ms"] is None:
+            continue
+        if (arrived := datetime.fromisoformat(one["arrived_at"])) >= begun:
+            made, whole = one["ttft_ms"], one["delivered_ttft_ms"]
+            seen.parts.append((made, whole - made, arrived >= begun + BEGINNING))
+
+
+def _tell_parts(arms):
+    print(f"\n| {' | '.join(PART_HEADS)} |\n{'|---' * len(PART_HEADS)}|")
+    for name, seen in arms.items():
+        later = [(made, added) for made, added, is_later in seen.parts if is_later]
+        if len(later) < 2:
+            continue
+        by_part = list(zip(*seen.parts, strict=True))[:2]
+        shown = [f"{f(of):.1f}" for of in by_part for f in (statistics.median, _p99)]
+        p99s = [f"{_p99(of):.1f}" for of in (*zip(*later, strict=True), [sum(each) for each in later])]
+        print(f"| {' | '.join((name, *shown, str(len(later)), *p99s))} |", flush=True)
 
 
 def _malformed(daemon, arguments):

@@ -13,11 +13,12 @@ WRITER = Path(__file__).parents[1] / "support" / "killed_writer.py"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_every_acknowledged_change_is_there_when_it_is_killed_200_times(tmp_path: Path) -> None:
     url = new_database(tmp_path)
     path = url.removeprefix("sqlite:///")
     ended = subprocess.run(
-        [sys.executable, str(WRITER), path, "200"], capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, str(WRITER), path, "200"], capture_output=True, text=True, timeout=1100, check=False
     )
     assert ended.returncode == 0, ended.stderr
     assert "200 kills, " in ended.stdout

@@ -216,7 +216,7 @@ class TestAServerThatIsAway:
             [sys.executable, str(WRITER), url, "200"],
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=1100,
             check=False,
         )
         assert ended.returncode == 0, ended.stderr

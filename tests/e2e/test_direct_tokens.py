@@ -11,18 +11,27 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from daemon_process import Daemon, is_running, wait_until
+from daemon_process import Daemon, SharedDaemon, is_running, wait_until
 
+READY = "tokens come from the engine's scheduler"
 WAYS = {"direct": {}, "front end": {"pdmuxd_no_such_field": None}}
 """A field that nobody knows sends a request through the engine's front end."""
 
 
 @pytest.fixture(scope="module")
-def direct(tmp_path_factory):
-    daemon = Daemon(tmp_path_factory.mktemp("direct"), settings=("engine.token_path=direct",))
-    with contextlib.closing(SimpleNamespace(close=daemon.stop)):
-        wait_until(lambda: "tokens come from the engine's scheduler" in daemon.log)
-        yield daemon
+def shared(tmp_path_factory):
+    def begin():
+        return Daemon(tmp_path_factory.mktemp("direct"), settings=("engine.token_path=direct",))
+
+    with contextlib.closing(SharedDaemon(begin)) as made:
+        yield made
+
+
+@pytest.fixture
+def direct(shared):
+    daemon = shared.get()
+    wait_until(lambda: READY in daemon.log)
+    return daemon
 
 
 def ask(daemon, path, **body):
@@ -63,7 +72,6 @@ def test_a_stream_is_the_same_whichever_way_its_tokens_come(direct, path, body):
     assert said["direct"].split("\n\n")[-3:] == said["front end"].split("\n\n")[-3:]
 
 
-READY = "tokens come from the engine's scheduler"
 LONG = {"max_tokens": 1500, "ignore_eos": True}
 """Longer than an upgrade takes."""
 
@@ -91,7 +99,7 @@ def test_the_engine_ends_an_answer_whose_client_has_left(direct):
     with streaming(direct, max_tokens=100_000):
         assert not direct.is_idle()
     wait_until(direct.is_idle)
-    assert direct.metric("pdmuxd_direct_held_bytes") == 0
+    wait_until(lambda: direct.metric("pdmuxd_direct_held_bytes") == 0)
 
 
 def test_a_client_is_told_when_the_engine_is_killed_in_mid_answer(direct):
@@ -100,7 +108,7 @@ def test_a_client_is_told_when_the_engine_is_killed_in_mid_answer(direct):
         os.kill(direct.engine()["pid"], signal.SIGKILL)
         # Whether it also counts as a fallback depends on which of its two sockets is seen to close first.
         assert '"engine_lost"' in list(lines)[-1]
-    wait_until(lambda: direct.log.count(READY) == ready + 1)
+    wait_until(lambda: direct.log.count(READY) > ready)
     wait_until(lambda: httpx.get(f"{direct.data_url}/health").status_code == 200)
     with streaming(direct, max_tokens=50) as lines:
         assert list(lines)[-1] == "data: [DONE]"
@@ -117,7 +125,7 @@ def test_an_answer_is_whole_when_the_daemon_is_drained_or_upgraded_in_mid_answer
             upgraded = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
             assert upgraded.returncode == 0, upgraded.stderr
             # The new daemon has the engine's tokens now; this one's answer goes on through the front end.
-            wait_until(lambda: daemon.log.count(READY) == 2)
+            wait_until(lambda: daemon.log.count(READY) >= 2)
             assert joined(lines) == whole
         with streaming(daemon) as lines:
             holder = int((tmp_path / ".pdmuxd" / "lock").read_text().split()[0])
@@ -137,7 +145,7 @@ def test_the_next_daemon_has_tokens_when_one_was_killed_in_mid_answer(tmp_path):
     wait_until(lambda: not is_running(engine))
     following = Daemon(tmp_path, key=daemon.key, settings=("engine.token_path=direct",))
     with contextlib.closing(SimpleNamespace(close=following.stop)):
-        wait_until(lambda: following.log.count(READY) == 2)
+        wait_until(lambda: following.log.count(READY) >= 2)
         with streaming(following, max_tokens=50) as lines:
             assert list(lines)[-1] == "data: [DONE]"
         sockets = {path.name for path in (tmp_path / ".pdmuxd").rglob("*.tokens")}
@@ -147,6 +155,6 @@ def test_the_next_daemon_has_tokens_when_one_was_killed_in_mid_answer(tmp_path):
 def test_streams_go_on_when_the_engine_is_the_next_one(direct):
     before, ready = ask(direct, "/v1/completions", max_tokens=20, ignore_eos=True), direct.log.count(READY)
     os.kill(direct.engine()["pid"], signal.SIGKILL)
-    wait_until(lambda: direct.log.count(READY) == ready + 1)
+    wait_until(lambda: direct.log.count(READY) > ready)
     wait_until(lambda: httpx.get(f"{direct.data_url}/health").status_code == 200)
     assert text(ask(direct, "/v1/completions", max_tokens=20, ignore_eos=True)) == text(before)

@@ -29,6 +29,7 @@ def test_a_restart_forgets_no_budget(start, until):
     until(lambda: daemon.engine()["acked_version"] == daemon.engine()["wanted_version"])
     complete(daemon)
     until(lambda: attainment(daemon)[0] == (3, 3))
+    (edit,) = daemon.admin("GET", "/api/v1/effects").json()["effects"]
     assert daemon.stop() == 0
     daemon = start(key=daemon.key)
     # 5 min, 1 h, 24 h, 30 d; the last minute alone is not restored.
@@ -37,6 +38,8 @@ def test_a_restart_forgets_no_budget(start, until):
     history = daemon.admin("GET", "/api/v1/history?tenant=default&step_s=3600").json()
     assert sum(history["columns"]["arrivals"]) == 3
     assert {"engine", "slo"} <= {mark["kind"] for mark in history["marks"]}
+    (kept,) = daemon.admin("GET", "/api/v1/effects").json()["effects"]
+    assert (kept["text"], kept["at"], kept["before"]) == (edit["text"], edit["at"], edit["before"])
     complete(daemon)
     until(lambda: attainment(daemon)[1:] == [(6, 6)] * 4)
     until(lambda: usage(daemon) == [("default", 6, 18)])  # and what is told is stored

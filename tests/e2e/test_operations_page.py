@@ -4,10 +4,11 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from pdmuxd.daemon.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 TITLE = "## From an empty node to the first restore\n"
@@ -19,16 +20,8 @@ def commands():
     return "\n".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL))
 
 
-def free_ports(count):
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
-
-
 def test_the_walk_works_as_it_is_written(folder):
-    data, admin = free_ports(2)
+    data, admin = free_port(), free_port()
     ports = {"PDMUXD_DATA__PORT": str(data), "PDMUXD_ADMIN__PORT": str(admin)}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PDMUXD_")}

@@ -1,5 +1,7 @@
 """What the clients of the Responses and the Messages API are told beside an answer."""
 
+import uuid
+
 import anthropic
 import openai
 import pytest
@@ -14,7 +16,7 @@ def claude(daemon):
 
 
 def test_cached_tokens_are_told_when_a_prompt_comes_again(daemon, claude):
-    text = f"{TEXT} {id(claude)} " * 200
+    text = f"{TEXT} {uuid.uuid4()} " * 200
 
     def ask():
         turns = [{"role": "user", "content": text}]

@@ -1,13 +1,17 @@
 """A stranger's clients against `pdmuxd serve`."""
 
 import json
+import re
 import time
 
 import anthropic
 import openai
 import pytest
+import yaml
 from daemon_process import fastest_s, wait_until
 from prefix_cache import check_isolation
+
+from pdmuxd.daemon.monitoring.files import rules
 
 TEXT = "Say something."
 MESSAGES = [{"role": "user", "content": "Say something."}]
@@ -114,6 +118,24 @@ def test_a_disabled_tenant_is_refused(daemon):
             daemon.client.models.list()
     finally:
         assert daemon.admin("PATCH", "/api/v1/tenants/default", json={"enabled": True}).is_success
+
+
+def test_what_alerts_are_made_of_is_scraped(daemon):
+    alerts = [rule for group in yaml.safe_load(rules())["groups"] for rule in group["rules"]]
+    names = {name for rule in alerts for name in re.findall(r"(?<![:\w])pdmuxd_\w+", rule["expr"])}
+    assert daemon.data("POST", "/v1/completions", json={"model": "no such"}).status_code >= 400  # a refusal
+    with daemon.stream(max_tokens=20) as lines:
+        assert list(lines)
+
+    def missing():
+        scraped = set(re.findall(r"^(pdmuxd_\w+)[{ ]", daemon.probe("/metrics").text, re.MULTILINE))
+        return names - scraped - {"pdmuxd_engine_gpu_clock_hertz"}  # there is no GPU
+
+    wait_until(lambda: not missing())
+    causes = re.findall(
+        r'^pdmuxd_gateway_aborts_total\{cause="(\w+)"\}', daemon.probe("/metrics").text, re.MULTILINE
+    )
+    assert {"engine_lost", "first_byte_timeout", "defect"} <= set(causes), "an increase is from what was seen"
 
 
 def test_the_probes_and_metrics_need_no_token(daemon):

@@ -40,7 +40,7 @@ table = N(rules=N(total_sms=132))
 made = measuring.EngineMeasurer(N(device="cpu"), port, streams, table, None)
 made._batches = N(empty_cache=print, split_prefill=lambda lengths: lengths, mixed=print)
 made._layers, made._step = layers, lambda batch, stream: (None, None)
-made.warm_up()
+made.warm_up(lambda member: None)
 print(json.dumps(made.activations.max_whole_tokens))
 """
 POLICIES = ("muxwise", "auto", "static:84,48")

@@ -60,8 +60,8 @@ async def test_the_reason_is_told_when_a_point_cannot_be_measured(link, asked, s
 
 
 def test_each_prefill_stream_is_warm_before_anyone_is_served(ours):
-    for sms in (132, 124, 116, 108, 100, 92, 84, 68, 52):
-        assert f"pdmuxd: warming up the prefill stream of {sms} SMs" in ours.log
+    for number, sms in enumerate((132, 124, 116, 108, 100, 92, 84, 68, 52), 1):
+        assert f"pdmuxd: start: warming up prefill {number}/9 ({sms} SMs)" in ours.log
     assert "may stop decode for a step" not in ours.log
 
 

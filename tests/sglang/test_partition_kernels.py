@@ -4,11 +4,14 @@ import json
 import subprocess
 
 PROGRAM = """
+import contextlib
 import json
 import torch
+from pdmuxd.engine.loop.streams import StreamGroup
 from sglang.srt.layers.linear import ReplicatedLinear
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from pdmuxd.engine.sglang.internals import partition_kernels as hooks
+from pdmuxd.engine.sglang.internals import kernel_timing
 from pdmuxd.engine.sglang.internals.kernel_timing import products_of
 from pdmuxd.engine.sglang.streams.gemm import CUBLASLT, Gemm
 
@@ -53,6 +56,39 @@ model.lm_head = torch.nn.Linear(4, 9, bias=False, dtype=torch.bfloat16)
 products, head = products_of(model)
 said["products"] = {str(shape): len(weights) for shape, weights in products.items()}
 said["head"] = head
+
+# Timing, with a device whose cuBLASLt told of 8 SMs fewer is the fastest from 512 rows on.
+class Event:
+    def __init__(self, enable_timing): pass
+    def record(self, stream): pass
+    def synchronize(self): pass
+    def elapsed_time(self, end): return end.took_ms
+
+class Graph:
+    def capture_begin(self, capture_error_mode): self.gemm = kernels._in_force.in_force
+    def capture_end(self): pass
+    def replay(self):
+        target = self.gemm.target_sms
+        if self.gemm.library == CUBLASLT and target is None: raise RuntimeError("refused")
+        Event.took_ms = 1.0 if target == 104 and current[0] >= 512 else 2.0 if target is None else 3.0
+
+current = [0]
+torch.cuda.Event, torch.cuda.CUDAGraph, torch.cuda.stream = Event, Graph, contextlib.nullcontext
+torch.cuda.get_device_name = lambda: "fake"
+multiply = kernel_timing._multiply_all
+def noted(x, weights, out):
+    current[0] = x.shape[0]
+    multiply(x, weights, out)
+kernel_timing._multiply_all = noted
+fresh = hooks.make_kernels(132)
+kernels = fresh
+Stream = type("Stream", (), {"synchronize": lambda self: None})
+groups = [StreamGroup(prefill_sms=112, decode_sms=20, prefill=Stream(), decode=Stream())]
+kernel_timing.KernelTiming(fresh, model).run(groups, 16)
+found = fresh.choices.to_json()
+said["timed"] = found["112:6x4"]
+said["head"] = [said["head"], sorted(map(int, found["112:9x4"]))[-1], sorted(map(int, found["20:9x4"]))]
+said["left"] = in_force()
 print(json.dumps(said))
 """
 
@@ -68,4 +104,8 @@ def test_products_on_a_partition_run_as_chosen_and_the_settings_are_put_back(pyt
     assert said["out"] == [5, 6]
     assert (said["margin"], said["margin outside"]) == ({"ver": 3, "sm_margin": 20}, {"ver": 3})
     assert said["products"] == {"(6, 4)": 2, "(9, 4)": 1}
-    assert said["head"] == [9, 4]
+    assert said["head"] == [[9, 4], 256, [8, 16]]
+    few = {str(rows): "cublas" for rows in (128, 256, 384)}
+    many = {str(rows): "cublaslt@104" for rows in (512, 768, 1024, 1536, 2048, 3072, 4096, 8192)}
+    assert said["timed"] == few | many
+    assert said["left"] == whole

@@ -14,7 +14,9 @@ import time
 
 import httpx
 import openai
+import process_logs
 import psutil
+import slowed
 
 PATIENCE_S = 60
 """For what must happen, however busy the machine is: a test that waits so long has found a defect."""
@@ -43,6 +45,11 @@ class Daemon:
                 text=True,
                 preexec_fn=None if descriptors is None else lambda: _allow_descriptors(descriptors),
             )
+        for path in (self.log_path, folder / ".pdmuxd" / "engine.log"):
+            process_logs.watch(path, lambda: self.is_up)
+        slowed.slow("daemon", self.process.pid)
+        slowed.slow("engine", self.process.pid)
+        slowed.slow("client", os.getpid())
         self.output = self._read_until_ready()
         self.data_url = re.search(r"data plane +(\S+)", self.output)[1]
         self.admin_url = re.search(r"admin plane +(\S+)", self.output)[1]

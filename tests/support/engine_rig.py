@@ -144,6 +144,7 @@ class Rig:
             policy_runtime.policy = self.script
         reporter = Reporter(self.link if first else None, measure)
         self.ledger = Ledger(self.port.reused_tokens, reporter.send_request)
+        self.port.on_release = lambda request: self.ledger.released(request, self.loop.now_s())
         self.loop = EngineLoop(
             port=self.port,
             streams=self.device,
@@ -177,12 +178,15 @@ class Rig:
         return made
 
     def abort(self, request: FakeRequest) -> None:
-        """As SGLang does: out of the queue at once; who is in a batch ends when its result is read."""
+        """As SGLang does: out of the queue at once; a prompt in chunks when the next batch is formed; who is
+        in a batch ends when its result is read."""
 
         def carry_out() -> None:
             if request in self.port.waiting:
                 self.port.waiting = [other for other in self.port.waiting if other is not request]
                 self.ledger.released(request, self.loop.now_s())
+            elif request is self.port.chunked_request:
+                self.port.aborted_chunked = request
             else:
                 request.to_finish = FINISH_ABORT()
 

@@ -103,6 +103,10 @@ class FakePort:
         self.looked_up: list[str] = []
         self.cache: dict[str, int] = {}
         """Reused tokens by request."""
+        self.aborted_chunked: FakeRequest | None = None
+        """The request in chunks, if it is to be aborted: SGLang does that when it forms the next batch."""
+        self.on_release: Callable[[FakeRequest], object] = lambda _: None
+        """Whom SGLang tells that it lets go of an aborted request."""
         self.does_not_fit: set[str] = set()
         self.held: list[str] = []
         """Whose first token was not sent yet."""
@@ -202,6 +206,11 @@ class FakePort:
         chunk_waits: bool = False,
         without: Collection[str] = (),
     ) -> FakeStep | None:
+        if self.aborted_chunked is not None:
+            gone, self.aborted_chunked, self.chunked_request = self.aborted_chunked, None, None
+            gone.finished_reason = FINISH_ABORT()
+            self.on_release(gone)
+            chunk_waits = False
         if chunk_waits:
             aside, self.chunked_request = self.chunked_request, None
             try:

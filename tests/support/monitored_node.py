@@ -15,8 +15,8 @@ import time
 import aiohttp
 import httpx
 
-from pdmuxd.daemon.bench.servers.ports import free_port
 from pdmuxd.daemon.monitoring.panels import ROWS
+from pdmuxd.daemon.ports import free_port
 
 PROMETHEUS = shutil.which("prometheus")
 RATE_INTERVAL = "10s"

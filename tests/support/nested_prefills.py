@@ -39,6 +39,15 @@ GAP_RATIO = 0.3
 """Of the time that a prompt takes alone, which depends on the machine: until the next of the wave is sent."""
 ABORTED = 0.2
 """Share of the requests."""
+MAX_WAIT_S = 1800.0
+"""Nobody is refused, however slow the machine is."""
+DECODED_TOKENS = 120
+"""Of the request that decodes beside a wave, if one is to."""
+CHUNKS_TBT_S, CHUNKS_PER_TOKEN_S = 10.0, 0.02
+"""Of a load in which prompts in chunks are overtaken. The prediction is by far too much for any machine, so
+that policies plan for a wide scatter: some 180 prompt tokens in a step then."""
+CHUNKS_TTFT_S = {"t0": 600.0, "t1": 600.0, "t2": 600.0, "t3": 20.0, "t4": 20.0, "t5": 20.0}
+"""Less than the longest prompt is predicted to take, and more than a step."""
 
 
 def variables(folder: Path) -> dict[str, str]:
@@ -61,10 +70,10 @@ def prompts(seed: int = 7) -> Prompts:
     return Prompts(tuple(made))
 
 
-def predictors(link: Link) -> Predictors:
-    """A prompt token takes PER_TOKEN_S on any SMs, and a decode step next to nothing of that."""
+def predictors(link: Link, per_token_s: float = PER_TOKEN_S) -> Predictors:
+    """A prompt token takes so long on any SMs, and a decode step next to nothing of that."""
     prefill = PrefillCoefficients(
-        per_new_squared_s=0.0, per_new_times_reused_s=0.0, per_new_s=PER_TOKEN_S, fixed_s=0.01
+        per_new_squared_s=0.0, per_new_times_reused_s=0.0, per_new_s=per_token_s, fixed_s=0.01
     )
     decode = DecodeCoefficients(per_reused_s=0.0, per_request_s=0.02, fixed_s=0.25)
     fused = FusedCoefficients(prefill=prefill, per_reused_s=0.0)
@@ -81,6 +90,7 @@ def predictors(link: Link) -> Predictors:
 
 
 ASKED = prompts()
+DECODING = Prompt(at_s=0.0, tokens=tuple(range(40, 70)), output_tokens=DECODED_TOKENS, abort_after=None)
 
 
 @dataclass(frozen=True)
@@ -90,10 +100,12 @@ class Undisturbed:
     answers: Answers
     alone_s: tuple[float, ...]
     """Seconds, by length."""
+    decoding: tuple[int, ...] = ()
+    """Of the request that decodes beside the others, if it was asked."""
 
 
-async def ask_undisturbed(base_url: str, link: Link) -> Undisturbed:
-    """One prompt after the other, under a policy that has no layers."""
+async def ask_undisturbed(base_url: str, link: Link, *, decoding: bool = False) -> Undisturbed:
+    """One prompt after the other, under a policy that has no layers. `decoding`: that one as well."""
     await put_in_force(link, "chunked:4096", tbt_s=0.6)
     answers: Answers = []
     took_s = []
@@ -102,18 +114,22 @@ async def ask_undisturbed(base_url: str, link: Link) -> Undisturbed:
         answers += await ask_all(base_url, Prompts((prompt,)))
         took_s.append(time.monotonic() - begin_s)
     alone_s = tuple(min(took_s[i : i + EACH]) for i in range(0, len(took_s), EACH))
-    return Undisturbed(answers=answers, alone_s=alone_s)
+    said = await ask_all(base_url, Prompts((DECODING,))) if decoding else [[]]
+    return Undisturbed(answers=answers, alone_s=alone_s, decoding=tuple(said[0]))
 
 
-async def put_in_force(link: Link, policy: str, *, tbt_s: float) -> None:
-    """A policy, with the targets and predictions of this load."""
+async def put_in_force(link: Link, policy: str, *, tbt_s: float, chunks: bool = False) -> None:
+    """A policy, with the targets and predictions of this load, or of one whose `chunks` are overtaken."""
     await link.greeted()
+    if chunks:
+        tbt_s = CHUNKS_TBT_S
     ack, _ = await link.set(
         policy,
         tbt_s=tbt_s,
         others_tbt_s=dict.fromkeys(TTFT_S, tbt_s),
-        ttft_s=TTFT_S,
-        predictors=predictors(link),
+        ttft_s=CHUNKS_TTFT_S if chunks else TTFT_S,
+        predictors=predictors(link, CHUNKS_PER_TOKEN_S if chunks else PER_TOKEN_S),
+        max_wait_s=MAX_WAIT_S,
     )
     assert ack.error is None, ack.error
 
@@ -122,7 +138,7 @@ async def put_in_force(link: Link, policy: str, *, tbt_s: float) -> None:
 class Outcome:
     """What became of the requests so far."""
 
-    asked: int = 0
+    rids: list[str] = field(default_factory=list)
     whole: int = 0
     aborted: int = 0
     tokens: int = 0
@@ -133,6 +149,10 @@ class Outcome:
     stall_s: float = 0.0
     """The longest time in which none did, while some were open."""
     open: int = 0
+
+    @property
+    def asked(self) -> int:
+        return len(self.rids)
 
     def moved(self) -> None:
         now_s = time.monotonic()
@@ -145,7 +165,10 @@ class Waves:
     """Sends waves to a server, and compares the answers with those that were given undisturbed."""
 
     def __init__(self, base_url: str, undisturbed: Undisturbed, *, seed: int) -> None:
-        self._prompts, self._expected = ASKED.all, undisturbed.answers
+        self._prompts, self._expected = list(ASKED.all), list(undisturbed.answers)
+        if undisturbed.decoding:
+            self._prompts.append(DECODING)
+            self._expected.append(list(undisturbed.decoding))
         self._alone_s = undisturbed.alone_s
         self._rng = random.Random(seed)
         self._client = httpx.AsyncClient(
@@ -166,6 +189,8 @@ class Waves:
         """One wave, to its end. `abort`: the lengths of which all are aborted when the shortest was sent;
         without any, those that are drawn, at moments that are drawn."""
         rng, sending = self._rng, []
+        if len(self._prompts) > len(ASKED.all):
+            sending.append(asyncio.create_task(self._ask(len(ASKED.all), "t0", None)))
         for length in range(len(TOKENS)):
             for _ in range(1 if length < 2 else rng.choice((1, 1, 2))):
                 after_s = None
@@ -188,7 +213,7 @@ class Waves:
     async def _ask(self, number: int, tenant: str, abort_after_s: float | None) -> None:
         outcome, prompt, rid = self.outcome, self._prompts[number], uuid.uuid4().hex
         outcome.moved()
-        outcome.asked += 1
+        outcome.rids.append(rid)
         outcome.open += 1
         aborting = None
         if abort_after_s is not None:

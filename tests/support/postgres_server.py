@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, text
 
 from pdmuxd.controlplane.database import upgrade
-from pdmuxd.daemon.bench.servers.ports import free_port
+from pdmuxd.daemon.ports import free_port
 
 PASSWORD = "hunter2-of-the-database"
 _USER = "pdmuxd"

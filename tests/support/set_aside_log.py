@@ -1,4 +1,5 @@
-"""A second plugin for SGLang: a late device (`late_device.py`), and a line for each overtaken prefill.
+"""A second plugin for SGLang: a late device (`late_device.py`), a line for each overtaken prefill, and the
+stacks of all threads in the log on SIGUSR1.
 
 Servers of `nested_prefills.py` run with it.
 """
@@ -15,11 +16,15 @@ LATE_S = 0.005
 
 def register() -> None:
     """Called by SGLang in each of its processes, before any stream or loop is made."""
+    import faulthandler
+    import signal
+
     import late_device
 
     from pdmuxd.engine.loop.decode import DecodeStage
     from pdmuxd.engine.loop.prefill import PrefillStage
 
+    faulthandler.register(signal.SIGUSR1)
     late_device.LATE_S = LATE_S
     late_device.register()
     preempt, launch_fused = PrefillStage.preempt, DecodeStage.launch_fused

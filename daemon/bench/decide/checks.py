@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 from pdmuxd.daemon.bench.servers.ahead import FREE_BYTES, used_bytes
-from pdmuxd.daemon.bench.servers.ports import free_port
 from pdmuxd.daemon.bench.servers.predicting import predictors
 from pdmuxd.daemon.bench.session.checks import SGLANG, complaint_of
+from pdmuxd.daemon.ports import free_port
 from pdmuxd.engine.core.errors import ProfileError, SettingsError
 
 LEAST_FREE_BYTES = 256 * 2**20

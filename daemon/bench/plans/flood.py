@@ -12,8 +12,9 @@ than two points of it, or if a request of the calm tenant failed.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,28 +22,30 @@ from typing import Any
 from pdmuxd.daemon.bench.load.client import Seen, send_all
 from pdmuxd.daemon.bench.load.score import record, summary
 from pdmuxd.daemon.bench.load.workload import Cell, Request, TtftTarget, from_trace
-from pdmuxd.daemon.bench.options import RunOptions, new_parser, one_cell, parse_run
+from pdmuxd.daemon.bench.options import DaemonRunOptions, add_daemon_options, new_parser, one_cell, parse_run
 from pdmuxd.daemon.bench.outcome import kept_and_printed
+from pdmuxd.daemon.bench.results import append_result
 from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.bench.servers.model_folder import SHAPES
+from pdmuxd.daemon.bench.servers.server import ServerError
 from pdmuxd.daemon.bench.servers.serving import Daemon, serving, settings_of, with_logs
 from pdmuxd.daemon.replay.generate import KINDS, generate
 
 LIMIT_POINTS = 2.0
 PAUSE_S = 5.0
 """Between the two parts, so that the second does not begin with what the first has left."""
+_AROUND_S = 8.0
+"""Prompts are written, tenants made, the daemon ends."""
+_SHORTEST_S = 10.0
 CALM, FLOOD = "calm", "flood"
 TTFT = TtftTarget(is_sum=True)
 """As tenants have it: a fixed time and one per 1,000 new tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(RunOptions):
+class Options(DaemonRunOptions):
     """The command line."""
 
-    engine: str
-    model: str
-    policy: str
     calm: Cell
     flood: Cell
     flood_s: float
@@ -57,13 +60,16 @@ def load(cell: Cell, tenant: str, duration_s: float) -> list[Request]:
 
 async def measure(options: Options, folder: Path) -> dict[str, Any]:
     """The calm tenant alone, then beside the flood, which begins a little after it."""
+    began_s = time.monotonic()
     environment = Arm(name="ours:auto").environment(cpu=options.cpu)
     async with serving(
         settings_of(options, options.engine, options.model, options.policy),
         environment=environment,
         folder=folder,
         start_s=options.start_s,
+        kernels_file=options.kernels_file,
     ) as daemon:
+        options = within(options, options.budget_s - (time.monotonic() - began_s))
         keys = {tenant: await new_tenant(daemon, tenant, options.tbt_ms) for tenant in (CALM, FLOOD)}
 
         async def send(cell: Cell, tenant: str, duration_s: float) -> list[Seen]:
@@ -79,12 +85,28 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
 
         alone = await send(options.calm, CALM, options.duration_s)
         print(f"{options.calm} alone: {_figures(_part(options, alone))}", flush=True)
+        engine = await daemon.get("/api/v1/engine")
+        append_result(options.results, result(options, {"alone": alone}, engine) | {"what": "flood, alone"})
         await asyncio.sleep(PAUSE_S)
         beside, flood = await asyncio.gather(
             send(options.calm, CALM, options.flood_s), send(options.flood, FLOOD, options.flood_s)
         )
         engine = await daemon.get("/api/v1/engine")
     return result(options, {"alone": alone, "beside": beside, "flood": flood}, engine)
+
+
+def within(options: Options, left_s: float) -> Options:
+    """With both parts shortened alike, if they would not end in what is left: half a flood says more than one
+    that was cut off."""
+    around_s = PAUSE_S + 2.0 * options.drain_s + _AROUND_S
+    wanted_s = options.duration_s + options.flood_s
+    share = max(0.0, left_s - around_s) / wanted_s
+    if share >= 1.0:
+        return options
+    if share * options.flood_s < _SHORTEST_S:
+        raise ServerError(f"{left_s:.0f} s are left, too few for a flood of {_SHORTEST_S:g} s")
+    print(f"{left_s:.0f} s are left: both parts are shortened to {share:.0%}", flush=True)
+    return replace(options, duration_s=share * options.duration_s, flood_s=share * options.flood_s)
 
 
 async def new_tenant(daemon: Daemon, name: str, tbt_ms: float) -> str:
@@ -157,10 +179,7 @@ def is_met(found: dict[str, Any]) -> bool:
 def options_of(argv: list[str] | None = None) -> Options:
     """The command line."""
     parser = new_parser("flood", __doc__)
-    parser.add_argument("--engine", choices=("sglang", "emulator"), default="sglang")
-    parser.add_argument("--model", choices=sorted(SHAPES), default="llama-8b")
-    parser.add_argument("--policy", default="auto")
-    parser.add_argument("--python", type=Path, help="SGLang's, if it is not this one")
+    add_daemon_options(parser)
     parser.add_argument("--calm", type=one_cell, default=Cell.parse("summaries:3"), help="KIND:RATE")
     parser.add_argument("--flood", type=one_cell, default=Cell.parse("summaries:30"), help="KIND:RATE")
     parser.add_argument("--flood-s", type=float, default=300.0, help="of both together")

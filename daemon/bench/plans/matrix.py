@@ -19,9 +19,17 @@ from dataclasses import dataclass, replace
 from pdmuxd.daemon.bench.options import RunOptions, cells, new_parser, parse_run
 from pdmuxd.daemon.bench.plans import spread
 from pdmuxd.daemon.bench.plans.contenders import Out, out_of_contention
-from pdmuxd.daemon.bench.plans.rounds import ANCHOR_ARM, ROUNDS, Round
+from pdmuxd.daemon.bench.plans.rounds import ANCHOR_ARM, ROUNDS, TABLES, Round
 from pdmuxd.daemon.bench.results import Run, done_in, read_runs
-from pdmuxd.daemon.bench.runner import AHEAD_START_S, COLD_S, START_S, Runner, run_s, run_until_told
+from pdmuxd.daemon.bench.runner import (
+    AHEAD_START_S,
+    COLD_S,
+    START_S,
+    Runner,
+    later_start_s,
+    run_s,
+    run_until_told,
+)
 from pdmuxd.daemon.bench.servers.arms import Arm
 
 
@@ -30,6 +38,7 @@ class Options(RunOptions):
     """The command line."""
 
     plan: bool = False
+    table: str = "tables"
     models: str = ""
     rounds: int = len(ROUNDS)
     no_anchor: bool = False
@@ -102,9 +111,9 @@ def within(ordered: Sequence[Run], options: Options) -> Iterator[tuple[float, Ru
     for run in ordered:
         start_s, takes_s = 0.0, run_s(run, options)
         if up is None:
-            start_s = START_S[run.model] + COLD_S
+            start_s = later_start_s(run) + COLD_S
         elif run.server != up:
-            start_s = START_S[run.model] if options.no_ahead else AHEAD_START_S
+            start_s = later_start_s(run) if options.no_ahead else AHEAD_START_S
         if now_s + start_s + takes_s > options.budget_s:
             return
         now_s, up = now_s + start_s + takes_s, run.server
@@ -130,6 +139,7 @@ def options_of(argv: list[str] | None = None) -> Options:
     """The command line."""
     parser = new_parser("matrix", __doc__)
     parser.add_argument("--plan", action="store_true", help="print what would be done, and do nothing")
+    parser.add_argument("--table", choices=sorted(TABLES), default="tables", help="which rounds it works off")
     parser.add_argument("--models", default="", help="only these, with commas between them")
     parser.add_argument("--rounds", type=int, default=len(ROUNDS), help="only the first so many")
     parser.add_argument("--no-anchor", action="store_true", help="do not compare with earlier sessions")
@@ -156,7 +166,7 @@ def rounds_of(options: Options) -> list[Round]:
     """Those that the command line leaves."""
     chosen = [
         one
-        for one in ROUNDS[: options.rounds]
+        for one in TABLES[options.table][: options.rounds]
         if not options.models or one.model in options.models.split(",")
     ]
     if options.as_model:

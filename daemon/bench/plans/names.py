@@ -32,6 +32,7 @@ PLANS: dict[str, Plan] = {
     "micro": Plan(f"{_HERE}.plans.micro", "What multiplexing costs: switches, turns, layers, memory."),
     "slo-change": Plan(f"{_HERE}.plans.slo_change", "How fast a changed target is in force under load."),
     "flood": Plan(f"{_HERE}.plans.flood", "What a flood costs the tenant beside it, at the clients."),
+    "token-path": Plan(f"{_HERE}.plans.token_path", "What a token costs on both of its ways."),
     "two-gpus": Plan(f"{_HERE}.plans.two_gpus", "Aborts and policy changes with tensor parallelism."),
     "measure": Plan(f"{_HERE}.plans.measure", "A profile, and shapes that it has not seen."),
     "sustained": Plan(f"{_HERE}.plans.sustained", "Whether work takes longer on a GPU that is kept at it."),

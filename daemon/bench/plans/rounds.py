@@ -84,3 +84,17 @@ ROUNDS = (
     Round(**_SMALL, arms=f"{_EVERY},{OURS}", cells=f"{_SMALL_CELLS},{_SMALL_CODE}", seeds=(1, 2, 3)),
     Round(**_LARGE, arms=f"{_EVERY},{OURS}", cells=f"{_LARGE_CELLS},{_LARGE_CODE}", seeds=(1, 2, 3)),
 )
+
+HELD_OUT_MAIN = "ours:auto,ours:auto:fcfs,ours:slack/chunked:1024,ours:chunked:1024,chunk-1024"
+"""With the deadline order and without; the best rival on our loop with it and without; that rival itself."""
+HELD_OUT_PAPERS = "ours:muxwise:preempt,ours:pla/muxwise,ours:drift,ours:duet"
+# Past what one H200 held on 2026-11-23: chat at 160/s and summaries at 11/s were served whole by every arm.
+HELD_OUT_CELLS = "mooncake:2.5,summaries:14,chat:220,tools:2"
+_HELD_OUT: dict[str, Any] = {"model": "llama-8b", "tbt_ms": (50.0,), "cells": HELD_OUT_CELLS}
+HELD_OUT = (
+    Round(**_HELD_OUT, arms=HELD_OUT_MAIN, seeds=(1,)),
+    Round(**_HELD_OUT, arms=HELD_OUT_PAPERS, seeds=(1,)),
+    Round(**_HELD_OUT, arms=HELD_OUT_MAIN, seeds=(2, 3)),
+)
+TABLES = {"tables": ROUNDS, "held-out": HELD_OUT}
+"""By the name that `matrix --table` takes."""

@@ -23,7 +23,7 @@ from typing import Any
 from pdmuxd.daemon.bench.load.client import Seen, send_all
 from pdmuxd.daemon.bench.load.score import quantile
 from pdmuxd.daemon.bench.load.workload import BLOCK_TOKENS, Request
-from pdmuxd.daemon.bench.options import RunOptions, new_parser, numbers, parse_run
+from pdmuxd.daemon.bench.options import DaemonRunOptions, add_daemon_options, new_parser, numbers, parse_run
 from pdmuxd.daemon.bench.outcome import kept_and_printed
 from pdmuxd.daemon.bench.plans.slo_edits import TENANT, Edit, edit_to_and_fro
 from pdmuxd.daemon.bench.servers.arms import Arm
@@ -34,12 +34,9 @@ LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(RunOptions):
+class Options(DaemonRunOptions):
     """The command line."""
 
-    engine: str
-    model: str
-    policy: str
     edits: int
     targets_ms: list[float]
     rate: float
@@ -77,6 +74,7 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
         environment=environment,
         folder=folder,
         start_s=options.start_s,
+        kernels_file=options.kernels_file,
     ) as daemon:
         await daemon.put(TENANT, _first_slo(min(options.targets_ms)))
         seen, edits = await asyncio.gather(
@@ -152,10 +150,7 @@ def is_met(found: dict[str, Any]) -> bool:
 def options_of(argv: list[str] | None = None) -> Options:
     """The command line."""
     parser = new_parser("slo-change", __doc__)
-    parser.add_argument("--engine", choices=("sglang", "emulator"), default="sglang")
-    parser.add_argument("--model", choices=sorted(SHAPES), default="llama-8b")
-    parser.add_argument("--policy", default="auto")
-    parser.add_argument("--python", type=Path, help="SGLang's, if it is not this one")
+    add_daemon_options(parser)
     parser.add_argument("--edits", type=int, default=10)
     parser.add_argument("--targets-ms", type=numbers, default=[50.0, 500.0], help="two TBT targets far apart")
     parser.add_argument("--rate", type=float, default=8.0, help="requests per second")

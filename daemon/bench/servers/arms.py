@@ -43,6 +43,11 @@ NO_MULTICAST = {
 all-reduce would use it where PyTorch's symmetric memory has it."""
 _BLIND = ("static:", "chunked:", "prefill-first", "upstream")
 """Policies that look at no target."""
+DEFAULT_SPLITS = ("124,8", "116,16", "108,24", "100,32", "92,40", "84,48", "68,64", "52,80")
+"""Of an H200, made at every start (`engine/sglang/partition_tables.py`)."""
+OTHER_SPLITS = "duet"
+"""The policy that the server of the other splits starts with: its splits are those of `drift`, too, and of
+the fixed splits that the tables have."""
 STATICS = ("ours:static:112,20", "ours:static:96,36", "ours:static:80,52")
 RIVALS = ("stock", "chunk-256", "chunk-512", "chunk-1024", "chunk-2048", "pdmux", *STATICS)
 SYNTAX = "stock, chunk-N, pdmux, ours:POLICY and emulator:POLICY"
@@ -73,8 +78,19 @@ class Arm:
 
     @property
     def server(self) -> str:
-        """Arms of one server need no restart between them: the policy is changed over the link."""
-        return self.name.partition(":")[0]
+        """Arms of one server need no restart between them: the policy is changed over the link. Splits are
+        made at the start alone, so that policies with other splits than the default ones have a server."""
+        kind = self.name.partition(":")[0]
+        return f"{kind}-{OTHER_SPLITS}" if kind == "ours" and self._has_other_splits() else kind
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether SGLang runs with the plugin."""
+        return self.server.partition("-")[0] == "ours"
+
+    def _has_other_splits(self) -> bool:
+        name, _, parameter = str(self.policy).rpartition("/")[2].partition(":")
+        return name in ("duet", "drift") or (name == "static" and parameter not in DEFAULT_SPLITS)
 
     def _chunk(self) -> str:
         return self.name.removeprefix("chunk-") if self.name.startswith("chunk-") else ""
@@ -89,8 +105,10 @@ class Arm:
         cpu: bool,
         extra: Sequence[str],
         python: Path | None = None,
+        kernels_file: Path | None = None,
     ) -> list[str]:
-        """The server's command line; `python` has SGLang, if it is not this one."""
+        """The server's command line; `python` has SGLang, if it is not this one, and which kernels are
+        fastest is kept in `kernels_file` from one start to the next."""
         emulated = self.server == "emulator"
         interpreter = [sys.executable if emulated or python is None else str(python), "-P", "-m"]
         where = ["--host", HOST, "--port", str(port)]
@@ -98,9 +116,11 @@ class Arm:
             own = ["--link", str(link), "--profile", model.emulator_profile]
             return [*interpreter, "pdmuxd.engine.emulator.server", *where, *own]
         flags = [*model.flags, *(CPU_FLAGS if cpu else GPU_FLAGS), *extra]
-        if self.server == "ours":
-            own = ["--link", str(link), "--policy", str(self.policy), "--model", str(model.folder)]
+        if self.is_ours:
+            policy = self.policy if self.server == "ours" else OTHER_SPLITS
+            own = ["--link", str(link), "--policy", str(policy), "--model", str(model.folder)]
             own += ["--tp-size", str(tp_size), "--served-model", model.name]
+            own += [] if kernels_file is None else ["--kernels-file", str(kernels_file)]
             return [*interpreter, "pdmuxd.engine.sglang", *where, *own, "--", *flags]
         if self._chunk():
             flags += ["--chunked-prefill-size", self._chunk(), "--enable-mixed-chunk"]

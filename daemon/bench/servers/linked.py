@@ -12,8 +12,8 @@ from pdmuxd.daemon.bench.options import RunOptions
 from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.bench.servers.link import Link, listening
 from pdmuxd.daemon.bench.servers.models import ServedModel
-from pdmuxd.daemon.bench.servers.ports import free_port
 from pdmuxd.daemon.bench.servers.server import running
+from pdmuxd.daemon.ports import free_port
 
 
 class Linked(NamedTuple):
@@ -46,6 +46,7 @@ async def linked(
             cpu=options.cpu,
             extra=(*extra, *options.extra),
             python=options.python,
+            kernels_file=options.kernels_file,
         )
         around = dict(environment or arm.environment(cpu=options.cpu, tp_size=tp_size))
         async with running(

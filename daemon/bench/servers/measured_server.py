@@ -45,7 +45,13 @@ def plan_of(options: MeasureOptions, runtime_dir: Path) -> EnginePlan:
 
     def command(port: int, link: str, parent_pid: int) -> Sequence[str]:
         words = arm.command(
-            model=model, port=port, link=link, tp_size=tp_size, cpu=options.cpu, extra=options.extra
+            model=model,
+            port=port,
+            link=link,
+            tp_size=tp_size,
+            cpu=options.cpu,
+            extra=options.extra,
+            kernels_file=options.kernels_file,
         )
         # It ends with this process however that ends: a killed one must not leave the GPU taken.
         at = words.index("--link")

@@ -16,9 +16,9 @@ from pdmuxd.daemon.bench.servers.ahead import Gate
 from pdmuxd.daemon.bench.servers.arms import HOST
 from pdmuxd.daemon.bench.servers.link import Link, listening
 from pdmuxd.daemon.bench.servers.models import ServedModel
-from pdmuxd.daemon.bench.servers.ports import free_port
 from pdmuxd.daemon.bench.servers.server import healthy, started
 from pdmuxd.daemon.bench.servers.stall_trace import watched
+from pdmuxd.daemon.ports import free_port
 
 ModelOf = Callable[[str], ServedModel]
 """From its name to a model, its folder written."""
@@ -72,6 +72,7 @@ async def one_server(
             cpu=options.cpu,
             extra=options.extra,
             python=options.python,
+            kernels_file=options.kernels_file,
         )
         log = options.log_dir / f"{run.model}-{run.arm.server}.log"
         process = await stack.enter_async_context(started(command, environment=environment, log=log))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import shutil
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -20,6 +21,7 @@ from pdmuxd.daemon.bench.options import ServerOptions
 from pdmuxd.daemon.bench.servers.arms import CPU_FLAGS, GPU_FLAGS
 from pdmuxd.daemon.bench.servers.models import shape_model
 from pdmuxd.daemon.bench.servers.server import ServerError, die_with_parent, last_words
+from pdmuxd.daemon.supervisor.choice import KERNELS_FILE
 
 Found = TypeVar("Found")
 _STOP_S = 40.0
@@ -76,7 +78,7 @@ def settings_of(options: ServerOptions, engine: str, model: str, policy: str) ->
         "engine.kind=sglang",
         f"engine.policy={policy}",
         f"engine.sglang.model={served.folder.absolute()}",
-        f"engine.sglang.python={options.python or sys.executable}",
+        f"engine.sglang.python={Path(options.python or sys.executable).absolute()}",
         f"engine.sglang.extra_args={' '.join(flags)}",
         f"engine.start_timeout_s={options.start_s:g}",
     ]
@@ -84,13 +86,21 @@ def settings_of(options: ServerOptions, engine: str, model: str, policy: str) ->
 
 @contextlib.asynccontextmanager
 async def serving(
-    settings: Sequence[str], *, environment: Mapping[str, str], folder: Path, start_s: float
+    settings: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    start_s: float,
+    kernels_file: Path | None = None,
 ) -> AsyncIterator[Daemon]:
-    """Start a daemon in an empty folder; ends it and its engine. Raises: ServerError."""
+    """Start a daemon in an empty folder; ends it and its engine. Which kernels are fastest it reads from
+    `kernels_file`, and leaves there. Raises: ServerError."""
     given = ["state_dir=state", "data.port=0", "admin.port=0", *settings]
     flags = [word for setting in given for word in ("--set", setting)]
     command = [sys.executable, "-P", "-m", "pdmuxd.daemon.cli.main", *flags, "serve", "--first-run"]
     log = folder / "daemon.log"
+    own_kernels = folder / "state" / KERNELS_FILE
+    _copy(kernels_file, own_kernels)
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
             *command, cwd=folder, env=environment, stdout=PIPE, stderr=file, preexec_fn=die_with_parent
@@ -107,6 +117,14 @@ async def serving(
             )
     finally:
         await _stop(process)
+        _copy(own_kernels, kernels_file)
+
+
+def _copy(source: Path | None, target: Path | None) -> None:
+    """If there is one, and it is wanted."""
+    if source is not None and target is not None and source.is_file():
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
 
 
 async def _said_until_ready(process: Process, log: Path, start_s: float) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -25,15 +26,16 @@ from pdmuxd.daemon.bench.plans.names import command_of
 from pdmuxd.daemon.bench.runner import run_until_told
 from pdmuxd.daemon.bench.session import checks
 from pdmuxd.daemon.bench.session.place import Place, environment_of, last_words
-from pdmuxd.daemon.bench.session.plan import PLANS, SCALES, lanes, only, steps_of
+from pdmuxd.daemon.bench.session.plan import PLANS, lanes, only, steps_of
 from pdmuxd.daemon.bench.session.processes import alone_in
 from pdmuxd.daemon.bench.session.records import MEASURED, Ended, Records
+from pdmuxd.daemon.bench.session.scale import SCALES
 from pdmuxd.daemon.bench.session.step import Lane, Need
 from pdmuxd.daemon.bench.session.trial import tried
 from pdmuxd.daemon.bench.session.work import Work
 
 _TABLES_S = 60.0
-SHOWN_BY_TABLES = ("micro-", "matrix", "tp2-")
+SHOWN_BY_TABLES = ("micro-", "matrix", "tp2-", "arms-", "papers-")
 """Steps whose results have a table."""
 FINE = MEASURED | {Ended.NO_TIME}
 
@@ -110,9 +112,14 @@ def show(chosen: tuple[Lane, ...], done: set[str], budget_s: float) -> None:
             elif at_s + step.expected_s > budget_s:
                 print(f"{text}: NO TIME, it takes {step.expected_s:.0f} s")
             else:
-                print(text + (" (as far as time allows)" if step.fills_s else ""))
-                at_s += step.expected_s
-                is_known = is_known and not step.fills_s
+                takes_all = step.fills_s and at_s + step.takes_s > budget_s
+                is_open = step.fills_s and (takes_all or math.isinf(step.most_s))
+                end = " (as far as time allows)" if is_open else f": {step.takes_s:.0f} s"
+                print(text + end)
+                at_s += step.takes_s
+                is_known = is_known and not is_open
+        if is_known and lane.steps:
+            print(f"{lane.name}  {at_s:5.0f} s  the end, of {budget_s:.0f} s")
 
 
 async def check(chosen: tuple[Lane, ...], place: Place) -> bool:
@@ -182,6 +189,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if options.check:
         return 0 if asyncio.run(check(chosen, place)) else 1
+    place.rows.mkdir(parents=True, exist_ok=True)
     for lane in chosen:
         (folder / "logs" / lane.name.replace(" ", "")).mkdir(parents=True, exist_ok=True)
     before = len(records.all())

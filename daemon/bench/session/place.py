@@ -35,6 +35,11 @@ class Place:
         """Of the models that were measured."""
         return self.folder / "profile"
 
+    @property
+    def rows(self) -> Path:
+        """Of measurements of kernels, a file each."""
+        return self.folder / "kernels"
+
     def log(self, step: str) -> Path:
         """What a step says."""
         return self.folder / "logs" / f"{step}.log"
@@ -46,7 +51,10 @@ class Place:
 
     def command(self, step: Step, gpus: str, left_s: float) -> list[str]:
         """The whole command line."""
-        words = self.command_of(step.plan, *step.words, "--start-s", f"{self.start_s:g}")
+        words = self.command_of(step.plan, *step.words)
+        if step.keeps == "rows":
+            return [*words, "--out", str(self.rows)]
+        words += ["--start-s", f"{self.start_s:g}"]
         words += ["--work", str(self.folder / "models" / gpus)]
         if step.keeps == "profile":
             return [*words, "--out", str(self.profiles)]
@@ -54,7 +62,9 @@ class Place:
         words += ["--log-dir", str(self.folder / "logs" / gpus)]
         for model, path in self.predictors().items():
             words += ["--predictors", f"{model}={path}"]
-        return [*words, "--budget-s", f"{left_s:.0f}"] if step.fills_s else words
+        if step.records:
+            words += ["--records", str(self.folder / "records")]
+        return [*words, "--budget-s", f"{left_s:.0f}"] if step.fills_s or step.told_budget else words
 
 
 def environment_of(lane: Lane, environment: Mapping[str, str]) -> dict[str, str]:

@@ -6,72 +6,14 @@ two GPUs each model has one: what is compared with each other runs on the same o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pdmuxd.daemon.bench.plans.rounds import FIRST_TABLE
-from pdmuxd.daemon.bench.session.step import Lane, Need, Step
+from pdmuxd.daemon.bench.session.scale import Scale, times
+from pdmuxd.daemon.bench.session.serving import serving_steps
+from pdmuxd.daemon.bench.session.step import SERVED, Lane, Need, Step
 
-PLANS = ("one", "two", "tp2", "profiles")
-_SERVED = (Need.CLIENT, Need.SGLANG, Need.GPU)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """How long things take, and on what."""
-
-    engine: str
-    """`gpu`, or `cpu` and `emulator` to try a session without one."""
-    start_s: float
-    """A server's start with its warm-up, which is a good part of most steps."""
-    run_s: float
-    drain_s: float
-    micro_s: float
-    slo_s: float
-    profile_s: float
-    check_s: float
-    tp_s: float
-    matrix_least_s: float
-
-
-SCALES = {
-    # One H200, 2026-11-21: 66 to 98 s until a server of ours serves Llama-8B's shape.
-    "gpu": Scale(
-        engine="gpu",
-        start_s=100.0,
-        run_s=30.0,
-        drain_s=8.0,
-        micro_s=15.0,
-        slo_s=30.0,
-        profile_s=195.0,
-        check_s=60.0,
-        tp_s=300.0,
-        matrix_least_s=150.0,
-    ),
-    "cpu": Scale(
-        engine="cpu",
-        start_s=150.0,
-        run_s=5.0,
-        drain_s=8.0,
-        micro_s=3.0,
-        slo_s=6.0,
-        profile_s=20.0,
-        check_s=5.0,
-        tp_s=10.0,
-        matrix_least_s=60.0,
-    ),
-    "emulator": Scale(
-        engine="emulator",
-        start_s=30.0,
-        run_s=2.0,
-        drain_s=3.0,
-        micro_s=2.0,
-        slo_s=4.0,
-        profile_s=12.0,
-        check_s=2.0,
-        tp_s=4.0,
-        matrix_least_s=15.0,
-    ),
-}
+PLANS = ("one", "two", "tp2", "profiles", "serving")
 
 
 def lanes(plan: str, scale: Scale) -> tuple[Lane, ...]:
@@ -88,6 +30,8 @@ def lanes(plan: str, scale: Scale) -> tuple[Lane, ...]:
         return Lane(gpus=(0,), steps=first), Lane(gpus=(1,), steps=second)
     if plan == "tp2":
         return (Lane(gpus=(0, 1), steps=(_together(small, scale), _cell_together(small, scale))),)
+    if plan == "serving":
+        return (Lane(gpus=(0,), steps=serving_steps(small, scale, _profile)),)
     return (Lane(gpus=(0,), steps=tuple(_profile(model, scale) for model in ("qwen3-8b", "qwen3-14b"))),)
 
 
@@ -118,10 +62,10 @@ def _micro(model: str, scale: Scale) -> Step:
     return Step(
         name=f"micro-{model}",
         plan="micro",
-        words=("--model", model, *_times(scale.micro_s, scale)),
+        words=("--model", model, *times(scale.micro_s, scale)),
         # Probes on the idle engine, then a load under each of two policies.
         expected_s=scale.start_s + 60.0 + 2 * (scale.micro_s + scale.drain_s + 4.0),
-        needs=(*_SERVED, Need.TRACES, Need.PREDICTORS),
+        needs=(*SERVED, Need.TRACES, Need.PREDICTORS),
     )
 
 
@@ -131,7 +75,7 @@ def _slo_change(model: str, scale: Scale) -> Step:
         plan="slo-change",
         words=("--model", model, "--duration-s", f"{scale.slo_s:g}"),
         expected_s=scale.start_s + scale.slo_s + 20.0,
-        needs=(*_SERVED, Need.DAEMON),
+        needs=(*SERVED, Need.DAEMON),
     )
 
 
@@ -143,19 +87,19 @@ def _profile(model: str, scale: Scale, *, warm: bool = False) -> Step:
         plan="measure",
         words=(*words, "--sustained") if warm else words,
         expected_s=scale.start_s + scale.profile_s + scale.check_s + (45.0 if warm else 10.0),
-        needs=(*_SERVED, Need.FITS),
+        needs=(*SERVED, Need.FITS),
         keeps="profile",
     )
 
 
 def _matrix(scale: Scale, *models: str, rounds: int | None = None) -> Step:
-    words = (*(("--models", ",".join(models)) if models else ()), *_times(scale.run_s, scale))
+    words = (*(("--models", ",".join(models)) if models else ()), *times(scale.run_s, scale))
     return Step(
         name="-".join(("matrix", *models)),
         plan="matrix",
         words=(*words, "--rounds", str(rounds)) if rounds is not None else words,
         expected_s=scale.matrix_least_s,
-        needs=(*_SERVED, Need.TRACES, Need.PREDICTORS),
+        needs=(*SERVED, Need.TRACES, Need.PREDICTORS),
         after=tuple(f"profile-{model}" for model in models),
         fills_s=True,
     )
@@ -167,21 +111,17 @@ def _together(model: str, scale: Scale) -> Step:
         plan="two-gpus",
         words=("--model", model, "--duration-s", f"{scale.tp_s:g}"),
         expected_s=scale.start_s + scale.tp_s + 60.0,
-        needs=(*_SERVED, Need.TRACES, Need.PREDICTORS),
+        needs=(*SERVED, Need.TRACES, Need.PREDICTORS),
     )
 
 
 def _cell_together(model: str, scale: Scale) -> Step:
-    words = ("--models", model, "--only-cells", "conv:20", "--tp-size", "2", *_times(scale.run_s, scale))
+    words = ("--models", model, "--only-cells", "conv:20", "--tp-size", "2", *times(scale.run_s, scale))
     return Step(
         name=f"tp2-{model}",
         plan="matrix",
         words=words,
         expected_s=scale.matrix_least_s,
-        needs=(*_SERVED, Need.TRACES, Need.PREDICTORS),
+        needs=(*SERVED, Need.TRACES, Need.PREDICTORS),
         fills_s=True,
     )
-
-
-def _times(run_s: float, scale: Scale) -> tuple[str, ...]:
-    return "--duration-s", f"{run_s:g}", "--drain-s", f"{scale.drain_s:g}"

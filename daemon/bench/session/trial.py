@@ -11,12 +11,16 @@ _CPU = {
     "slo-change": ("--rate", "1", "--input-tokens", "64", "--output-tokens", "64", "--edits", "3"),
     "measure": (),
     "two-gpus": ("--cell", "conv:1", "--change-s", "2"),
+    "flood": ("--calm", "chat:0.5", "--flood", "chat:3"),
+    "token-path": ("--streams", "2,4"),
     "matrix": ("--as-model", "tiny", "--only-arms", "ours:auto,stock", "--only-cells", "conv:1"),
 }
 _EMULATOR = {
     "slo-change": ("--engine", "emulator", "--edits", "3"),
     "measure": ("--arm", "emulator:auto"),
     "two-gpus": ("--engine", "emulator", "--cell", "conv:5", "--change-s", "0.5"),
+    "flood": ("--engine", "emulator"),
+    "token-path": ("--engine", "emulator", "--streams", "8,16"),
     "matrix": ("--only-arms", "emulator:auto,emulator:muxwise", "--only-cells", "conv:5", "--cpu"),
 }
 

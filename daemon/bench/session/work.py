@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -98,10 +99,10 @@ class Work:
         if lacks is not None:
             return ended(Ended.LACKS, lacks)
         left_s = self.left_s - _RESERVE_S
-        limit_s = left_s if step.fills_s else min(left_s, step.limit_s)
+        limit_s = left_s if step.fills_s and math.isinf(step.most_s) else min(left_s, step.limit_s)
         log = self.place.log(step.name)
         gpus = lane.name.replace(" ", "")
-        command = self.place.command(step, gpus, left_s - _RESERVE_S)
+        command = self.place.command(step, gpus, min(limit_s, left_s) - _RESERVE_S)
         process = await StepProcess.start(command, environment=environment, log=log, folder=self.place.folder)
         self.now[lane.name] = Now(step=step, began_s=time.monotonic(), limit_s=limit_s)
         try:

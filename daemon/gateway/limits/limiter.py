@@ -24,6 +24,9 @@ from pdmuxd.daemon.gateway.limits.meter import Block, Meter, Need
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.link.messages import RequestRecord
 
+Counts = tuple[tuple[Meter, tuple[Limit, ...]], ...]
+"""What counts for a request, and the limits of each."""
+
 DEFAULT_WAIT_S = 30.0
 """The longest wait for a turn, for tenants that set none."""
 RECORD_WITHIN_S = 5.0
@@ -88,13 +91,13 @@ class Limiter:
         Raises: RequestError 429 saying which limit refuses it.
         """
         need = self.need(identity, body_bytes=body_bytes, answers=answers)
-        meters = self._meters(identity)
-        block = self._block(identity, need)
+        counts = self._counts(identity)
+        block = self._block(identity, need, counts)
         if block is not None and block.limit.action == "refuse":
             raise refusal(block)
-        if block is not None or any(meter.is_waited_for for meter in meters):
+        if block is not None or any(meter.is_waited_for for meter, _ in counts):
             return False
-        self._take(rid, identity, need, meters, body_bytes)
+        self._take(rid, identity, need, counts, body_bytes)
         return True
 
     async def enter(self, rid: str, identity: Identity, *, body_bytes: int, answers: int) -> None:
@@ -102,26 +105,26 @@ class Limiter:
 
         Raises: RequestError 429 if a limit refuses it, or its longest wait is over.
         """
-        meters = self._meters(identity)
+        counts = self._counts(identity)
         waited_for: Block | None = None
         wait_s = longest_wait_s(identity)
         try:
             async with asyncio.timeout(wait_s), AsyncExitStack() as turns:
-                for index, meter in enumerate(meters):
+                for index, (meter, _) in enumerate(counts):
                     await turns.enter_async_context(meter.turn)
                     while True:
                         need = self.need(identity, body_bytes=body_bytes, answers=answers)
-                        block = self._block(identity, need, meters[: index + 1])
+                        block = self._block(identity, need, counts[: index + 1])
                         if block is None:
                             break
                         if block.limit.action == "refuse":
                             raise refusal(block)
                         waited_for = block
                         await _change_of(block)
-                self._take(rid, identity, need, meters, body_bytes)
+                self._take(rid, identity, need, counts, body_bytes)
         except TimeoutError:
-            block = self._block(identity, self.need(identity, body_bytes=body_bytes, answers=answers))
-            block = block or waited_for
+            need = self.need(identity, body_bytes=body_bytes, answers=answers)
+            block = self._block(identity, need, counts) or waited_for
             if block is None:
                 raise RequestError(
                     f"others of tenant {identity.name} waited before this request for {wait_s:g} s",
@@ -225,47 +228,41 @@ class Limiter:
         }
 
     def _tenant(self, name: str) -> Meter:
-        if name not in self._tenants:
-            self._tenants[name] = Meter(f"tenant {name}")
-        return self._tenants[name]
+        meter = self._tenants.get(name)
+        if meter is None:
+            meter = self._tenants[name] = Meter(f"tenant {name}")
+        return meter
 
     def _key(self, key_id: str) -> Meter:
-        if key_id not in self._keys:
-            self._keys[key_id] = Meter(f"key {key_id}")
-        return self._keys[key_id]
+        meter = self._keys.get(key_id)
+        if meter is None:
+            meter = self._keys[key_id] = Meter(f"key {key_id}")
+        return meter
 
-    def _meters(self, identity: Identity) -> tuple[Meter, ...]:
-        """The meters of the tenant and, if it has limits, of the key."""
-        tenant = self._tenant(identity.name)
-        return (self._key(identity.key.key_id), tenant) if identity.key.limits else (tenant,)
+    def _counts(self, identity: Identity) -> Counts:
+        """Of the key, if it has limits, and of the tenant."""
+        of_tenant = self._tenant(identity.name), identity.tenant.limits
+        key = identity.key
+        return ((self._key(key.key_id), key.limits), of_tenant) if key.limits else (of_tenant,)
 
-    def _block(self, identity: Identity, need: Need, meters: tuple[Meter, ...] | None = None) -> Block | None:
-        meters = self._meters(identity) if meters is None else meters
+    def _block(self, identity: Identity, need: Need, counts: Counts) -> Block | None:
         if not identity.key.limits and not identity.tenant.limits:
             return None
-        now_s, now = self._clock(), self._wall()
+        now_s, now, count_cached = self._clock(), self._wall(), identity.tenant.count_cached_tokens
         found: Block | None = None
-        for meter in meters:
-            block = meter.block(
-                _limits(meter, identity),
-                need,
-                count_cached=identity.tenant.count_cached_tokens,
-                now_s=now_s,
-                now=now,
-            )
+        for meter, limits in counts:
+            block = meter.block(limits, need, count_cached=count_cached, now_s=now_s, now=now)
             if block is not None and (found is None or block.limit.action == "refuse"):
                 found = block
         return found
 
-    def _take(
-        self, rid: str, identity: Identity, need: Need, meters: tuple[Meter, ...], body_bytes: int
-    ) -> None:
+    def _take(self, rid: str, identity: Identity, need: Need, counts: Counts, body_bytes: int) -> None:
         now_s = self._clock()
-        for meter in meters:
-            meter.take(need, _limits(meter, identity), now_s)
+        for meter, limits in counts:
+            meter.take(need, limits, now_s)
         self._open[rid] = _Open(
             identity=identity,
-            meters=meters,
+            meters=tuple([meter for meter, _ in counts]),
             places=need.places,
             body_bytes=body_bytes / need.places,
             answers=need.places,
@@ -312,10 +309,6 @@ class Limiter:
         for whose, meter in counted:
             meter.use(tokens, count_cached=record.count_cached_tokens, now_s=now_s, today=today)
             self.give_back({UseOf(tenant, whose, today): tokens})
-
-
-def _limits(meter: Meter, identity: Identity) -> tuple[Limit, ...]:
-    return identity.key.limits if meter.of.startswith("key ") else identity.tenant.limits
 
 
 def longest_wait_s(identity: Identity) -> float:

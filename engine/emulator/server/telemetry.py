@@ -86,6 +86,8 @@ class Reporter:
                 reused_tokens=now.reused_tokens,
                 output_tokens=now.output_tokens,
                 steps=now.steps,
+                stalls=now.stalls,
+                host_delays=now.host_delays,
                 switches=now.switches,
                 preemptions=now.preemptions,
                 retractions=now.retractions,

@@ -7,8 +7,10 @@ If SGLang fails to apply a hook it only logs that; `_verify` stops the server in
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.link.procfs import started_s
 from pdmuxd.engine.link.socket import EngineEnd
 from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
@@ -40,6 +43,7 @@ from pdmuxd.engine.sglang.partition_tables import make_table
 from pdmuxd.engine.sglang.policies import SglangPolicies
 from pdmuxd.engine.sglang.reporting import Reporter
 from pdmuxd.engine.sglang.requests import Ledger
+from pdmuxd.engine.sglang.start_phases import StartPhases
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.cpu import CpuStreams
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
@@ -52,6 +56,7 @@ class _Process:
     """What this process has made so far."""
 
     environment: PluginEnvironment
+    phases: StartPhases
     table: PartitionTable | None = None
     streams: LaunchStreams | None = None
     kernels: PartitionKernels | None = None
@@ -68,7 +73,8 @@ def register_hooks(environment: PluginEnvironment) -> None:
 
     Raises: SettingsError, PolicyError; EngineError if SGLang is not as expected.
     """
-    process = _Process(environment=environment)
+    phases = StartPhases(launcher_s=environment.launched_s, process_s=started_s(os.getpid()))
+    process = _Process(environment=environment, phases=phases)
     when = sglang().HookType
     hooks: dict[str, Hook] = {
         target("streams", "initialize_stream_groups"): (
@@ -103,8 +109,9 @@ def register_hooks(environment: PluginEnvironment) -> None:
         target("TokenizerManager", "generate_request"): (tagging.tag, when.BEFORE),
         target("try_small_copy"): (warming.decline_small_copy, when.REPLACE),
     }
-    if environment.partition_kernels and torch.cuda.is_available():
-        hooks |= _kernel_hooks(process)
+    if torch.cuda.is_available():
+        hooks[target("DecodeGraphs", "_capture_one_stream")] = (_capturing(process), when.AROUND)
+        hooks |= _kernel_hooks(process) if environment.partition_kernels else {}
     if environment.whole_graphs:
         hooks[target("PrefillGraphs", "capture")] = (whole_graphs.capture_unsplit, when.AROUND)
     for name, (hook, kind) in hooks.items():
@@ -124,7 +131,21 @@ def _kernel_hooks(process: _Process) -> dict[str, Hook]:
 
         return hook, sglang().HookType.AROUND
 
+    return {
+        target("UnquantizedLinear", "apply"): around(partition_kernels.launch_product),
+        target("LogitsProcessor", "_compute_lm_head"): around(partition_kernels.launch_head),
+        target("flash_attn_with_kvcache"): around(partition_kernels.launch_attention),
+    }
+
+
+def _capturing(process: _Process) -> Callable[..., None]:
+    """Around capturing one group's decode graphs."""
+
     def capture(original: Callable[..., None], graphs: DecodeGraphs, stream_idx: int | None = None) -> None:
+        groups = process.streams.groups if process.streams is not None else ()
+        if stream_idx is not None and stream_idx < len(groups):
+            member = f"{stream_idx + 1}/{len(groups)} ({groups[stream_idx].decode_sms} SMs)"
+            process.phases.begin("capturing decode graphs", member)
         if process.kernels is None or process.streams is None:
             original(graphs, stream_idx)
         else:
@@ -132,12 +153,7 @@ def _kernel_hooks(process: _Process) -> dict[str, Hook]:
                 process.kernels, process.streams, original, graphs, stream_idx
             )
 
-    return {
-        target("UnquantizedLinear", "apply"): around(partition_kernels.launch_product),
-        target("LogitsProcessor", "_compute_lm_head"): around(partition_kernels.launch_head),
-        target("flash_attn_with_kvcache"): around(partition_kernels.launch_attention),
-        target("DecodeGraphs", "_capture_one_stream"): (capture, sglang().HookType.AROUND),
-    }
+    return capture
 
 
 def _before_capture(process: _Process, runner: ModelRunner) -> None:
@@ -145,14 +161,17 @@ def _before_capture(process: _Process, runner: ModelRunner) -> None:
     if process.environment.whole_graphs:
         whole_graphs.choose_whole_graphs(runner)
     if process.kernels is not None and process.streams is not None:
+        process.phases.begin("choosing kernels")
         partition_kernels.choose_kernels(
             process.kernels, process.streams, runner, process.environment.kernels_file
         )
         process.kernels.attention = partition_kernels.tell_attention(process.kernels, process.streams, runner)
+    process.phases.begin("capturing graphs")
 
 
 def _make_streams(process: _Process, gpu: int) -> None:
     """In place of SGLang's own; its decode graphs and attention backends are made per group of these."""
+    process.phases.begin("making streams")
     table = make_table(describe.sm_rules(gpu), process.environment)
     if process.environment.partition_kernels and torch.cuda.is_available():
         process.kernels = partition_kernels.make_kernels(table.rules.total_sms)
@@ -162,6 +181,7 @@ def _make_streams(process: _Process, gpu: int) -> None:
     sglang_streams.STREAM_GROUPS = [(group.prefill, group.decode) for group in streams.groups]
     sglang_streams.SM_COUNTS = [(group.prefill_sms, group.decode_sms) for group in streams.groups]
     sglang_streams.set_current_stream_idx(0)
+    process.phases.begin("loading the model")
 
 
 def _streams(table: PartitionTable, gpu: int, kernels: PartitionKernels | None) -> LaunchStreams:
@@ -179,6 +199,7 @@ def _run(process: _Process, scheduler: Scheduler, targets: tuple[str, ...]) -> N
         raise EngineError("SGLang did not ask the plugin for streams; start it with --enable-pdmux")
     with torch.inference_mode():
         loop = process.loop = _build(process, process.table, process.streams, scheduler)
+        process.phases.end()
         _log.info(
             "pdmuxd: policy %s on partitions %s",
             loop.policy_runtime.policy.name,
@@ -191,6 +212,7 @@ def _build(
     process: _Process, table: PartitionTable, streams: LaunchStreams, scheduler: Scheduler
 ) -> EngineLoop:
     environment = process.environment
+    process.phases.begin("making the loop")
     direct = None
     if environment.link is not None and sglang().get_parallel().tp_rank == 0:
         direct = direct_tokens.install(scheduler, environment.link)
@@ -203,10 +225,11 @@ def _build(
     read_gpu = describe.gpu_reader(scheduler) if link is not None else None
     gauges = GpuGauges(read_gpu)
     gauges.start()
+    process.phases.begin("warming up products")
     warming.load_products(scheduler.tp_worker.model_runner.model, streams)
     measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if engine_info.can_measure else None
     if measurer is not None:
-        measurer.warm_up()
+        measurer.warm_up(partial(process.phases.begin, "warming up prefill"))
         if measurer.activations is not None:
             engine_info = engine_info.holding(measurer.activations)
     if engine_info.limits.max_whole_tokens is not None:

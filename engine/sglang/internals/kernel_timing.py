@@ -1,9 +1,9 @@
-"""How long each way to run a product takes on each partition: captured graphs of several layers."""
+"""How long each way to run a product takes on each partition: captured graphs of a few layers."""
 
 from __future__ import annotations
 
 import logging
-import statistics
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -15,13 +15,11 @@ from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.api.types.device import Stream, Tensor
 from pdmuxd.engine.sglang.api.types.model import LoadedLinear
 from pdmuxd.engine.sglang.streams.gemm import Gemm, Shape, candidates, missing
+from pdmuxd.engine.sglang.streams.gemm_timing import layers_to_time, typical_s
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 
 PREFILL_ROWS = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192)
 DECODE_ROWS = (8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
-_LAYERS = 4
-"""With weights of their own, so that none is found in the L2 cache."""
-_REPLAYS = 3
 
 _log = logging.getLogger(__name__)
 
@@ -51,14 +49,23 @@ class KernelTiming:
                 continue
             _log.info("pdmuxd: timing %d products on %d SMs", len(points), sms)
             for shape, rows in points:
-                timed = {gemm: self._time_s(stream, gemm, shape, rows) for gemm in candidates(sms)}
-                found = {gemm: took_s for gemm, took_s in timed.items() if took_s is not None}
-                if found:
-                    self._kernels.choices.keep(sms, shape, rows, min(found, key=found.__getitem__))
+                fastest = self._fastest(sms, stream, shape, rows)
+                if fastest is not None:
+                    self._kernels.choices.keep(sms, shape, rows, fastest)
 
-    def _time_s(self, stream: Stream, gemm: Gemm, shape: Shape, rows: int) -> float | None:
-        """Median of some replays of a graph; None for what cannot run on the partition."""
-        weights = self._products[shape][:_LAYERS]
+    def _fastest(self, sms: int, stream: Stream, shape: Shape, rows: int) -> Gemm | None:
+        """None if nothing can run there."""
+        fastest, best_s = None, math.inf
+        for gemm in candidates(sms):
+            took_s = self._time_s(stream, gemm, shape, rows, best_s=best_s)
+            if took_s is not None and took_s < best_s:
+                fastest, best_s = gemm, took_s
+        return fastest
+
+    def _time_s(self, stream: Stream, gemm: Gemm, shape: Shape, rows: int, *, best_s: float) -> float | None:
+        """Of a graph, by `typical_s`; None for what cannot run on the partition."""
+        weights = self._products[shape]
+        weights = weights[: layers_to_time(rows, weights[0].nbytes)]
         before = self._kernels.put(gemm)
         try:
             with torch.cuda.stream(stream):
@@ -74,13 +81,13 @@ class KernelTiming:
                     launch()
                 finally:
                     graph.capture_end()
-            took = [self._replay_s(graph, stream) for _ in range(_REPLAYS + 1)][1:]
+            self._replay_s(graph, stream)
+            return typical_s(lambda: self._replay_s(graph, stream), best_s=best_s)
         except RuntimeError as error:
             _log.warning("pdmuxd: %s with %d rows of %s on a partition: %s", gemm.name, rows, shape, error)
             return None
         finally:
             self._kernels.put(before)
-        return statistics.median(took)
 
     @staticmethod
     def _replay_s(graph: Any, stream: Stream) -> float:

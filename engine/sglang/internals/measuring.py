@@ -66,10 +66,10 @@ class EngineMeasurer:
         }
         return self._answer(message.point_id, lambda: run[message.mode](message))
 
-    def warm_up(self) -> None:
-        """Do before serving what is slow the first time: see `warming.py`."""
+    def warm_up(self, tell: Callable[[str], None]) -> None:
+        """Do before serving what is slow the first time: see `warming.py`; `tell` is told of each stream."""
         try:
-            error = self._answer(0, self._warm_all).error
+            error = self._answer(0, lambda: self._warm_all(tell)).error
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as problem:  # a model's own kernels, with rows that it never had
@@ -94,7 +94,7 @@ class EngineMeasurer:
             self._port.use_group(group)
             self._port.forget_prefill_metadata()
 
-    def _warm_all(self) -> Measured:
+    def _warm_all(self, tell: Callable[[str], None]) -> Measured:
         warming = Warming(
             self._batches,
             self._streams,
@@ -102,11 +102,11 @@ class EngineMeasurer:
             launch=lambda batch, layers, stream: self._layers(batch, layers, stream)[1],
         )
         warming.take_pinned_memory()
-        for index, streams in enumerate(self._streams.groups):
-            if streams.prefill_sms:
-                self._port.use_group(index)
-                _log.info("pdmuxd: warming up the prefill stream of %d SMs", streams.prefill_sms)
-                warming.run(streams.prefill)
+        prefilling = [(i, group) for i, group in enumerate(self._streams.groups) if group.prefill_sms]
+        for number, (index, group) in enumerate(prefilling, 1):
+            self._port.use_group(index)
+            tell(f"{number}/{len(prefilling)} ({group.prefill_sms} SMs)")
+            warming.run(group.prefill)
         self.activations = warming.activations
         last = self._use(lambda g: g.decode_sms == self._table.rules.total_sms)
         for contexts in _FUSED_CONTEXTS:

@@ -13,8 +13,17 @@ from typing import Any
 from pdmuxd.engine.core.batch_size_correction import SIZES
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.link.procfs import started_s
 from pdmuxd.engine.sglang.api.symbols import launcher
-from pdmuxd.engine.sglang.environment import KERNELS, KERNELS_FILE, LINK, PARTITIONS, POLICY, WHOLE_GRAPHS
+from pdmuxd.engine.sglang.environment import (
+    KERNELS,
+    KERNELS_FILE,
+    LAUNCHED,
+    LINK,
+    PARTITIONS,
+    POLICY,
+    WHOLE_GRAPHS,
+)
 from pdmuxd.engine.sglang.launch.arguments import KEY_VARIABLE, Arguments
 from pdmuxd.engine.sglang.launch.checks import PLUGIN
 from pdmuxd.engine.sglang.launch.flags import CHECKED, check_parsed
@@ -38,7 +47,9 @@ _USERS_GRAPHS = {
 
 def plugin_environment(arguments: Arguments, table: PartitionTable) -> dict[str, str]:
     """What the plugin reads in every scheduler process; all of them inherit this process's environment."""
+    launched_s = started_s(os.getpid())
     found = {
+        LAUNCHED: "" if launched_s is None else f"{launched_s:.2f}",
         POLICY: arguments.policy,
         PARTITIONS: write_splits(table.splits),
         LINK: arguments.link or "",

@@ -302,6 +302,8 @@ def test_there_is_one_line_and_exit_code_2_when_the_disk_is_full(tmp_path):
     done = subprocess.run(
         [*COMMAND, *WORDS, "--rates", "60"],
         cwd=tmp_path,
+        # Else the compiled modules that Python cuts short would stay for every other process.
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=200,

@@ -7,6 +7,7 @@ import pytest
 
 from pdmuxd.daemon.bench.plans import flood
 from pdmuxd.daemon.bench.plans.names import command_of
+from pdmuxd.daemon.bench.servers.server import ServerError
 
 
 def part(good_ratio, errors=0):
@@ -55,6 +56,18 @@ def test_a_load_that_cannot_be_generated_is_refused_by_name(capsys, tmp_path, mo
     assert "conv:3" in capsys.readouterr().err
 
 
+def test_both_parts_are_shortened_alike_rather_than_cut_off(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    options = flood.options_of(["--duration-s", "60", "--flood-s", "120", "--drain-s", "6"])
+    assert flood.within(options, float("inf")) is options
+    assert flood.within(options, 206.0) is options
+    half = flood.within(options, 115.0)
+    assert (half.duration_s, half.flood_s) == (30.0, 60.0)
+    assert "both parts are shortened to 50%" in capsys.readouterr().out
+    with pytest.raises(ServerError, match="30 s are left, too few for a flood"):
+        flood.within(options, 30.0)
+
+
 @pytest.mark.slow
 def test_both_tenants_are_served_when_the_daemon_is_real(tmp_path):
     command = [*command_of("flood"), "--engine", "emulator", "--duration-s", "3", "--flood-s", "4"]
@@ -63,7 +76,8 @@ def test_both_tenants_are_served_when_the_daemon_is_real(tmp_path):
         [*command, "--log-dir", "l"], cwd=tmp_path, capture_output=True, text=True, timeout=250
     )
     assert done.returncode in (0, 3), done.stderr  # how good it was is the machine's business
-    kept = json.loads((tmp_path / "r.jsonl").read_text())
+    first, kept = map(json.loads, (tmp_path / "r.jsonl").read_text().splitlines())
+    assert first["parts"]["alone"] == kept["parts"]["alone"], "it is kept before the flood begins"
     assert kept["parts"]["alone"]["requests"] > 2
     assert kept["parts"]["flood"]["requests"] > 50
     assert kept["parts"]["beside"]["errors"] == 0

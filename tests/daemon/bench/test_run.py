@@ -11,7 +11,12 @@ from pdmuxd.daemon.bench.load.workload import Cell, Request, build
 from pdmuxd.daemon.bench.plans import run
 from pdmuxd.daemon.bench.plans.names import command_of
 from pdmuxd.daemon.bench.servers import arms
+from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.engine.core.errors import InvalidValueError
+from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.sglang.engine_info import planning_context
+from pdmuxd.engine.sglang.environment import PluginEnvironment
+from pdmuxd.engine.sglang.partition_tables import check_made, make_table, sm_rules_of
 
 TRACES = {
     "conv": [[100 + i, 5] for i in range(500)],
@@ -95,6 +100,30 @@ def test_a_static_split_keeps_its_comma_when_arms_are_listed():
 def test_an_unknown_arm_is_refused_when_it_is_named():
     with pytest.raises(InvalidValueError, match="chunk-x"):
         arms.parse("chunk-x")
+
+
+def test_policies_with_splits_of_their_own_have_a_server_that_makes_them():
+    names = (
+        "auto",
+        "slack/chunked:1024",
+        "muxwise:preempt",
+        "static:116,16",
+        "duet",
+        "drift",
+        "static:112,20",
+    )
+    servers = [Arm(name=f"ours:{name}").server for name in names]
+    assert servers == ["ours"] * 4 + ["ours-duet"] * 3
+    assert Arm(name="chunk-512").server == "chunk-512"
+    rules = sm_rules_of(132, capability=9)
+    for name in names:
+        started = PluginEnvironment(
+            policy="duet" if Arm(name=f"ours:{name}").server == "ours-duet" else "auto",
+            link=None,
+            partitions=None,
+        )
+        made = make_table(rules, started)
+        check_made(name, build_policy(name, planning_context(rules, made.splits)).table.splits, made)
 
 
 def test_arms_without_targets_run_once_when_two_targets_are_asked_for(tmp_path, monkeypatch):

@@ -10,20 +10,21 @@ from pathlib import Path
 import pytest
 from daemon_process import is_running
 
-from pdmuxd.daemon.bench.plans import matrix, measure, micro, slo_change, two_gpus
+from pdmuxd.daemon.bench.plans import flood, matrix, measure, micro, slo_change, token_path, two_gpus
 from pdmuxd.daemon.bench.plans.names import command_of
 from pdmuxd.daemon.bench.results import MISSED
 from pdmuxd.daemon.bench.servers import arms
-from pdmuxd.daemon.bench.servers.ports import PORTS
 from pdmuxd.daemon.bench.session import command
 from pdmuxd.daemon.bench.session.checks import Checks
 from pdmuxd.daemon.bench.session.place import Place, environment_of
-from pdmuxd.daemon.bench.session.plan import PLANS, SCALES, lanes
+from pdmuxd.daemon.bench.session.plan import PLANS, lanes
 from pdmuxd.daemon.bench.session.processes import MARK, alone_in
 from pdmuxd.daemon.bench.session.records import Ended, Records
+from pdmuxd.daemon.bench.session.scale import SCALES
 from pdmuxd.daemon.bench.session.step import Lane, Need, Step
 from pdmuxd.daemon.bench.session.trial import tried
 from pdmuxd.daemon.bench.session.work import Work
+from pdmuxd.daemon.ports import PORTS
 
 READS = {
     "micro": micro.options_of,
@@ -31,6 +32,8 @@ READS = {
     "measure": measure.options_of,
     "two-gpus": two_gpus.options_of,
     "matrix": matrix.options_of,
+    "flood": flood.options_of,
+    "token-path": token_path.options_of,
 }
 TRACES = {name: [[100 + i, 5] for i in range(500)] for name in ("conv", "code", "mooncake")}
 
@@ -44,15 +47,42 @@ def test_each_plan_reads_its_command_line_when_a_session_is_planned(tmp_path, mo
         for step in lane.steps:
             words = place.command(step, "gpu0", 500.0)
             assert words[:5] == command_of(step.plan)
+            if step.keeps == "rows":  # needs PyTorch
+                assert words[5:] == [*step.words, "--out", str(tmp_path / "out" / "kernels")]
+                continue
             options = READS[step.plan](words[5:])
             assert options.start_s == 100.0
-            assert not step.fills_s or options.budget_s == 500.0
+            assert not (step.fills_s or step.told_budget) or options.budget_s == 500.0
+            assert not step.records or options.records == tmp_path / "out" / "records"
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", ["one", "two", "tp2", "profiles"])
 def test_steps_that_do_not_fill_the_time_leave_most_of_it_when_half_an_hour_is_there(plan):
     for lane in lanes(plan, SCALES["gpu"]):
         assert sum(step.expected_s for step in lane.steps if not step.fills_s) < 1750.0 - 600.0
+
+
+def test_half_an_hour_holds_all_of_serving_up_to_its_profile_and_says_so(tmp_path, capsys):
+    command.main(["--plan-name", "serving", "--plan", "--budget-s", "1680", "--folder", str(tmp_path)])
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[4] for line in said if "NO TIME" in line] == [
+        "profile-llama-8b:",
+        "papers-llama-8b:",
+    ]
+    ends = [float(line.split()[2]) for line in said]
+    assert ends == sorted(ends)
+    assert 1500 < ends[-1] <= 1680
+    assert said[-1].endswith("the end, of 1680 s")
+
+
+def test_a_step_that_takes_at_most_so_long_is_ended_then_and_goes_on(tmp_path):
+    code = "import sys, time\nprint(sys.argv[sys.argv.index('--budget-s') + 1])\n"
+    most = step(tmp_path, "most", code, expected_s=1.0, fills_s=True, most_s=40.0)
+    all_of_it = step(tmp_path, "all", code, expected_s=1.0, fills_s=True)
+    assert sit(tmp_path, most, all_of_it, budget_s=500.0) == {"most": Ended.DONE, "all": Ended.DONE}
+    given = {name: float(Records(tmp_path).last()[name].said) for name in ("most", "all")}
+    assert given["most"] <= 1.3 * 40.0
+    assert given["all"] > 400.0
 
 
 def test_a_lane_sees_its_own_gpus_when_only_some_are_visible():

@@ -85,6 +85,7 @@ def test_nothing_is_shared_when_engine_model_gpu_or_table_differ(tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_next_run_goes_on_from_the_points_when_one_is_killed(tmp_path: Path) -> None:
     state = tmp_path / "s"
     with subprocess.Popen(command(state, "60s", tmp_path / "killed.json"), stderr=subprocess.PIPE) as first:
@@ -95,7 +96,8 @@ def test_the_next_run_goes_on_from_the_points_when_one_is_killed(tmp_path: Path)
     assert not (tmp_path / "killed.json").exists()
     (journal,) = state.glob("campaign-*.jsonl")
     content = journal.read_bytes()
-    kept = len({sample.point for sample in read_journal(journal).samples})
+    earlier = read_journal(journal)
+    kept = len({sample.point for sample in earlier.samples})
     assert kept >= 20
 
     anew = subprocess.run(
@@ -105,7 +107,7 @@ def test_the_next_run_goes_on_from_the_points_when_one_is_killed(tmp_path: Path)
         check=True,
     )
     assert "going on" not in anew.stderr
-    assert 9.0 < provenance(tmp_path / "anew.json").took_s < 12.0
+    assert provenance(tmp_path / "anew.json").took_s > 9.0
 
     journal.write_bytes(content)
     done = subprocess.run(
@@ -113,7 +115,8 @@ def test_the_next_run_goes_on_from_the_points_when_one_is_killed(tmp_path: Path)
     )
     assert f"going on from {kept} points of 20" in done.stderr
     assert provenance(tmp_path / "done.json").samples > kept
-    assert 55.0 < provenance(tmp_path / "done.json").took_s < 65.0, "the budget is of both runs together"
+    took_s = provenance(tmp_path / "done.json").took_s
+    assert 55.0 < took_s < 60.0 + earlier.spent_s, "the budget is of both runs together"
     assert points(state) == 0, "what is done is not gone on from"
 
 

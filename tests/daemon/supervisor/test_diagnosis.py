@@ -2,7 +2,7 @@
 
 import pytest
 
-from pdmuxd.daemon.supervisor.diagnosis import diagnose, stage
+from pdmuxd.daemon.supervisor.diagnosis import diagnose, parts_of_start, stage
 
 SIGQUIT = "[2026-11-21 13:13:18] Received sigquit from a child process. It usually means the child failed.\n"
 TRACEBACK = 'Traceback (most recent call last):\n  File "scheduler.py", line 1, in run\n    raise\n'
@@ -82,10 +82,18 @@ def test_the_latest_stage_is_told_when_a_start_has_passed_several():
         "Capture target prefill CUDA graph end. elapsed=30.11 s": "capturing graphs of fused batches",
         "Capture target decode CUDA graph begin. backend=full": "capturing decode graphs",
         "INFO:     Application startup complete.": "warming up",
-        "pdmuxd: warming up the prefill stream of 112 SMs": "warming up the prefill streams",
+        "pdmuxd: start: capturing decode graphs 3/10 (16 SMs)": "capturing decode graphs 3/10 (16 SMs)",
+        "pdmuxd: start: 87 s: launcher 21.0, imports 66.0": "starting its server",
     }
     log = "hello\n"
     assert stage(log) is None
     for line, doing in lines.items():
         log += f"[2026-11-22 00:57:54] {line}\n"
         assert stage(log) == doing
+
+
+def test_the_parts_of_a_start_are_known_when_it_is_over():
+    log = "[2026] pdmuxd: start: making streams\n"
+    assert parts_of_start(log) is None
+    log += "[2026] pdmuxd: start: 87 s: launcher 21.0, imports 66.0\nserving\n"
+    assert parts_of_start(log) == "87 s: launcher 21.0, imports 66.0"

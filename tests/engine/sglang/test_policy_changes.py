@@ -3,13 +3,14 @@
 import logging
 
 import pytest
-from engine_rig import Rig, make_engine_info, settings, split, tenant_slo
+from engine_rig import Rig, fused, make_engine_info, settings, split, tenant_slo
 from observations import took
 
 from pdmuxd.engine.core.errors import PolicyError
 from pdmuxd.engine.core.types import DecodeShape, Mode, PrefillMode, PrefillShape
 from pdmuxd.engine.link.messages import Ack, EngineStats
 from pdmuxd.engine.link.predictors import Predictors
+from pdmuxd.engine.loop.policy_runtime import OVERTAKING_S
 from pdmuxd.engine.sglang.reporting import LISTEN_BUSY_S
 
 
@@ -27,20 +28,59 @@ def test_a_policy_is_in_force_at_once_when_no_prefill_is_under_way():
     assert rig.policy.name == "chunked:256"
 
 
-def test_a_policy_waits_for_the_prefill_and_hides_who_waits_meanwhile():
+def asked_for(rig, policy, decision=None):
+    """Another policy comes; what the one in force saw in that turn."""
+    rig.link.inbox.append(settings(1, policy))
+    return rig.turn(decision, after_s=1.01 * LISTEN_BUSY_S)
+
+
+def test_a_policy_waits_for_the_prefill_and_nothing_is_begun_meanwhile():
     rig = Rig()
     rig.decoding("z", outputs=100)
     rig.arrive("a")
     rig.turn(split(admit=("a",), decode_steps=1, prefill_layers=4))
     rig.arrive("b")
-    rig.link.inbox.append(settings(1, "chunked:256"))
-    seen = rig.turn(split(decode_steps=1), after_s=1.01 * LISTEN_BUSY_S)
-    assert (seen.settings_version, seen.waiting, seen.waiting_count) == (1, (), 0)
+    seen = asked_for(rig, "chunked:256", split(admit=("b",), decode_steps=1))
+    assert (seen.settings_version, [entry.request_id for entry in seen.waiting]) == (1, ["b"])
     assert rig.policy.name == "scripted"
     rig.device.finish_prefill()
     rig.turn()
     assert rig.policy.name == "chunked:256"
     assert rig.launches("fused")[-1] == (256, "b", "z", "a")
+
+
+def test_urgent_requests_overtake_the_prefill_that_a_policy_waits_for_for_a_while():
+    rig = Rig()
+    rig.decoding("z", outputs=100)
+    rig.arrive("a")
+    rig.turn(split(admit=("a",), decode_steps=1, prefill_layers=1))
+    rig.arrive("b")
+    asked_for(rig, "chunked:256", split(admit=("b",), preempt=True, decode_steps=1, prefill_layers=4))
+    assert rig.launches("layers")[-1][1:] == ("b",)
+    rig.device.finish_prefill()
+    rig.arrive("c")
+    seen = rig.turn(split(admit=("c",), decode_steps=1, prefill_layers=4))
+    assert [entry.request_id for entry in seen.waiting] == ["c"]
+    assert rig.launches("layers")[-1][1:] == ("c",), "before the one that would go on"
+    rig.device.finish_prefill()
+    rig.arrive("d")
+    seen = rig.turn(split(resume=True, decode_steps=1, prefill_layers=3), after_s=1.01 * OVERTAKING_S)
+    assert (seen.waiting, seen.waiting_count) == ((), 0)
+    rig.device.finish_prefill()
+    rig.turn()
+    assert rig.policy.name == "chunked:256"
+
+
+def test_prompts_that_fit_whole_go_with_the_last_chunk_when_a_policy_waits_for_it():
+    rig = Rig()
+    rig.arrive("a", tokens=40)
+    rig.turn(fused(32, admit=("a",)))
+    for name, tokens in (("b", 10), ("c", 15), ("d", 1)):
+        rig.arrive(name, tokens=tokens)
+    asked_for(rig, "static:96,36", fused(32, admit=("b", "c", "d")))
+    assert rig.launches("fused")[-1] == (32, "a", "b"), "the chunks of c would be under way after those of a"
+    rig.turn()
+    assert rig.policy.name == "static:96,36"
 
 
 def test_a_policy_waits_for_the_chunks_under_way():

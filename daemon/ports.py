@@ -1,4 +1,4 @@
-"""Where a server of a test's or a script's own listens."""
+"""Where an engine listens, and a server of a test or a script."""
 
 from __future__ import annotations
 
