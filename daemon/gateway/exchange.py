@@ -225,6 +225,7 @@ class Exchange:
                 yield chunk
         finally:
             reading.cancel()
+            merged.outbox.use_writer(None)
 
     async def _begin(self, start: Message) -> None:
         self.status, self._started = int(start["status"]), True

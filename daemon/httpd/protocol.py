@@ -179,7 +179,11 @@ class LimitedProtocol(HttpToolsProtocol):
         async def unless_gone(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - the library's
             # What came with the request may have ended the connection before the task's first turn.
             if not cycle.disconnected:
-                await app(scope, receive, send)
+                try:
+                    await app(scope, receive, send)
+                finally:
+                    # It holds the cycle, and the cycle holds it: only a collection would free the two.
+                    cycle.scope.pop("extensions", None)
 
         super()._start_asgi_task(cycle, unless_gone)
 

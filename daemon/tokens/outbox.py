@@ -24,8 +24,11 @@ class Outbox:
         self._failure: BaseException | None = None
         self._is_closed = False
 
-    def use_writer(self, write: Callable[[bytes], bool]) -> None:
-        """From now on `write` may be given what is new; False of it: the client takes nothing now."""
+    def use_writer(self, write: Callable[[bytes], bool] | None) -> None:
+        """From now on `write` may be given what is new; False of it: the client takes nothing now.
+
+        With None nobody but the task writes, and nothing here holds whom `write` belongs to.
+        """
         self._write = write
 
     def put(self, part: bytes) -> bool:

@@ -16,12 +16,15 @@ import structlog
 import uvloop
 from lone_gateway import lone_gateway
 
+from pdmuxd.daemon.app import collect_garbage_seldom
+
 
 async def main(base_url: str, key: str, model: str, tokens: str | None = None) -> None:
     """Serve until standard input ends."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     path = None if tokens is None else Path(tokens)
     async with lone_gateway(base_url, key, model, tokens=path) as (url, _):
+        collect_garbage_seldom()
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.read)

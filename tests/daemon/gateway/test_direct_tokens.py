@@ -2,15 +2,19 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
 from token_vocabulary import make_tokenizer
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from pdmuxd.daemon.gateway.exchange import Exchange
 from pdmuxd.daemon.gateway.requests import TOKENS_PARAM
 from pdmuxd.daemon.tokens.counts import FallbackCause
+from pdmuxd.daemon.tokens.merge import MergedStream
 from pdmuxd.daemon.tokens.receiver import TokenReceiver, open_receiver
 from pdmuxd.engine.link.token_frames import Begun, Path, TokenSender, TokenStep, Vocabulary
 
@@ -122,6 +126,37 @@ async def test_tokens_are_with_the_client_before_the_front_end_says_them(setup, 
     assert receiver.counts.tokens >= 3
     assert not receiver.counts.fallbacks.total()
     assert 'pdmuxd_streams_total{token_path="direct"} 1.0' in setup.metrics.render().decode()
+
+
+@pytest.fixture
+def no_collections():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def of_requests():
+    """What an answer is made with, and is of no use after it."""
+    kinds = (RequestResponseCycle, Exchange, MergedStream)
+    return [thing for thing in gc.get_objects() if type(thing) in kinds]
+
+
+@pytest.mark.usefixtures("no_collections")
+@pytest.mark.parametrize("leaves", [False, True], ids=["whole", "left"])
+async def test_nothing_is_left_for_the_garbage_collector_when_a_stream_has_ended(setup, direct, leaves):
+    _, scheduler = direct
+    response, _ = await begin(setup, scheduler)
+    scheduler.say(" quick")
+    assert await response.content.readuntil(b"\n\n") == completion(" quick")
+    assert of_requests()
+    if not leaves:
+        setup.engine.say(completion(" quick fox", finish="stop"), DONE)
+        setup.engine.end()
+        assert await response.content.read() == completion(" fox", finish="stop") + DONE
+    response.close()
+    await setup.client.close()
+    await until(lambda: not of_requests())
 
 
 async def test_the_text_is_whole_when_a_step_is_lost(setup, direct):
