@@ -40,7 +40,9 @@ class TbtCost:
 def tbt_costs(
     telemetry: Telemetry, predictors: Predictors, floors_s: Mapping[str, float] | None = None
 ) -> tuple[TbtCost, ...]:
-    """The capped, then the others by the time for which they bind; empty without traffic of two tenants, or while there is no engine.
+    """The capped, then the others by the time for which they bind.
+
+    Empty without traffic of two tenants, or while there is no engine.
 
     `floors_s`: by tenant, the strictest TBT target that steps are planned for, where it is capped. A capped
     tenant's cost is what it would be without its own cap; it is no reason for another's, since it is planned
