@@ -28,13 +28,20 @@ def run(tmp_path, monkeypatch):
     return one
 
 
-def test_the_script_is_told_of_the_model_and_of_the_flags_of_other_measurements(run):
-    code, found = run(SCRIPT.format(row=ROW, ways=["http", "direct"]), "--model", "tiny", "--cpu")
+def test_the_script_is_told_of_the_model_and_of_the_flags_of_other_measurements(run, tmp_path):
+    code, found = run(
+        SCRIPT.format(row=ROW, ways=["http", "direct"]),
+        "--model",
+        "tiny",
+        *("--cpu", "--python", "there/python"),
+    )
     words = found[0]["rows"][0]["words"]
     assert code == 0
     assert words[words.index("--model") + 1].endswith("/tiny")
     settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
     assert any("--load-format dummy" in one for one in settings)
+    python = next(one for one in settings if one.startswith("engine.sglang.python="))
+    assert python.partition("=")[2] == str(tmp_path / "there" / "python"), "the daemon runs in another folder"
     assert not any(one.startswith(("engine.kind", "engine.sglang.model=")) for one in settings)
 
 
