@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from pdmuxd.engine.emulator.profile import FORMAT, Profile, SoloRunFit
+from pdmuxd.engine.emulator.profile import FORMAT, Profile
+from pdmuxd.engine.emulator.truth import SoloRunFit
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json
 
 
@@ -29,7 +30,8 @@ def emulator_profile(measured: MeasuredProfile) -> Profile:
         prefill_colocated_ratio=measured.prefill_colocated_ratio,
         fused_tile_rows=measured.fused_tile_rows,
         solo_run=tuple(
-            SoloRunFit(sms=fit.sms, prefill=fit.prefill, decode=fit.decode) for fit in measured.solo_run
+            SoloRunFit(sms=fit.sms, prefill=fit.prefill, decode=fit.decode, fused=fit.fused)
+            for fit in measured.solo_run
         ),
         captured_decode_bs=measured.captured_decode_bs,
     )

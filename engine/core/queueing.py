@@ -161,7 +161,7 @@ def form_prefill_batch(
     if max_tokens is None or max_tokens > limits.max_prefill_tokens:
         max_tokens = limits.max_prefill_tokens
     slots = limits.max_decode_bs - obs.decode.bs
-    for unit in obs.set_aside:
+    for unit in obs.under_way:  # they will decode as well
         slots -= unit.shape.bs
     kv_tokens = obs.kv_free_tokens - DECODE_HEADROOM_TOKENS * obs.decode.bs
     idle = obs.decode.bs == 0 and obs.prefill is None and obs.preempted is None

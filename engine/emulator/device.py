@@ -77,6 +77,7 @@ class Device:
         decode_colocated_ratio: float = 0.0,
         decode_colocated_sms_ratio: float = 0.0,
         prefill_colocated_ratio: float | None = None,
+        colocated_serving_ratio: float = 1.0,
         noise: DeviceNoise = NO_NOISE,
     ) -> None:
         """The ratios are the Profile's."""
@@ -89,6 +90,7 @@ class Device:
         self._decode_ratios = (decode_colocated_ratio, decode_colocated_sms_ratio, contention_ratio)
         """Slowdowns of decode: fixed, per share of the SMs, and per share of the bandwidth."""
         self._prefill_ratio = prefill_colocated_ratio
+        self._serving_ratio = colocated_serving_ratio
         self._throttle_ratio = 1.0
         self._lasting = None if noise == NO_NOISE else noise.lasting()
 
@@ -174,7 +176,7 @@ class Device:
         decode_sms_share = decode.sms / (prefill.sms + decode.sms)
         fixed, per_sms, per_share = self._decode_ratios
         interference = fixed + per_sms * (1.0 - decode_sms_share) + per_share * prefill_share
-        decode_stream.slowdown *= overcommit * (1.0 + interference)
+        decode_stream.slowdown *= overcommit * (1.0 + interference) * self._serving_ratio
         if self._prefill_ratio is None:
             prefill_stream.slowdown *= 1.0 + per_share * decode_share
         else:

@@ -17,8 +17,9 @@ from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator.digits import rounded
-from pdmuxd.engine.emulator.profile import FORMAT, Profile, SoloRunFit
+from pdmuxd.engine.emulator.profile import FORMAT, Profile
 from pdmuxd.engine.emulator.shapes import BANDWIDTH_SHARE, COMPUTE_SHARE, DEPLOYMENTS, OVERHEADS
+from pdmuxd.engine.emulator.truth import SoloRunFit
 
 MEMORY_SHARE_FOR_KV_AND_WEIGHTS = 0.88
 PREFILL_NEW_TOKENS = (128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)

@@ -98,7 +98,7 @@ def _colocated(
     profile: Profile, asked: Measure, prefill: PrefillShape, decode: DecodeShape
 ) -> tuple[float, tuple[float, ...]]:
     """One prefill, and the decode steps that began and ended while it ran."""
-    device = profile.new_device()
+    device = profile.new_device(serves=False)
     overheads = profile.overheads
     prefill_cost = profile.truth.prefill_cost(prefill, asked.prefill_sms)
     decode_cost = profile.truth.decode_cost(padded(decode), asked.decode_sms)

@@ -160,6 +160,7 @@ class EmulatedDecodeStream:
         # A step takes what the profile's measured steps took from their first event to their last.
         overheads = profile.overheads
         solo_s = cost.seconds + overheads.graph_launch_s + overheads.host_step_s
+        solo_s += profile.launches.decode_step_s
         return self._launch(solo_s, sms, cost.hbm_bytes, decodes=True, sitting_out=sitting_out)
 
     def launch_fused(
@@ -212,7 +213,7 @@ class EmulatedDecodeStream:
         sms, truth = self._port.decode_sms(), profile.truth
         rows = decode if prefill.new_tokens else padded(decode)
         cost = truth.fused_cost(captured or prefill, rows, sms)
-        solo_s = truth.fused_s(prefill, rows, sms)
+        solo_s = truth.serving_fused_s(prefill, rows, sms)
         if captured is not None:
             solo_s = cost.seconds + profile.overheads.graph_launch_s
         return self._launch(

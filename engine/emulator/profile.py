@@ -1,8 +1,8 @@
 """Profiles: everything the emulator knows of a model on a GPU, read from JSON.
 
-`truth` is what the emulated device runs by: a roofline, with decode as measured if it was. `predictor` is
-what policies predict with: the fitted solo-run coefficients of the profile. The two differ, as they do on a
-real device.
+`truth` is what the emulated device runs by: what a campaign measured on the SM counts that it measured, and
+elsewhere a roofline. `predictor` is what policies predict with: the fitted solo-run coefficients of the
+profile. The two differ, as they do on a real device: in serving steps take longer than in a campaign.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import msgspec
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import ContentionGuard, GuardCell
-from pdmuxd.engine.core.latency import DecodeCoefficients, PrefillCoefficients, SoloRunModel
+from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.partitions import SmRules
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import SINGLE_GPU
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.emulator.device import Device
+from pdmuxd.engine.emulator.launches import PDMUXD, Launches
 from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise
-from pdmuxd.engine.emulator.truth import Truth
+from pdmuxd.engine.emulator.truth import SoloRunFit, Truth
 from pdmuxd.engine.link.legacy import with_new_names
 from pdmuxd.engine.link.predictors import Predictors, contention_guard, latency_model
 
@@ -37,15 +38,6 @@ _RATIOS = (
     "decode_colocated_sms_ratio",
     "prefill_colocated_ratio",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SoloRunFit:
-    """The fitted predictors of one SM count (MuxWise eq. 1 and 2); None where the roofline predicts."""
-
-    sms: int
-    prefill: PrefillCoefficients | None = None
-    decode: DecodeCoefficients | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +70,15 @@ class Profile:
     solo_run: tuple[SoloRunFit, ...]
     captured_decode_bs: tuple[int, ...] = ()
     """Batch sizes that the predictors count decode in; empty if they count requests."""
+    fused_serving_ratio: float = 1.0
+    """What a fused step takes while serving over what a campaign measured of it. One H200 that draws all the
+    power that it may takes 1 to 3% longer for what it does (docs/measurements/h200.md, 2026-11-22)."""
+    colocated_serving_ratio: float = 1.0
+    """The same of a decode step beside a prefill: its median over its prediction in fixed splits
+    (`split_over_predicted` of docs/measurements/h200/*.runs.jsonl.gz), over what the emulated device gives
+    without it. The SMs' clock is a fifth to a quarter lower there than in a campaign."""
+    launches: Launches = PDMUXD
+    """What the host adds to steps."""
     noise: DeviceNoise = NO_NOISE
     """How the device differs from what is said above."""
 
@@ -92,15 +93,19 @@ class Profile:
             ratio = getattr(self, field)
             if ratio is not None and not 0.0 <= ratio <= 1.0:
                 raise ProfileError(f"profile {self.name}: {field} must be within 0 and 1")
+        for field in ("fused_serving_ratio", "colocated_serving_ratio"):
+            if not 0.5 <= getattr(self, field) <= 2.0:
+                raise ProfileError(f"profile {self.name}: {field} must be within 0.5 and 2")
 
-    def new_device(self) -> Device:
-        """The emulated device, idle."""
+    def new_device(self, *, serves: bool = True) -> Device:
+        """The emulated device, idle; one that serves, or one that a campaign measures."""
         return Device(
             bytes_per_s=self.device.bytes_per_s,
             contention_ratio=self.contention_ratio,
             decode_colocated_ratio=self.decode_colocated_ratio,
             decode_colocated_sms_ratio=self.decode_colocated_sms_ratio,
             prefill_colocated_ratio=self.prefill_colocated_ratio,
+            colocated_serving_ratio=self.colocated_serving_ratio if serves else 1.0,
             noise=self.noise,
         )
 
@@ -114,7 +119,9 @@ class Profile:
             overheads=self.overheads,
             tensor_parallel=self.tensor_parallel,
             fused_tile_rows=self.fused_tile_rows,
-            decode={fit.sms: fit.decode for fit in self.solo_run if is_measured and fit.decode is not None},
+            fused_serving_ratio=self.fused_serving_ratio,
+            launches=self.launches,
+            measured={fit.sms: fit for fit in self.solo_run} if is_measured else {},
         )
 
     @cached_property
@@ -123,6 +130,7 @@ class Profile:
         return SoloRunModel(
             prefill={fit.sms: fit.prefill for fit in self.solo_run if fit.prefill is not None},
             decode={fit.sms: fit.decode for fit in self.solo_run if fit.decode is not None},
+            fused={fit.sms: fit.fused for fit in self.solo_run if fit.fused is not None},
             fallback=self.truth,
             captured_bs=self.captured_decode_bs,
         )

@@ -1,37 +1,84 @@
-"""What the emulated device really takes: a roofline, and decode steps as measured where they were."""
+"""What the emulated device really takes: what was measured where it was, and a roofline elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pdmuxd.engine.core.latency import DecodeCoefficients
+from pdmuxd.engine.core.latency import DecodeCoefficients, FusedCoefficients, PrefillCoefficients
 from pdmuxd.engine.core.roofline import Cost, RooflineModel
-from pdmuxd.engine.core.types import DecodeShape
+from pdmuxd.engine.core.types import DecodeShape, PrefillShape
+from pdmuxd.engine.emulator.launches import PDMUXD, Launches
 
 _SHORTEST_S = 1e-5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoloRunFit:
+    """The fitted predictors of one SM count (MuxWise eq. 1 and 2); None where the roofline predicts."""
+
+    sms: int
+    prefill: PrefillCoefficients | None = None
+    decode: DecodeCoefficients | None = None
+    fused: FusedCoefficients | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Truth(RooflineModel):
-    """A roofline whose decode steps are those of a measured profile on the SM counts that it has.
+    """A roofline, but for what a measured profile has of the SM counts that it measured.
 
-    On few SMs a roofline is no guide to decode: products of few rows leave part of every tile empty, by which
-    a batch of 128 takes half as long again as it says (one H200, Llama-8B, 20 to 36 SMs, 2026-11-21).
+    No roofline knows which kernels are chosen. On few SMs products of few rows leave part of every tile
+    empty: a decode batch of 128 takes half as long again as a roofline says (one H200, Llama-8B, 20 to 36
+    SMs, 2026-11-21). Kernels that were chosen for 132 SMs need two rounds on 112: prefills of 512 to 2,048
+    tokens take 13 to 29% longer there. Fused batches of 512 and 1,024 tokens take 7 to 11% less.
     """
 
-    decode: Mapping[int, DecodeCoefficients] = field(default_factory=dict)
+    measured: Mapping[int, SoloRunFit] = field(default_factory=dict)
+    """By SM count."""
+    fused_serving_ratio: float = 1.0
+    """As the profile's."""
+    launches: Launches = PDMUXD
 
     def decode_cost(self, shape: DecodeShape, sms: int) -> Cost:
         """One decode step on the device, without the host's part."""
         roofline = super().decode_cost(shape, sms)
-        measured = self.decode.get(sms)
-        if measured is None or not shape.bs:
+        fit = self.measured.get(sms)
+        if fit is None or fit.decode is None or not shape.bs:
             return roofline
-        device_s = measured.predict_s(shape) - self.overheads.graph_launch_s - self.overheads.host_step_s
+        device_s = fit.decode.predict_s(shape) - self.overheads.graph_launch_s - self.overheads.host_step_s
         return Cost(seconds=max(device_s, _SHORTEST_S), hbm_bytes=roofline.hbm_bytes)
 
     def decode_s(self, shape: DecodeShape, sms: int) -> float:
         """Device step, graph launch and host work."""
         o = self.overheads
         return self.decode_cost(shape, sms).seconds + o.graph_launch_s + o.host_step_s
+
+    def prefill_cost(self, shape: PrefillShape, sms: int) -> Cost:
+        """All layers of a prefill; what was measured is no shorter than launching them took."""
+        roofline = super().prefill_cost(shape, sms)
+        fit = self.measured.get(sms)
+        if fit is None or fit.prefill is None or not shape.new_tokens:
+            return roofline
+        return Cost(seconds=max(fit.prefill.predict_s(shape), _SHORTEST_S), hbm_bytes=roofline.hbm_bytes)
+
+    def prefill_s(self, shape: PrefillShape, sms: int) -> float:
+        """Never faster than the CPU can launch the layers."""
+        fit = self.measured.get(sms)
+        if fit is None or fit.prefill is None:
+            return super().prefill_s(shape, sms)
+        return self.prefill_cost(shape, sms).seconds
+
+    def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
+        """One mixed batch in a campaign; one without prompt tokens, which campaigns do not have, by the
+        roofline."""
+        fit = self.measured.get(sms)
+        if fit is None or fit.fused is None or not prefill.new_tokens:
+            return super().fused_s(prefill, decode, sms)
+        return max(fit.fused.predict_s(prefill, decode), _SHORTEST_S)
+
+    def serving_fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
+        """One mixed batch while serving."""
+        solo_s = self.fused_s(prefill, decode, sms)
+        if not prefill.new_tokens:
+            return solo_s
+        return solo_s * self.fused_serving_ratio + self.launches.fused_s(decode.bs, self.model.layers)

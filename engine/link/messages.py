@@ -25,6 +25,10 @@ from pdmuxd.engine.link.predictors import Predictors
 
 LINK_PROTOCOL = 12
 """Both ends must agree; a mismatch is a LinkError that names the two versions."""
+HOST_DELAY_S = 0.001
+"""A step has been delayed by the host if the device waited for it for longer than this: a twentieth of the
+strictest TBT target that is measured (20 ms), and half of what policies keep for a token's way to its client
+(decision 0008)."""
 
 
 class TenantSlo(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,7 +256,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     stalls: int = 0
     """Steps that took far longer than expected."""
     host_delays: int = 0
-    """Steps for which the device waited for the host for more than a millisecond."""
+    """Steps for which the device waited for the host for longer than HOST_DELAY_S."""
 
 
 class TenantQueue(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,6 @@ from pdmuxd.engine.link.messages import IterationRecord, TenantQueue, TenantQueu
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 
-HOST_DELAY_S = 0.001
-"""A step has been delayed by the host if the device waited for it for longer than this: a twentieth of the
-strictest TBT target that is measured (20 ms), and half of what policies keep for a token's way to its client
-(decision 0008)."""
-
 
 def step_record(step: Step, *, number: int, now_s: float, timing: StepTiming) -> IterationRecord:
     """The record of a decode or fused step that was read."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pdmuxd.engine.link.messages import HOST_DELAY_S
 from pdmuxd.engine.loop.decode import Step, StepTiming
 from pdmuxd.engine.loop.engine_info import LoopReporter
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
-from pdmuxd.engine.loop.records import HOST_DELAY_S, feedback
+from pdmuxd.engine.loop.records import feedback
 from pdmuxd.engine.loop.stalls import StallWatch
 
 

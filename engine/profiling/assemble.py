@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
 from msgspec import structs
 
 from pdmuxd.engine.core.errors import ProfileError
@@ -31,7 +32,9 @@ from pdmuxd.engine.profiling.document import (
     Provenance,
 )
 from pdmuxd.engine.profiling.hardware import Interference, Pair, colocated_ratios, fit_hardware, pairs_of
+from pdmuxd.engine.profiling.joint import JointFit, fit_joint, is_better
 from pdmuxd.engine.profiling.measurement import Point, Sample, Target, settled
+from pdmuxd.engine.profiling.regression import Floats
 
 FLOORS_AGREEING = 3
 """On so many SM counts a floor of launching must show before it is taken for the floor of all."""
@@ -120,7 +123,12 @@ def _solo(
     samples: Sequence[Sample], target: Target, left_out: list[str]
 ) -> tuple[tuple[SoloRun, ...], list[FitErrors]]:
     fits: list[FitErrors] = []
-    prefill = _fitted(designs.PREFILL, _by_sms(samples, "prefill"), prefill_points, target, fits, left_out)
+    prefills = _by_sms(samples, "prefill")
+    prefill = _fitted(designs.PREFILL, prefills, prefill_points, target, fits, left_out)
+    together = fit_joint(prefills)
+    if together is not None and is_better(together, _held_out(fits)):
+        prefill, fits = dict(together.coefficients), _errors_of(together, prefills)
+        left_out.clear()  # of prefill alone as yet
     decode = _fitted(designs.DECODE, _by_sms(samples, "decode"), decode_points, target, fits, left_out)
     fused = _fitted(designs.FUSED, _by_sms(samples, "fused"), fused_points, target, fits, left_out)
     solo_run = tuple(
@@ -128,6 +136,24 @@ def _solo(
         for sms in sorted({*prefill, *decode, *fused})
     )
     return solo_run, fits
+
+
+def _held_out(fits: Sequence[FitErrors]) -> dict[int, Floats]:
+    return {fit.sms: np.array([math.nan if one is None else one for one in fit.held_out]) for fit in fits}
+
+
+def _errors_of(joint: JointFit, groups: Mapping[int, Sequence[Sample]]) -> list[FitErrors]:
+    return [
+        FitErrors(
+            predictor=designs.PREFILL.name,
+            sms=sms,
+            samples=len(samples),
+            outliers=joint.outliers[sms],
+            errors=solo.Errors.of(np.abs(joint.held_out[sms])),
+            held_out=tuple(round(float(one), 5) for one in joint.held_out[sms]),
+        )
+        for sms, samples in groups.items()
+    ]
 
 
 def _by_sms(samples: Sequence[Sample], mode: str) -> dict[int, list[Sample]]:

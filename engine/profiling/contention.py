@@ -69,12 +69,17 @@ def _above(size: float, within: tuple[int, int]) -> float:
 
 MIN_PAIRS = 12
 COVERAGE = 99.0
-"""Every bound is multiplied by this percentile of the held-out slowdowns over the fit. Some of what is beyond
-is stalls, and the rest raises its cell when serving meets it."""
+"""Every bound is multiplied by this percentile of the held-out slowdowns over the fit, in terms of the
+scatter on its split. Some of what is beyond is stalls; the rest raises its cell when serving meets it."""
+SHARED_PAIRS = 20.0
+"""The weight of the scatter on all splits in that on one, in pairs: on one H200 it is 0.024 with decode on 64
+SMs and 0.045 on 24, with about 40 pairs each (2026-11-23)."""
 FOLDS = 6
 ROUNDED = 3
 """Digits of a bound: finer than any measurement."""
 _FEW_PAIRS_MARGIN = 0.04
+_SMALLEST_SCATTER = 1e-6
+"""Exact pairs do not scatter at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +115,12 @@ def fit_guard(
     rows = np.vstack([_row(pair.point) for pair in kept])
     slowdowns = np.array([pair.slowdown for pair in kept])
     held_out = _held_out(rows, slowdowns)
-    widening = _widening(slowdowns / held_out)
+    sms_of = [pair.point.decode_sms for pair in kept]
+    widening_on = _widening(slowdowns / held_out, sms_of)
     coefficients = _fit(rows, slowdowns)
-    highest = float(np.percentile(slowdowns, COVERAGE)) * widening
+    highest = float(np.percentile(slowdowns, COVERAGE)) * max(map(widening_on, sms_of))
     cells = _cells(
-        lambda corners: np.minimum(corners @ coefficients * widening, highest),
+        lambda sms, corners: np.minimum(corners @ coefficients * widening_on(sms), highest),
         roofline,
         splits,
         kv_capacity_tokens=kv_capacity_tokens,
@@ -156,23 +162,33 @@ def _held_out(rows: Floats, slowdowns: Floats) -> Floats:
     return predicted
 
 
-def _widening(excess: Floats) -> float:
-    """What all bounds are multiplied by. With few pairs a margin is added: the highest excess was probably
-    not seen yet."""
+def _widening(excess: Floats, decode_sms: Sequence[int]) -> Callable[[int], float]:
+    """What bounds are multiplied by, by decode's SMs. With few pairs a margin is added: the highest excess
+    was probably not seen yet."""
     margin = _FEW_PAIRS_MARGIN * min(1.0, 200.0 / len(excess))
-    return max(1.0, float(np.percentile(excess, COVERAGE)) + margin)
+    squares, sms_of = np.log(excess) ** 2, np.array(decode_sms)
+    of_all = max(float(squares.mean()), _SMALLEST_SCATTER**2)
+
+    def scatter(sms: int) -> float:
+        there = squares[sms_of == sms]
+        together = float(there.sum()) + SHARED_PAIRS * of_all
+        return float(np.sqrt(together / (len(there) + SHARED_PAIRS)))
+
+    scatters = np.array([scatter(sms) for sms in decode_sms])
+    times = float(np.percentile(np.log(excess) / scatters, COVERAGE))
+    return lambda sms: max(1.0, float(np.exp(times * scatter(sms))) + margin)
 
 
 def _cells(
-    bounds_of: Callable[[Floats], Floats],
+    bounds_of: Callable[[int, Floats], Floats],
     roofline: RooflineModel,
     splits: Sequence[tuple[int, int]],
     *,
     kv_capacity_tokens: int,
     max_bs: int,
 ) -> dict[GuardCell, float]:
-    """The bound at the worst corner of each cell that fits into the KV pool; `bounds_of` turns rows into
-    bounds.
+    """The bound at the worst corner of each cell that fits into the KV pool; `bounds_of` turns decode's
+    SMs and rows into bounds.
 
     No bound exceeds the highest slowdown that was seen, times the widening: far from the measurements the
     fitted line says nothing.
@@ -182,7 +198,7 @@ def _cells(
     decodes = _decode_corners(longest, kv_capacity_tokens, max_bs)
     cells: dict[GuardCell, float] = {}
     for split in splits:
-        bounds = bounds_of(rows(split, prefills, decodes))
+        bounds = bounds_of(split[1], rows(split, prefills, decodes))
         for (prefill, decode), bound in zip(product(prefills, decodes), bounds, strict=True):
             if prefill.reused_tokens + prefill.new_tokens + decode.reused_tokens > kv_capacity_tokens:
                 continue

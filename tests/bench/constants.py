@@ -18,13 +18,12 @@ from rich.console import Console
 from rich.table import Table
 from tenant_floods import TARGET, Load, requests, run
 
-from pdmuxd.engine.core.policies import auto, layerwise
+from pdmuxd.engine.core.policies import auto, choice, layerwise
 
 CONSTANTS: Sequence[tuple[ModuleType, str, tuple[float, ...]]] = (
-    (auto, "LAUNCH_BOUND", (0.4, 1.0)),
+    (choice, "LAUNCH_BOUND", (0.4, 1.0)),
     (layerwise, "SHRINK_MARGIN", (0.9, 1.0)),
-    (auto, "FUSED_LIMIT_S", (1.0, 4.0)),
-    (auto, "SPLIT_WAIT_STEPS", (0.5, 2.0)),
+    (choice, "FUSED_LIMIT_S", (1.0, 4.0)),
     (auto, "MAX_LOOK_AHEAD", (1, 2, 8)),
     (auto, "BATCH_TOKENS", (4096, 16384)),
 )

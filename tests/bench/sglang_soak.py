@@ -95,13 +95,15 @@ class Soak:
             self.broken.append("the cache could not be flushed: something is in flight")
         stats = await self._link.told(lambda stats: not stats.cached_tokens)
         names = Counter(record.request_id for record in self._link.records)
-        outcome = self.waves.outcome
+        outcome, known = self.waves.outcome, len(self.broken)
         self.checks += 1
         self.memory_mib.append(memory_mib(self._server.process.pid))
         if stats.kv_used_tokens or stats.dropped_records or "leak" in self._server.log:
             self.broken.append(f"KV {stats.kv_used_tokens} used, {stats.dropped_records} records lost")
         if len(names) != outcome.asked or max(names.values()) > 1:
-            self.broken.append(f"{outcome.asked} requests, {len(names)} of them with {names.total()} records")
+            without = [rid for rid in outcome.rids if rid not in names]
+            twice = [rid for rid, count in names.items() if count > 1]
+            self.broken.append(f"{outcome.asked} requests: without a record {without}, with several {twice}")
         if outcome.wrong:
             self.broken.append(f"{len(outcome.wrong)} wrong answers, the first {outcome.wrong[0]}")
         gaps, self._gaps_seen = self._watch.gaps[self._gaps_seen :], len(self._watch.gaps)
@@ -116,6 +118,8 @@ class Soak:
             f"{len(self.broken)} broken",
             flush=True,
         )
+        for each in self.broken[known:]:
+            print(f"  {each}", flush=True)
 
 
 def memory_mib(leader):
@@ -179,11 +183,15 @@ def main():
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--python", type=Path, default=ROOT / ".venv-sglang" / "bin" / "python")
-    parser.add_argument("--keep", type=Path, help="a folder for the server's log, in which the stacks are")
+    parser.add_argument(
+        "--keep", type=Path, help="a new folder for the server's log, in which the stacks are"
+    )
     options = parser.parse_args()
+    if options.keep is not None and options.keep.exists():
+        parser.error(f"--keep {options.keep}: it is there; allowed is a folder that is not")
     with tempfile.TemporaryDirectory() as name:
         folder = options.keep or Path(name)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)  # the temporary one is there
         shape = write_model_folder("tiny", folder / "model", torch_dtype="float32", num_hidden_layers=LAYERS)
         model = write_weights(shape)
         print("SGLang starts", flush=True)

@@ -1,7 +1,10 @@
 """Make a profile of the emulator from a measured one: today's fits to the samples of then.
 
     python tests/bench/ship_profile.py docs/measurements/h200/llama-8b.profile.json.gz \\
-        h200-llama-8b-measured > engine/emulator/profiles/h200-llama-8b-measured.json
+        h200-llama-8b-measured --fused-serving-ratio 1.03 --colocated-serving-ratio 1.065 \\
+        --fused-step-us 600 > engine/emulator/profiles/h200-llama-8b-measured.json
+
+Where the three figures come from is in docs/measurements/h200-emulator.md.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import msgspec
 
 from pdmuxd.daemon.profiling.emulated import emulator_profile
 from pdmuxd.engine.emulator.digits import rounded
+from pdmuxd.engine.emulator.launches import Launches
 from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, OVERHEADS
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.assemble import assemble
@@ -71,6 +75,15 @@ if __name__ == "__main__":
     )
     parser.add_argument("source", type=Path, help="a profile of docs/measurements, or an exported one")
     parser.add_argument("name")
+    parser.add_argument("--fused-serving-ratio", type=float, default=1.0)
+    parser.add_argument("--colocated-serving-ratio", type=float, default=1.0)
+    parser.add_argument("--fused-step-us", type=float, default=0.0, help="between two fused steps")
     options = parser.parse_args()
-    profile = replace(emulator_profile(refitted(read_file(options.source))), name=options.name)
+    profile = replace(
+        emulator_profile(refitted(read_file(options.source))),
+        name=options.name,
+        fused_serving_ratio=options.fused_serving_ratio,
+        colocated_serving_ratio=options.colocated_serving_ratio,
+        launches=Launches(fused_step_s=options.fused_step_us * 1e-6),
+    )
     sys.stdout.write(msgspec.json.encode(rounded(msgspec.to_builtins(profile))).decode() + "\n")

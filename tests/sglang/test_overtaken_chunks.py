@@ -13,6 +13,8 @@ from changing_policies import HEADERS, flush
 from nested_prefills import CHUNKS_PER_TOKEN_S, CHUNKS_TBT_S, chunks_overtaken, predictors, variables
 from sglang_processes import Link, OurServer, Prompt, Prompts, ask_all, ask_tokens
 
+from pdmuxd.engine.link.messages import HOST_DELAY_S
+
 LONG, URGENT, DECODING = "long", "urgent", "decoding"
 TTFT_S = {LONG: 600.0, URGENT: 20.0, DECODING: 600.0}
 LONG_TOKENS, URGENT_TOKENS, HEAD_TOKENS = 2400, 100, 300
@@ -189,5 +191,10 @@ async def test_tokens_are_those_of_an_undisturbed_run_when_a_prompt_in_chunks_is
     stats = await link.told(lambda stats: not stats.cached_tokens)
     assert (stats.kv_used_tokens, stats.dropped_records) == (0, 0)
     assert "leak" not in server.log
+    followed = [step for step in link.steps if step.host_late_s is not None]
+    assert len(followed) > 50
+    assert all(0.0 <= step.host_late_s <= step.measured_step_s for step in followed)
+    assert stats.host_delays == sum(step.host_late_s > HOST_DELAY_S for step in followed)
+    assert stats.stalls == sum(step.stall_s > 0.0 for step in link.steps)
     ended = Counter(record.request_id for record in link.records)
     assert (len(ended), max(ended.values())) == (clients.asked, 1)

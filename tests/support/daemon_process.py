@@ -27,8 +27,9 @@ START_S = 300
 class Daemon:
     """One `pdmuxd serve --first-run`, from its start to its end."""
 
-    def __init__(self, folder, *, key=None, environ=None, settings=(), descriptors=None):
+    def __init__(self, folder, *, key=None, environ=None, settings=(), descriptors=None, start_s=START_S):
         self.folder = folder
+        self._start_s = start_s
         self.log_path = folder / "daemon.log"
         given = ["state_dir=.pdmuxd", "data.port=0", "admin.port=0", *settings]
         flags = [word for setting in given for word in ("--set", setting)]
@@ -60,7 +61,7 @@ class Daemon:
 
     def _read_until_ready(self):
         lines = []
-        too_late = threading.Timer(START_S, self.process.kill)
+        too_late = threading.Timer(self._start_s, self.process.kill)
         too_late.start()
         try:
             for line in self.process.stdout:

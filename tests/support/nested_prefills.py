@@ -39,6 +39,8 @@ GAP_RATIO = 0.3
 """Of the time that a prompt takes alone, which depends on the machine: until the next of the wave is sent."""
 ABORTED = 0.2
 """Share of the requests."""
+MAX_WAIT_S = 1800.0
+"""Nobody is refused, however slow the machine is."""
 DECODED_TOKENS = 120
 """Of the request that decodes beside a wave, if one is to."""
 CHUNKS_TBT_S, CHUNKS_PER_TOKEN_S = 10.0, 0.02
@@ -127,6 +129,7 @@ async def put_in_force(link: Link, policy: str, *, tbt_s: float, chunks: bool = 
         others_tbt_s=dict.fromkeys(TTFT_S, tbt_s),
         ttft_s=CHUNKS_TTFT_S if chunks else TTFT_S,
         predictors=predictors(link, CHUNKS_PER_TOKEN_S if chunks else PER_TOKEN_S),
+        max_wait_s=MAX_WAIT_S,
     )
     assert ack.error is None, ack.error
 
@@ -135,7 +138,7 @@ async def put_in_force(link: Link, policy: str, *, tbt_s: float, chunks: bool = 
 class Outcome:
     """What became of the requests so far."""
 
-    asked: int = 0
+    rids: list[str] = field(default_factory=list)
     whole: int = 0
     aborted: int = 0
     tokens: int = 0
@@ -146,6 +149,10 @@ class Outcome:
     stall_s: float = 0.0
     """The longest time in which none did, while some were open."""
     open: int = 0
+
+    @property
+    def asked(self) -> int:
+        return len(self.rids)
 
     def moved(self) -> None:
         now_s = time.monotonic()
@@ -206,7 +213,7 @@ class Waves:
     async def _ask(self, number: int, tenant: str, abort_after_s: float | None) -> None:
         outcome, prompt, rid = self.outcome, self._prompts[number], uuid.uuid4().hex
         outcome.moved()
-        outcome.asked += 1
+        outcome.rids.append(rid)
         outcome.open += 1
         aborting = None
         if abort_after_s is not None:

@@ -226,9 +226,11 @@ class Link:
         others_tbt_s: Mapping[str, float] | None = None,
         ttft_s: Mapping[str, float] | None = None,
         predictors: Predictors | None = None,
+        max_wait_s: float | None = None,
     ) -> tuple[Ack, float]:
         """Send settings; the acknowledgement, and the seconds until it came. `ttft_s`: of these tenants,
-        whatever the prompt; else a second, and another for each 1,000 tokens."""
+        whatever the prompt; else a second, and another for each 1,000 tokens. `max_wait_s`: of everybody, or
+        the engine's own."""
         await asyncio.wait_for(self._greeted.wait(), ANSWER_S)
         self._version += 1
         slos = tuple(
@@ -239,6 +241,7 @@ class Link:
                 tbt_s=target_s,
                 attainment_ratio=0.99,
                 slo_version=self._version,
+                max_wait_ms=None if max_wait_s is None else round(1e3 * max_wait_s),
             )
             for tenant, target_s in {TENANT: tbt_s, **(others_tbt_s or {})}.items()
         )

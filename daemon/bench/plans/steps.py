@@ -4,7 +4,8 @@
 
 One table per file: steps by mode, reason and SMs, what they took and were predicted to take. With
 `--over-ms`, how many steps with decode took longer than that, and how many tokens waited for them: what is
-late at the client and not here was late on the way.
+late at the client and not here was late on the way. Then: how many steps the host delayed, how many stalled,
+and what steps with prompt tokens use of the TBT target.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 
 from pdmuxd.daemon.bench.load.score import quantile
 from pdmuxd.daemon.bench.options import new_parser, numbers
+from pdmuxd.daemon.bench.servers.link import host_delays
+from pdmuxd.engine.link.messages import HOST_DELAY_S
 
 _HEAD = (
     "| mode, reason, SMs of prefill and decode | steps | took p50, p99 ms | over predicted p10, p50, p90 "
@@ -46,7 +49,40 @@ def lines(steps: Sequence[dict[str, Any]], limits_ms: Sequence[float]) -> list[s
         late = [step for step in decoding if step["measured_step_s"] * 1e3 > over_ms]
         tokens = sum(step["decode_bs"] for step in late)
         rows.append(f"{len(late)} of {len(decoding)} steps over {over_ms:g} ms, with {tokens} tokens")
-    return rows
+    return [*rows, *_of_host(steps), *_stalled(decoding), *_use(decoding)]
+
+
+def _of_host(steps: Sequence[dict[str, Any]]) -> list[str]:
+    """What the device waited for the host, of the steps that were launched behind another."""
+    followed = [(s["host_late_s"], s["measured_step_s"]) for s in steps if s.get("host_late_s") is not None]
+    if not followed:
+        return []
+    host = host_delays(followed)
+    return [
+        f"{100 * host['delayed_ratio']:.2f}% of {host['steps']} steps were delayed by the host (more than "
+        f"{1e3 * HOST_DELAY_S:g} ms; p99 {host['p99_ms']:.2f} ms), which took "
+        f"{100 * host['time_ratio']:.2f}% of their time; at most 1% of steps is aimed at"
+    ]
+
+
+def _stalled(decoding: Sequence[dict[str, Any]]) -> list[str]:
+    excess_s = [step["stall_s"] for step in decoding if step.get("stall_s")]
+    if not excess_s:
+        return []
+    most_ms = 1e3 * max(excess_s)
+    return [f"{len(excess_s)} of {len(decoding)} steps with decode stalled, by {most_ms:.0f} ms at most"]
+
+
+def _use(decoding: Sequence[dict[str, Any]]) -> list[str]:
+    use = [
+        step["measured_step_s"] / step["tbt_target_s"]
+        for step in decoding
+        if step.get("tbt_target_s") and step["prefill_new_tokens"]
+    ]
+    if not use:
+        return []
+    p50, p99 = (f"{100 * quantile(use, q):.0f}%" for q in (0.5, 0.99))
+    return [f"steps with prompt tokens in or beside them take {p50} of the TBT target (p50), {p99} (p99)"]
 
 
 def _row(kind: str, steps: Sequence[dict[str, Any]]) -> str:

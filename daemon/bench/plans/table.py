@@ -32,6 +32,7 @@ ADAPTIVE = ("ours:auto", "ours:muxwise", "ours:duet", "ours:drift", "ours:pla")
 TARGETS_MS = {"llama-8b": (20.0, 50.0), "codellama-34b": (50.0, 100.0)}
 WITHIN_RATIO = 0.99
 STEP_RATIO = 1.03
+HOST_DELAYED_RATIO = 0.01
 LEAD_RATIO = 1.3
 """Where contexts are long (Mooncake) or the model is large; elsewhere at least as good as the best rival."""
 
@@ -128,6 +129,21 @@ def steps(runs: Sequence[dict[str, Any]], model: str, cell: str) -> list[str]:
     ]
 
 
+def host(runs: Sequence[dict[str, Any]], model: str, cell: str) -> list[str]:
+    """Of each of our arms, how many steps the host delayed in the worst of its runs."""
+    worst: dict[str, float] = {}
+    for run in runs:
+        delayed = run.get("engine", {}).get("host")
+        if delayed is not None:
+            arm = run["key"][1]
+            worst[arm] = max(worst.get(arm, 0.0), delayed["delayed_ratio"])
+    return [
+        f"{model} {cell} {arm}: the host delayed {_percent(ratio)} of the steps in the worst run; at most "
+        f"{HOST_DELAYED_RATIO:.0%} is aimed at"
+        for arm, ratio in sorted(worst.items())
+    ]
+
+
 def verdicts(runs: Sequence[dict[str, Any]], model: str, cell: str, tbt_ms: float) -> list[str]:
     """One row per adaptive arm of ours: what it reached, and what it should."""
     figures = means(runs, tbt_ms)
@@ -172,6 +188,7 @@ def main(argv: list[str] | None = None) -> int:
             last += [] if cell.startswith(("decode:", "prefill:")) else verdicts(runs, model, cell, tbt_ms)
         if cell.startswith("decode:"):
             alone += steps(runs, model, cell)
+        alone += host(runs, model, cell)
     print("\n### What was aimed at\n")
     print("\n".join([_VERDICTS, "|" + "---|" * (_VERDICTS.count("|") - 1), *last]))
     print("\n".join(["", *alone]))

@@ -13,14 +13,27 @@ from typing import Any
 
 import msgspec
 
+from pdmuxd.daemon.bench.load.score import quantile
 from pdmuxd.daemon.bench.load.workload import DEFAULT_TTFT, TtftTarget
 from pdmuxd.daemon.bench.servers.server import ArmError
 from pdmuxd.engine.core.errors import LinkError
-from pdmuxd.engine.link.messages import Ack, EngineSettings, EngineStats, Hello, IterationRecord, TenantSlo
+from pdmuxd.engine.link.messages import (
+    HOST_DELAY_S,
+    Ack,
+    EngineSettings,
+    EngineStats,
+    Hello,
+    IterationRecord,
+    TenantSlo,
+)
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.socket import DaemonEnd
 
 _ACK_S = 20.0
+_TOTALS = (
+    *("steps", "switches", "preemptions", "retractions", "dropped_records"),
+    *("stalls", "host_delays"),
+)
 _KEPT = 50_000
 
 
@@ -38,6 +51,8 @@ class Link:
         self._modes: Counter[str] = Counter()
         self._ratios: dict[str, list[float]] = {}
         """Measured over predicted by what was predicted: decode alone in `split`, the batch in `fused`."""
+        self._followed: list[tuple[float, float]] = []
+        """Of steps behind another: what the device waited for the host, of what they took."""
         self._records: list[IterationRecord] = []
         self._clocks_mhz: list[float] = []
         self._power_w: list[float] = []
@@ -64,6 +79,8 @@ class Link:
                         f"{message.mode}/{message.reason}/{message.prefill_sms},{message.decode_sms}"
                     ] += 1
                     self._keep_ratio(message)
+                    if message.host_late_s is not None and len(self._followed) < _KEPT:
+                        self._followed.append((message.host_late_s, message.measured_step_s))
                     if len(self._records) < _KEPT:
                         self._records.append(message)
 
@@ -126,6 +143,7 @@ class Link:
         self._before = self.stats
         self._modes.clear()
         self._ratios.clear()
+        self._followed = []
         self._records = []
         self._clocks_mhz.clear()
         self._power_w.clear()
@@ -136,8 +154,10 @@ class Link:
         kept = {f"{mode}_over_predicted": ratios for mode, ratios in self._ratios.items()}
         kept |= {"gpu_clock_mhz": self._clocks_mhz, "gpu_power_w": self._power_w}
         report |= {name: _cuts(values) for name, values in kept.items() if len(values) > 1}
+        if self._followed:
+            report["host"] = host_delays(self._followed)
         if self.stats is not None:
-            for name in ("steps", "switches", "preemptions", "retractions", "dropped_records"):
+            for name in _TOTALS:
                 before = getattr(self._before, name) if self._before is not None else 0
                 report[f"{name}_total"] = getattr(self.stats, name) - before
         return report
@@ -152,6 +172,19 @@ class Link:
             name = name.replace("/", "+")
             lines = b"\n".join(msgspec.json.encode(record) for record in self._records)
             (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines + b"\n"))
+
+
+def host_delays(followed: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """Of (seconds waited for the host, seconds taken) of steps that were launched behind another: how many
+    the host delayed, and what it took of the time."""
+    late_s = [late for late, _ in followed]
+    taken_s = sum(taken for _, taken in followed)
+    return {
+        "steps": len(followed),
+        "delayed_ratio": sum(late > HOST_DELAY_S for late in late_s) / len(followed),
+        "time_ratio": sum(late_s) / taken_s if taken_s else 0.0,
+        "p99_ms": 1e3 * quantile(late_s, 0.99),
+    }
 
 
 def _cuts(values: Sequence[float]) -> dict[int, float]:

@@ -78,7 +78,7 @@ def settings_of(options: ServerOptions, engine: str, model: str, policy: str) ->
         "engine.kind=sglang",
         f"engine.policy={policy}",
         f"engine.sglang.model={served.folder.absolute()}",
-        f"engine.sglang.python={options.python or sys.executable}",
+        f"engine.sglang.python={Path(options.python or sys.executable).absolute()}",
         f"engine.sglang.extra_args={' '.join(flags)}",
         f"engine.start_timeout_s={options.start_s:g}",
     ]

@@ -1,4 +1,4 @@
-"""`auto`: fused or split, whichever is predicted to finish the prefill sooner within the TBT target.
+"""`auto`: fused or split, whichever is predicted to prefill sooner within the TBT target.
 
 A fused batch reads the weights once and needs no second stream, which wins on short prompts; a split reads
 a long prompt's KV once instead of once per chunk, gives decode just what it needs, and can be preempted
@@ -6,11 +6,11 @@ at any layer, which wins on long ones. A decision, from left to right:
 
     Observation ─▶ order ──────▶ batch ───────▶ plans ────────────▶ choose ─────▶ explain ────▶ Decision
                    least slack   who goes       fused: b prompt     whichever     mode, group,
-                   first, who    together in    tokens a step       finishes      numbers, and
-                   is too late   time           split: group g,     sooner        what was not
-                   last                         k decode steps                    chosen
+                   first, who    together in    tokens a step       finishes, or  numbers, and
+                   is too late   time           split: group g,     lets others   what was not
+                   last                         k decode steps      in, sooner    chosen
                                                 whole: as a graph
-                   queueing.py   queueing.py,   fusedsteps.py,      here          fusedsteps.py,
+                   queueing.py   queueing.py,   fusedsteps.py,      choice.py     fusedsteps.py,
                                  here           layerwise.py                      layerwise.py
 
 A prefill that is under way leaves less to decide: in chunks, it goes on in fused steps; by layers, in the
@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.autostate import AutoState, adopted, after_prefill, after_step
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
+from pdmuxd.engine.core.policies.choice import fused_or_split
 from pdmuxd.engine.core.policies.fusedsteps import (
     LARGE_CHUNK_TOKENS,
     FusedSteps,
@@ -61,7 +62,6 @@ from pdmuxd.engine.core.queueing import (
 )
 from pdmuxd.engine.core.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.types import (
-    Alternative,
     Decision,
     Feedback,
     Observation,
@@ -73,18 +73,6 @@ from pdmuxd.engine.core.types import (
 
 BATCH_TOKENS = LARGE_CHUNK_TOKENS
 """Prompts join a batch up to this: compute is saturated by then, and the first waits for the last."""
-
-SPLIT_WAIT_STEPS = 1.0
-"""Decode steps that the prefill's SMs idle between two batches: half a one until the end of the first is
-noticed, which is asked between steps, and one more if a request has just ended whose KV slot the step still
-writes."""
-
-LAUNCH_BOUND = 0.8
-"""With nothing to decode, a batch that takes at most this share of its layers' time in one fused step, which
-is replayed, would wait for its layers to be launched: it runs fused."""
-
-FUSED_LIMIT_S = 2.0
-"""A chunked prompt cannot be preempted: one that takes longer than this runs layer by layer instead."""
 
 MAX_LOOK_AHEAD = 4
 """Decode steps whose layers are planned at once in a split; the loop launches an equal share with each. What
@@ -161,8 +149,14 @@ class AutoPolicy:
         stall_s = self._stall_room_s(obs, state, batch)
         if self.options.split and obs.limits.holds(work.shape.new_tokens):
             split = self.split.best_fit(obs, work, state.guard, stall_s=stall_s)
-            plan, rejected = _choose(
-                split, self._fused_whole(obs, state, batch, work, stall_s), state.prefill_correction
+            plan, rejected = fused_or_split(
+                obs,
+                batch,
+                split,
+                self._fused_whole(obs, state, batch, work, stall_s),
+                context=self.context,
+                table=self.table,
+                prefill_correction=state.prefill_correction,
             )
         else:
             plan, rejected = (
@@ -368,21 +362,6 @@ class AutoPolicy:
         fused = self._fused_whole(obs, state, batch, work, stall_s)
         splits = self.split.every(obs, work, state.guard)
         return splits if fused is None else (*splits, fused)
-
-
-def _choose(
-    split: Plan, fused: Plan | None, prefill_correction: float
-) -> tuple[Plan, tuple[Alternative, ...]]:
-    """Whichever finishes the prefill sooner, and what it was preferred to: the one place that decides it."""
-    if fused is None:
-        return split, split.rejected
-    split_s, fused_s = (split.finish_s or 0.0) * prefill_correction, fused.finish_s or 0.0
-    if fused.kind is PlanKind.WHOLE:
-        return (fused if fused_s <= LAUNCH_BOUND * split_s else split), ()
-    wait_s = SPLIT_WAIT_STEPS * (split.numbers.predicted_decode_s or 0.0)
-    if not split.meets or fused_s <= min(split_s + wait_s, FUSED_LIMIT_S):
-        return fused, (Alternative(label="split", predicted_s=split_s),)
-    return split, (*split.rejected, Alternative(label="fused", predicted_s=fused_s))
 
 
 def _is_by_layers(obs: Observation) -> bool:

@@ -3,10 +3,14 @@
     pdmuxd bench partition-kernels products --out FOLDER [--model llama-8b]
     pdmuxd bench partition-kernels attention --out FOLDER   (needs sgl-kernel)
     pdmuxd bench partition-kernels host
+    pdmuxd bench partition-kernels overlay --out FOLDER
+    pdmuxd bench partition-kernels prefill-graphs --out FOLDER
 
 products   by cuBLAS, by cuBLASLt, and by cuBLASLt told of n SMs or fewer (60 s)
 attention  FlashAttention-3 as it is, told of n SMs (`sm_margin`), and with contexts undivided (30 s)
 host       what launching and choosing cost the host
+overlay    decode on all SMs with high priority beside prefill capped to n SMs, against partitions (40 s)
+prefill-graphs  layers of a prefill launched, against replayed graphs of them (45 s)
 
 Needs a GPU and PyTorch, no server.
 """
@@ -23,6 +27,9 @@ from typing import Any
 
 import torch
 
+from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.sglang.bench.green_by_ctypes import split_streams
+from pdmuxd.engine.sglang.bench.partition_layers import Shape, as_json, overlay, prefill_graphs, table
 from pdmuxd.engine.sglang.streams.gemm import CUBLASLT, WHOLE_DEVICE, Gemm, GemmInForce
 from pdmuxd.engine.sglang.streams.green import split_device
 
@@ -49,6 +56,7 @@ PREFILLS = ((512, 0), (1024, 0), (2048, 0), (8192, 0), (512, 8192), (2048, 16384
 LAYERS = 6
 """With weights and KV of their own, so that nothing is found in the L2 cache."""
 
+LAYERED = {"overlay": overlay, "prefill-graphs": prefill_graphs}
 Launch = Callable[[], None]
 _kept: list[Any] = []
 """Green contexts, and what graphs read: both must outlive their use."""
@@ -58,12 +66,27 @@ def part(sms: int) -> Any:
     """A stream on `sms` SMs: whole groups of 8 if it is a multiple, else what a split leaves."""
     if sms == TOTAL_SMS:
         return torch.cuda.Stream()
-    if sms % 8 == 0:
-        rest, green = split_device(0, TOTAL_SMS - sms, sms)
-    else:
-        green, rest = split_device(0, sms, TOTAL_SMS - sms)
+    try:
+        if sms % 8 == 0:
+            rest, green = split_device(0, TOTAL_SMS - sms, sms)
+        else:
+            green, rest = split_device(0, sms, TOTAL_SMS - sms)
+    except EngineError as error:
+        print(f"{error}; once more through ctypes", flush=True)
+        return torch.cuda.ExternalStream(_handle_by_ctypes(sms))
     _kept.extend((green, rest))
     return torch.cuda.ExternalStream(green.handle)
+
+
+def _handle_by_ctypes(sms: int) -> int:
+    """Raises: RuntimeError if the driver gives another size, EngineError if it gives none."""
+    torch.zeros(1, device="cuda")  # makes the context that the driver is asked in
+    first_sms = sms if sms % 8 == 0 else TOTAL_SMS - sms
+    part_of, rest_of = split_streams(first_sms)
+    handle, got = part_of if sms % 8 == 0 else rest_of
+    if got != sms:
+        raise RuntimeError(f"{sms} SMs were asked for, the driver gave {got}")
+    return handle
 
 
 def captured(stream: Any, launch: Launch) -> torch.cuda.CUDAGraph:
@@ -240,7 +263,7 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("what", choices=["products", "attention", "host"])
+    parser.add_argument("what", choices=["products", "attention", "host", *LAYERED])
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--model", choices=sorted(SHAPES), default="llama-8b")
     options = parser.parse_args(argv)
@@ -250,8 +273,23 @@ def main(argv: list[str] | None = None) -> int:
     if options.what == "host":
         host()
         return 0
+    if options.what in LAYERED:
+        return _layered(options.what, options.model, options.out)
     rows = attention() if options.what == "attention" else products(options.model)
     with (options.out / f"{options.what}.jsonl").open("a") as file:
         for row in rows:
             print(json.dumps(row), file=file, flush=True)
     return 0
+
+
+def _layered(what: str, model: str, out: Path) -> int:
+    """Rows as they come, then the table; 1 if none could be measured."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    with (out / f"{what}.jsonl").open("a") as file:
+        for row in LAYERED[what](Shape.of(SHAPES[model]), part, TOTAL_SMS):
+            rows.append(row)
+            print(as_json(row), file=file, flush=True)
+            print(as_json(row), flush=True)
+    print(table(what, rows), flush=True)
+    return 0 if any("error" not in row for row in rows) else 1

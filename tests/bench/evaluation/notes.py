@@ -39,8 +39,8 @@ PAPERS: dict[str, str] = {
 
 REALITY = (
     "Both profiles are measured. Of these measurements only trace and rate are "
-    "known, not the requests; on the very requests of other runs the same emulator is within 15% of the throughput of all 31 arms, "
-    "of TBT p99 of 23, of TBT p50 of 24 and of TTFT p50 of 15 "
+    "known, not the requests; on the very requests of other runs the same emulator is within 15% of throughput and TBT p50 of "
+    "all 31 arms, of TBT p99 of 27 and of TTFT p50 of 24 "
     "([measurements/h200-emulator.md](measurements/h200-emulator.md)), so much of the difference is which requests came: "
     "the measured runs of Mooncake brought a quarter more input tokens a second. At rates where an arm is at its capacity small "
     "differences of its steps become large ones in queueing time: two H200s differ by 4 to 8%, and fused batches take up to 17% "

@@ -54,6 +54,15 @@ async def test_nothing_is_told_of_a_gpu_that_says_nothing():
     assert "gpu_clock_mhz" not in await report(silent, silent)
 
 
+async def test_steps_that_the_host_delayed_are_counted_of_those_behind_another():
+    late, quick, first = (msgspec.structs.replace(RECORD, host_late_s=s) for s in (0.006, 0.0, None))
+    told = await report(first, late, quick, quick, quick, msgspec.structs.replace(STATS, stalls=3))
+    assert told["host"]["steps"] == 4
+    assert (told["host"]["delayed_ratio"], told["host"]["time_ratio"]) == (0.25, 0.05)
+    assert told["stalls_total"] == 3
+    assert "host" not in await report(first)
+
+
 async def test_every_step_is_kept_where_that_is_asked_for(tmp_path):
     link = Link(End(RECORD, STATS, RECORD))
     with contextlib.suppress(IndexError):

@@ -175,3 +175,14 @@ def test_every_run_is_measured_once_when_two_gpus_share_the_work(tmp_path):
     assert {line[:6] for line in both.stdout.splitlines()} == {"gpu 0 ", "gpu 1 "}
     lines = (tmp_path / "r.jsonl").read_text().splitlines()
     assert len(done_in(tmp_path / "r.jsonl")) == len(lines) == 8
+
+
+def test_the_worst_run_of_each_arm_says_what_the_host_delayed():
+    runs = [
+        {"key": ["m", arm, "conv:20", 1, 50.0], "engine": {"host": {"delayed_ratio": ratio}}}
+        for arm, ratio in (("ours:auto", 0.004), ("ours:auto", 0.012), ("ours:muxwise", 0.0))
+    ]
+    runs.append({"key": ["m", "stock", "conv:20", 1, 50.0]})
+    first, second = table.host(runs, "m", "conv:20")
+    assert first.startswith("m conv:20 ours:auto: the host delayed 1.2% of the steps in the worst run")
+    assert second.startswith("m conv:20 ours:muxwise: the host delayed 0.0%")

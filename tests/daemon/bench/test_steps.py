@@ -38,6 +38,30 @@ def test_what_passed_until_a_late_launch_shows_beside_what_decode_took(tmp_path,
     assert "| 30.0, 30.0 | 3.00, 3.00, 3.00 | 1.20, 1.20, 1.20 |" in capsys.readouterr().out
 
 
+def test_what_the_host_and_stalls_took_is_said_and_how_much_of_the_target_is_used(tmp_path, capsys):
+    step = FUSED | {"measured_step_s": 0.02, "decode_bs": 4, "prefill_new_tokens": 100, "tbt_target_s": 0.025}
+    path = written(
+        tmp_path / "r.jsonl.gz",
+        *(step | {"host_late_s": 0.0002},) * 196,
+        *(step | {"host_late_s": 0.003},) * 3,
+        step | {"host_late_s": 0.002, "measured_step_s": 0.06, "stall_s": 0.04},
+        step | {"host_late_s": None, "prefill_new_tokens": 0, "measured_step_s": 0.005},
+    )
+    assert steps.main([path]) == 0
+    said = capsys.readouterr().out
+    took = 100 * (196 * 0.0002 + 3 * 0.003 + 0.002) / (199 * 0.02 + 0.06)
+    assert "2.00% of 200 steps were delayed by the host (more than 1 ms; p99 " in said
+    assert f"which took {took:.2f}% of their time; at most 1% of steps is aimed at" in said
+    assert "1 of 201 steps with decode stalled, by 40 ms at most" in said
+    assert "take 80% of the TBT target (p50), 80% (p99)" in said
+
+
+def test_nothing_is_said_of_the_host_when_records_are_of_an_older_engine(tmp_path, capsys):
+    step = ALONE | {"measured_step_s": 0.005, "decode_bs": 9}
+    assert steps.main([written(tmp_path / "r.jsonl.gz", step)]) == 0
+    assert "host" not in capsys.readouterr().out
+
+
 def test_a_file_without_records_is_named(tmp_path, capsys):
     (tmp_path / "x").write_text("{}")
     assert steps.main([str(tmp_path / "x")]) == 2

@@ -28,13 +28,20 @@ def run(tmp_path, monkeypatch):
     return one
 
 
-def test_the_script_is_told_of_the_model_and_of_the_flags_of_other_measurements(run):
-    code, found = run(SCRIPT.format(row=ROW, ways=["http", "direct"]), "--model", "tiny", "--cpu")
+def test_the_script_is_told_of_the_model_and_of_the_flags_of_other_measurements(run, tmp_path):
+    code, found = run(
+        SCRIPT.format(row=ROW, ways=["http", "direct"]),
+        "--model",
+        "tiny",
+        *("--cpu", "--python", "there/python"),
+    )
     words = found[0]["rows"][0]["words"]
     assert code == 0
     assert words[words.index("--model") + 1].endswith("/tiny")
     settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
     assert any("--load-format dummy" in one for one in settings)
+    python = next(one for one in settings if one.startswith("engine.sglang.python="))
+    assert python.partition("=")[2] == str(tmp_path / "there" / "python"), "the daemon runs in another folder"
     assert not any(one.startswith(("engine.kind", "engine.sglang.model=")) for one in settings)
 
 
@@ -42,6 +49,17 @@ def test_one_way_alone_is_kept_and_is_not_what_was_aimed_at(run):
     code, found = run(SCRIPT.format(row=ROW, ways=["http"]), "--engine", "emulator")
     assert code == MISSED
     assert "--model" not in found[0]["rows"][0]["words"]
+
+
+def test_what_was_found_is_kept_when_the_other_way_fails(run, capsys):
+    row = ROW | {"late_behind_gap_ratio": 0.001, "late_behind_request_ratio": 0.25}
+    script = SCRIPT.format(row=row, ways=["http"]) + "raise SystemExit('no tokens came')"
+    code, found = run(script, "--engine", "emulator")
+    assert code == MISSED
+    assert [row["token_path"] for row in found[0]["rows"]] == ["http"]
+    said = capsys.readouterr().out
+    assert "late behind the scheduler 0.100% of gaps, 25.00% of requests" in said
+    assert "script.py exited with 1: no tokens came" in said
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,15 @@ def test_slots_are_kept_for_the_set_aside_batch_when_one_is_preempted() -> None:
     assert names(form_prefill_batch(obs)) == ["r1"]
 
 
+def test_slots_are_kept_for_the_prefill_that_runs_when_others_join_or_overtake_it() -> None:
+    limits = EngineLimits(max_decode_bs=3)
+    obs = observe(queue=(waiting(1, 10), waiting(2, 10), waiting(3, 10)), limits=limits)
+    assert names(form_prefill_batch(obs)) == ["r1", "r2", "r3"]
+    assert names(form_prefill_batch(replace(obs, prefill=running_prefill(100)))) == ["r1", "r2"]
+    both = replace(obs, prefill=running_prefill(100), set_aside=(running_prefill(200),))
+    assert names(form_prefill_batch(both)) == ["r1"]
+
+
 def test_the_sums_are_those_of_the_batch_when_a_shape_is_made() -> None:
     shape = shape_of((waiting(0, 3, reused_tokens=2), waiting(1, 4)))
     assert (shape.bs, shape.new_tokens, shape.reused_tokens) == (2, 7, 2)

@@ -9,7 +9,7 @@ from engines import PROFILE, engine
 from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise
 from pdmuxd.engine.emulator.replay import drive
 from pdmuxd.engine.emulator.requests import EmulatedRequest
-from pdmuxd.engine.loop.records import HOST_DELAY_S
+from pdmuxd.engine.link.messages import HOST_DELAY_S
 
 POLICIES = ("auto", "muxwise", "chunked:512")
 STALL_S = 0.05

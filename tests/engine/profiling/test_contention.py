@@ -99,6 +99,19 @@ def test_stalls_are_no_contention(found: GuardFit, measured: list[Pair]) -> None
     assert fitted([*measured, *stalled]) == found
 
 
+def test_a_split_on_which_pairs_scatter_little_is_bounded_more_tightly() -> None:
+    rough = [one for one in pairs(400, noise=0.05) if one.point.decode_sms == 36]
+    quiet = [one for one in pairs(400, noise=0.005, seed=4) if one.point.decode_sms == 68]
+    found = fitted([*rough, *quiet])
+
+    def above_law(ones: list[Pair]) -> float:
+        cells = (guard_cell(p.decode_sms, p.prefill_shape, p.decode_shape) for p in (o.point for o in ones))
+        return float(np.mean([found.cells[c] / law(o.point) for c, o in zip(cells, ones, strict=True)]))
+
+    assert above_law(quiet) < above_law(rough) - 0.05
+    assert found.exceeded_ratio < 0.01
+
+
 def test_too_few_pairs_make_no_guard(measured: list[Pair]) -> None:
     stalled = pair(measured[0].point, MAX_RATIO + 1.0)
     with pytest.raises(ProfileError, match=rf"the guard: {MIN_PAIRS - 1} pairs; at least {MIN_PAIRS}"):

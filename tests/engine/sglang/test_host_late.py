@@ -3,8 +3,7 @@
 import pytest
 from engine_rig import IDLE, Rig, split
 
-from pdmuxd.engine.link.messages import IterationRecord
-from pdmuxd.engine.loop.records import HOST_DELAY_S
+from pdmuxd.engine.link.messages import HOST_DELAY_S, IterationRecord
 
 STEP = split(decode_steps=1)
 

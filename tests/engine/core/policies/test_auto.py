@@ -10,8 +10,8 @@ from observations import linear_context, observe, running_prefill, took, waiting
 
 from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.latency_margin import LatencyMargin
-from pdmuxd.engine.core.policies.auto import FUSED_LIMIT_S
 from pdmuxd.engine.core.policies.autostate import AutoState
+from pdmuxd.engine.core.policies.choice import FUSED_LIMIT_S
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY, build_policy
 from pdmuxd.engine.core.types import (
     NO_DECODE,

@@ -1,0 +1,75 @@
+"""Fused steps or a split for the next prefill batch: the one place of `auto` that decides it.
+
+Where nobody waits behind the batch, whichever is predicted to finish it sooner. Where others wait, they are
+to be served as well, and what counts is when the next batch can begin, the rate at which prefill work leaves:
+
+- A split that goes on needs no wait: the next batch is launched behind the last. A batch ends with a decode
+  step, so that it takes one at least. With its requests decoding, it may need another split; what is in
+  flight has to end before that (invariant 2), and the prefill's SMs idle for a step.
+- To leave a split for fused steps costs the same step: they have all SMs.
+
+How decode fares is no part of it. Both plans keep its target, and decode that is faster than its tokens are
+asked for gains nothing that lasts: it empties its batch, and small batches read the weights more often
+(docs/decisions/0025-the-rate-counts-while-others-wait.md).
+"""
+
+from __future__ import annotations
+
+from pdmuxd.engine.core.partitions import PartitionTable
+from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
+from pdmuxd.engine.core.types import Alternative, DecodeShape, Observation, WaitingRequest
+
+LAUNCH_BOUND = 0.8
+"""With nothing to decode, a batch that takes at most this share of its layers' time in one fused step, which
+is replayed, would wait for its layers to be launched: it runs fused."""
+
+FUSED_LIMIT_S = 2.0
+"""A chunked prompt cannot be preempted: one that takes longer than this runs layer by layer instead."""
+
+
+def fused_or_split(
+    obs: Observation,
+    batch: tuple[WaitingRequest, ...],
+    split: Plan,
+    fused: Plan | None,
+    *,
+    context: PolicyContext,
+    table: PartitionTable,
+    prefill_correction: float,
+) -> tuple[Plan, tuple[Alternative, ...]]:
+    """The plan that is taken for `batch`, and what it was preferred to."""
+    if fused is None:
+        return split, split.rejected
+    split_s, fused_s = (split.finish_s or 0.0) * prefill_correction, fused.finish_s or 0.0
+    if fused.kind is PlanKind.WHOLE:
+        return (fused if fused_s <= LAUNCH_BOUND * split_s else split), ()
+    if not split.meets or fused_s <= FUSED_LIMIT_S:
+        step_s = split.numbers.predicted_decode_s or 0.0
+        if len(obs.waiting) > len(batch):
+            can_go_on = _can_go_on(obs, batch, split, context, table)
+            next_split_s = max(split_s, step_s) if can_go_on else split_s + step_s
+            next_fused_s = fused_s + step_s if obs.partition_id in table.split_indices else fused_s
+        else:
+            next_split_s, next_fused_s = split_s + step_s, fused_s
+        if not split.meets or next_fused_s <= next_split_s:
+            return fused, (Alternative(label="split", predicted_s=split_s),)
+    return split, (*split.rejected, Alternative(label="fused", predicted_s=fused_s))
+
+
+def _can_go_on(
+    obs: Observation,
+    batch: tuple[WaitingRequest, ...],
+    split: Plan,
+    context: PolicyContext,
+    table: PartitionTable,
+) -> bool:
+    """Whether decode still meets its target on the same SMs when the batch's requests have joined it."""
+    decode, decode_sms = obs.decode, table.groups[split.partition_id].decode_sms
+    contexts = [request.new_tokens + request.reused_tokens for request in batch]
+    grown = DecodeShape(
+        bs=decode.bs + len(contexts),
+        reused_tokens=decode.reused_tokens + sum(contexts),
+        max_context_tokens=max(decode.max_context_tokens, *contexts),
+    )
+    step_s = context.latency.decode_s(grown, decode_sms) * (split.numbers.guard_ratio or 1.0)
+    return step_s <= context.planned_tbt_s(obs.tbt_target_s)

@@ -1,0 +1,96 @@
+"""Fused steps or a split, by hand (LinearLatency): a decode step of 34 requests on 68 SMs takes 66 ms."""
+
+from __future__ import annotations
+
+import pytest
+from observations import linear_context, observe, waiting
+
+from pdmuxd.engine.core.policies.base import Plan, PlanKind
+from pdmuxd.engine.core.policies.choice import FUSED_LIMIT_S, fused_or_split
+from pdmuxd.engine.core.types import DecisionNumbers, Reason, WaitingRequest
+
+CONTEXT = linear_context()
+TABLE = CONTEXT.table()
+GROUP = 4
+"""64 SMs for prefill, 68 for decode."""
+STEP_S = 0.066
+TARGET_S, MOST_DECODING = 0.1, 41
+"""With a guard of 1.25, 41 requests take 99.5 ms on 68 SMs and 42 take 101.9."""
+OTHER = waiting(9, 9000)
+
+
+def chosen(
+    *,
+    split_s: float,
+    fused_s: float,
+    batch: tuple[WaitingRequest, ...] = (waiting(1, 100),),
+    behind: tuple[WaitingRequest, ...] = (),
+    from_group: int = 0,
+    meets: bool = True,
+    prefill_correction: float = 1.0,
+) -> PlanKind:
+    numbers = DecisionNumbers(predicted_decode_s=STEP_S, guard_ratio=1.25)
+    split = Plan(
+        kind=PlanKind.SPLIT,
+        partition_id=GROUP,
+        reason=Reason.BEST_FIT,
+        meets=meets,
+        finish_s=split_s,
+        decode_steps=1,
+        numbers=numbers,
+    )
+    fused = Plan(kind=PlanKind.FUSED, partition_id=7, reason=Reason.FUSED_FITS, finish_s=fused_s)
+    obs = observe(
+        partition_id=from_group, decode_bs=34, tbt_target_s=TARGET_S, queue=(*batch, *behind), now_s=1.0
+    )
+    plan, rejected = fused_or_split(
+        obs, batch, split, fused, context=CONTEXT, table=TABLE, prefill_correction=prefill_correction
+    )
+    assert rejected[-1].label == ("split" if plan.kind is PlanKind.FUSED else "fused")
+    return plan.kind
+
+
+@pytest.mark.parametrize(("fused_s", "kind"), [(0.315, PlanKind.FUSED), (0.317, PlanKind.SPLIT)])
+def test_the_step_until_its_end_is_seen_counts_when_nobody_waits_behind(
+    fused_s: float, kind: PlanKind
+) -> None:
+    assert chosen(split_s=0.25, fused_s=fused_s) is kind
+
+
+@pytest.mark.parametrize(("fused_s", "kind"), [(0.249, PlanKind.FUSED), (0.251, PlanKind.SPLIT)])
+def test_the_rate_counts_when_others_wait_behind(fused_s: float, kind: PlanKind) -> None:
+    assert chosen(split_s=0.25, fused_s=fused_s, behind=(OTHER,)) is kind
+
+
+@pytest.mark.parametrize(("fused_s", "kind"), [(0.183, PlanKind.FUSED), (0.185, PlanKind.SPLIT)])
+def test_fused_steps_wait_for_a_step_when_the_last_batch_was_split(fused_s: float, kind: PlanKind) -> None:
+    assert chosen(split_s=0.25, fused_s=fused_s, behind=(OTHER,), from_group=GROUP) is kind
+    assert chosen(split_s=0.25, fused_s=fused_s, from_group=GROUP) is PlanKind.FUSED
+
+
+@pytest.mark.parametrize(("fused_s", "kind"), [(0.065, PlanKind.FUSED), (0.067, PlanKind.SPLIT)])
+def test_a_short_batch_takes_a_whole_step_when_it_is_split(fused_s: float, kind: PlanKind) -> None:
+    assert chosen(split_s=0.02, fused_s=fused_s, behind=(OTHER,)) is kind
+
+
+@pytest.mark.parametrize(("joining", "kind"), [(7, PlanKind.SPLIT), (8, PlanKind.FUSED)])
+def test_a_split_waits_for_a_step_when_it_cannot_go_on_with_those_that_join(
+    joining: int, kind: PlanKind
+) -> None:
+    assert MOST_DECODING == 34 + 7
+    batch = tuple(waiting(number, 10) for number in range(joining))
+    assert chosen(split_s=0.25, fused_s=0.28, batch=batch, behind=(OTHER,)) is kind
+
+
+def test_it_is_fused_when_the_split_misses_the_target() -> None:
+    assert chosen(split_s=0.25, fused_s=9.0, behind=(OTHER,), meets=False) is PlanKind.FUSED
+
+
+def test_it_is_split_when_its_chunks_could_not_be_preempted_for_long() -> None:
+    assert chosen(split_s=9.0, fused_s=FUSED_LIMIT_S, behind=(OTHER,)) is PlanKind.FUSED
+    assert chosen(split_s=9.0, fused_s=FUSED_LIMIT_S + 0.001, behind=(OTHER,)) is PlanKind.SPLIT
+
+
+def test_prefills_that_take_longer_than_predicted_count_as_that_when_a_split_is_weighed() -> None:
+    assert chosen(split_s=0.25, fused_s=0.28, behind=(OTHER,)) is PlanKind.SPLIT
+    assert chosen(split_s=0.25, fused_s=0.28, behind=(OTHER,), prefill_correction=1.2) is PlanKind.FUSED
