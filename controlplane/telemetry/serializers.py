@@ -68,8 +68,12 @@ def strictest(directory: DirectorySnapshot, in_flight: Mapping[str, int], caps: 
     """The strictest TBT target that is planned for: of the tenants with requests in flight, else of all."""
     enabled = [tenant for tenant in directory.tenants.values() if tenant.enabled]
     active = [tenant for tenant in directory.tenants.values() if in_flight.get(tenant.name)]
-    planned = [(_planned_tbt_s(tenant, caps.get(tenant.name)), tenant.name) for tenant in active or enabled]
-    tbt_s, name = min(planned, default=(0.0, ""))
+    # A tenant that is capped is planned for at another's target: it is that one's.
+    planned = [
+        (_planned_tbt_s(tenant, caps.get(tenant.name)), tenant.name in caps, tenant.name)
+        for tenant in active or enabled
+    ]
+    tbt_s, _, name = min(planned, default=(0.0, False, ""))
     return TbtTarget(tenant=name, tbt_ms=to_ms(tbt_s)) if name else None
 
 

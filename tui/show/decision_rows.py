@@ -52,4 +52,5 @@ def cells(one: Decision, zone: tzinfo | None) -> list[Cell]:
 
 
 def _reason(one: Decision) -> str:
-    return f"{one.reason}, {one.sitting_out} out" if one.sitting_out else one.reason
+    """Who sits out comes first: a long reason is cut off, and is told whole below."""
+    return f"{one.sitting_out} out, {one.reason}" if one.sitting_out else one.reason

@@ -26,13 +26,14 @@ def decision_text(one: Decision | None, view: View, width: int) -> list[Line]:
     out = sitting_out(one.sitting_out, one.sitting_out_for)
     return [
         heading(view, f"Why decision {one.seq}", width, f"{one.count} alike within 100 ms"),
-        *wrap(f"{in_words(one.reason)} ({one.reason})", width, role)[:1],
-        line(*((out, Role.WARN), "; ") if out else (), numbers(why) or "nothing was predicted"),
+        *wrap(f"{in_words(one.reason)} ({one.reason})", width, role),
+        *([line((out, Role.WARN))] if out else []),
+        line(numbers(why) or "nothing was predicted"),
         line(
             (
-                f"decode {one.decode_bs} requests, {formats.count(one.decode_reused_tokens)} tokens context, "
-                f"{one.decode_steps} steps; prefill {formats.count(one.prefill_new_tokens)} new tokens, "
-                f"{one.prefill_layers} layers",
+                f"decode {one.decode_bs} requests, context {formats.count(one.decode_reused_tokens)}, "
+                f"{one.decode_steps} step{'' if one.decode_steps == 1 else 's'}; "
+                f"prefill {formats.count(one.prefill_new_tokens)} new tokens, {one.prefill_layers} layers",
                 Role.DIM,
             )
         ),

@@ -17,6 +17,7 @@ Run = tuple[str, Role]
 Line = tuple[Run, ...]
 BLANK: Line = ()
 ELLIPSIS = "…"
+NAME_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,11 @@ def line(*runs: Run | str) -> Line:
 def length(one: Line) -> int:
     """How many cells a line takes."""
     return sum(cell_len(text) for text, _ in one)
+
+
+def in_text(name: str) -> str:
+    """A tenant's name inside a sentence: names have up to 63 characters, and the rest has to be read."""
+    return clip(name, NAME_WIDTH)
 
 
 def clip(text: str, width: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pdmuxd.tui.client.wire import StrictestTbt
 from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.lines import in_text
 
 WORDS = {
     "nothing_to_do": "nothing to do: no request prefills or decodes",
@@ -58,7 +59,7 @@ def sitting_out(count: int, for_whom: StrictestTbt | None) -> str:
     """`12 relaxed sit out for chat's 20 ms`; empty if nobody does."""
     if not count:
         return ""
-    whose = "" if for_whom is None else f" for {for_whom.tenant}'s {formats.plain(for_whom.tbt_ms)} ms"
+    whose = f" for {in_text(for_whom.tenant)}'s {formats.plain(for_whom.tbt_ms)} ms" if for_whom else ""
     return f"{count} relaxed sit{'s' if count == 1 else ''} out{whose}"
 
 

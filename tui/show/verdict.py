@@ -13,6 +13,7 @@ from datetime import datetime
 from pdmuxd.tui.client.connection import Link
 from pdmuxd.tui.client.wire import TenantLoad
 from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.lines import clip, in_text
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.state.answers import known
 from pdmuxd.tui.state.console import ConsoleState
@@ -29,6 +30,8 @@ CAUSES = {
     "host_late": "the host is late with what the GPU has done",
     "unknown": "the decisions that are kept do not tell why",
 }
+_SHORT_NAME_WIDTH = 16
+"""Of a tenant in the status line."""
 MUCH = 0.3
 """A share of what is computed or waits from which on a tenant is named."""
 LABELS = {"ttft": "TTFT", "tbt": "TBT"}
@@ -99,18 +102,17 @@ def verdict(view: View) -> Verdict:
     busy = [load for load in loads if load.verdict == "met"]
     if not busy:
         return Verdict(short="no traffic", role=Role.DIM, mark=" ", lines=("No traffic to judge.", waiting))
-    names = busy[0].tenant if len(busy) == 1 else f"all {len(busy)} tenants with traffic"
+    names = in_text(busy[0].tenant) if len(busy) == 1 else f"all {len(busy)} tenants with traffic"
     text = f"{names} {'meets' if len(busy) == 1 else 'meet'} the targets"
     closest = max(busy, key=worst_burn)
-    near = (
-        f"Closest to its limit: {closest.tenant}, {formats.percent(met_ratio(closest), 1)} in time of "
-        f"{formats.percent(closest.target_ratio, 1)} promised."
-    )
+    met, promised = (formats.percent(share, 1) for share in (met_ratio(closest), closest.target_ratio))
+    near = f"Closest to its limit: {in_text(closest.tenant)}, {met} in time of {promised} promised."
     return Verdict(short=text, role=Role.GOOD, mark="+", lines=(f"{_upper(text)}.", near, waiting))
 
 
 def _missing(missing: Sequence[TenantLoad], view: View) -> Verdict:
     first, state = missing[0], view.state
+    name = in_text(first.tenant)
     targets = targets_missed(first) or ["ttft"]
     what = " and ".join(LABELS[target] for target in targets)
     since = missing_since(first.tenant, state)
@@ -133,11 +135,11 @@ def _missing(missing: Sequence[TenantLoad], view: View) -> Verdict:
         )
     aims = " and ".join(_target_text(first.tenant, target, state) for target in targets)
     return Verdict(
-        short=f"{first.tenant} misses {what} since {at}{late}",
+        short=f"{clip(first.tenant, _SHORT_NAME_WIDTH)} misses {what} since {at}{late}",
         role=Role.BAD,
         mark="!",
         lines=(
-            f"{first.tenant} misses {aims} since {at}{ago}{and_others}.",
+            f"{name} misses {aims} since {at}{ago}{and_others}.",
             f"{share}{queue}.",
             f"Likely cause: {likely_cause(first, targets[0], view)}.",
         ),
@@ -180,7 +182,7 @@ def likely_cause(load: TenantLoad, target: str, view: View, cause: str | None = 
         strictest = state.stats.strictest_tbt if state.stats is not None else None
         if strictest is None:
             return CAUSES[cause]
-        aim = f"{strictest.tenant}'s TBT target of {strictest.tbt_ms:g} ms"
+        aim = f"{in_text(strictest.tenant)}'s TBT target of {strictest.tbt_ms:g} ms"
         return f"{CAUSES[cause]}; decode gets the SMs that {aim} asks for"
     return CAUSES.get(cause, cause.replace("_", " "))
 
@@ -195,14 +197,14 @@ def _queued(load: TenantLoad, view: View) -> str:
     if others and max(others.values()) >= MUCH:
         first = max(others, key=lambda name: others[name])
         return (
-            f"queued behind {first}, with {formats.percent(others[first])} of the prompt tokens "
+            f"queued behind {in_text(first)}, with {formats.percent(others[first])} of the prompt tokens "
             f"of the last minute"
         )
     all_waiting = sum(queue.values()) + (load.waiting or 0)
     if queue and all_waiting and max(queue.values()) >= MUCH * all_waiting:
         first = max(queue, key=lambda name: queue[name])
-        return f"queued behind {first}, with {queue[first]} of the {all_waiting} that wait"
-    return "queued behind its own requests: it asks for more than the GPU serves"
+        return f"queued behind {in_text(first)}, with {queue[first]} of the {all_waiting} that wait"
+    return "queued behind its own requests, more than the GPU serves"
 
 
 def _waiting_text(state: ConsoleState) -> str:

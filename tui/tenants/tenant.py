@@ -21,7 +21,7 @@ from pdmuxd.tui.shell.timeline import Timeline
 from pdmuxd.tui.show.overview.worst import chart_of
 from pdmuxd.tui.show.tenants.causes import causes
 from pdmuxd.tui.show.tenants.effect import effect, recent_effect
-from pdmuxd.tui.show.tenants.tenant import facts, history
+from pdmuxd.tui.show.tenants.tenant import facts, has_cost, history
 from pdmuxd.tui.tenants.edit import EditSlo
 from pdmuxd.tui.tenants.missed import MissedRequests
 
@@ -31,6 +31,8 @@ CHANGED = "-changed"
 """A change is recent, so what it did is shown."""
 EARLY = "-early"
 """It says only that nothing is compared."""
+LIMITED = "-limited"
+"""What its TBT target may cost is limited, which takes a line."""
 
 
 class TenantScreen(ConsoleScreen):
@@ -50,6 +52,7 @@ applied."""
 
     DEFAULT_CSS = """
     TenantScreen #facts { height: 9; }
+    TenantScreen.-limited #facts { height: 10; }
     TenantScreen #causes { height: 5; }
     TenantScreen #slo-history { height: 4; }
     TenantScreen #effect { display: none; }
@@ -100,6 +103,7 @@ applied."""
         last = recent_effect(name, self.view)
         self.set_class(last is not None, CHANGED)
         self.set_class(last is not None and last.after is None, EARLY)
+        self.set_class(has_cost(name, self.view), LIMITED)
         if not isinstance(missed, Refusal):
             self.console.pasts.add_known(name, missed.requests)
         await self._past.fetch([name])

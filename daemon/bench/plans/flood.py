@@ -27,7 +27,7 @@ from pdmuxd.daemon.bench.outcome import kept_and_printed
 from pdmuxd.daemon.bench.results import append_result
 from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.bench.servers.model_folder import SHAPES
-from pdmuxd.daemon.bench.servers.server import ServerError
+from pdmuxd.daemon.bench.servers.server import ArmError, ServerError
 from pdmuxd.daemon.bench.servers.serving import Daemon, serving, settings_of, with_logs
 from pdmuxd.daemon.replay.generate import KINDS, generate
 
@@ -53,14 +53,18 @@ class Options(DaemonRunOptions):
 
 
 def load(cell: Cell, tenant: str, duration_s: float) -> list[Request]:
-    """A tenant's requests."""
+    """A tenant's requests. Raises: ArmError if none arrives in that time."""
     rows = generate(cell.workload, rate_per_s=cell.rate, duration_s=duration_s, seed=1)
+    if not rows:
+        raise ArmError(f"{cell}: no request arrives within {duration_s:g} s")
     return from_trace(rows, name=f"{tenant}/{cell}", ttft=TTFT)
 
 
 async def measure(options: Options, folder: Path) -> dict[str, Any]:
     """The calm tenant alone, then beside the flood, which begins a little after it."""
     began_s = time.monotonic()
+    for cell, duration_s in ((options.calm, options.duration_s), (options.flood, options.flood_s)):
+        load(cell, CALM, duration_s)  # ahead of a start that takes a minute
     environment = Arm(name="ours:auto").environment(cpu=options.cpu)
     async with serving(
         settings_of(options, options.engine, options.model, options.policy),

@@ -11,7 +11,7 @@ _CPU = {
     "slo-change": ("--rate", "1", "--input-tokens", "64", "--output-tokens", "64", "--edits", "3"),
     "measure": (),
     "two-gpus": ("--cell", "conv:1", "--change-s", "2"),
-    "flood": ("--calm", "chat:0.5", "--flood", "chat:3"),
+    "flood": ("--calm", "chat:2", "--flood", "chat:6"),
     "token-path": ("--streams", "2,4"),
     "matrix": ("--as-model", "tiny", "--only-arms", "ours:auto,stock", "--only-cells", "conv:1"),
 }

@@ -56,6 +56,13 @@ def test_a_load_that_cannot_be_generated_is_refused_by_name(capsys, tmp_path, mo
     assert "conv:3" in capsys.readouterr().err
 
 
+def test_a_load_without_requests_is_refused_before_anything_is_started(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(flood, "serving", None)
+    assert flood.main(["--calm", "chat:0.001", "--duration-s", "2"]) == 1
+    assert "FAILED: chat:0.001: no request arrives within 2 s" in capsys.readouterr().out
+
+
 def test_both_parts_are_shortened_alike_rather_than_cut_off(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     options = flood.options_of(["--duration-s", "60", "--flood-s", "120", "--drain-s", "6"])

@@ -30,10 +30,10 @@ def load(view: View, width: int, height: int) -> list[Line]:
     if stats.late_now is not None:
         waits.append((f", {formats.count(late)} late", Role.BAD if late else Role.DIM))
     requests = line(
-        ("requests ", Role.DIM),
-        (f"{formats.rate(comes)}/s come", Role.WARN if is_growing else Role.PLAIN),
-        (f"  {formats.rate(served)}/s served  {formats.rate(stats.goodput_per_s)}/s in time  ", Role.PLAIN),
-        (f"{formats.rate(refused)}/s refused  ", Role.WARN if refused else Role.PLAIN),
+        ("requests/s ", Role.DIM),
+        (f"{formats.rate(comes)} come", Role.WARN if is_growing else Role.PLAIN),
+        (f"  {formats.rate(served)} served  {formats.rate(stats.goodput_per_s)} in time  ", Role.PLAIN),
+        (f"{formats.rate(refused)} refused  ", Role.WARN if refused else Role.PLAIN),
         *waits,
     )
     kv_share = None
@@ -43,7 +43,7 @@ def load(view: View, width: int, height: int) -> list[Line]:
     prompt = view.state.series.counted_per_s("prompt_tokens", MINUTE_S, view.now_s)
     output = view.state.series.counted_per_s("output_tokens", MINUTE_S, view.now_s)
     tokens = line(
-        ("tokens/s ", Role.DIM),
+        ("tokens/s   ", Role.DIM),
         f"{formats.count(stats.prompt_tokens_per_s if prompt is None else prompt)} prompt  ",
         f"{formats.count(stats.output_tokens_per_s if output is None else output)} out  ",
         ("decoding ", Role.DIM),

@@ -41,7 +41,8 @@ def facts(name: str, view: View, width: int, height: int) -> list[Line]:
         return [head, line((why_unknown(view.state.answers.tenants) or "there is no such tenant", Role.DIM))]
     lines = [
         head,
-        _targets(found.slo, found.load, view),
+        _targets(found.slo, view),
+        *cost_of(found.tenant, found.load, view),
         _share(found.tenant),
         _load(found.load),
         _latency(found.load),
@@ -54,6 +55,12 @@ def facts(name: str, view: View, width: int, height: int) -> list[Line]:
         cells = [Cell(formats.duration(ttft.window_ms / 1000)), *_window(ttft), *_window(tbt), Cell("")]
         lines.append(row(cells, WINDOWS, width))
     return lines
+
+
+def has_cost(name: str, view: View) -> bool:
+    """Whether `facts` has a line of what its TBT target may cost."""
+    found = next((one for one in tenant_rows(view.state) if one.name == name), None)
+    return found is not None and bool(cost_of(found.tenant, found.load, view))
 
 
 def history(name: str, view: View, width: int, height: int) -> list[Line]:
@@ -103,7 +110,7 @@ def _latency(load: TenantLoad) -> Line:
     )
 
 
-def _targets(slo: Slo | None, load: TenantLoad, view: View) -> Line:
+def _targets(slo: Slo | None, view: View) -> Line:
     if slo is None:
         return line(
             ("targets: ", Role.DIM), (why_unknown(view.state.answers.tenants) or formats.NONE, Role.DIM)
@@ -114,15 +121,21 @@ def _targets(slo: Slo | None, load: TenantLoad, view: View) -> Line:
         f"new, TBT {formats.plain(slo.tbt_ms)} ms, {formats.percent(slo.attainment_ratio, 2)}",
         (f"  version {slo.version} ", Role.DIM),
         ("in force", Role.GOOD) if slo.in_force else ("on its way", Role.WARN),
-        (_capped(load, view), Role.WARN),
     )
 
 
-def _capped(load: TenantLoad, view: View) -> str:
+def cost_of(tenant: Tenant | None, load: TenantLoad, view: View) -> list[Line]:
+    """What its TBT target may cost the others, and whether it costs too much; nothing if it may cost any."""
+    most = None if tenant is None else tenant.max_tbt_cost_ratio
+    if most is None and load.tbt_capped_since is None:
+        return []
+    allowed = "TBT may cost any share" if most is None else f"TBT may cost {formats.percent(most, 1)}"
     if load.tbt_capped_since is None:
-        return ""
+        return [line(("cost    ", Role.DIM), f"{allowed} of the prefill time, is not capped")]
     since = formats.moment(load.tbt_capped_since, view.daemon_now, view.zone)
-    return f", TBT capped since {since}: steps are planned for {formats.plain(load.planned_tbt_ms or 0.0)} ms"
+    planned = formats.plain(load.planned_tbt_ms or 0.0)
+    capped = f"capped since {since}, steps planned for {planned} ms"
+    return [line(("cost    ", Role.DIM), f"{allowed}; ", (capped, Role.WARN))]
 
 
 def _share(tenant: Tenant | None) -> Line:
@@ -131,8 +144,6 @@ def _share(tenant: Tenant | None) -> Line:
         return line(("share   ", Role.DIM), formats.NONE)
     waits = "" if tenant.max_wait_ms is None else f", waits {formats.duration(tenant.max_wait_ms / 1000)}"
     late = f", late: {tenant.late_action}" if tenant.late_action else ""
-    most = tenant.max_tbt_cost_ratio
-    cost = "" if most is None else f", TBT may cost {formats.percent(most, 1)} of the time"
     limits = "".join(
         f", {name} {formats.count(limit.value)}{f' ({limit.action})' if limit.action else ''}"
         for name, limit in tenant.limits.items()
@@ -140,7 +151,7 @@ def _share(tenant: Tenant | None) -> Line:
     return line(
         ("share   ", Role.DIM),
         f"{tenant.priority_class}, weight {formats.plain(tenant.weight or 0.0)}, "
-        f"{formats.count(tenant.max_in_flight)} in flight{waits}{late}{cost}{limits}",
+        f"{formats.count(tenant.max_in_flight)} in flight{waits}{late}{limits}",
     )
 
 
