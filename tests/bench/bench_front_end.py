@@ -35,6 +35,7 @@ sys.path.insert(1, str(Path(__file__).parent / "front_end"))
 sys.path.insert(1, str(Path(__file__).parents[1] / "support"))
 
 from lone_gateway import KEY as GATEWAY_KEY
+from served import cpu_s
 from stream_client import StreamLoad
 
 ROOT = Path(__file__).parents[2]
@@ -161,17 +162,6 @@ def _group_cpu_s(leader: int, roles: Mapping[str, int]) -> dict[str, float]:
                 role = by_pid.get(pid, "http")
                 used[role] = used.get(role, 0.0) + cpu_s(pid)
     return used
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that a process has used, to the nanosecond where the kernel says it."""
-    with contextlib.suppress(OSError):
-        total_ns = 0
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            total_ns += int((task / "schedstat").read_text().split()[0])
-        return total_ns / 1e9
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -24,12 +23,14 @@ from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import psutil
 from load_client import WARM_UP_S, Load
 from rich.console import Console
 from rich.table import Table
+
+sys.path.insert(1, str(Path(__file__).parent / "front_end"))
+
+from served import cpu_s, served
 
 TARGET_THROUGHPUT_RATIO = 0.95
 TARGET_TTFT_MS = 2.0
@@ -53,59 +54,11 @@ def slow_profile(folder: Path, step_s: float) -> Path:
 
 
 @contextlib.contextmanager
-def daemon(folder: Path, profile: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    """Run `pdmuxd serve`; yields where the two arms send their requests."""
-    settings = {
-        "state_dir": folder / "state",
-        "data.port": 0,
-        "admin.port": 0,
-        "engine.profile": profile,
-        "engine.policy": POLICY,
-    }
-    flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *flags, "serve", "--first-run"]
-    with (folder / "daemon.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        assert process.stdout is not None
-        output = ""
-        for line in process.stdout:
-            output += line
-            if line.lstrip().startswith("curl "):
-                break
-        else:
-            sys.exit(f"the daemon did not start:\n{(folder / 'daemon.log').read_text()}")
-        yield _targets(output, json.loads((folder / "state" / "engine.json").read_text()), process.pid)
-    finally:
-        process.terminate()
-        process.communicate()
-
-
-def _targets(output: str, engine: Mapping[str, Any], daemon_pid: int) -> dict[str, dict[str, Any]]:
-    found = re.search(r"data plane +(\S+) .*model (\S+)\)", output)
-    printed = re.search(r"^ +(pdm_\S+)$", output, re.MULTILINE)
-    assert found is not None
-    assert printed is not None
-    data = urlsplit(found[1])
-    words = list(engine["command"])
-    key = psutil.Process(engine["pid"]).environ()["PDMUXD_ENGINE_API_KEY"]
-    common = {"model": found[2], "engine_pid": engine["pid"], "daemon_pid": daemon_pid}
-    return {
-        "direct": common
-        | {
-            "host": "127.0.0.1",
-            "port": int(words[words.index("--port") + 1]),
-            "key": key,
-            "extra": {"custom_params": {"pdmuxd_tenant": "default"}},
-        },
-        "gateway": common | {"host": data.hostname, "port": data.port, "key": printed[1], "extra": {}},
-    }
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that a process has used."""
-    used = psutil.Process(pid).cpu_times()
-    return float(used.user + used.system)
+def both_targets(profile: Path) -> Iterator[dict[str, dict[str, Any]]]:
+    """Run `pdmuxd serve`; where the two arms send their requests."""
+    with served([f"engine.profile={profile}", f"engine.policy={POLICY}"]) as one:
+        pids = {"engine_pid": one.engine_pid, "daemon_pid": one.daemon_pid}
+        yield {"direct": one.engine_target | pids, "gateway": one.target | pids}
 
 
 def run_arm(target: Mapping[str, Any], load: Load) -> dict[str, Any]:
@@ -172,7 +125,7 @@ def measure(load: Load, rounds: int) -> dict[str, Any]:
     arms: dict[str, list[dict[str, Any]]] = {"direct": [], "gateway": []}
     with tempfile.TemporaryDirectory(prefix="pdmuxd-bench-") as name:
         folder = Path(name)
-        with daemon(folder, slow_profile(folder, load.step_s)) as targets:
+        with both_targets(slow_profile(folder, load.step_s)) as targets:
             for turn in range(rounds):
                 this_load = Load(**asdict(load) | {"seed": load.seed + turn})
                 for arm in ("direct", "gateway") if turn % 2 == 0 else ("gateway", "direct"):

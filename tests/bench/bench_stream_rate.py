@@ -26,7 +26,8 @@ from rich.table import Table
 
 sys.path.insert(1, str(Path(__file__).parent / "front_end"))
 
-from bench_front_end import FOLDER, GATEWAY_KEY, MODEL, cpu_s, gateway, model_folder, run_client
+from bench_front_end import FOLDER, GATEWAY_KEY, MODEL, gateway, model_folder, run_client
+from served import cpu_s
 from stream_client import StreamLoad
 
 ARMS = ("engine", "http", "direct")

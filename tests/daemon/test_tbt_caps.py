@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from scrapes import value
 from stores import new_database, opened, slo
-from telemetry_feeds import loaded_telemetry, predicting, step
+from telemetry_feeds import loaded_telemetry, predicting, request_record, step
 
 from pdmuxd.controlplane.services import ControlPlane
 from pdmuxd.controlplane.status import NO_ENGINE
-from pdmuxd.controlplane.tbt_caps import BEGINS_AFTER
+from pdmuxd.controlplane.tbt_caps import BEGINS_AFTER, ENDS_AFTER
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.bus import DirectoryChanged
 from pdmuxd.daemon.metrics import Metrics
@@ -146,3 +146,41 @@ async def test_nothing_is_counted_when_there_is_no_engine(looks: Looks, known: T
     known.status = lambda: NO_ENGINE
     await looks.look(3)
     assert looks.keeper.cost_s == {}
+
+
+def serve_code(known: Telemetry) -> None:
+    """A third tenant, nearly as strict as `chat`, that decodes as long."""
+    now_s = known.clock()
+    for number in range(30):
+        record = request_record(request_id=f"code{number}", tenant="code", new_tokens=400)
+        known.recent.on_request(record, arrived_s=now_s - 35.0 + number, now_s=now_s)
+
+
+async def test_the_next_strict_tenant_is_capped_too_when_the_strictest_gave_way(
+    control_plane: ControlPlane, known: Telemetry, looks: Looks
+) -> None:
+    await looks.look(BEGINS_AFTER)
+    control_plane.create_tenant("code", slo(0.013), max_tbt_cost_ratio=0.0)
+    known.on_directory(control_plane.directory)
+    serve_code(known)
+    await looks.look()
+    assert looks.changes == [{"chat": 0.06}, {"chat": 0.013}], "the others' strictest is another"
+    await looks.look(BEGINS_AFTER)
+    assert looks.keeper.floors_s() == {"chat": 0.06, "code": 0.06}, "both at what search asks for"
+    await looks.look(3 * ENDS_AFTER)
+    assert looks.keeper.floors_s() == {"chat": 0.06, "code": 0.06}
+    assert control_plane.audit(action="tbt_cap.end") == [], "nobody is capped and freed in turns"
+    assert {cost.tenant for cost in looks.keeper.costs() if cost.prefill_ratio > 0.0} == {"chat", "code"}
+
+
+async def test_a_capped_tenant_is_free_when_another_that_may_is_as_strict(
+    control_plane: ControlPlane, known: Telemetry, looks: Looks
+) -> None:
+    await looks.look(BEGINS_AFTER)
+    control_plane.create_tenant("code", slo(0.013))
+    known.on_directory(control_plane.directory)
+    serve_code(known)
+    await looks.look(ENDS_AFTER)
+    assert looks.keeper.floors_s() == {}
+    (cost,) = looks.keeper.costs()
+    assert (cost.tenant, cost.others_tbt_s, cost.prefill_ratio) == ("chat", 0.013, 0.0)

@@ -7,15 +7,23 @@ communicator.
 """
 
 import asyncio
+import contextlib
+import json
 import os
 from pathlib import Path
 
+import httpx
 import late_device
 import logged_collectives
 import pytest
 import sglang_plugin
 from answer_forms import ask_forms, check_forms
-from sglang_processes import Link, OurServer, ask_all, point, wrong_answers
+from lone_gateway import KEY as CLIENT_KEY
+from lone_gateway import lone_gateway
+from sglang_processes import KEY, Link, OurServer, ask_all, point, wrong_answers
+
+from pdmuxd.daemon.tokens.counts import FallbackCause
+from pdmuxd.engine.link import token_frames
 
 POLICIES = ("muxwise", "auto", "chunked:256", "static:84,48")
 SMALL_POOL = ("--max-total-tokens", "3000")
@@ -76,6 +84,70 @@ async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(server, prom
         ("prefill layers", "pdmux_prefill_tp:0"),
         ("the rest", "tp:0"),
     }
+
+
+ANSWER_TOKENS = 300
+BEGINNINGS = ("Hello", "Tell me about it. ", "äöü: ", "数字七")
+
+
+async def whole_texts(url):
+    """Of answers that are given together."""
+    headers = {"Authorization": f"Bearer {CLIENT_KEY}"}
+    body = {
+        "model": "tiny",
+        "stream": True,
+        "temperature": 0,
+        "max_tokens": ANSWER_TOKENS,
+        "ignore_eos": True,
+    }
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=240) as client:
+        asking = [client.post("/v1/completions", json=body | {"prompt": prompt}) for prompt in BEGINNINGS]
+        answers = [answer.text.split("\n\n") for answer in await asyncio.gather(*asking)]
+    events = [[event for event in answer if event.startswith("data: {")] for answer in answers]
+    return [
+        "".join(json.loads(event.removeprefix("data: "))["choices"][0]["text"] for event in answer)
+        for answer in events
+    ]
+
+
+async def until(condition):
+    async with asyncio.timeout(240):
+        while not condition():  # noqa: ASYNC110 - the engine does it by itself
+            await asyncio.sleep(0.01)
+
+
+async def test_streams_are_whole_when_two_ranks_serve_and_the_daemon_is_replaced(server, monkeypatch):
+    connected = []
+    is_own_user = token_frames.is_own_user
+    monkeypatch.setattr(token_frames, "is_own_user", lambda end: connected.append(end) or is_own_user(end))
+    path = token_frames.frames_path(server.link_address)
+    async with Link(server.link_address) as link, contextlib.AsyncExitStack() as stack:
+        await link.set("muxwise")
+        enter = stack.enter_async_context
+        http, _ = await enter(lone_gateway(server.base_url, KEY, "tiny"))
+        expected = await whole_texts(http)
+        assert all(expected)
+
+        url, first = await enter(lone_gateway(server.base_url, KEY, "tiny", tokens=path))
+        await until(lambda: first.is_ready)
+        assert await whole_texts(url) == expected
+        assert first.counts.tokens > ANSWER_TOKENS
+        assert (first.mismatches, first.counts.fallbacks.total()) == (0, 0)
+        assert len(connected) == 1, "both ranks hand tokens over"
+
+        tokens = first.counts.tokens
+        asking = asyncio.create_task(whole_texts(url))
+        await until(lambda: first.counts.tokens > tokens)
+        next_url, second = await enter(lone_gateway(server.base_url, KEY, "tiny", tokens=path))
+        first._lose()  # as when a daemon ends, whose answers go on for this test
+        assert await asking == expected
+        assert first.counts.fallbacks[FallbackCause.DISCONNECTED]
+
+        await until(lambda: second.is_ready)
+        assert await whole_texts(next_url) == expected
+        assert second.counts.tokens > ANSWER_TOKENS
+        assert (second.mismatches, second.counts.fallbacks.total()) == (0, 0)
+        assert len(connected) == 2
 
 
 STAGES, GROUPS = ("measured layers", "prefill layers", "the rest"), ("pdmux_prefill_tp:0", "tp:0")

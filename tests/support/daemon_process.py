@@ -27,8 +27,9 @@ START_S = 300
 class Daemon:
     """One `pdmuxd serve --first-run`, from its start to its end."""
 
-    def __init__(self, folder, *, key=None, environ=None, settings=(), descriptors=None):
+    def __init__(self, folder, *, key=None, environ=None, settings=(), descriptors=None, start_s=START_S):
         self.folder = folder
+        self._start_s = start_s
         self.log_path = folder / "daemon.log"
         given = ["state_dir=.pdmuxd", "data.port=0", "admin.port=0", *settings]
         flags = [word for setting in given for word in ("--set", setting)]
@@ -60,7 +61,7 @@ class Daemon:
 
     def _read_until_ready(self):
         lines = []
-        too_late = threading.Timer(START_S, self.process.kill)
+        too_late = threading.Timer(self._start_s, self.process.kill)
         too_late.start()
         try:
             for line in self.process.stdout:
@@ -197,18 +198,6 @@ def wait_until(condition, *, within_s=PATIENCE_S):
         assert time.monotonic() - started_s < within_s, "it did not happen"
         time.sleep(0.01)
     return time.monotonic() - started_s
-
-
-def fastest_s(attempt, *, enough_s):
-    """The least of what `attempt` measures, until one is below `enough_s` or patience ends.
-
-    A busy machine makes some attempts late, a slow design all.
-    """
-    end_s = time.monotonic() + PATIENCE_S
-    least_s = attempt()
-    while least_s >= enough_s and time.monotonic() < end_s:
-        least_s = min(least_s, attempt())
-    return least_s
 
 
 def is_running(pid):

@@ -40,7 +40,7 @@ _AROUND_S = 8.0
 """Prompts are written, tenants made, the daemon ends."""
 _SHORTEST_S = 10.0
 CALM, FLOOD = "calm", "flood"
-TTFT = TtftTarget(is_sum=True)
+TTFT = TtftTarget()
 """As tenants have it: a fixed time and one per 1,000 new tokens."""
 
 

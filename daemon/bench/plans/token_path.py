@@ -58,19 +58,28 @@ def _parts(setting: str) -> tuple[str, str, str]:
 
 
 async def measure(options: Options, folder: Path) -> dict[str, Any]:
-    """Run the script within its time. Raises: ServerError with its last words."""
+    """Run the script within its time; what it had found counts when it fails then.
+
+    Raises: ServerError with its last words if it found nothing.
+    """
     if not options.script.is_file():
         raise ServerError(f"there is no {options.script}: run it in the project's folder, or name it")
     found, log = folder / "found.json", options.log_dir / "token-path.log"
     environment = Arm(name="ours:auto").environment(cpu=options.cpu)
+    failure = ""
     async with started(command_of(options, found), environment=environment, log=log) as process:
         try:
             code = await asyncio.wait_for(process.wait(), min(options.budget_s, 1e6))
         except TimeoutError:
-            raise ServerError(f"not done within {options.budget_s:.0f} s: {_words(log)}") from None
-    if code != 0:
-        raise ServerError(f"{options.script.name} exited with {code}: {_words(log)}")
-    return {"what": "token-path", "build": build(), "model": options.model, **_read(found)}
+            failure = f"not done within {options.budget_s:.0f} s: {_words(log)}"
+        else:
+            if code != 0:
+                failure = f"{options.script.name} exited with {code}: {_words(log)}"
+    known = _read(found)
+    if failure and not known.get("rows"):
+        raise ServerError(failure)
+    head = {"what": "token-path", "build": build(), "model": options.model}
+    return head | known | ({"failure": failure} if failure else {})
 
 
 def _words(log: Path) -> str:
@@ -78,24 +87,41 @@ def _words(log: Path) -> str:
 
 
 def _read(found: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(found.read_text())
+    """Empty if the script did not come so far."""
+    try:
+        document: dict[str, Any] = json.loads(found.read_text())
+    except (OSError, ValueError):
+        return {}
     return document
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """For people: a line per way and number of streams."""
-    return [
+    """For people: a line per way and number of streams, and what failed."""
+    measured = [
         f"{row['token_path']}, {row['streams']} streams: {row['events_per_s']:.0f} tokens/s, us a token "
         f"in the daemon {row['daemon_us_per_token']:.1f} and the engine {row['engine_us_per_token']:.1f}, "
-        f"gaps p50 / p99 {row['gap_p50_ms']:.1f} / {row['gap_p99_ms']:.1f} ms, failed {row['failed']}"
+        f"gaps p50 / p99 {row['gap_p50_ms']:.1f} / {row['gap_p99_ms']:.1f} ms"
+        f"{_late(row)}, failed {row['failed']}"
         for row in found["rows"]
     ]
+    return measured + ([found["failure"]] if "failure" in found else [])
+
+
+def _late(row: dict[str, Any]) -> str:
+    gaps, requests = row.get("late_behind_gap_ratio"), row.get("late_behind_request_ratio")
+    if gaps is None or requests is None:
+        return ""
+    return f", late behind the scheduler {gaps:.3%} of gaps, {requests:.2%} of requests"
 
 
 def is_met(found: dict[str, Any]) -> bool:
     """Whether both ways were measured, and nothing failed."""
     ways = {row["token_path"] for row in found["rows"]}
-    return ways == {"http", "direct"} and not any(row["failed"] for row in found["rows"])
+    return (
+        "failure" not in found
+        and ways == {"http", "direct"}
+        and not any(row["failed"] for row in found["rows"])
+    )
 
 
 def options_of(argv: list[str] | None = None) -> Options:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import random
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +32,8 @@ class StreamLoad:
     measured_s: float
     path: str = "/v1/completions"
     seed: int = 1
+    tbt_target_s: float | None = None
+    """If given, each answer's gaps are told with its id, and how many were longer."""
 
 
 class Stream(asyncio.Protocol):
@@ -42,6 +46,8 @@ class Stream(asyncio.Protocol):
         self._seen_s: float | None = None
         self.transport: asyncio.Transport | None = None
         self._asked = 0
+        self._request_id = ""
+        self._gaps = self._late = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio's call."""
@@ -52,6 +58,7 @@ class Stream(asyncio.Protocol):
         """Send the next request."""
         assert self.transport is not None
         self._last, self._seen_s = b"", None
+        self._request_id, self._gaps, self._late = "", 0, 0
         self._sent_s = perf_counter()
         self._asked += 1
         self.transport.write(self._client.request(self._number, is_first=self._asked == 1))
@@ -62,16 +69,22 @@ class Stream(asyncio.Protocol):
         if not self._last and not data.startswith(b"HTTP/1.1 200 "):
             self._client.fail(data[:200])
             return
+        if not self._last:
+            self._request_id = _request_id(data)
         events = (self._last[-1:] + data).count(b"\n\n")
         self._last = (self._last + data)[-5:]
         if events:
             if self._seen_s is None:
                 self._client.first(now_s - self._sent_s, now_s)
             else:
-                self._client.gap(now_s - self._seen_s, now_s)
+                gap_s = now_s - self._seen_s
+                self._gaps += 1
+                self._late += gap_s > self._client.tbt_target_s
+                self._client.gap(gap_s, now_s)
             self._seen_s = now_s
             self._client.events += events * self._client.is_measured(now_s)
         if self._last == b"0\r\n\r\n":
+            self._client.ended(self._request_id, self._gaps, self._late, now_s)
             self.ask()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -88,6 +101,9 @@ class Client:
         self._rng = random.Random(load.seed)
         self._ttft_s: list[float] = []
         self._gaps_s: list[float] = []
+        self._answers: list[tuple[str, int, int]] = []
+        """Those that ended in the measured time: request id, gaps, and how many were over the target."""
+        self.tbt_target_s = math.inf if load.tbt_target_s is None else load.tbt_target_s
         self._failed = 0
         self._failure = ""
         self.events = 0
@@ -107,6 +123,11 @@ class Client:
         """An answer went on."""
         if self.is_measured(now_s) and len(self._gaps_s) < MAX_GAPS:
             self._gaps_s.append(gap_s)
+
+    def ended(self, request_id: str, gaps: int, late: int, now_s: float) -> None:
+        """An answer is whole."""
+        if self._load.tbt_target_s is not None and self.is_measured(now_s):
+            self._answers.append((request_id, gaps, late))
 
     def fail(self, why: bytes) -> None:
         """Something else than an answer."""
@@ -174,7 +195,13 @@ class Client:
             "failed": self._failed,
             "failure": self._failure,
             "client_cpu_s": cpu_s,
-        }
+        } | ({} if self._load.tbt_target_s is None else {"by_request": self._answers})
+
+
+def _request_id(head: bytes) -> str:
+    """What the gateway calls the request; empty behind another server."""
+    found = re.search(rb"\r\nx-request-id: *(\S+)\r\n", head, re.IGNORECASE)
+    return "" if found is None else found[1].decode()
 
 
 def _percentile(values: list[float], part: float) -> float:

@@ -51,6 +51,17 @@ def test_one_way_alone_is_kept_and_is_not_what_was_aimed_at(run):
     assert "--model" not in found[0]["rows"][0]["words"]
 
 
+def test_what_was_found_is_kept_when_the_other_way_fails(run, capsys):
+    row = ROW | {"late_behind_gap_ratio": 0.001, "late_behind_request_ratio": 0.25}
+    script = SCRIPT.format(row=row, ways=["http"]) + "raise SystemExit('no tokens came')"
+    code, found = run(script, "--engine", "emulator")
+    assert code == MISSED
+    assert [row["token_path"] for row in found[0]["rows"]] == ["http"]
+    said = capsys.readouterr().out
+    assert "late behind the scheduler 0.100% of gaps, 25.00% of requests" in said
+    assert "script.py exited with 1: no tokens came" in said
+
+
 @pytest.mark.parametrize(
     ("script", "words", "says"),
     [
