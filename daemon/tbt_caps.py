@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -148,7 +149,12 @@ class TbtCapKeeper:
             text = f"{tenant}: no longer capped, steps are planned for its own TBT target again"
         self._telemetry.recorder.mark("slo", text, tenant=tenant)
         log.info(text, tenant=tenant, action=action)
-        after = {"planned_tbt_ms": planned_ms, "cost_ratio": round(cap.cost_ratio, 4)}
+        after = {
+            "planned_tbt_ms": planned_ms,
+            "cost_ratio": round(cap.cost_ratio, 4),
+            # Nodes share the audit, and each caps for its own engine.
+            "node": socket.gethostname(),
+        }
         try:
             await asyncio.to_thread(
                 self._control_plane.record_action, action, subject=tenant, after=after, tenant=tenant

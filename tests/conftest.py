@@ -12,6 +12,10 @@ settings.load_profile("patient")
 
 # Without compiled modules each daemon that a test starts would compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Settings of whoever runs the tests, whose shell may still have those that the README exports.
+for name in [name for name in os.environ if name.startswith("PDMUXD_")]:
+    if name not in ("PDMUXD_TEST_DATABASE", "PDMUXD_UPDATE_SCREENS"):
+        del os.environ[name]
 sys.dont_write_bytecode = False
 
 LAST_LINES = 15

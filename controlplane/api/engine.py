@@ -73,6 +73,8 @@ class EngineStatsOut(BaseModel):
     profile_id: int
     gpu_clock_mhz: int | None = Field(description="Of the first GPU's SMs; null if the driver does not say.")
     gpu_power_w: float | None
+    stalls: int = Field(description="Steps that took far longer than expected.")
+    host_delays: int = Field(description="Steps for which the device waited for the host.")
 
 
 class TbtOut(BaseModel):

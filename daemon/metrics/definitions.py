@@ -211,7 +211,7 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _counter(
             "engine_stalls",
             "Decode and fused steps that took far longer than steps of their size do: more than eight mean "
-            "deviations, and 2 ms.",
+            "deviations, and 5 ms.",
         ),
         _counter(
             "engine_host_delays", "Steps for which the GPU waited for the host for more than a millisecond."

@@ -23,6 +23,11 @@ DEFAULT_LATE_ACTION: LateAction = "serve"
 DEFAULT_WEIGHT = 1.0
 
 
+def ttft_due_s(fixed_s: float, per_1k_s: float, new_tokens: float) -> float:
+    """Seconds from arrival to the first token: a fixed part, plus one per 1,000 new tokens."""
+    return fixed_s + per_1k_s * new_tokens / 1000.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
     """One tenant's latency targets.
@@ -46,7 +51,7 @@ class Slo:
 
     def ttft_target_s(self, new_tokens: int) -> float:
         """Seconds from arrival within which the first token of such a prompt is due."""
-        return self.ttft_fixed_s + self.ttft_per_1k_new_tokens_s * new_tokens / 1000.0
+        return ttft_due_s(self.ttft_fixed_s, self.ttft_per_1k_new_tokens_s, new_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

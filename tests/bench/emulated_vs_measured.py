@@ -27,7 +27,7 @@ from typing import Any
 
 from pdmuxd.daemon.bench.load import score
 from pdmuxd.daemon.bench.load.client import Seen
-from pdmuxd.daemon.bench.load.workload import DEFAULT_TTFT, Cell, Request, build
+from pdmuxd.daemon.bench.load.workload import Cell, Request, build
 from pdmuxd.daemon.bench.options import numbers
 from pdmuxd.daemon.bench.servers.arms import split_names
 from pdmuxd.engine.core.slo import Slo
@@ -61,6 +61,10 @@ WITHOUT_OVERLAP = Launches(decode_step_s=4e-3)
 SCATTER = DeviceNoise(scatter_ratio=0.035)
 """Of decode steps in fixed splits, over their prediction: (p90 / p10) of six runs of Llama-8B, seed 1, less
 what the emulated device has without it (median)."""
+RECORDED_TTFT = {"floor": (1.0, 0.0), "slope": (0.001, 1.0)}
+"""Fixed seconds, and seconds per 1,000 new tokens: the records' engines planned for the larger of 1 s and 1 s
+per 1,000 new tokens, as two tenants."""
+FLOOR_TOKENS = 1_000
 MAX_DECODE_BS = 256
 BLOCK_TOKENS = 512
 WITHIN = 1.15
@@ -86,7 +90,7 @@ def emulated(
             tbt_s=tbt_ms / 1e3,
             attainment_ratio=0.99,
         )
-        for name, fixed_s, per_1k_s in DEFAULT_TTFT.tenants
+        for name, (fixed_s, per_1k_s) in RECORDED_TTFT.items()
     }
     targets = {name: Target(slo=slo, version=1) for name, slo in slos.items()}
     engine.apply_settings(version=1, policy=policy, slos=targets)
@@ -95,7 +99,7 @@ def emulated(
         sent.append(
             EmulatedRequest(
                 request_id=str(number),
-                tenant=request.tenant,
+                tenant="floor" if request.new_tokens <= FLOOR_TOKENS else "slope",
                 arrival_s=request.at_s,
                 input_tokens=request.input_tokens,
                 output_tokens=request.output_tokens,

@@ -200,18 +200,6 @@ def wait_until(condition, *, within_s=PATIENCE_S):
     return time.monotonic() - started_s
 
 
-def fastest_s(attempt, *, enough_s):
-    """The least of what `attempt` measures, until one is below `enough_s` or patience ends.
-
-    A busy machine makes some attempts late, a slow design all.
-    """
-    end_s = time.monotonic() + PATIENCE_S
-    least_s = attempt()
-    while least_s >= enough_s and time.monotonic() < end_s:
-        least_s = min(least_s, attempt())
-    return least_s
-
-
 def is_running(pid):
     """Whether a process runs; a zombie does not."""
     with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,6 +1,6 @@
 """Slows one side of the tests of whole processes, so that the other side is the faster one by far.
 
-    PDMUXD_TEST_SLOWED=daemon|engine|client make test-slow
+    TEST_SLOWED=daemon|engine|client make test-slow
 
 A test that holds only where one process is faster than another fails then. As a program, `slowed.py SIDE PID`
 stops that side of the tree below PID (a daemon's, or for the client a test's own process) again and again for
@@ -20,21 +20,21 @@ from pathlib import Path
 import psutil
 
 SIDES = ("daemon", "engine", "client")
-VARIABLE = "PDMUXD_TEST_SLOWED"
+VARIABLE = "TEST_SLOWED"
 STOPPED_S = 0.2
 """Below every timeout of the product."""
 
-_slowing: list[subprocess.Popen[bytes]] = []
-"""They end by themselves."""
+_slowing: dict[int, subprocess.Popen[bytes]] = {}
+"""By what they slow; they end by themselves."""
 
 
 def slow(side: str, pid: int) -> None:
     """Slow what the variable names, if it is this side."""
     wanted = os.environ.get(VARIABLE)
     assert wanted in (None, *SIDES), f"{VARIABLE} is {wanted}; allowed: {', '.join(SIDES)}"
-    if wanted == side:
+    if wanted == side and pid not in _slowing:
         command = [sys.executable, str(Path(__file__)), side, str(pid)]
-        _slowing.append(subprocess.Popen(command, start_new_session=True))
+        _slowing[pid] = subprocess.Popen(command, start_new_session=True)
 
 
 def _members(side: str, root: psutil.Process) -> list[psutil.Process]:

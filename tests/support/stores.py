@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 from postgres_server import PostgresServer, find_programs
 
 from pdmuxd.controlplane.api import build_admin_app
@@ -87,13 +88,53 @@ def opened(url: str, clock: Callable[[], datetime] | None = None) -> Iterator[Co
         engine.dispose()
 
 
+class _Current:
+    """Stands for what `get` returns at the time, in an application that outlives it."""
+
+    def __init__(self, get: Callable[[], Any]) -> None:
+        self._get = get
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._get(), name)
+
+
+class _CurrentControlPlane(_Current):
+    """Its services as well: routes keep them."""
+
+    def __getattr__(self, name: str) -> Any:
+        current = self._get()
+        if name in vars(current) or isinstance(getattr(type(current), name, None), cached_property):
+            return _Current(lambda: getattr(self._get(), name))
+        return super().__getattr__(name)
+
+
+_current: list[AdminCalls] = []
+"""The one that calls now."""
+
+
+@cache
+def _common_app() -> FastAPI:
+    """One for all tests that need nothing else: to build one takes far longer than most of them."""
+    control_plane: Any = _CurrentControlPlane(lambda: _current[0].control_plane)
+    return build_admin_app(
+        control_plane,
+        engine_status=lambda: _current[0].status,
+        admin_token_sha256=digest(ADMIN_TOKEN),
+    )
+
+
 class AdminCalls:
     """Calls to the admin application, with the token unless told otherwise."""
 
     def __init__(self, control_plane: ControlPlane, **options: Any) -> None:
         self.status: EngineStatus = NO_ENGINE
-        self.app = build_admin_app(
-            control_plane,
+        self.control_plane = control_plane
+        _current[:] = [self]
+        self.app = _common_app() if not options else self._own_app(options)
+
+    def _own_app(self, options: dict[str, Any]) -> FastAPI:
+        return build_admin_app(
+            self.control_plane,
             engine_status=lambda: self.status,
             admin_token_sha256=digest(ADMIN_TOKEN),
             **options,
@@ -104,6 +145,7 @@ class AdminCalls:
     ) -> httpx.Response:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         headers.update(options.pop("headers", {}))
+        _current[:] = [self]
         # As under uvicorn, an application that fails has answered before.
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:

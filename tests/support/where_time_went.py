@@ -21,7 +21,7 @@ from pathlib import Path
 SAMPLE_S = 0.5
 KEPT = 600
 """Samples: five minutes."""
-SAID_SHARE = 0.02
+SAID_SHARE = 0.1
 """Of the wall time that a process ran or waited for a core, if it is to be named."""
 
 

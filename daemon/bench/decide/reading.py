@@ -117,7 +117,7 @@ def _load(given: Given, model: ServedModel) -> Load:
     return Load(
         kind=kind,
         trace=None if given.trace is None else _trace(given.trace, given.trace_format, model),
-        ttft=TtftTarget(fixed_s=given.ttft_fixed_ms / 1e3, per_1k_s=given.ttft_per_1k_ms / 1e3, is_sum=True),
+        ttft=TtftTarget(fixed_s=given.ttft_fixed_ms / 1e3, per_1k_s=given.ttft_per_1k_ms / 1e3),
         duration_s=given.duration_s,
         most_tokens=model.context_tokens,
     )

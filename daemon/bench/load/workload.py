@@ -16,6 +16,7 @@ from typing import Any
 from pdmuxd.daemon.replay.generate import KINDS, generate
 from pdmuxd.daemon.replay.trace import TraceRequest
 from pdmuxd.engine.core.errors import InvalidValueError
+from pdmuxd.engine.core.slo import ttft_due_s
 
 BLOCK_TOKENS = 512
 """Mooncake names a prompt's prefix by one id per this many tokens."""
@@ -28,33 +29,19 @@ PRIME_STEP = 211
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtftTarget:
-    """When a first token is due: the larger of a fixed time and one per 1,000 new tokens, or their sum."""
+    """When a first token is due, by the rule of every tenant: `engine/core/slo.py`."""
 
     fixed_s: float = 1.0
     per_1k_s: float = 1.0
-    is_sum: bool = False
 
     def due_s(self, new_tokens: int) -> float:
         """From arrival on."""
-        slope_s = self.per_1k_s * new_tokens / 1000.0
-        return self.fixed_s + slope_s if self.is_sum else max(self.fixed_s, slope_s)
-
-    def tenant(self, new_tokens: int) -> str:
-        """Whose target it is: the larger of two takes two tenants to be expressed exactly."""
-        if self.is_sum:
-            return "bench"
-        return "floor" if self.due_s(new_tokens) <= self.fixed_s else "slope"
-
-    @property
-    def tenants(self) -> tuple[tuple[str, float, float], ...]:
-        """Each with its TTFT target, fixed and per 1,000 new tokens."""
-        if self.is_sum:
-            return (("bench", self.fixed_s, self.per_1k_s),)
-        return ("floor", self.fixed_s, 0.0), ("slope", _LEAST_FIXED_S, self.per_1k_s)
+        return ttft_due_s(self.fixed_s, self.per_1k_s, new_tokens)
 
 
 DEFAULT_TTFT = TtftTarget()
-_LEAST_FIXED_S = 0.001
+TENANT = "bench"
+"""Whose requests all are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +95,7 @@ class Request:
     @property
     def tenant(self) -> str:
         """Whose target it has."""
-        return self.ttft.tenant(self.new_tokens)
+        return TENANT
 
     def body(self, *, rid: str, vocab: int, tenant: bool) -> bytes:
         """For POST /generate."""

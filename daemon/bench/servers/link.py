@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pdmuxd.daemon.bench.load.score import quantile
-from pdmuxd.daemon.bench.load.workload import DEFAULT_TTFT, TtftTarget
+from pdmuxd.daemon.bench.load.workload import DEFAULT_TTFT, TENANT, TtftTarget
 from pdmuxd.daemon.bench.servers.server import ArmError
 from pdmuxd.engine.core.errors import LinkError
 from pdmuxd.engine.link.messages import (
@@ -117,19 +117,16 @@ class Link:
     async def _set(self, policy: str, tbt_ms: float, predictors: Predictors | None, ttft: TtftTarget) -> None:
         await self._greeted.wait()
         self._version += 1
-        tenants = tuple(
-            TenantSlo(
-                tenant=name,
-                ttft_fixed_s=fixed_s,
-                ttft_per_1k_new_tokens_s=per_1k_s,
-                tbt_s=tbt_ms / 1e3,
-                attainment_ratio=0.99,
-                slo_version=self._version,
-            )
-            for name, fixed_s, per_1k_s in ttft.tenants
+        tenant = TenantSlo(
+            tenant=TENANT,
+            ttft_fixed_s=ttft.fixed_s,
+            ttft_per_1k_new_tokens_s=ttft.per_1k_s,
+            tbt_s=tbt_ms / 1e3,
+            attainment_ratio=0.99,
+            slo_version=self._version,
         )
         await self._end.send(
-            EngineSettings(version=self._version, policy=policy, tenants=tenants, predictors=predictors)
+            EngineSettings(version=self._version, policy=policy, tenants=(tenant,), predictors=predictors)
         )
         while True:
             ack = await self._acks.get()

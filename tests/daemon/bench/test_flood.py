@@ -36,6 +36,7 @@ def found(alone, beside, errors=0, restarts=0):
         (found(1.0, 1.0, errors=1), False),
         (found(1.0, 1.0, restarts=1), False),
         (found(None, 1.0), False),
+        (found(0.0, 0.0), False),
     ],
 )
 def test_two_points_and_no_failure_are_allowed_when_it_is_judged(measured, is_met):
@@ -46,6 +47,7 @@ def test_lines_say_what_the_flood_cost_and_why_it_was_refused_when_they_are_prin
     said = flood.lines(found(1.0, 0.97))
     assert "429: full" in said[2]
     assert said[-1] == "the flood cost 3.0 points (at most 2 wanted); restarts 0"
+    assert flood.lines(found(0.1, 0.1))[-1].startswith("that says little: alone the calm tenant")
 
 
 def test_a_load_that_cannot_be_generated_is_refused_by_name(capsys, tmp_path, monkeypatch):

@@ -66,8 +66,10 @@ def test_some_clients_leave_when_a_ratio_of_them_shall():
 
 def test_a_request_is_good_when_first_token_and_gaps_are_in_time():
     assert good_ratio(seen(ttft_s=0.9, gaps_s=[0.04, 0.049])) == 1.0
-    assert good_ratio(seen(ttft_s=1.1, gaps_s=[0.04])) == 0.0
-    assert good_ratio(seen(ttft_s=2.9, gaps_s=[0.04], new_tokens=3000)) == 1.0
+    assert good_ratio(seen(ttft_s=1.09, gaps_s=[0.04])) == 1.0
+    assert good_ratio(seen(ttft_s=1.11, gaps_s=[0.04])) == 0.0
+    assert good_ratio(seen(ttft_s=3.9, gaps_s=[0.04], new_tokens=3000)) == 1.0
+    assert good_ratio(seen(ttft_s=4.1, gaps_s=[0.04], new_tokens=3000)) == 0.0
     assert good_ratio(seen(ttft_s=0.1, gaps_s=[0.04, 0.06])) == 0.0
 
 
