@@ -75,6 +75,7 @@ LADDER_NOT_RUN = (
     "Coding agents at 99% need longer runs: at the best rate above 150 s have some 170 requests, of which one or two "
     "may miss; five take 450 s. Reasoning at 99% was searched on the emulated device that takes what was measured "
     "(2026-11-23, [what changed](measurements/h200-emulator.md)), which is not the one of these tables: 12.1/s for a "
-    "chunk of 1,024 in order of arrival, and the same for each rung above it, seed by seed."
+    "chunk of 1,024 in order of arrival, and the same for each rung above it, seed by seed; 10.0/s without fused "
+    "steps and for `muxwise:preempt`."
 )
 """Why columns of the ladder are missing."""
