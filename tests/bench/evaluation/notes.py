@@ -73,3 +73,11 @@ CLASSES = (
     "[measured before](measurements/README.md#strict-beside-relaxed)."
 )
 """Of the page of the ladder: below its tables."""
+
+LADDER_NOT_RUN = (
+    "Coding agents at 99% need longer runs: at the best rate above 150 s have some 170 requests, of which one or two "
+    "may miss; five take 450 s. Reasoning at 99% was searched on the emulated device that takes what was measured "
+    "(2026-11-23, [what changed](measurements/h200-emulator.md)), which is not the one of these tables: 12.1/s for a "
+    "chunk of 1,024 in order of arrival, and the same for each rung above it, seed by seed."
+)
+"""Why columns of the ladder are missing."""
