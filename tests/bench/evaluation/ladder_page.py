@@ -108,7 +108,7 @@ def _ladders(found: Sequence[Ladder]) -> list[str]:
         parts.append(table(head, rows))
         missing = [load.title for load in LOADS if load not in [column.load for column in columns]]
         if missing:
-            parts.append(f"Not run yet at {share:.0%}: {', '.join(missing)}.")
+            parts.append(f"Not run yet at {share:.0%}: {', '.join(missing)}. {notes.LADDER_NOT_RUN}")
     return parts
 
 
