@@ -65,7 +65,7 @@ STEPS = (
     "not hold `tools` at 0.8/s in two seeds of three by the table above, nor at 1.8/s in any."
 )
 CLASSES = (
-    "Only this table and the line on look-ahead are of the choice in [0025](decisions/0025-the-rate-counts-while-others-wait.md); "
+    "Only this table (commit 9f13512) and the line on look-ahead are of the choice in [0025](decisions/0025-the-rate-counts-while-others-wait.md); "
     "the rungs and the load steps were not run again. Before it the relaxed had 97.8% beside summaries at 11/s and 92.5% at 12.5/s, "
     "and the strict 96.9% beside tools. Six seeds of summaries: [while others "
     "wait](measurements/README.md#fused-or-split-while-others-wait). Beside reasoning all 14 misses of the strict are first tokens: 255 "
