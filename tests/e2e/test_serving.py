@@ -173,6 +173,7 @@ def ended(daemon):
     def count():
         return daemon.metric('pdmuxd_output_tokens_total{tenant="default"}')
 
+    daemon.count_what_ended()
     before = count()
     return lambda tokens: wait_until(lambda: count() - before == tokens)
 

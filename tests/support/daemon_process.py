@@ -117,6 +117,14 @@ class Daemon:
                 return float(line.rpartition(" ")[2])
         return 0.0
 
+    def count_what_ended(self):
+        """Until the engine's records of all requests that have ended are counted: they come in order."""
+        body = {"model": self.model, "prompt": "the last", "max_tokens": 1}
+        rid = self.data("POST", "/v1/completions", json=body).headers["x-request-id"]
+        # Its target is known of its record alone.
+        record = f"/api/v1/requests/{rid}"
+        wait_until(lambda: self.admin("GET", record).json().get("ttft_target_ms") is not None)
+
     @contextlib.contextmanager
     def stream(self, max_tokens=20_000, **fields):
         """A chat stream that has begun; yields its lines."""

@@ -62,8 +62,9 @@ def test_only_waits_that_the_host_may_have_made_count_as_waiting(tmp_path):
     assert (found.idle_ms, found.waiting_ms, found.between) == (0.065, 0.06, ())
 
 
-@pytest.mark.parametrize("content", [b"{}", gzip.compress(b"[]"), gzip.compress(b'{"traceEvents": []}')])
-def test_a_file_that_is_no_trace_is_named(tmp_path, capsys, content):
-    (tmp_path / "x").write_bytes(content)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "packed"])
+@pytest.mark.parametrize("content", [b"[]", b'{"traceEvents": []}'])
+def test_a_file_that_is_no_trace_is_named(tmp_path, capsys, content, pack):
+    (tmp_path / "x").write_bytes(pack(content))
     assert between_steps.main([str(tmp_path / "x")]) == 2
     assert "x: no trace of a device" in capsys.readouterr().err
