@@ -14,15 +14,22 @@ from dataclasses import dataclass
 SIZES = (*range(32, 321, 32), *range(384, 1025, 64), *range(1152, 2561, 128))
 """Tokens of a step, decoding requests included: from one to the next are taken as one size."""
 WEIGHT = 0.05
-"""Of the newest step: about the last 20 of its size count."""
+"""Of the newest step: about the last 20 of its size count. The first ones count for more, as in a mean."""
 LOWEST, HIGHEST = 0.7, 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeCorrection:
-    """A ratio per size. Sizes beyond the last have 1: no graph is captured of them."""
+    """A ratio per size. Sizes beyond the last have 1: no graph is captured of them.
+
+    A size of which no step was seen has the larger ratio of the nearest that were, above and below it, and 1
+    while there is none. A device that takes longer than its profile takes longer for all sizes, and where the
+    margin has become narrow for those that are seen often, the first step of a rare one would be late.
+    """
 
     ratios: tuple[float, ...] = (1.0,) * len(SIZES)
+    steps: tuple[int, ...] = (0,) * len(SIZES)
+    """Seen of each size, counted as far as it matters."""
 
     def ratio(self, tokens: int) -> float:
         """Typical over predicted seconds of a step of so many tokens."""
@@ -34,6 +41,16 @@ class BatchSizeCorrection:
         at = bisect_left(SIZES, tokens)
         if at == len(SIZES):
             return self
-        old = self.ratios[at]
-        new = min(HIGHEST, max(LOWEST, old + WEIGHT * (measured_s / predicted_s - old)))
-        return BatchSizeCorrection((*self.ratios[:at], new, *self.ratios[at + 1 :]))
+        old, seen = self.ratios[at], self.steps[at]
+        weight = max(WEIGHT, 1.0 / (seen + 2))  # what was assumed before the first counts as one step
+        new = min(HIGHEST, max(LOWEST, old + weight * (measured_s / predicted_s - old)))
+        ratios, steps = list(self.ratios), self.steps
+        ratios[at] = new
+        for unseen, beyond in ((range(at - 1, -1, -1), -1), (range(at + 1, len(SIZES)), 1)):
+            last = next((i for i in unseen if steps[i]), None)
+            between = max(new, ratios[last]) if last is not None else new
+            for i in range(at + beyond, last if last is not None else unseen.stop, beyond):
+                ratios[i] = between
+        if seen * WEIGHT < 1.0:
+            steps = (*steps[:at], seen + 1, *steps[at + 1 :])
+        return BatchSizeCorrection(tuple(ratios), steps)

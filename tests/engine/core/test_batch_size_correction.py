@@ -9,6 +9,14 @@ import pytest
 from pdmuxd.engine.core.batch_size_correction import HIGHEST, LOWEST, SIZES, BatchSizeCorrection
 
 
+def learned(*typical: tuple[int, float], start: BatchSizeCorrection | None = None) -> BatchSizeCorrection:
+    sizes = start or BatchSizeCorrection()
+    for tokens, ratio in typical:
+        for _ in range(300):
+            sizes = sizes.after(tokens, predicted_s=1.0, measured_s=ratio)
+    return sizes
+
+
 def test_nothing_is_known_of_a_size_before_it_was_measured() -> None:
     assert {BatchSizeCorrection().ratio(tokens) for tokens in (1, 32, 33, 2560, 2561, 100_000)} == {1.0}
 
@@ -27,9 +35,31 @@ def test_a_ratio_settles_at_what_is_typical_when_times_scatter() -> None:
 def test_a_ratio_is_of_the_steps_that_run_as_the_same_graph(
     tokens: int, of_its_size: int, of_another: int
 ) -> None:
-    sizes = BatchSizeCorrection().after(tokens, predicted_s=1.0, measured_s=1.4)
-    assert sizes.ratio(of_its_size) == pytest.approx(1.02)
-    assert sizes.ratio(of_another) == 1.0
+    other = learned((of_another, 1.1))
+    sizes = other.after(tokens, predicted_s=1.0, measured_s=1.4)
+    assert (
+        sizes.ratio(of_its_size) == sizes.ratio(tokens) > sizes.ratio(of_another) == other.ratio(of_another)
+    )
+
+
+def test_a_size_without_a_step_is_taken_as_the_slower_of_those_around_it() -> None:
+    sizes = learned((192, 1.1), (448, 1.3), (1024, 1.2))
+    asked = (32, 192, 224, 384, 448, 512, 960, 1024, 2560)
+    found = tuple(round(sizes.ratio(tokens), 2) for tokens in asked)
+    assert found == (1.1, 1.1, 1.3, 1.3, 1.3, 1.3, 1.3, 1.2, 1.2)
+    # It follows them until a step of its own is seen, and then goes its own way.
+    own = sizes.after(512, predicted_s=1.0, measured_s=1.0)
+    assert own.ratio(512) == pytest.approx(1.15, abs=0.01)
+    assert learned((448, 1.5), start=own).ratio(512) == own.ratio(512)
+    assert learned((448, 1.5), start=own).ratio(384) == pytest.approx(1.5, abs=0.01)
+
+
+def test_the_first_steps_of_a_size_count_as_in_a_mean() -> None:
+    sizes, seen = BatchSizeCorrection(), []
+    for _ in range(4):
+        sizes = sizes.after(640, predicted_s=1.0, measured_s=1.2)
+        seen.append(sizes.ratio(640))
+    assert seen == pytest.approx([1.0 + 0.2 * n / (n + 1) for n in (1, 2, 3, 4)])
 
 
 @pytest.mark.parametrize(("measured_s", "bound"), [(9.0, HIGHEST), (0.1, LOWEST)])
@@ -46,7 +76,7 @@ def test_a_step_beyond_the_last_size_teaches_nothing() -> None:
 
 
 def test_the_other_sizes_keep_their_ratio_when_one_is_measured() -> None:
-    known = BatchSizeCorrection(tuple(0.8 + i / 100 for i in range(len(SIZES))))
+    known = BatchSizeCorrection(tuple(0.8 + i / 100 for i in range(len(SIZES))), (20,) * len(SIZES))
     found = known.after(192, predicted_s=1.0, measured_s=1.4)
     assert len(found.ratios) == len(SIZES)
     at = SIZES.index(192)
