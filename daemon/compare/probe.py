@@ -54,7 +54,7 @@ def probe(plan: ReplayPlan, policy: str, rate_rps: float, *, give_up: bool = Tru
             rate_rps=rate_rps, requests=len(requests), good_ratio=good_ratio, gave_up=True, metrics=None
         )
     outcomes = misses.outcomes()
-    metrics = measure(outcomes, engine_totals(engine, outcomes), plan.slo)
+    metrics = measure(outcomes, engine_totals(engine, outcomes, misses.tbt_use()), plan.slo)
     return Probe(rate_rps=rate_rps, requests=len(requests), good_ratio=metrics.good_ratio, metrics=metrics)
 
 
