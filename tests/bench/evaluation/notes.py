@@ -55,7 +55,9 @@ LADDER = (
     "- *look-ahead* is not told apart on any one load here; on documents and tools no seed loses by it. By good requests at one rate, "
     "six seeds each, it is worth 1.2 ± 0.6 points on documents, 0.5 ± 0.7 on tools, -0.3 ± 1.3 on agents and 2.3 ± 2.5 on documents "
     "on CodeLlama-34B ([look-ahead](measurements/README.md#fused-or-split-while-others-wait)), so it stays.\n"
-    "- On documents at 95% `auto` without fused steps holds 3% more, at 99% no more; why was not looked into."
+    "- On documents at 95% `auto` without fused steps holds 3% more, at 99% no more; why was not looked into.\n"
+    "- These rungs and the load steps are of the emulated device before it took what was measured "
+    "([what changed](measurements/h200-emulator.md)), and of `auto` before [0025](decisions/0025-the-rate-counts-while-others-wait.md)."
 )
 STEPS = (
     "With least slack first, and giving up what is lost, nothing of the step is left over at its end: `auto` and the chunk in slack "
