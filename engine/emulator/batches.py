@@ -97,6 +97,8 @@ class EmulatedStep:
     """Those whose last token it is."""
     completed: list[Admitted]
     """Those whose prompt it completes."""
+    prompt_tokens: int = 0
+    """New tokens of prompts in it."""
 
     @property
     def requests(self) -> EmulatedStep:

@@ -269,6 +269,7 @@ class EmulatedDecodeStream:
             is_decode=decodes,
             ended=batch.step(sitting_out) if decodes else [],
             completed=[],
+            prompt_tokens=sum(tokens for _, tokens in chunks),
         )
         if chunks:
             book.chunked = None

@@ -155,6 +155,5 @@ class Launches:
         decision = step.decision
         waiting = self._port.state.still_waiting(decision.admit)
         entries = self._ledger.admitted((i for i in decision.admit if i not in waiting), self._now_s())
-        left = decision.token_budget - step.launched.decoding
-        lengths = list(chunk_lengths(chunked, entries, left))
+        lengths = list(chunk_lengths(chunked, entries, step.launched.prompt_tokens))
         return PrefillShape.of(lengths) if lengths else None

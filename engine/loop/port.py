@@ -31,8 +31,8 @@ class LaunchedStep(Protocol):
         """The engine's requests in the step, for the RequestBook."""
 
     @property
-    def decoding(self) -> int:
-        """How many of a fused step's requests decode."""
+    def prompt_tokens(self) -> int:
+        """New tokens of prompts in a fused step."""
 
 
 class EngineState(Protocol):

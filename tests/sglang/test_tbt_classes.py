@@ -1,11 +1,14 @@
 """A decode step of a part of the batch, on the real SGLang: nobody's tokens change."""
 
+import asyncio
+
 import pytest
 from sglang_processes import TENANT, Link, OurServer, ask_all, wrong_answers
 
 from pdmuxd.engine.core.latency import DecodeCoefficients
 from pdmuxd.engine.link.predictors import Predictors, SoloRun
 
+FEW_TOKENS = 4
 STRICT, RELAXED_TBT_S, STRICT_TBT_S = "strict", 10.0, 0.1
 
 
@@ -46,3 +49,21 @@ async def test_greedy_tokens_are_stock_sglangs_when_the_relaxed_sit_steps_out(se
     assert wrong_answers(asked, answers, stock.answers[:60]) == {}
     assert stats.kv_used_tokens == 0
     assert "leak" not in server.log
+
+
+async def test_prompts_wait_while_more_decode_than_a_step_has_tokens(server, prompts, stock):
+    """No prompt is begun before there is room in the budget, and none is lost."""
+    asked = prompts.first(60)
+    async with Link(server.link_address) as link:
+        await link.set("chunked:512")
+        asking = asyncio.create_task(ask_all(server.base_url, asked, speed=20.0))
+        async with asyncio.timeout(60):
+            while not any(step.decode_bs > 2 * FEW_TOKENS for step in link.steps):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await link.set(f"chunked:{FEW_TOKENS}")
+        before = len(link.steps)
+        answers = await asking
+        stats = await link.idle()
+        assert [step for step in link.steps[before:] if step.decode_bs > FEW_TOKENS]
+    assert wrong_answers(asked, answers, stock.answers[:60]) == {}
+    assert stats.kv_used_tokens == 0

@@ -71,6 +71,7 @@ class FakeStep:
     decoding: int = 0
     completed: tuple[FakeRequest, ...] = ()
     """Whose prompt a fused step completes."""
+    prompt_tokens: int = 0
 
     @property
     def is_extend(self) -> bool:
@@ -226,10 +227,10 @@ class FakePort:
         left = budget_tokens - len(decoding)
         by_id = {request.rid: request for request in self.waiting}
         queue = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]
-        if self.chunked_request is not None:
+        if self.chunked_request is not None and left > 0:
             queue.insert(0, self.chunked_request)
             self.chunked_request = None
-        timing, completed = [], []
+        prompt_tokens, timing, completed = max(0, left), [], []
         for request in queue:
             if left <= 0:
                 break
@@ -246,7 +247,9 @@ class FakePort:
             return None
         names = [request.rid for request in (*timing, *decoding)]
         self.log.append(("fused", budget_tokens, *names))
-        return self._launch((*timing, *decoding), decoding=len(decoding), completed=tuple(completed))
+        step = self._launch((*timing, *decoding), decoding=len(decoding), completed=tuple(completed))
+        step.prompt_tokens = prompt_tokens - max(0, left)
+        return step
 
     def read(self, launched: FakeStep) -> None:
         """Only once the device is done with it: the launch behind is what keeps it busy meanwhile."""

@@ -33,9 +33,11 @@ class Launched:
         return tuple(self.batch.reqs)
 
     @property
-    def decoding(self) -> int:
-        """How many of a fused step's requests decode."""
-        return len(self.batch.decoding_reqs or ())
+    def prompt_tokens(self) -> int:
+        """New tokens of prompts in a fused step."""
+        if not self.batch.forward_mode.is_extend():
+            return 0
+        return sum(self.batch.extend_lens) - len(self.batch.decoding_reqs or ())
 
 
 class _SittingOut:
@@ -116,10 +118,21 @@ class SchedulerDecode:
 
         SGLang knows one chunked request and takes it first, always. One that is to wait is out of its sight
         while it forms the batch, unless it is about to be aborted, which is done there.
+
+        SGLang takes a row of its budget for each request in its sight that decodes. Those that sit out have
+        none in the policy's. Where the budget leaves no prompt token, its chunk would have a negative length.
         """
         s = self._s
-        aside = s.chunked_req if chunk_waits and s._pending_chunked_abort_req is None else None
-        s.chunked_prefill_size = budget_tokens if aside is None else _ANY_LENGTH
+        decoding = s.running_batch.reqs if decodes else []
+        rows = sum(request.rid not in without for request in decoding)
+        is_full = budget_tokens <= rows
+        if is_full:
+            request_ids = ()
+        aside = s.chunked_req if chunk_waits or is_full else None
+        if s._pending_chunked_abort_req is aside:
+            aside = None
+        any_length = chunk_waits and aside is not None
+        s.chunked_prefill_size = _ANY_LENGTH if any_length else budget_tokens + len(decoding) - rows
         s.is_mixed_chunk = decodes
         waiting = len(s.waiting_queue)
         if aside is not None:
