@@ -70,7 +70,7 @@ def without_those_who_can_wait(
     count = bisect_right(counts, 0, lo=due + 1, key=lambda count: not fits(with_first(count))) - 1
     if count == len(relaxed):
         return obs, ()
-    return replace(obs, decode=with_first(count)), names[count:]
+    return replace(obs, decode=with_first(count), sitting_out=len(relaxed) - count), names[count:]
 
 
 def _fits(

@@ -244,6 +244,9 @@ class Observation:
     decoding: tuple[DecodingRequest, ...] = ()
     """The decode batch, if its requests have several TBT targets and the engine can decode a part of it;
     else empty."""
+    sitting_out: int = 0
+    """Decoding requests that `decode` leaves out since they wait for a later step: slots and KV are theirs
+    all the same."""
 
     @property
     def preempted(self) -> PrefillView | None:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from observations import linear_context, observe, running_prefill, waiting
 
 from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.queueing import DECODE_HEADROOM_TOKENS, form_prefill_batch
 from pdmuxd.engine.core.tbt_classes import without_those_who_can_wait
-from pdmuxd.engine.core.types import Decision, DecodingRequest, Mode, Observation
+from pdmuxd.engine.core.types import Decision, DecodingRequest, EngineLimits, Mode, Observation
 
 CONTEXT = linear_context()
 TABLE = CONTEXT.table()
@@ -75,6 +76,20 @@ def test_a_decision_says_who_sits_out() -> None:
     assert decision.mode in (Mode.FUSED, Mode.SPLIT)
     off = build_policy("auto:noclasses", CONTEXT)
     assert off.decide(obs, off.initial_state())[0].sits_out == ()
+
+
+@given(relaxed=st.integers(1, 60), spare=st.integers(0, 5))
+def test_who_sits_out_keeps_its_slot_and_its_kv_when_others_are_admitted(relaxed: int, spare: int) -> None:
+    """Counted as free, their slots were given away, and no one got in until as many had ended."""
+    queue = tuple(waiting(i, 10) for i in range(8))
+    limits = EngineLimits(max_decode_bs=1 + relaxed + spare)
+    obs = replace(batch(1, relaxed), waiting=queue, waiting_count=8, limits=limits)
+    part, sits_out = divided(obs)
+    assert part.sitting_out == len(sits_out)
+    assert len(form_prefill_batch(part)) == spare
+    kv_tokens = DECODE_HEADROOM_TOKENS * (1 + relaxed)
+    assert form_prefill_batch(replace(part, kv_free_tokens=kv_tokens + 9)) == ()
+    assert len(form_prefill_batch(replace(part, kv_free_tokens=kv_tokens + 10))) == min(1, spare)
 
 
 @settings(max_examples=30, deadline=None)
