@@ -27,7 +27,13 @@ from pdmuxd.daemon.supervisor.split_numbers import MessageT, SplitNumbers
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.daemon.tokens.counts import TokenCounts
 from pdmuxd.daemon.tokens.receiver import TokenReceiver, open_receiver
-from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
+from pdmuxd.engine.core.errors import (
+    EngineError,
+    EngineLostError,
+    EngineSetupError,
+    LinkError,
+    LinkProtocolError,
+)
 from pdmuxd.engine.link import procfs
 from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
 from pdmuxd.engine.link.socket import DaemonEnd
@@ -233,7 +239,7 @@ class EngineRun:
                 message = await link.receive()
             except LinkError as error:
                 if self.hello is None:
-                    raise EngineError(f"the engine cannot be understood: {error}") from error
+                    raise _not_understood(error) from error
                 log.warning("unreadable message from the engine", reason=str(error))
                 continue
             self._silence.heard()
@@ -372,6 +378,15 @@ class EngineRun:
         except OSError as error:
             # A full disk is no reason to end an engine that serves.
             log.warning("engine log not turned over", path=str(self._log.path), reason=error.strerror)
+
+
+def _not_understood(error: LinkError) -> EngineError:
+    if isinstance(error, LinkProtocolError):
+        return EngineSetupError(
+            f"{error}: the engine's Python (engine.sglang.python) has another pdmuxd than the daemon; "
+            "install the same one in both"
+        )
+    return EngineError(f"the engine cannot be understood: {error}")
 
 
 async def _healthy(base_url: str) -> None:
