@@ -17,7 +17,7 @@ from pdmuxd.controlplane.scheduling import write_pairs
 from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
-from pdmuxd.daemon.supervisor.diagnosis import diagnose, parts_of_start, stage
+from pdmuxd.daemon.supervisor.diagnosis import diagnose, not_understood, parts_of_start, stage
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.evidence import keep_evidence
 from pdmuxd.daemon.supervisor.handle import EngineHandle
@@ -27,13 +27,7 @@ from pdmuxd.daemon.supervisor.split_numbers import MessageT, SplitNumbers
 from pdmuxd.daemon.supervisor.sync import SettingsSync
 from pdmuxd.daemon.tokens.counts import TokenCounts
 from pdmuxd.daemon.tokens.receiver import TokenReceiver, open_receiver
-from pdmuxd.engine.core.errors import (
-    EngineError,
-    EngineLostError,
-    EngineSetupError,
-    LinkError,
-    LinkProtocolError,
-)
+from pdmuxd.engine.core.errors import EngineError, EngineLostError, EngineSetupError, LinkError
 from pdmuxd.engine.link import procfs
 from pdmuxd.engine.link.messages import Ack, EngineStats, Hello, IterationRecord, RequestRecord
 from pdmuxd.engine.link.socket import DaemonEnd
@@ -239,7 +233,7 @@ class EngineRun:
                 message = await link.receive()
             except LinkError as error:
                 if self.hello is None:
-                    raise _not_understood(error) from error
+                    raise not_understood(error) from error
                 log.warning("unreadable message from the engine", reason=str(error))
                 continue
             self._silence.heard()
@@ -378,15 +372,6 @@ class EngineRun:
         except OSError as error:
             # A full disk is no reason to end an engine that serves.
             log.warning("engine log not turned over", path=str(self._log.path), reason=error.strerror)
-
-
-def _not_understood(error: LinkError) -> EngineError:
-    if isinstance(error, LinkProtocolError):
-        return EngineSetupError(
-            f"{error}: the engine's Python (engine.sglang.python) has another pdmuxd than the daemon; "
-            "install the same one in both"
-        )
-    return EngineError(f"the engine cannot be understood: {error}")
 
 
 async def _healthy(base_url: str) -> None:
