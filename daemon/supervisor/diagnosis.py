@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from pdmuxd.engine.core.errors import EngineError, EngineSetupError, LinkError, LinkProtocolError
+
 _LONGEST = 400
 
 
@@ -149,3 +151,13 @@ def parts_of_start(log: str) -> str | None:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+
+
+def not_understood(error: LinkError) -> EngineError:
+    """Why an engine that has not introduced itself cannot be read."""
+    if isinstance(error, LinkProtocolError):
+        return EngineSetupError(
+            f"{error}: the engine's Python (engine.sglang.python) has another pdmuxd than the daemon; "
+            "install the same one in both"
+        )
+    return EngineError(f"the engine cannot be understood: {error}")

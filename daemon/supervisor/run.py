@@ -17,7 +17,7 @@ from pdmuxd.controlplane.scheduling import write_pairs
 from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
-from pdmuxd.daemon.supervisor.diagnosis import diagnose, parts_of_start, stage
+from pdmuxd.daemon.supervisor.diagnosis import diagnose, not_understood, parts_of_start, stage
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.evidence import keep_evidence
 from pdmuxd.daemon.supervisor.handle import EngineHandle
@@ -233,7 +233,7 @@ class EngineRun:
                 message = await link.receive()
             except LinkError as error:
                 if self.hello is None:
-                    raise EngineError(f"the engine cannot be understood: {error}") from error
+                    raise not_understood(error) from error
                 log.warning("unreadable message from the engine", reason=str(error))
                 continue
             self._silence.heard()

@@ -102,6 +102,10 @@ class LinkError(PdmuxdError):
     """A link message that cannot be decoded, or a setting that was not acknowledged in time."""
 
 
+class LinkProtocolError(LinkError):
+    """The other end of the link speaks another version: the daemon's and the engine's pdmuxd differ."""
+
+
 class SettingsError(PdmuxdError):
     """A wrong configuration value; the text names the key and what is allowed."""
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pdmuxd.engine.core.errors import LinkError, ProfileError
+from pdmuxd.engine.core.errors import LinkError, LinkProtocolError, ProfileError
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, Hello, ToDaemon, ToEngine
 
 _NAME = b"pdmuxd-link/"
@@ -36,7 +36,7 @@ def encode_to_engine(message: ToEngine) -> bytes:
 
 
 def decode_to_daemon(frames: Sequence[bytes]) -> list[ToDaemon]:
-    """Read messages from the engine. Raises: LinkError, also for a Hello of another protocol."""
+    """Read messages from the engine. Raises: LinkError; LinkProtocolError for another protocol."""
     messages = _decode(frames, _to_daemon)
     for message in messages:
         if isinstance(message, Hello) and message.protocol != LINK_PROTOCOL:
@@ -60,5 +60,5 @@ def _decode(frames: Sequence[bytes], decoder: msgspec.msgpack.Decoder[_MessageT]
         raise LinkError(f"a link message of {len(frames[1])} bytes cannot be decoded: {error}") from error
 
 
-def _mismatch(theirs: str) -> LinkError:
-    return LinkError(f"the other end speaks link protocol {theirs}, this end {LINK_PROTOCOL}")
+def _mismatch(theirs: str) -> LinkProtocolError:
+    return LinkProtocolError(f"the other end speaks link protocol {theirs}, this end {LINK_PROTOCOL}")

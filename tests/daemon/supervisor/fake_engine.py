@@ -4,6 +4,7 @@ good               greets, is healthy, acknowledges settings
 deaf               acknowledges each version only when it is sent the second time
 refusing           refuses settings
 crash              prints two lines and exits with code 3
+foreign            greets by another link protocol
 misfit             says what a person must change and exits with code 2
 slow               logs that it loads weights, and never greets
 mute               never greets
@@ -26,9 +27,9 @@ from pdmuxd.engine.link.socket import EngineEnd
 ZEROS = dict.fromkeys(EngineStats.__struct_fields__, 0) | {"policy": "muxwise", "shadow": None}
 
 
-def hello():
+def hello(profile):
     return Hello(
-        protocol=LINK_PROTOCOL,
+        protocol=LINK_PROTOCOL - 1 if profile == "foreign" else LINK_PROTOCOL,
         engine="fake",
         engine_version="0",
         pid=os.getpid(),
@@ -82,7 +83,7 @@ async def main(args):
     server = await asyncio.start_server(answer, args.host, args.port)
     link = EngineEnd(args.link)
     if args.profile not in ("mute", "slow"):
-        link.send(hello())
+        link.send(hello(args.profile))
     uptime_s = 0.0
     async with server, asyncio.TaskGroup() as group:
         group.create_task(obey(link, args.profile))

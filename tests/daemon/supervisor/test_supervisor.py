@@ -13,7 +13,7 @@ import pytest
 from pdmuxd.daemon.supervisor.supervisor import TRANSITIONS
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link import procfs
-from pdmuxd.engine.link.messages import EngineSettings
+from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineSettings
 
 
 def newer(version):
@@ -80,6 +80,18 @@ async def test_the_daemon_ends_when_a_person_must_change_something_before_anythi
     assert str(world.plan.log_path) in reason
     assert world.supervisor.fatal == reason
     assert not world.supervisor.is_alive()
+
+
+async def test_the_daemon_ends_when_the_engine_speaks_another_link_protocol(make_world):
+    """Starting the same engine again would bring the same one."""
+    world = await make_world("foreign")
+    async with asyncio.timeout(60):
+        await world.supervisor.ended()
+    theirs, ours = LINK_PROTOCOL - 1, LINK_PROTOCOL
+    assert world.supervisor.fatal == (
+        f"the other end speaks link protocol {theirs}, this end {ours}: the engine's Python "
+        "(engine.sglang.python) has another pdmuxd than the daemon; install the same one in both"
+    )
 
 
 async def test_the_longest_wait_follows_when_a_later_engine_needs_a_change(make_world):
