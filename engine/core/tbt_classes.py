@@ -19,7 +19,7 @@ from operator import itemgetter
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import PolicyContext
-from pdmuxd.engine.core.types import DecodeShape, Observation
+from pdmuxd.engine.core.types import DecodeShape, Observation, PrefillMode, PrefillShape
 
 RELAXED_RATIO = 2.0
 """A target of so many times the strictest one is relaxed: it is met by who sits every second step out."""
@@ -31,6 +31,9 @@ DECODE_SHARE = 0.7
 takes longer than predicted, beside a prefill or with prompt tokens in the step. With 0.8 neither a split nor
 a fused step meets the target (emulator, Llama-8B on an H200); with 0.5 the relaxed stay longer for nothing.
 """
+ALONE_SHARE = 0.9
+"""The same of a step that can hold no prompt: none waits, or no slot is left. The rest is for what it takes
+longer than predicted."""
 
 _due_s = itemgetter(0)
 
@@ -40,13 +43,19 @@ def without_those_who_can_wait(
     context: PolicyContext,
     table: PartitionTable,
     guard: ContentionGuard,
+    *,
+    beside: PrefillShape | None = None,
+    margin_ratio: float = 1.0,
 ) -> tuple[Observation, tuple[str, ...]]:
     """The observation with a decode batch that a step within the strictest TBT target has time for, and the
-    ids of those that are left out; unchanged, and none, if all fit or all are strict."""
+    ids of those that are left out; unchanged, and none, if all fit or all are strict.
+
+    `beside`: a prefill by layers that is to begin. `margin_ratio`: what few steps take over their prediction.
+    """
     strictest_s = obs.tbt_target_s
     if not obs.decoding or strictest_s is None:
         return obs, ()
-    fits = _fits(obs, context, table, guard)
+    fits = _fits(obs, context, table, guard, beside, margin_ratio)
     if fits(obs.decode):
         return obs, ()
     strict: list[int] = []
@@ -78,17 +87,26 @@ def _fits(
     context: PolicyContext,
     table: PartitionTable,
     guard: ContentionGuard,
+    beside: PrefillShape | None,
+    margin_ratio: float,
 ) -> Callable[[DecodeShape], bool]:
     """Whether a decode batch leaves time in a step within the strictest target.
 
-    While layers are in flight the group cannot change (invariant 2): what counts then are its decode SMs.
+    Beside layers it has the decode SMs of a split: while some are in flight of the group in force, which
+    cannot change (invariant 2), else of the widest. With none, all SMs, and what prompts leave it of a step.
     """
     latency, planned_s = context.latency, context.planned_tbt_s(obs.tbt_target_s)
-    running, sms = obs.prefill, table.groups[obs.partition_id].decode_sms
-    if running is not None and running.layers_in_flight and sms:
-        shape = running.shape
+    running = obs.under_way[0] if obs.under_way else None
+    if running is not None and running.mode is PrefillMode.LAYERWISE:
+        beside = running.shape
+    if beside is not None and table.split_indices:
+        is_held = running is not None and running.layers_in_flight and obs.partition_id in table.split_indices
+        sms = table.groups[obs.partition_id if is_held else table.split_indices[-1]].decode_sms
+        shape = beside
         return lambda decode: latency.decode_s(decode, sms) * guard.ratio(sms, shape, decode) <= planned_s
-    total_sms, most_s = table.rules.total_sms, DECODE_SHARE * planned_s
+    may_hold_prompts = obs.under_way or (obs.waiting and obs.decode.bs < obs.limits.max_decode_bs)
+    share = DECODE_SHARE if may_hold_prompts else min(ALONE_SHARE, 1.0 / margin_ratio)
+    total_sms, most_s = table.rules.total_sms, share * planned_s
     return lambda decode: latency.decode_s(decode, total_sms) <= most_s
 
 

@@ -67,6 +67,7 @@ from pdmuxd.engine.core.types import (
     Observation,
     PrefillFeedback,
     PrefillMode,
+    PrefillShape,
     Reason,
     WaitingRequest,
 )
@@ -119,11 +120,24 @@ class AutoPolicy:
 
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
-        sits_out: tuple[str, ...] = ()
-        if self.options.classes and obs.decoding and not state.breaker.is_open:
-            obs, sits_out = without_those_who_can_wait(obs, self.context, self.table, state.guard)
-        decision, state = self._decide(obs, state)
-        return (replace(decision, sits_out=sits_out) if sits_out else decision), state
+        if not self.options.classes or not obs.decoding or state.breaker.is_open:
+            return self._decide(obs, state)
+        part, sits_out = self._divided(obs, state)
+        decision, after = self._decide(part, state)
+        if decision.reason is Reason.TBT_INFEASIBLE and decision.admit:
+            # No split has time for so many beside these prompts: more of them can wait.
+            beside = shape_of(tuple([r for r in obs.waiting if r.request_id in decision.admit]))
+            part, sits_out = self._divided(obs, state, beside)
+            decision, after = self._decide(part, state)
+        return (replace(decision, sits_out=sits_out) if sits_out else decision), after
+
+    def _divided(
+        self, obs: Observation, state: AutoState, beside: PrefillShape | None = None
+    ) -> tuple[Observation, tuple[str, ...]]:
+        ratio = state.latency_margin.ratio
+        return without_those_who_can_wait(
+            obs, self.context, self.table, state.guard, beside=beside, margin_ratio=ratio
+        )
 
     def _decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         running = obs.prefill

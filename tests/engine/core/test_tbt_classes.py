@@ -11,7 +11,7 @@ from observations import linear_context, observe, running_prefill, waiting
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.queueing import DECODE_HEADROOM_TOKENS, form_prefill_batch
 from pdmuxd.engine.core.tbt_classes import without_those_who_can_wait
-from pdmuxd.engine.core.types import Decision, DecodingRequest, EngineLimits, Mode, Observation
+from pdmuxd.engine.core.types import Decision, DecodingRequest, EngineLimits, Mode, Observation, Reason
 
 CONTEXT = linear_context()
 TABLE = CONTEXT.table()
@@ -43,16 +43,48 @@ def test_everybody_decodes_when_all_are_strict() -> None:
     assert divided(obs) == (obs, ())
 
 
+def with_queue(obs: Observation, new_tokens: int = 500) -> Observation:
+    return replace(obs, waiting=(waiting(1, new_tokens),), waiting_count=1)
+
+
 def test_as_many_relaxed_decode_as_the_step_has_time_for_when_they_are_too_many() -> None:
-    part, sits_out = divided(batch(2, 40))
+    part, sits_out = divided(with_queue(batch(2, 40)))
     assert part.decode.bs == 13  # of the 14 ms, less rounding
     assert part.decode.reused_tokens == 2 * 100 + (part.decode.bs - 2) * 1000
     assert len(sits_out) == 29
 
 
 def test_who_has_waited_longest_decodes_first_when_some_sit_out() -> None:
-    _, sits_out = divided(batch(1, 40))
+    _, sits_out = divided(with_queue(batch(1, 40)))
     assert sits_out == tuple(f"r{i}" for i in range(12, 40))
+
+
+def test_more_of_the_relaxed_decode_when_the_step_can_hold_no_prompt() -> None:
+    alone = divided(batch(1, 40))[0].decode.bs
+    assert alone == 18
+    full = replace(with_queue(batch(1, 40)), limits=EngineLimits(max_decode_bs=41))
+    assert divided(full)[0].decode.bs == alone
+    unsure = without_those_who_can_wait(batch(1, 40), CONTEXT, TABLE, CONTEXT.guard, margin_ratio=1.25)[0]
+    assert unsure.decode.bs == 16
+
+
+def test_more_of_the_relaxed_sit_out_when_no_split_has_time_for_so_many() -> None:
+    """Of the 13 of a step with prompt tokens, beside a prompt of layers."""
+    obs = with_queue(batch(1, 40), new_tokens=9000)
+    policy = build_policy("auto:nofuse", CONTEXT)
+    decision, _ = policy.decide(obs, policy.initial_state())
+    assert decision.mode is Mode.SPLIT
+    assert decision.reason is Reason.BEST_FIT
+    assert len(decision.sits_out) > len(divided(obs)[1])
+
+
+def test_what_fits_the_widest_split_decodes_when_layers_are_between_two_launches() -> None:
+    obs = replace(batch(1, 60), prefill=running_prefill(10_000, launched=8, done=8))
+    part, _ = divided(obs)
+    sms = TABLE.groups[TABLE.split_indices[-1]].decode_sms
+    guard = CONTEXT.guard.ratio(sms, obs.prefill.shape, part.decode) if obs.prefill else 1.0
+    assert CONTEXT.latency.decode_s(part.decode, sms) * guard <= STRICT_S
+    assert part.decode.bs < divided(batch(1, 60))[0].decode.bs
 
 
 def test_whoever_is_due_decodes_when_the_step_has_no_time_for_them() -> None:
@@ -69,10 +101,10 @@ def test_only_what_the_group_in_force_has_time_for_decodes_when_layers_are_in_fl
 
 
 def test_a_decision_says_who_sits_out() -> None:
-    obs = replace(batch(1, 40), waiting=(waiting(1, 500),), waiting_count=1)
+    obs = with_queue(batch(1, 40))
     policy = build_policy("auto", CONTEXT)
     decision, _ = policy.decide(obs, policy.initial_state())
-    assert len(decision.sits_out) == 28
+    assert len(decision.sits_out) >= 28
     assert decision.mode in (Mode.FUSED, Mode.SPLIT)
     off = build_policy("auto:noclasses", CONTEXT)
     assert off.decide(obs, off.initial_state())[0].sits_out == ()
