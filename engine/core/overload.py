@@ -89,10 +89,14 @@ class Overload:
             kept_shares=kept_shares, used_tokens=used_tokens, at_s=self.at_s, late_tokens=late_tokens
         )
 
-    def ordered(self, by_slack: Sequence[WaitingRequest]) -> tuple[list[WaitingRequest], frozenset[str]]:
+    def ordered(
+        self, by_slack: Sequence[WaitingRequest], behind: Collection[str] | None = None
+    ) -> tuple[list[WaitingRequest], frozenset[str]]:
         """Those that can still make it, given in order of slack, by class, lot and share; and the passed
-        over."""
-        behind, kept_shares = self.behind(by_slack), self.kept_shares
+        over. `behind`: the tenants below their share, if that is not one of prompt tokens."""
+        if behind is None:
+            behind = self.behind(by_slack)
+        kept_shares = self.kept_shares
         small_tokens = SMALL_SHARE * self.late_tokens
         passed_over: list[str] = []
         lines: list[list[WaitingRequest]] = [[] for _ in range(4 * len(_RANK))]

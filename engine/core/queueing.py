@@ -11,7 +11,7 @@ share of the tenant and lot are looked at before slack.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -29,6 +29,9 @@ the last moment, and a prediction that is a little short would make near misses 
 
 AGED_SHARE = 0.08
 """Prompt tokens that aged requests are credited per prompt token of the others."""
+
+FEW_SLOTS_SHARE = 0.5
+"""Of the slots by weight that another tenant holds: one that has fewer goes first while slots are short."""
 
 DECODE_HEADROOM_TOKENS = 128
 """KV kept free per decoding request, so that an admission does not force a retraction at once."""
@@ -74,10 +77,12 @@ def order_by_slack(
     sms: int,
     slowdown_ratio: float = 1.0,
     state: QueueState | None = None,
+    short_of_slots: Collection[str] | None = None,
 ) -> OrderedQueue:
     """Sort by (aged and paid for, can still make it, class and share, slack); ties keep arrival order.
 
-    `sms` are the SMs that the prefill would get, `slowdown_ratio` what it loses to others there.
+    `sms` are the SMs that the prefill would get, `slowdown_ratio` what it loses to others there;
+    `short_of_slots` as `tenants_short_of_slots` has them.
     Source: least-laxity scheduling, cut off at lateness.
     """
     state = state or QueueState()
@@ -101,8 +106,8 @@ def order_by_slack(
     if new_late:
         overload = overload.with_late(new_late)
     by, passed_over = QueueOrder.SLACK, frozenset[str]()
-    if overload.is_on:
-        ordered, passed_over = overload.ordered(ordered)
+    if overload.is_on or short_of_slots:
+        ordered, passed_over = overload.ordered(ordered, short_of_slots)
         by = QueueOrder.FAIR_SHARE
     elif has_batch_class:
         ordered.sort(key=_is_batch_class)
@@ -125,6 +130,18 @@ def order_by_slack(
         by=by,
         state=state,
     )
+
+
+def tenants_short_of_slots(obs: Observation) -> Collection[str] | None:
+    """The waiting tenants that hold few decode slots by weight beside another that waits; None while
+    there are slots enough. Source: max-min fairness, of what is short (Ghodsi et al., NSDI 2011)."""
+    if not obs.slots_held:
+        return None
+    held = dict(obs.slots_held)
+    weights = {request.tenant: request.weight for request in obs.waiting}
+    by_weight = {tenant: held.get(tenant, 0) / weight for tenant, weight in weights.items()}
+    few = FEW_SLOTS_SHARE * max(by_weight.values(), default=0.0)
+    return frozenset(tenant for tenant, slots in by_weight.items() if slots < few)
 
 
 def admitted(queue: OrderedQueue, batch: Sequence[WaitingRequest], now_s: float) -> QueueState:

@@ -247,6 +247,8 @@ class Observation:
     sitting_out: int = 0
     """Decoding requests that `decode` leaves out since they wait for a later step: slots and KV are theirs
     all the same."""
+    slots_held: tuple[tuple[str, int], ...] = ()
+    """By tenant, the requests with a decode slot; empty unless slots are short and several tenants wait."""
 
     @property
     def preempted(self) -> PrefillView | None:
@@ -294,7 +296,8 @@ class QueueOrder(StrEnum):
     SLACK = "slack"
     """Least slack first; nobody had to be passed over."""
     FAIR_SHARE = "fair_share"
-    """There is more work than time: class, share of each tenant, and lot decide before slack does."""
+    """There is more work than time, or than decode slots: class, share of each tenant, and lot decide before
+    slack does."""
     AGED = "aged"
     """One that has waited for long was paid for by the others."""
 

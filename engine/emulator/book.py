@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -122,6 +122,10 @@ class EmulatedBook:
         """The TBT target of each; None for one that has ended."""
         found = map(self.requests.get, request_ids)
         return [None if request is None else request.planned_tbt_s for request in found]
+
+    def slots_held(self) -> Mapping[str, int]:
+        """By tenant, the requests that hold KV."""
+        return Counter(member.entry.tenant for member in self.held.values())
 
     def give_step(self, requests: EmulatedStep, now_s: float) -> None:
         """A decode or fused step was read."""

@@ -166,6 +166,9 @@ class RequestBook(Protocol):
     def tbt_targets_s(self, request_ids: Iterable[str]) -> list[float | None]:
         """The TBT target of each; None for one that has ended."""
 
+    def slots_held(self) -> Mapping[str, int]:
+        """By tenant, the requests that hold KV."""
+
     def give_step(self, requests: Any, now_s: float) -> None:
         """A decode or fused step of these was read."""
 

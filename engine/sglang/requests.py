@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, is_
 
@@ -160,6 +161,10 @@ class Ledger:
         """The TBT target of each; None for one that has ended."""
         found = map(self._tracked.get, request_ids)
         return [None if tracked is None else tracked.planned_tbt_s for tracked in found]
+
+    def slots_held(self) -> Mapping[str, int]:
+        """By tenant, the requests that hold KV."""
+        return Counter(tracked.tenant for tracked in self._tracked.values() if not tracked.is_waiting)
 
     def give_step(self, requests: Sequence[Request], now_s: float) -> None:
         """A decode or fused step was read: as `give_tokens`, but cheap for requests that get a token with

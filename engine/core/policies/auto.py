@@ -59,6 +59,7 @@ from pdmuxd.engine.core.queueing import (
     form_prefill_batch,
     order_by_slack,
     shape_of,
+    tenants_short_of_slots,
 )
 from pdmuxd.engine.core.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.types import (
@@ -211,6 +212,7 @@ class AutoPolicy:
             sms=sms,
             slowdown_ratio=self.context.latency.colocated_ratio(sms) * state.prefill_correction,
             state=state.queue,
+            short_of_slots=tenants_short_of_slots(obs),
         )
 
     def _batch(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -17,12 +18,17 @@ from pdmuxd.engine.core.queueing import (
     form_prefill_batch,
     order_by_slack,
     shape_of,
+    tenants_short_of_slots,
 )
 from pdmuxd.engine.core.types import EngineLimits, WaitingRequest
 
 
 def order(
-    queue: list[WaitingRequest], *, now_s: float = 0.0, aged_credit_tokens: float = 0.0
+    queue: list[WaitingRequest],
+    *,
+    now_s: float = 0.0,
+    aged_credit_tokens: float = 0.0,
+    short_of_slots: Collection[str] | None = None,
 ) -> OrderedQueue:
     return order_by_slack(
         queue,
@@ -30,6 +36,7 @@ def order(
         latency=LinearLatency(),
         sms=132,
         state=QueueState(aged_credit_tokens=aged_credit_tokens),
+        short_of_slots=short_of_slots,
     )
 
 
@@ -125,6 +132,53 @@ def test_a_near_miss_is_not_tried_when_a_request_has_waited_long() -> None:
 
 def names(batch: tuple[WaitingRequest, ...]) -> list[str]:
     return [request.request_id for request in batch]
+
+
+def of_tenant(tenant: str, number: int, *, weight: float = 1.0, deadline_s: float = 10.0) -> WaitingRequest:
+    return replace(waiting(number, 100, deadline_s=deadline_s), tenant=tenant, weight=weight)
+
+
+def test_who_holds_few_slots_goes_first_when_they_are_short() -> None:
+    queue = (of_tenant("many", 1, deadline_s=1.0), of_tenant("few", 2))
+    obs = observe(queue=queue)
+    assert tenants_short_of_slots(obs) is None
+    assert ids(order(list(queue))) == ["r1", "r2"]
+    short = tenants_short_of_slots(replace(obs, slots_held=(("many", 254), ("few", 1))))
+    assert short == {"few"}
+    assert ids(order(list(queue), short_of_slots=short)) == ["r2", "r1"]
+
+
+def test_slots_count_by_weight_when_they_are_short() -> None:
+    queue = (of_tenant("heavy", 1, weight=4.0), of_tenant("light", 2))
+    held = (("heavy", 200), ("light", 50))
+    assert tenants_short_of_slots(observe(queue=queue)) is None
+    assert tenants_short_of_slots(replace(observe(queue=queue), slots_held=held)) == frozenset()
+    assert tenants_short_of_slots(replace(observe(queue=queue[1:]), slots_held=held)) == frozenset()
+
+
+@given(
+    held=st.dictionaries(st.sampled_from("abcd"), st.integers(1, 256)),
+    tenants=st.lists(st.sampled_from("abcd"), min_size=1, max_size=12),
+    deadlines_s=st.lists(st.floats(0.0, 20.0), min_size=12, max_size=12),
+)
+def test_nobody_is_lost_and_the_most_holding_tenant_is_never_first_by_slots(
+    held: dict[str, int], tenants: list[str], deadlines_s: list[float]
+) -> None:
+    queue = [
+        of_tenant(t, i, deadline_s=s) for i, (t, s) in enumerate(zip(tenants, deadlines_s, strict=False))
+    ]
+    obs = replace(observe(queue=tuple(queue)), slots_held=tuple(held.items()))
+    short = tenants_short_of_slots(obs)
+    assert (short is None) == (not held)
+    most = max(held.get(t, 0) for t in tenants)
+    assert all(2 * held.get(tenant, 0) < most for tenant in short or ())
+    before, after = order(queue), order(queue, short_of_slots=short)
+    assert sorted(ids(after)) == sorted(ids(before))
+    assert after.unreachable == before.unreachable
+    live = [r for r in after.order if r.request_id not in after.unreachable]
+    assert [r.tenant in (short or ()) for r in live] == sorted(
+        (r.tenant in (short or ()) for r in live), reverse=True
+    )
 
 
 @given(

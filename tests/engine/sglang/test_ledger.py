@@ -53,3 +53,15 @@ def test_a_request_keeps_its_own_targets_when_its_tenants_are_edited():
         (0.25, 0.0125, 7),
         (DEFAULT_SLO.ttft_target_s(3), DEFAULT_SLO.tbt_s, 7),
     ]
+
+
+def test_a_slot_is_held_from_the_admission_to_the_end():
+    ledger = Ledger(lambda request: 0, lambda record: None)
+    first, second = request("a"), request("b")
+    ledger.watch((first, second), 1.0)
+    assert ledger.slots_held() == {}
+    ledger.admitted(["a"], 2.0)
+    assert ledger.slots_held() == {"acme": 1}
+    first.finished, first.finished_reason = lambda: True, None
+    ledger.give_tokens([first], 3.0)
+    assert ledger.slots_held() == {}
