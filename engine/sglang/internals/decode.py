@@ -124,7 +124,9 @@ class SchedulerDecode:
         """
         s = self._s
         decoding = s.running_batch.reqs if decodes else []
-        rows = sum(request.rid not in without for request in decoding)
+        rows = len(decoding)
+        if without:
+            rows -= sum(request.rid in without for request in decoding)
         is_full = budget_tokens <= rows
         if is_full:
             request_ids = ()
