@@ -1,14 +1,17 @@
 """What `auto`'s constants are worth: good requests with each at half and twice its value.
 
-    python tests/bench/constants.py
+    python tests/bench/constants.py [--constant NAME --seeds 5]
 
 Emulated engine, virtual time, the shipped profile of Llama-8B on an H200, generated loads near capacity that
-nothing was tuned with. A constant that changes nothing here is not what decides.
+nothing was tuned with. A constant that changes nothing here is not what decides. With several seeds: the mean
+of the changes on the same arrivals, and half of its 95% interval (t).
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -37,6 +40,8 @@ LOADS: Sequence[tuple[Load, float]] = (
     (("reasoning", 11.0), 90.0),
 )
 """Near what `auto` holds, and for how many seconds."""
+T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
+"""Student's t of a two-sided interval of 95%, by the number of seeds."""
 
 
 @contextmanager
@@ -50,26 +55,47 @@ def set_to(module: ModuleType, name: str, value: float) -> Iterator[None]:
         setattr(module, name, before)
 
 
-def good_ratio(load: Load, seconds: float) -> float:
-    """Of the requests of a load under `auto`."""
-    _, judged = run("auto", requests(load, "a", seconds, seed=GENERATED_SEED), {"a": TARGET})
-    return float(judged.mean())
+def good_ratios(load: Load, seconds: float, seeds: int) -> list[float]:
+    """Of the requests of a load under `auto`, by seed."""
+    found = []
+    for seed in range(GENERATED_SEED, GENERATED_SEED + seeds):
+        _, judged = run("auto", requests(load, "a", seconds, seed=seed), {"a": TARGET})
+        found.append(float(judged.mean()))
+    return found
+
+
+def change(ratios: Sequence[float], before: Sequence[float]) -> str:
+    """In points, with half of the interval if there are several."""
+    points = [100.0 * (now - was) for now, was in zip(ratios, before, strict=True)]
+    mean = statistics.mean(points)
+    if len(points) == 1:
+        return f"{mean:+.1f}"
+    half = T_95[len(points)] * statistics.stdev(points) / math.sqrt(len(points))
+    return f"{mean:+.1f} ± {half:.1f}"
 
 
 def main() -> None:
     """Print a row for each constant and value: points more or less than with the values as they are."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--constant", choices=[name for _, name, _ in CONSTANTS], help="this one only")
+    parser.add_argument("--seeds", type=int, choices=[1, *T_95], default=1)
+    options = parser.parse_args()
     console = Console(width=130)
     table = Table(title="good requests, and the change by each value in points")
     for column in ("constant", "value", *(f"{kind} {rate:g}/s" for (kind, rate), _ in LOADS)):
         table.add_column(column)
-    as_is = [good_ratio(load, seconds) for load, seconds in LOADS]
-    table.add_row("as they are", "", *(f"{share:.1%}" for share in as_is))
+    with console.status("as they are"):
+        as_is = [good_ratios(load, seconds, options.seeds) for load, seconds in LOADS]
+    table.add_row("as they are", "", *(f"{statistics.mean(shares):.1%}" for shares in as_is))
     for module, name, values in CONSTANTS:
+        if options.constant not in (None, name):
+            continue
         for value in values:
             with console.status(f"{name} {value:g}"), set_to(module, name, value):
-                found = [good_ratio(load, seconds) for load, seconds in LOADS]
-            changes = (f"{100.0 * (share - was):+.1f}" for share, was in zip(found, as_is, strict=True))
+                found = [good_ratios(load, seconds, options.seeds) for load, seconds in LOADS]
+            changes = (change(shares, before) for shares, before in zip(found, as_is, strict=True))
             table.add_row(name, f"{value:g} for {getattr(module, name):g}", *changes)
     console.print(table)
 

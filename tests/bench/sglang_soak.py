@@ -3,13 +3,13 @@
     python tests/bench/sglang_soak.py [--seconds 600] [--seed 7] [--python PYTHON] [--keep FOLDER]
 
 The load is that of `nested_prefills.py`, with a request that decodes beside each wave: prefills set aside
-up to five deep, or prompts in chunks that sit steps out, aborts at random moments, another policy or target
-every few seconds. What must hold: every answer is, token for token, the one that was given undisturbed, whole
-and not by layers (an aborted one its beginning); each minute, when all have ended, nobody waits or runs and
-the KV pool is empty; each request has one record; no STALL_S without a token while requests are open, but for
-what the scheduler waited for a core meanwhile. Where the time of a gap of more than GAP_S went is said when
-it is over, and the scheduler's stacks are in the log. Prints figures; exit code 1 if one does not hold.
-PYTHON has SGLang (`make install-sglang`).
+up to five deep, prompts in chunks that sit steps out, or relaxed requests that do, aborts at random moments,
+another policy or target every few seconds. What must hold: every answer is, token for token, the one that was
+given undisturbed, whole and not by layers (an aborted one its beginning); each minute, when all have ended,
+nobody waits or runs and the KV pool is empty; each request has one record; no STALL_S without a token while
+requests are open, but for what the scheduler waited for a core meanwhile. Where the time of a gap of more
+than GAP_S went is said when it is over, and the scheduler's stacks are in the log. Prints figures; exit code
+1 if one does not hold. PYTHON has SGLang (`make install-sglang`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ CHECK_S = 60.0
 STALL_S = 30.0
 GAP_S = 5.0
 CHUNKED = ("auto:nosplit",)
-"""Policies under which prompts in chunks are overtaken: their targets are those of that load."""
+"""Policies under which prompts in chunks are overtaken: their targets may be those of that load."""
+CLASSES, CLASSES_RATIO = ("auto", "auto:nofuse", "auto:nosplit"), 0.6
+"""Policies under which relaxed requests sit steps out, and how often two classes are in force then."""
 
 
 class Soak:
@@ -84,7 +86,9 @@ class Soak:
         for number in range(1_000_000):
             policy = POLICIES[number % len(POLICIES)]
             tbt_s = self._rng.choice((0.6, 1.0, 2.0))
-            await put_in_force(self._link, policy, tbt_s=tbt_s, chunks=policy in CHUNKED)
+            chunks = policy in CHUNKED and self._rng.random() < 0.5
+            classes = not chunks and policy in CLASSES and self._rng.random() < CLASSES_RATIO
+            await put_in_force(self._link, policy, tbt_s=tbt_s, chunks=chunks, classes=classes)
             self.changes += 1
             self.policies[policy] += 1
             await asyncio.sleep(self._rng.uniform(*POLICY_S))
@@ -164,6 +168,9 @@ async def against(server, options):
     print(f"answers that are not those given undisturbed: {len(outcome.wrong)} ({outcome.tokens} tokens)")
     print(f"prefills set aside: {deep.total()}, by depth {dict(sorted(deep.items()))}")
     print(f"steps that a prompt in chunks sat out: {chunks_overtaken(server.log)}")
+    sat_out = sum(step.sitting_out > 0 for step in link.steps)
+    held = sum(step.sitting_out > 0 and step.prefill_new_tokens > 0 for step in link.steps)
+    print(f"steps that relaxed requests sat out: {sat_out}, with prompt tokens: {held}")
     print(f"policies put in force: {soak.changes} ({dict(soak.policies)})")
     print(
         f"checks that all is given back: {soak.checks}; longest time without a token: {outcome.stall_s:.1f} s"

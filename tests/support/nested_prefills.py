@@ -48,6 +48,8 @@ CHUNKS_TBT_S, CHUNKS_PER_TOKEN_S = 10.0, 0.02
 that policies plan for a wide scatter: some 180 prompt tokens in a step then."""
 CHUNKS_TTFT_S = {"t0": 600.0, "t1": 600.0, "t2": 600.0, "t3": 20.0, "t4": 20.0, "t5": 20.0}
 """Less than the longest prompt is predicted to take, and more than a step."""
+STRICT_TBT_S, STRICT = 0.3, ("t3", "t4", "t5")
+"""Of a load with two TBT classes: a step of more than two requests is predicted to take longer."""
 
 
 def variables(folder: Path) -> dict[str, str]:
@@ -118,15 +120,21 @@ async def ask_undisturbed(base_url: str, link: Link, *, decoding: bool = False) 
     return Undisturbed(answers=answers, alone_s=alone_s, decoding=tuple(said[0]))
 
 
-async def put_in_force(link: Link, policy: str, *, tbt_s: float, chunks: bool = False) -> None:
-    """A policy, with the targets and predictions of this load, or of one whose `chunks` are overtaken."""
+async def put_in_force(
+    link: Link, policy: str, *, tbt_s: float, chunks: bool = False, classes: bool = False
+) -> None:
+    """A policy, with the targets and predictions of this load, or of one whose `chunks` are overtaken, or one
+    of two TBT `classes`, of which the relaxed sit steps out."""
     await link.greeted()
-    if chunks:
+    if chunks or classes:
         tbt_s = CHUNKS_TBT_S
+    others_tbt_s = dict.fromkeys(TTFT_S, tbt_s)
+    if classes:
+        others_tbt_s |= dict.fromkeys(STRICT, STRICT_TBT_S)
     ack, _ = await link.set(
         policy,
         tbt_s=tbt_s,
-        others_tbt_s=dict.fromkeys(TTFT_S, tbt_s),
+        others_tbt_s=others_tbt_s,
         ttft_s=CHUNKS_TTFT_S if chunks else TTFT_S,
         predictors=predictors(link, CHUNKS_PER_TOKEN_S if chunks else PER_TOKEN_S),
         max_wait_s=MAX_WAIT_S,
