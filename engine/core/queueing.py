@@ -178,9 +178,7 @@ def form_prefill_batch(
     if max_tokens is None or max_tokens > limits.max_prefill_tokens:
         max_tokens = limits.max_prefill_tokens
     decode_bs = obs.decode.bs + obs.sitting_out
-    slots = limits.max_decode_bs - decode_bs
-    for unit in obs.under_way:  # they will decode as well
-        slots -= unit.shape.bs
+    slots = limits.max_decode_bs - obs.slots_taken
     kv_tokens = obs.kv_free_tokens - DECODE_HEADROOM_TOKENS * decode_bs
     idle = decode_bs == 0 and obs.prefill is None and obs.preempted is None
     chosen: list[WaitingRequest] = []

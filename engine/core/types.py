@@ -260,6 +260,11 @@ class Observation:
         """The prefill that runs, if one does, and those behind it, in the order in which they go on."""
         return self.set_aside if self.prefill is None else (self.prefill, *self.set_aside)
 
+    @property
+    def slots_taken(self) -> int:
+        """Of `limits.max_decode_bs`: by all that decode, and by prompts under way, which will."""
+        return self.decode.bs + self.sitting_out + sum([unit.shape.bs for unit in self.under_way])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:

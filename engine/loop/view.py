@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pdmuxd.engine.core.errors import EngineInvariantError
@@ -13,7 +14,6 @@ from pdmuxd.engine.core.types import (
     PrefillMode,
     PrefillShape,
     PrefillView,
-    WaitingRequest,
 )
 from pdmuxd.engine.loop.decode import DecodeStage
 from pdmuxd.engine.loop.decode_turns import DecodeTurns
@@ -122,8 +122,7 @@ class View:
         if is_layerwise and self._limits.max_whole_tokens is not None:
             # Those run in fused steps, which wait for the layers under way: nobody is preempted for them.
             waiting = tuple(request for request in waiting if self._limits.holds(request.new_tokens))
-        under_way = set_aside if prefill is None else (prefill, *set_aside)
-        return Observation(
+        obs = Observation(
             now_s=now_s,
             partition_id=self._policy_runtime.state.partition_id,
             decode=decode,
@@ -137,15 +136,11 @@ class View:
             limits=self._limits,
             settings_version=self._policy_runtime.settings_version,
             decoding=self._turns.decoding(now_s, self._policy_runtime.state.last_token_s, joining_contexts),
-            slots_held=self._slots_held(decode.bs + sum(unit.shape.bs for unit in under_way), waiting),
         )
-
-    def _slots_held(self, taken: int, waiting: Sequence[WaitingRequest]) -> tuple[tuple[str, int], ...]:
-        """By tenant, if slots are short and several tenants wait for one."""
         most = self._limits.max_decode_bs
-        if most - taken > SHORT_SLOTS_SHARE * most or len({request.tenant for request in waiting}) < 2:
-            return ()
-        return tuple(self._ledger.slots_held().items())
+        if most - obs.slots_taken > SHORT_SLOTS_SHARE * most or len({r.tenant for r in waiting}) < 2:
+            return obs
+        return replace(obs, slots_held=tuple(self._ledger.slots_held().items()))
 
 
 def chunked_prefill(state: EngineState, ledger: RequestBook) -> PrefillView | None:

@@ -10,8 +10,6 @@ of the changes on the same arrivals, and half of its 95% interval (t).
 from __future__ import annotations
 
 import argparse
-import math
-import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -21,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from tenant_floods import TARGET, Load, requests, run
 
+from pdmuxd.daemon.compare.statistics import estimate
 from pdmuxd.engine.core.policies import auto, choice, layerwise
 
 CONSTANTS: Sequence[tuple[ModuleType, str, tuple[float, ...]]] = (
@@ -40,8 +39,6 @@ LOADS: Sequence[tuple[Load, float]] = (
     (("reasoning", 11.0), 90.0),
 )
 """Near what `auto` holds, and for how many seconds."""
-T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
-"""Student's t of a two-sided interval of 95%, by the number of seeds."""
 
 
 @contextmanager
@@ -66,12 +63,9 @@ def good_ratios(load: Load, seconds: float, seeds: int) -> list[float]:
 
 def change(ratios: Sequence[float], before: Sequence[float]) -> str:
     """In points, with half of the interval if there are several."""
-    points = [100.0 * (now - was) for now, was in zip(ratios, before, strict=True)]
-    mean = statistics.mean(points)
-    if len(points) == 1:
-        return f"{mean:+.1f}"
-    half = T_95[len(points)] * statistics.stdev(points) / math.sqrt(len(points))
-    return f"{mean:+.1f} ± {half:.1f}"
+    found = estimate([100.0 * (now - was) for now, was in zip(ratios, before, strict=True)])
+    half = "" if found.half_width_95 is None else f" ± {found.half_width_95:.1f}"
+    return f"{found.mean:+.1f}{half}"
 
 
 def main() -> None:
@@ -80,7 +74,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--constant", choices=[name for _, name, _ in CONSTANTS], help="this one only")
-    parser.add_argument("--seeds", type=int, choices=[1, *T_95], default=1)
+    parser.add_argument("--seeds", type=int, choices=range(1, 21), default=1, metavar="1..20")
     options = parser.parse_args()
     console = Console(width=130)
     table = Table(title="good requests, and the change by each value in points")
@@ -88,7 +82,7 @@ def main() -> None:
         table.add_column(column)
     with console.status("as they are"):
         as_is = [good_ratios(load, seconds, options.seeds) for load, seconds in LOADS]
-    table.add_row("as they are", "", *(f"{statistics.mean(shares):.1%}" for shares in as_is))
+    table.add_row("as they are", "", *(f"{estimate(shares).mean:.1%}" for shares in as_is))
     for module, name, values in CONSTANTS:
         if options.constant not in (None, name):
             continue
