@@ -41,9 +41,9 @@ class AutoState:
     latency_margin: LatencyMargin = field(default_factory=LatencyMargin)
     """Of fused steps, beyond what is typical of their size."""
     prefill_correction: float = 1.0
-    """Typical over predicted seconds of prefills by layers. It follows what fused steps take while there are
-    none: a device that is slower than its profile is so for both, and one that was not tried of late must not
-    look better for it."""
+    """Typical over predicted seconds of prefills by layers. It follows what fused steps take, the less the more
+    of its own were seen: a device that is slower than its profile is so for both, and what was not tried must
+    not look better for it."""
     prefills: int = 0
     """Seen by layers, counted as far as it matters."""
     fused_correction: float = 1.0
@@ -94,8 +94,9 @@ def _fused_took(state: AutoState, feedback: Feedback) -> AutoState:
     """The corrections of fused steps, and with it of prefills by layers, after one more step."""
     before = state.fused_correction
     after = before + STEP_WEIGHT * (_within(feedback.measured_s / feedback.predicted_s) - before)
+    follows = (after / before) ** (1.0 / (1 + state.prefills))
     return replace(
-        state, fused_correction=after, prefill_correction=_within(state.prefill_correction * after / before)
+        state, fused_correction=after, prefill_correction=_within(state.prefill_correction * follows)
     )
 
 

@@ -13,7 +13,7 @@ from pdmuxd.engine.core.types import DecodingRequest, Mode, PrefillFeedback
 SLOWER = 1.08
 
 
-def after_fused_steps(ratio: float, steps: int = 300):  # noqa: ANN201 - the policy's own state
+def after_fused_steps(ratio: float, steps: int = 300):
     policy = build_policy("auto", linear_context())
     state = policy.initial_state()
     for _ in range(steps):
@@ -27,14 +27,14 @@ def test_prefills_by_layers_are_not_believed_faster_when_the_device_has_proved_s
     assert state.prefill_correction == pytest.approx(SLOWER, rel=0.01)
 
 
-def test_what_prefills_by_layers_take_beside_fused_steps_stays_when_the_device_slows_down() -> None:
+def test_what_prefills_by_layers_took_counts_for_more_than_fused_steps_when_many_were_seen() -> None:
     policy, state = after_fused_steps(1.0)
     prefill = PrefillFeedback(sms=132, was_alone=True, predicted_s=1.0, measured_s=0.9)
     for _ in range(100):
         state = policy.learn_prefill(prefill, state)
     for _ in range(300):
         state = policy.learn(took(Mode.FUSED, predicted_s=0.1, measured_s=0.12), state)
-    assert state.prefill_correction == pytest.approx(0.9 * 1.2, rel=0.01)
+    assert state.prefill_correction == pytest.approx(0.9, abs=0.02)
 
 
 def test_the_first_prefills_by_layers_count_for_more_than_what_was_assumed() -> None:
