@@ -41,9 +41,9 @@ class AutoState:
     latency_margin: LatencyMargin = field(default_factory=LatencyMargin)
     """Of fused steps, beyond what is typical of their size."""
     prefill_correction: float = 1.0
-    """Typical over predicted seconds of prefills by layers. It follows what fused steps take, the less the more
-    of its own were seen: a device that is slower than its profile is so for both, and what was not tried must
-    not look better for it."""
+    """Typical over predicted seconds of prefills by layers. It follows what fused steps take, the less the
+    more of its own were seen: a device that is slower than its profile is so for both, and what was not tried
+    must not look better for it."""
     prefills: int = 0
     """Seen by layers, counted as far as it matters."""
     fused_correction: float = 1.0
