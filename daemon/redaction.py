@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 MASK = "***"
 
@@ -12,6 +13,8 @@ _PATTERNS = (
     (re.compile(r"(?<=://)([^/?#\s:@]*):[^/?#\s]*@"), rf"\1:{MASK}@"),
     (re.compile(r"(?i)([?&](?:password|passwd|sslpassword|token|api_key)=)[^&#\s]+"), rf"\1{MASK}"),
 )
+_SUSPICIOUS = re.compile(r"(?i)pdm|bearer|basic|://|[?&]")
+"""What all of these have something of; few texts do, and the others need no second look."""
 _SECRET_NAME = re.compile(
     r"(?i)(^|[_-])(authorization|cookie|password|passwd|secret|token|api[_-]?key|admin[_-]?key)$"
 )
@@ -19,6 +22,8 @@ _SECRET_NAME = re.compile(
 
 def mask_text(text: str) -> str:
     """Replace what looks like an API key, an Authorization value or a password in a URL."""
+    if _SUSPICIOUS.search(text) is None:
+        return text
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
@@ -29,6 +34,7 @@ def mask_url(url: str) -> str:
     return mask_text(url) if "://" in url else MASK
 
 
+@lru_cache(maxsize=1024)
 def names_secret(name: str) -> bool:
     """Whether a field of this name holds a secret, such as `admin_token`, not `output_tokens`."""
     return _SECRET_NAME.search(name) is not None

@@ -1,18 +1,22 @@
 """When the tokens of a streamed answer were written to its client: the gaps that the client saw.
 
-Each write costs two reads of the clock and an addition. A gap goes from the end of one write to the begin of
-the next. So the time in which a slow client holds up a write is not counted.
+A gap goes from the end of one write to the begin of the next. So the time in which a slow client holds up a
+write is not counted.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from operator import sub
 
 from pdmuxd.controlplane.telemetry.judged import Delivered
-from pdmuxd.engine.link.durations import bucket_of
+from pdmuxd.daemon.httpd.pushing import Push
+from pdmuxd.engine.link.durations import counted
 
 _TOLERANCE_S = 1e-9
+_WRITES_AT_A_TIME = 32
 
 
 class Delivery:
@@ -25,8 +29,8 @@ class Delivery:
         "_first_s",
         "_max_s",
         "_missed",
-        "_now_s",
         "_target_s",
+        "_writes_s",
         "_written_s",
     )
 
@@ -37,36 +41,54 @@ class Delivery:
         self._arrived_s = arrived_s
         self._target_s = tbt_target_s + _TOLERANCE_S
         self._first_s: float | None = None
-        self._now_s = self._written_s = 0.0
+        self._written_s = 0.0
         self._missed = 0
         self._max_s = 0.0
         self._buckets: dict[int, int] = {}
+        self._writes_s: list[float] = []
+        """When the last ones were written; their gaps are counted many at a time."""
 
     def begins(self) -> None:
         """The next part of the answer is about to be written."""
-        now_s = self._now_s = self._clock()
+        now_s = self._clock()
+        self._count_writes()
         if self._first_s is None:
             self._first_s = now_s
             return
-        gap_s = now_s - self._written_s
-        if gap_s > self._target_s:
-            self._missed += 1
-        if gap_s > self._max_s:
-            self._max_s = gap_s
-        bucket = bucket_of(gap_s)
-        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
-
-    def wrote(self) -> None:
-        """The next part was written, and took no time."""
-        self.begins()
-        self._written_s = self._now_s
+        self._count((now_s - self._written_s,))
 
     def written(self) -> None:
         """It was written."""
         self._written_s = self._clock()
 
+    def wrote(self, at_s: float) -> None:
+        """The next part was written at that time of the clock, and took no time."""
+        writes = self._writes_s
+        writes.append(at_s)
+        if len(writes) >= _WRITES_AT_A_TIME:
+            self._count_writes()
+
+    def _count_writes(self) -> None:
+        writes = self._writes_s
+        if not writes:
+            return
+        if self._first_s is None:
+            self._first_s = self._written_s = writes.pop(0)
+        self._count(sorted(map(sub, writes, (self._written_s, *writes))))
+        self._written_s = writes[-1] if writes else self._written_s
+        writes.clear()
+
+    def _count(self, ordered_s: Sequence[float]) -> None:
+        if not ordered_s:
+            return
+        self._missed += len(ordered_s) - bisect_right(ordered_s, self._target_s)
+        self._max_s = max(self._max_s, ordered_s[-1])
+        for bucket, count in counted(ordered_s):
+            self._buckets[bucket] = self._buckets.get(bucket, 0) + count
+
     def seen(self) -> Delivered | None:
         """What the client saw; None if there was nothing."""
+        self._count_writes()
         if self._first_s is None:
             return None
         return Delivered(
@@ -75,3 +97,17 @@ class Delivery:
             gap_max_s=self._max_s,
             gap_counts=tuple(sorted(self._buckets.items())),
         )
+
+
+class TimedPush:
+    """A `Push` whose parts are counted as deliveries."""
+
+    __slots__ = ("frame", "write", "wrote")
+
+    def __init__(self, push: Push, delivery: Delivery | None) -> None:
+        self.frame, self.write = push.frame, push.write
+        self.wrote: Callable[[float], None] = _not_counted if delivery is None else delivery.wrote
+
+
+def _not_counted(_: float) -> None:
+    """Nobody asks."""

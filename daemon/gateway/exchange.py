@@ -11,7 +11,7 @@ import aiohttp
 
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
 from pdmuxd.daemon.gateway.asgi import Message, Receive, Send, send_answer
-from pdmuxd.daemon.gateway.delivery import Delivery
+from pdmuxd.daemon.gateway.delivery import Delivery, TimedPush
 from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
 from pdmuxd.daemon.gateway.errors import Answer, Header
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
@@ -194,7 +194,7 @@ class Exchange:
                 self._on_first_byte()
                 first = False
                 if self._merged is not None and self._push is not None:
-                    self._merged.outbox.use_writer(self._write_events)
+                    self._merged.outbox.use_writer(TimedPush(self._push, delivery))
             self._tail = chunk
             if delivery is None or not dialect.has_tokens(chunk):
                 await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -203,14 +203,6 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             delivery.written()
         return held
-
-    def _write_events(self, events: bytes) -> bool:
-        """Write whole events, between two parts that `_relay_chunks` sends."""
-        if self._push is None or not self._push(events):
-            return False
-        if self._delivery is not None:
-            self._delivery.wrote()
-        return True
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
         """The parts of the engine's answer, with the tokens that its scheduler sends straight here."""

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from pdmuxd.daemon.httpd import refusals
 from pdmuxd.daemon.httpd.connections import Connections
-from pdmuxd.daemon.httpd.pushing import PUSH, WRITE, pusher
+from pdmuxd.daemon.httpd.pushing import PUSH, WRITE, Push
 from pdmuxd.daemon.httpd.refusals import Refusal, render
 
 _MAX_PIPELINED = 2
@@ -174,7 +174,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401 - the library's
         self._answering = cycle
-        cycle.scope["extensions"] = {PUSH: {WRITE: pusher(cycle)}}
+        cycle.scope["extensions"] = {PUSH: {WRITE: Push(cycle)}}
 
         async def unless_gone(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - the library's
             # What came with the request may have ended the connection before the task's first turn.

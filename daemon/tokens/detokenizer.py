@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link.token_frames import Sample
@@ -28,6 +30,25 @@ _CJK = (
     (0x2F800, 0x2FA1F),
 )
 
+_encoder = msgspec.json.Encoder()
+
+
+class Piece(NamedTuple):
+    """What a token adds to an answer, in each form that an event of it needs."""
+
+    text: str
+    encoded: bytes
+    """As JSON, with its quotes."""
+    utf8: bytes
+
+
+NO_PIECE = Piece("", b'""', b"")
+
+
+def piece_of(text: str) -> Piece:
+    """All forms of a text."""
+    return Piece(text, _encoder.encode(text), text.encode("utf-8", "surrogatepass")) if text else NO_PIECE
+
 
 class Vocabulary:
     """The model's tokenizer, with what single tokens are by themselves remembered."""
@@ -44,7 +65,7 @@ class Vocabulary:
             if self.decode(sample.token_ids, skip_special_tokens=True) != sample.text:
                 raise EngineError("the engine's tokenizer makes other text of tokens than its file does")
         self._single: tuple[dict[int, str], dict[int, str]] = ({}, {})
-        self._whole: tuple[dict[int, str], dict[int, str]] = ({}, {})
+        self._whole: tuple[dict[int, Piece], dict[int, Piece]] = ({}, {})
         self._joins = _joins(self._tokenizer.decoder)
         """Whether the text of tokens is that of their bytes one after the other, and nothing else."""
         self._size = int(self._tokenizer.get_vocab_size(with_added_tokens=True))
@@ -68,25 +89,26 @@ class Vocabulary:
                 known[token_id] = text
         return text
 
-    def remembered(self, *, skip_special_tokens: bool) -> dict[int, str]:
+    def remembered(self, *, skip_special_tokens: bool) -> dict[int, Piece]:
         """Tokens whose text is the same whatever stands around them; `whole` finds the others."""
         return self._whole[skip_special_tokens]
 
-    def whole(self, token_id: int, *, skip_special_tokens: bool) -> str:
-        """The text that a token has wherever it stands; empty if that depends on what stands around it.
+    def whole(self, token_id: int, *, skip_special_tokens: bool) -> Piece:
+        """What a token adds wherever it stands; nothing if that depends on what stands around it.
 
         Where texts are bytes joined, and two tokens' bytes are characters each by themselves, the text of
         both is their texts joined.
         """
         if not self._joins or not 0 <= token_id < self._size:
-            return ""
+            return NO_PIECE
         text = self.single(token_id, skip_special_tokens=skip_special_tokens)
         if _UNFINISHED in text:
-            return ""
+            return NO_PIECE
         known = self._whole[skip_special_tokens]
+        piece = known.get(token_id) or piece_of(text)
         if text and len(known) < _MAX_REMEMBERED:
-            known[token_id] = text
-        return text
+            known[token_id] = piece
+        return piece
 
 
 def _joins(decoder: Any) -> bool:  # noqa: ANN401 - the library's
@@ -128,22 +150,22 @@ class IncrementalText:
         self._is_whole = False
         """Whether what stands before is one token of whole characters, so that it changes no other."""
 
-    def push_one(self, token_id: int) -> str:
+    def push_one(self, token_id: int) -> Piece:
         """As `push` of one token, and mostly without the tokenizer."""
         if self._is_whole:
-            text = self._remembered.get(token_id)
-            if text is None:
-                text = self._vocabulary.whole(token_id, skip_special_tokens=self._skip)
-            if text:
+            piece = self._remembered.get(token_id)
+            if piece is None:
+                piece = self._vocabulary.whole(token_id, skip_special_tokens=self._skip)
+            if text := piece[0]:
                 self._ids[0] = token_id
                 self._surrounding = text
-                return text
+                return piece
         text = self.push((token_id,))
         ids = self._ids
         self._is_whole = len(ids) == self._read == 1 and bool(
-            self._vocabulary.whole(ids[0], skip_special_tokens=self._skip)
+            self._vocabulary.whole(ids[0], skip_special_tokens=self._skip).text
         )
-        return text
+        return piece_of(text)
 
     def push(self, token_ids: Sequence[int]) -> str:
         """The text that these tokens add, perhaps none until a character is complete."""

@@ -16,8 +16,8 @@ from zlib import crc32
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from pdmuxd.daemon.tokens.detokenizer import IncrementalText
-from pdmuxd.daemon.tokens.outbox import Outbox
+from pdmuxd.daemon.tokens.detokenizer import IncrementalText, Piece, piece_of
+from pdmuxd.daemon.tokens.outbox import Outbox, deliver
 
 _DATA = b"data: {"
 _END = b"\n\n"
@@ -55,6 +55,12 @@ class Mismatch(StrEnum):
 
 class MergedStream:
     """What is for the client, as both sources bring it; `outbox` has it. For one event loop."""
+
+    __slots__ = (
+        *("_before_event", "_on_mismatch", "_on_unread", "_max_unsent_bytes", "outbox"),
+        *("_cut", "_sent", "_front_end", "_tokens", "_checksum", "_form", "_skips_empty"),
+        *("_text", "_first_text", "_early", "_early_characters", "uses_tokens", "from_tokens"),
+    )
 
     def __init__(
         self,
@@ -102,11 +108,11 @@ class MergedStream:
         source = self._text
         if source is None or not self.uses_tokens:
             return False
-        text = source.push_one(token_id)
-        at = self._tokens
+        piece = source.push_one(token_id)
+        text, at, form = piece[0], self._tokens, self._form
         self._tokens = at + len(text)
-        if text and at == self._sent and self._form is not None and not self._early:
-            return self._put_text(text, self._form)
+        if text and at == self._sent and form is not None and not self._early:
+            return self._put_piece(piece, form)
         return self._place(at, text)
 
     def push(self, token_ids: Sequence[int]) -> bool:
@@ -147,14 +153,15 @@ class MergedStream:
                 return False
         if self._skips_empty and not text:
             return False
-        return self._put_text(text, form)
+        return self._put_piece(piece_of(text), form)
 
-    def _put_text(self, text: str, form: tuple[bytes, bytes]) -> bool:
+    def _put_piece(self, piece: Piece, form: tuple[bytes, bytes]) -> bool:
+        text, encoded, utf8 = piece
         self._sent += len(text)
-        self._checksum = crc32(text.encode("utf-8", "surrogatepass"), self._checksum)
+        self._checksum = crc32(utf8, self._checksum)
         self.from_tokens += 1
         outbox = self.outbox
-        is_first = outbox.put(b"%b%b%b" % (form[0], _encoder.encode(text), form[1]))
+        is_first = outbox.put(b"%b%b%b" % (form[0], encoded, form[1]))
         if outbox.held_bytes > self._max_unsent_bytes:
             # A client that does not read: the rest comes with the answer's end, if that is ever read.
             self.stop_tokens()
@@ -180,7 +187,7 @@ class MergedStream:
             begin = end
         self._cut = data[begin:]
         self._flush()
-        self.outbox.deliver()
+        deliver((self.outbox,))
         while self.outbox.held_bytes > self._max_unsent_bytes:
             await self.outbox.taken()
 

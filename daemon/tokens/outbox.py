@@ -3,7 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+
+class Writer(Protocol):
+    """Writes to one client, past the task that does."""
+
+    @property
+    def write(self) -> Callable[[bytes], None]:
+        """Write what `frame` made."""
+
+    def frame(self, events: bytes) -> bytes | None:
+        """Whole events as they are written; None: the client takes nothing now."""
+
+    def wrote(self, at_s: float) -> None:
+        """They have been written, at this time of the monotonic clock."""
+
+
+def deliver(outboxes: Iterable[Outbox]) -> None:
+    """Write what waits in each, or wake the task that does.
+
+    All is made ready before the first is written, and accounted for after the last one: what runs in between
+    is little, and finds itself in the processor's caches again when the kernel returns from a write.
+    """
+    ready = [made for outbox in outboxes if (made := outbox.made_ready()) is not None]
+    clock, times = time.monotonic, []
+    for writer, framed in ready:
+        writer.write(framed)
+        times.append(clock())
+    for (writer, _), at_s in zip(ready, times, strict=True):
+        writer.wrote(at_s)
 
 
 class Outbox:
@@ -13,23 +44,23 @@ class Outbox:
     costs no switch between tasks then.
     """
 
-    __slots__ = ("_failure", "_is_closed", "_parts", "_taken", "_waiter", "_write", "held_bytes")
+    __slots__ = ("_failure", "_is_closed", "_parts", "_taken", "_waiter", "_writer", "held_bytes")
 
     def __init__(self) -> None:
         self.held_bytes = 0
         self._parts: list[bytes] = []
-        self._write: Callable[[bytes], bool] | None = None
+        self._writer: Writer | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._taken: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
         self._is_closed = False
 
-    def use_writer(self, write: Callable[[bytes], bool] | None) -> None:
-        """From now on `write` may be given what is new; False of it: the client takes nothing now.
+    def use_writer(self, writer: Writer | None) -> None:
+        """From now on `writer` may be given what is new.
 
-        With None nobody but the task writes, and nothing here holds whom `write` belongs to.
+        With None nobody but the task writes, and nothing here holds whom `writer` belongs to.
         """
-        self._write = write
+        self._writer = writer
 
     def put(self, part: bytes) -> bool:
         """Whole events, to be delivered soon; whether nothing else waited."""
@@ -38,16 +69,24 @@ class Outbox:
         self.held_bytes += len(part)
         return len(parts) == 1
 
-    def deliver(self) -> None:
-        """Write what waits, or wake the task that does. Nothing if that is writing: it comes back here."""
+    def made_ready(self) -> tuple[Writer, bytes] | None:
+        """What waits, taken to be written at once. None: there is nothing, or the task writes it.
+
+        That is woken, unless it is writing: then it comes back here.
+        """
         waiter, parts = self._waiter, self._parts
         if waiter is None or waiter.done() or not parts:
-            return
-        if self._write is None or not self._write(parts[0] if len(parts) == 1 else b"".join(parts)):
+            return None
+        writer = self._writer
+        framed = None if writer is None else writer.frame(parts[0] if len(parts) == 1 else b"".join(parts))
+        if writer is None or framed is None:
             waiter.set_result(None)
-            return
+            return None
         parts.clear()
-        self._empty()
+        self.held_bytes = 0
+        if self._taken is not None:
+            self._tell_taken()
+        return writer, framed
 
     def close(self, failure: BaseException | None = None) -> None:
         """Nothing more comes, because of `failure` if there is one."""
@@ -69,7 +108,8 @@ class Outbox:
             finally:
                 self._waiter = None
         parts, self._parts = self._parts, []
-        self._empty()
+        self.held_bytes = 0
+        self._tell_taken()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def taken(self) -> None:
@@ -77,7 +117,6 @@ class Outbox:
         self._taken = asyncio.get_running_loop().create_future()
         await self._taken
 
-    def _empty(self) -> None:
-        self.held_bytes = 0
+    def _tell_taken(self) -> None:
         if self._taken is not None and not self._taken.done():
             self._taken.set_result(None)

@@ -13,6 +13,7 @@ import structlog
 from pdmuxd.daemon.tokens.counts import FallbackCause, TokenCounts
 from pdmuxd.daemon.tokens.detokenizer import IncrementalText, Vocabulary
 from pdmuxd.daemon.tokens.merge import MergedStream, Mismatch
+from pdmuxd.daemon.tokens.outbox import Outbox, deliver
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link import token_frames
 from pdmuxd.engine.link.token_frames import READY, TOKEN_FRAMES_PROTOCOL, TokenStep
@@ -44,7 +45,7 @@ class TokenReceiver:
         self._numbers: dict[str, int] = {}
         self._loop.add_reader(self._listening, self._accept)
         self.counts.hold(self._held_bytes)
-        self._touched: list[MergedStream] = []
+        self._touched: list[Outbox] = []
         """With something new for their clients since the last look."""
         self.steps = 0
         self.refusals = 0
@@ -99,8 +100,7 @@ class TokenReceiver:
             self._read_datagrams()
         finally:
             touched, self._touched = self._touched, []
-            for stream in touched:
-                stream.outbox.deliver()
+            deliver(touched)
 
     def _read_datagrams(self) -> None:
         for _ in range(_DATAGRAMS_AT_A_TIME):
@@ -208,19 +208,20 @@ class TokenReceiver:
             by_number[begun.stream] = stream
             self._numbers[begun.request_id] = begun.stream
             stream.begin(text, text.push(begun.token_ids))
-        touched, counts = self._touched, self.counts
+        touched, tokens = self._touched, 0
         for number, token_id in zip(step.streams, step.token_ids, strict=False):
             stream = by_number.get(number)
             if stream is not None:
-                counts.tokens += 1
+                tokens += 1
                 if stream.push_one(token_id):
-                    touched.append(stream)
+                    touched.append(stream.outbox)
         for number, token_ids in step.several:
             stream = by_number.get(number)
             if stream is not None:
-                counts.tokens += len(token_ids)
+                tokens += len(token_ids)
                 if stream.push(token_ids):
-                    touched.append(stream)
+                    touched.append(stream.outbox)
+        self.counts.tokens += tokens
 
     def _refuse(self, reason: str) -> None:
         self.refusals += 1

@@ -11,8 +11,8 @@ it whenever it takes longer than predicted. Three things are told apart, since e
   the quantile. Whether steps leave room for the next one is a choice of the policy: it has its price in
   throughput.
 - The *floor* is what the host needs to launch a step of few tokens, however fast the device is. It is learned
-  from steps that took far longer than predicted, and forgotten within seconds, because a host is slow for a
-  while and then fast again.
+  from steps that took far longer than predicted, several within a tenth of a second, since one by itself has
+  stalled. It is forgotten within seconds, because a host is slow for a while and then fast again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ STALL_STEPS = 2000
 gaps to matter."""
 
 HOST_RATIO = 1.5
-"""A step that took this many times its prediction waited for the host."""
+"""A step that took this many times its prediction waited for the host, or stalled."""
+HOST_STEPS = 10
+"""The host was slow if another of so many steps before took as long: it is for a tenth of a second and more
+(as below), and steps of few tokens take about 10 ms. A stall in 300 steps has another as near in 1 of 30."""
 FLOOR_RISE_S, FLOOR_FALL, FLOOR_HIGHEST_S = 0.002, 0.0003, 0.04
 """How the floor moves. It rises by at most the first with every step that waited for the host. It falls by
 the second, a share of it, with every other step. A step above the third was not slowed by a host: no host
@@ -63,6 +66,8 @@ class LatencyMargin:
     """What a stall adds to a step."""
     expected_stalls: int = 0
     """Steps for which a stall is still expected; 0: none was seen of late."""
+    host_steps: int = 0
+    """Steps within which another one that takes far too long says that the host is slow."""
 
     @property
     def ratio(self) -> float:
@@ -87,7 +92,8 @@ class LatencyMargin:
         seen = min(abs(off), limit)
         deviation = max(LEAST_DEVIATION, self.deviation + WEIGHT * (seen - self.deviation))
         if off > limit:
-            is_host = HOST_RATIO * predicted_s < measured_s <= FLOOR_HIGHEST_S
+            may_be_host = HOST_RATIO * predicted_s < measured_s <= FLOOR_HIGHEST_S
+            is_host = may_be_host and self.host_steps > 0
             lifted_s = min(measured_s, self.bound_s(predicted_s) + FLOOR_RISE_S)
             return LatencyMargin(
                 deviation=deviation,
@@ -95,6 +101,7 @@ class LatencyMargin:
                 floor_s=max(lifted_s, self.floor_s) if is_host else self.floor_s,
                 stall_s=max(measured_s - predicted_s, 0.9 * self.stall_s),
                 expected_stalls=STALL_STEPS,
+                host_steps=HOST_STEPS if may_be_host else max(0, self.host_steps - 1),
             )
         late = off > self.factor * self.deviation
         factor = self.factor + CORRECTION * ((1.0 if late else 0.0) - LATE_SHARE * (1.0 - attainment_ratio))
@@ -104,6 +111,7 @@ class LatencyMargin:
             floor_s=self._lower_s(),
             stall_s=self.stall_s,
             expected_stalls=max(0, self.expected_stalls - 1),
+            host_steps=max(0, self.host_steps - 1),
         )
 
     def stalled(self, stall_s: float) -> LatencyMargin:
@@ -114,6 +122,7 @@ class LatencyMargin:
             floor_s=self.floor_s,
             stall_s=max(stall_s, 0.9 * self.stall_s),
             expected_stalls=STALL_STEPS,
+            host_steps=self.host_steps,
         )
 
     def without_a_step(self) -> LatencyMargin:
@@ -126,6 +135,7 @@ class LatencyMargin:
             floor_s=self._lower_s(),
             stall_s=self.stall_s,
             expected_stalls=self.expected_stalls,
+            host_steps=self.host_steps,
         )
 
     def _lower_s(self) -> float:

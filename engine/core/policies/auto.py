@@ -138,7 +138,7 @@ class AutoPolicy:
     def _divided(
         self, obs: Observation, state: AutoState, beside: PrefillShape | None = None
     ) -> tuple[Observation, tuple[str, ...]]:
-        ratio = state.latency_margin.ratio
+        ratio = state.latency_margin.ratio * state.fused_correction
         return without_those_who_can_wait(
             obs, self.context, self.table, state.guard, beside=beside, margin_ratio=ratio
         )

@@ -21,7 +21,9 @@ from pdmuxd.engine.core.queueing import QueueState
 from pdmuxd.engine.core.types import Feedback, Mode, PrefillFeedback
 
 CORRECTION_WEIGHT = 0.05
-"""Of the newest prefill: about the last 20 count."""
+"""Of the newest prefill: about the last 20 count. The first ones count for more, as in a mean."""
+STEP_WEIGHT = 0.02
+"""Of the newest fused step: about the last 50 count, seconds."""
 LOWEST_CORRECTION, HIGHEST_CORRECTION = 0.7, 1.5
 
 
@@ -39,7 +41,13 @@ class AutoState:
     latency_margin: LatencyMargin = field(default_factory=LatencyMargin)
     """Of fused steps, beyond what is typical of their size."""
     prefill_correction: float = 1.0
-    """Typical over predicted seconds of prefills by layers."""
+    """Typical over predicted seconds of prefills by layers. It follows what fused steps take, the less the
+    more of its own were seen: a device that is slower than its profile is so for both, and what was not tried
+    must not look better for it."""
+    prefills: int = 0
+    """Seen by layers, counted as far as it matters."""
+    fused_correction: float = 1.0
+    """Typical over predicted seconds of fused steps of all sizes."""
     size_correction: BatchSizeCorrection = field(default_factory=BatchSizeCorrection)
 
 
@@ -53,7 +61,9 @@ def after_step(state: AutoState, feedback: Feedback, split: SplitPlans, *, uses_
         predicted_s, latency_margin, size_correction = fused_learned(
             feedback, state.latency_margin, state.size_correction
         )
-        state = replace(state, latency_margin=latency_margin, size_correction=size_correction)
+        state = replace(
+            _fused_took(state, feedback), latency_margin=latency_margin, size_correction=size_correction
+        )
     else:
         learnt, margin = feedback, state.latency_margin.without_a_step()
         if uses_guard:
@@ -73,9 +83,25 @@ def after_prefill(state: AutoState, feedback: PrefillFeedback, latency: LatencyM
     predicted_s = alone_s * (1.0 if feedback.was_alone else latency.colocated_ratio(sms))
     if predicted_s <= 0.0:
         return state
-    seen = min(HIGHEST_CORRECTION, max(LOWEST_CORRECTION, feedback.measured_s / predicted_s))
-    correction = state.prefill_correction + CORRECTION_WEIGHT * (seen - state.prefill_correction)
-    return replace(state, prefill_correction=correction)
+    weight = max(CORRECTION_WEIGHT, 1.0 / (state.prefills + 2))  # what was assumed counts as one
+    seen = _within(feedback.measured_s / predicted_s)
+    correction = state.prefill_correction + weight * (seen - state.prefill_correction)
+    prefills = state.prefills + (weight > CORRECTION_WEIGHT)
+    return replace(state, prefill_correction=correction, prefills=prefills)
+
+
+def _fused_took(state: AutoState, feedback: Feedback) -> AutoState:
+    """The corrections of fused steps, and with it of prefills by layers, after one more step."""
+    before = state.fused_correction
+    after = before + STEP_WEIGHT * (_within(feedback.measured_s / feedback.predicted_s) - before)
+    follows = (after / before) ** (1.0 / (1 + state.prefills))
+    return replace(
+        state, fused_correction=after, prefill_correction=_within(state.prefill_correction * follows)
+    )
+
+
+def _within(ratio: float) -> float:
+    return min(HIGHEST_CORRECTION, max(LOWEST_CORRECTION, ratio))
 
 
 def adopted(state: AutoState, split: SplitPlans, before: PolicyContext, *, is_refined: bool) -> AutoState:

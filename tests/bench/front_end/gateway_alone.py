@@ -12,16 +12,16 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 
-import structlog
 import uvloop
 from lone_gateway import lone_gateway
 
 from pdmuxd.daemon.app import collect_garbage_seldom
+from pdmuxd.daemon.logging import configure_logging
 
 
 async def main(base_url: str, key: str, model: str, tokens: str | None = None) -> None:
     """Serve until standard input ends."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logging("info", "console")
     path = None if tokens is None else Path(tokens)
     async with lone_gateway(base_url, key, model, tokens=path) as (url, _):
         collect_garbage_seldom()

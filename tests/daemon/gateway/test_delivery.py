@@ -1,6 +1,8 @@
 """Gaps are those between writes; what a client holds up by reading slowly is not counted."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pdmuxd.daemon.gateway.delivery import Delivery
 
@@ -57,3 +59,21 @@ async def test_the_gateway_times_what_it_streams(setup):
             await response.read()
         (answered,) = (more for name, more in told if name == "on_answered")
         assert (answered["delivered"] is not None) == streamed
+
+
+GAPS_S = st.floats(0.0, 2.0) | st.sampled_from([0.0, 0.02, 0.04, 0.05])
+
+
+@given(writes=st.lists(st.tuples(st.booleans(), GAPS_S), max_size=90))
+def test_writes_past_the_task_count_as_its_own_that_take_no_time(writes):
+    clock, own_clock = Clock(), Clock()
+    delivery = Delivery(arrived_s=99.0, tbt_target_s=0.04, clock=clock)
+    own = Delivery(arrived_s=99.0, tbt_target_s=0.04, clock=own_clock)
+    for is_past, after_s in writes:
+        write(own, own_clock, after_s)
+        if is_past:
+            clock.now_s += after_s
+            delivery.wrote(clock.now_s)
+        else:
+            write(delivery, clock, after_s)
+    assert delivery.seen() == own.seen()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pdmuxd.daemon.tokens.detokenizer import piece_of
 from pdmuxd.daemon.tokens.merge import MergedStream, Mismatch
 
 
@@ -17,7 +18,7 @@ class Letters:
         return "".join(token_ids)
 
     def push_one(self, token_id):
-        return token_id
+        return piece_of(token_id)
 
 
 def completion(text, finish=None):

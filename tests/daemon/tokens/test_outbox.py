@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdmuxd.daemon.tokens.outbox import Outbox
+from pdmuxd.daemon.tokens.outbox import Outbox, deliver
 
 
 class Client:
@@ -19,14 +19,20 @@ class Client:
         self.reads = True
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
-        self.outbox.use_writer(self.write)
+        self.written_at_s = []
+        self.outbox.use_writer(self)
         self.task = asyncio.create_task(self.run())
 
-    def write(self, data):
-        if self.reads:
-            self.got.append(data)
-            self.past += 1
-        return self.reads
+    def frame(self, events):
+        return b"<%b>" % events if self.reads else None
+
+    def write(self, framed):
+        assert framed[:1] + framed[-1:] == b"<>"
+        self.got.append(framed[1:-1])
+        self.past += 1
+
+    def wrote(self, at_s):
+        self.written_at_s.append(at_s)
 
     async def run(self):
         while data := await self.outbox.take():
@@ -36,7 +42,7 @@ class Client:
     def say(self, *parts):
         for part in parts:
             self.outbox.put(part)
-        self.outbox.deliver()
+        deliver((self.outbox,))
 
 
 async def settle():
@@ -52,6 +58,23 @@ async def test_what_comes_at_once_is_one_write_past_the_waiting_task():
     assert client.outbox.held_bytes == 0
     client.outbox.close()
     await client.task
+
+
+async def test_several_clients_are_each_written_to_and_told_when_in_their_order():
+    clients = [Client() for _ in range(3)]
+    await settle()
+    clients[1].reads = False
+    for client in clients:
+        client.outbox.put(b"a")
+    deliver([client.outbox for client in clients])
+    assert [client.got for client in clients] == [[b"a"], [], [b"a"]]
+    await settle()
+    assert clients[1].got == [b"a"]
+    assert [len(client.written_at_s) for client in clients] == [1, 0, 1]
+    assert clients[0].written_at_s <= clients[2].written_at_s
+    for client in clients:
+        client.outbox.close()
+        await client.task
 
 
 async def test_only_the_first_of_several_parts_says_that_there_is_something_new():

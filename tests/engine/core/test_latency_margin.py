@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pdmuxd.engine.core.latency_margin import (
     FLOOR_RISE_S,
     HIGHEST_FACTOR,
+    HOST_STEPS,
     LEAST_DEVIATION,
     STALL_STEPS,
     LatencyMargin,
@@ -78,12 +79,24 @@ def test_it_stays_within_its_bounds_whatever_steps_take(measured_s: list[float],
         assert 0.0 <= margin.expected_stall_s <= 10.0
 
 
-def test_the_floor_rises_and_not_the_ratio_when_a_quick_step_waited_for_the_host() -> None:
+def test_the_floor_rises_and_not_the_ratio_when_quick_steps_waited_for_the_host() -> None:
     margin = LatencyMargin(deviation=0.02, factor=5.0)
-    margin = margin.after(predicted_s=0.008, measured_s=0.02)
-    assert margin.factor == 5.0
-    assert margin.ratio < 1.12
-    assert margin.floor_s == pytest.approx(0.0088 + FLOOR_RISE_S)
+    first = margin.after(predicted_s=0.008, measured_s=0.02)
+    second = first.after(predicted_s=0.008, measured_s=0.02)
+    assert second.factor == 5.0
+    assert second.ratio < 1.15
+    assert second.floor_s == pytest.approx(first.bound_s(0.008) + FLOOR_RISE_S)
+
+
+def test_one_long_step_by_itself_is_no_slow_host() -> None:
+    """At a target of 20 ms a stall of 20 ms would lift the floor over it: no step were fused for seconds."""
+    margin = settled(0.01, steps=300)
+    for _ in range(10):
+        margin = margin.after(predicted_s=0.017, measured_s=0.037)
+        for _ in range(HOST_STEPS):
+            margin = margin.after(predicted_s=0.017, measured_s=0.017)
+    assert margin.floor_s == 0.0
+    assert margin.expected_stall_s == pytest.approx(0.02)
 
 
 def test_the_floor_is_forgotten_within_seconds_when_no_step_is_fused() -> None:
