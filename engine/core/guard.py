@@ -24,6 +24,10 @@ MAX_RATIO = 4.0
 """A slowdown above this is a stall (a throttled or shared GPU), not contention: it is cut here."""
 
 
+LEAST_CHANGE = 0.01
+"""Of `device_ratio`: less is scatter, and a new guard for each step would cost more than it is worth."""
+
+
 def token_index(tokens: int) -> int:
     """Grid index of a token count: 0 below 2K, then one more for each factor of four."""
     return max(0, (tokens.bit_length() - 10) // 2)
@@ -49,6 +53,9 @@ class ContentionGuard:
     cells: Mapping[GuardCell, float] = field(default_factory=dict)
     is_frozen: bool = False
     """The operator wants it to stay as it is: nothing is learned."""
+    device_ratio: float = 1.0
+    """By which the device proved slower than it is predicted, whatever runs beside what: on top of the
+    slowdowns, so that not each cell has to be violated for it."""
 
     def __post_init__(self) -> None:
         for ratio in (self.default_ratio, *self.cells.values()):
@@ -57,7 +64,16 @@ class ContentionGuard:
 
     def ratio(self, decode_sms: int, prefill: PrefillShape, decode: DecodeShape) -> float:
         """The worst slowdown to expect of decode on so many SMs beside this prefill."""
-        return self.cells.get(guard_cell(decode_sms, prefill, decode), self.default_ratio)
+        cell = guard_cell(decode_sms, prefill, decode)
+        return self.cells.get(cell, self.default_ratio) * self.device_ratio
+
+    def on_device(self, ratio: float) -> ContentionGuard:
+        """The guard of a device that takes `ratio` times what is predicted; of a faster one it stays as
+        profiled."""
+        ratio = max(1.0, ratio)
+        if self.is_frozen or abs(ratio - self.device_ratio) < LEAST_CHANGE:
+            return self
+        return replace(self, device_ratio=ratio)
 
     def updated(self, before: ContentionGuard, after: ContentionGuard) -> ContentionGuard:
         """The guard `after`, which follows `before` in the store, with the cells that were raised here and
@@ -72,11 +88,13 @@ class ContentionGuard:
             if ratio > after.cells.get(cell, after.default_ratio)
             and before.cells.get(cell) == after.cells.get(cell)
         }
-        return replace(after, cells={**after.cells, **ours}) if ours else after
+        if not ours and self.device_ratio == after.device_ratio:
+            return after
+        return replace(after, cells={**after.cells, **ours}, device_ratio=self.device_ratio)
 
     def learned(self, cell: GuardCell, observed_ratio: float) -> ContentionGuard:
         """The guard after one observation: a violation raises its cell at once; nothing else changes."""
-        observed = min(observed_ratio, MAX_RATIO)
+        observed = min(observed_ratio / self.device_ratio, MAX_RATIO)
         if self.is_frozen or observed <= self.cells.get(cell, self.default_ratio):
             return self
         return replace(self, cells={**self.cells, cell: observed})

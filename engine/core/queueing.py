@@ -11,7 +11,8 @@ share of the tenant and lot are looked at before slack.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -194,6 +195,39 @@ def form_prefill_batch(
     return tuple(chosen)
 
 
+def form_timely_batch(
+    obs: Observation,
+    order: tuple[WaitingRequest, ...],
+    unreachable: Collection[str],
+    latency: LatencyModel,
+    *,
+    sms: int,
+    max_tokens: int,
+) -> tuple[WaitingRequest, ...]:
+    """The same, but it grows only while none of its members comes too late because of the others, prefilled
+    beside decode on `sms` SMs. Those in `unreachable` come too late anyway, and join nobody who does not."""
+    fitting = form_prefill_batch(obs, queue=order, max_tokens=max_tokens)
+    colocated_ratio = latency.colocated_ratio(sms)
+
+    def is_in_time(batch: tuple[WaitingRequest, ...]) -> bool:
+        due_s = min([r.deadline_s for r in batch if r.request_id not in unreachable], default=math.inf)
+        return obs.now_s + colocated_ratio * latency.prefill_s(shape_of(batch), sms) <= due_s
+
+    if unreachable:
+        late = (i for i, request in enumerate(fitting) if i and request.request_id in unreachable)
+        fitting = fitting[: next(late, len(fitting))]
+    if len(fitting) < 2 or is_in_time(fitting):
+        return fitting
+    fits, too_many = 1, len(fitting)  # a longer batch ends later, and is due no later
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        if is_in_time(fitting[:middle]):
+            fits = middle
+        else:
+            too_many = middle
+    return fitting[:fits]
+
+
 def begun_within(batch: Iterable[WaitingRequest], tokens: int) -> tuple[WaitingRequest, ...]:
     """Those that begin in a step of so many prompt tokens; the others wait on."""
     begun: list[WaitingRequest] = []
@@ -203,6 +237,31 @@ def begun_within(batch: Iterable[WaitingRequest], tokens: int) -> tuple[WaitingR
         begun.append(request)
         tokens -= request.new_tokens
     return tuple(begun)
+
+
+def fitting_within(
+    batch: tuple[WaitingRequest, ...],
+    tokens: int,
+    unreachable: Collection[str],
+    may_begin: Callable[[tuple[WaitingRequest, ...]], bool],
+) -> tuple[WaitingRequest, ...]:
+    """Of `batch` in its order, those in time that fit whole into so many prompt tokens, and the first that
+    does not if it `may_begin`: the rest of it is for the next step. `may_begin` is given it and those after.
+    """
+    fitting: list[WaitingRequest] = []
+    has_asked = False
+    for index, request in enumerate(batch):
+        if tokens <= 0:
+            break
+        if request.request_id in unreachable:
+            continue
+        if request.new_tokens > tokens:
+            is_begun, has_asked = not has_asked and may_begin(batch[index:]), True
+            if not is_begun:
+                continue
+        tokens -= request.new_tokens
+        fitting.append(request)
+    return tuple(fitting)
 
 
 def shape_of(requests: tuple[WaitingRequest, ...]) -> PrefillShape:

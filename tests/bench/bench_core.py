@@ -122,7 +122,19 @@ def further_situations(policy: AnyPolicy) -> dict[str, tuple[Observation, object
     admit = replace(busy, prefill=None)
     too_late = tuple(replace(request, deadline_s=busy.now_s) for request in busy.waiting[::4])
     _, overloaded = policy.decide(replace(admit, waiting=too_late), state)
+    long = replace(busy.waiting[0], new_tokens=3000)
+    last_chunk = PrefillView(
+        batch_id=1,
+        mode=PrefillMode.CHUNKED,
+        requests=(long,),
+        shape=PrefillShape.of([(long.new_tokens, long.reused_tokens)]),
+        earliest_deadline_s=30.0,
+        layers_launched=0,
+        layers_done=0,
+        done_tokens=2500,
+    )
     return {
+        "the last chunk, 64 wait": (replace(admit, prefill=last_chunk, waiting=busy.waiting[:64]), state),
         "admit in overload": (admit, overloaded),
         "two targets in 64": (two_targets(policy, admit, 64), state),
         "two targets in 256": (two_targets(policy, admit, 256), state),

@@ -23,9 +23,9 @@ Sources: DuetServe section 4 (aggregate unless at risk), MuxWise section 3.4 (be
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.autostate import AutoState, adopted, after_prefill, after_step
@@ -56,13 +56,16 @@ from pdmuxd.engine.core.queueing import (
     OrderedQueue,
     admitted,
     begun_within,
+    fitting_within,
     form_prefill_batch,
+    form_timely_batch,
     order_by_slack,
     shape_of,
     tenants_short_of_slots,
 )
 from pdmuxd.engine.core.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.types import (
+    Alternative,
     Decision,
     Feedback,
     Observation,
@@ -163,16 +166,8 @@ class AutoPolicy:
         work = new_work(batch, self.context.layers)
         stall_s = self._stall_room_s(obs, state, batch)
         if self.options.split and obs.limits.holds(work.shape.new_tokens):
-            split = self.split.best_fit(obs, work, state.guard, stall_s=stall_s)
-            plan, rejected = fused_or_split(
-                obs,
-                batch,
-                split,
-                self._fused_whole(obs, state, batch, work, stall_s),
-                context=self.context,
-                table=self.table,
-                prefill_correction=state.prefill_correction,
-            )
+            fused = self._fused_whole(obs, state, batch, work, stall_s)
+            plan, rejected = self._chosen(obs, state, batch, work, fused, stall_s)
         else:
             plan, rejected = (
                 self.fused.next_step(obs, batch, state.latency_margin, state.size_correction, stall_s),
@@ -197,8 +192,26 @@ class AutoPolicy:
     ) -> Plan | None:
         if not self.options.fuse:
             return None
-        return self.fused.whole_batch(
-            obs, batch, work.shape, state.latency_margin, state.size_correction, stall_s
+        margin, correction = state.latency_margin, state.size_correction
+        return self.fused.whole_batch(obs, batch, work.shape, margin, correction, stall_s)
+
+    def _chosen(
+        self,
+        obs: Observation,
+        state: AutoState,
+        batch: tuple[WaitingRequest, ...],
+        work: Work,
+        fused: Plan | None,
+        stall_s: float,
+    ) -> tuple[Plan, tuple[Alternative, ...]]:
+        return fused_or_split(
+            obs,
+            batch,
+            self.split.best_fit(obs, work, state.guard, stall_s=stall_s),
+            fused,
+            context=self.context,
+            table=self.table,
+            prefill_correction=state.prefill_correction,
         )
 
     def _order(self, obs: Observation, state: AutoState) -> OrderedQueue:
@@ -218,35 +231,15 @@ class AutoPolicy:
     def _batch(
         self, obs: Observation, order: tuple[WaitingRequest, ...], unreachable: Collection[str]
     ) -> tuple[WaitingRequest, ...]:
-        """The next batch: it grows only while none of its members comes too late because of the others."""
-        fitting = form_prefill_batch(obs, queue=order, max_tokens=BATCH_TOKENS)
         if not self.options.by_slack:
-            return fitting
+            return form_prefill_batch(obs, queue=order, max_tokens=BATCH_TOKENS)
         latency, sms = self.context.latency, self.table.prefill_sms(obs.partition_id)
-        colocated_ratio = latency.colocated_ratio(sms)
-
-        def is_in_time(batch: tuple[WaitingRequest, ...]) -> bool:
-            due_s = min([r.deadline_s for r in batch if r.request_id not in unreachable], default=math.inf)
-            return obs.now_s + colocated_ratio * latency.prefill_s(shape_of(batch), sms) <= due_s
-
-        if unreachable:
-            late = (i for i, request in enumerate(fitting) if i and request.request_id in unreachable)
-            fitting = fitting[: next(late, len(fitting))]
-        if len(fitting) < 2 or is_in_time(fitting):
-            return fitting
-        fits, too_many = 1, len(fitting)  # a longer batch ends later, and is due no later
-        while too_many - fits > 1:
-            middle = (fits + too_many) // 2
-            if is_in_time(fitting[:middle]):
-                fits = middle
-            else:
-                too_many = middle
-        return fitting[:fits]
+        return form_timely_batch(obs, order, unreachable, latency, sms=sms, max_tokens=BATCH_TOKENS)
 
     # --- a prefill that is under way, or must be in chunks
 
     def _next_chunk(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
-        """A batch that began fused stays so, and what its budget leaves goes to those who wait."""
+        """A batch that began fused stays so, and what a step leaves goes to those who wait."""
         queue = self._order(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
         stall_s = self._stall_room_s(obs, state, batch)
@@ -257,15 +250,31 @@ class AutoPolicy:
         left = plan.prompt_tokens
         if obs.prefill is not None:
             left -= obs.prefill.shape.new_tokens - obs.prefill.done_tokens
-        fitting: list[WaitingRequest] = []
-        for request in batch:
-            if request.new_tokens <= left and request.request_id not in queue.unreachable:
-                left -= request.new_tokens
-                fitting.append(request)
+        may_begin = partial(self._would_be_fused, obs, state, queue.unreachable, plan)
+        fitting = fitting_within(batch, left, queue.unreachable, may_begin)
         if len(fitting) < len(batch):
             plan = self.fused.holding(obs, plan, fitting)
-        decision = fused_decision(obs, plan, tuple(fitting), queue=queue)
+        decision = fused_decision(obs, plan, fitting, queue=queue)
         return decision, replace(state, queue=admitted(queue, fitting, obs.now_s), has_chunk_waited=False)
+
+    def _would_be_fused(
+        self,
+        obs: Observation,
+        state: AutoState,
+        unreachable: Collection[str],
+        plan: Plan,
+        rest: tuple[WaitingRequest, ...],
+    ) -> bool:
+        """Whether the batch that these begin would go in steps like this plan's, were it begun now."""
+        batch = self._batch(obs, rest, unreachable)
+        work = new_work(batch, self.context.layers)
+        if not self.options.split or not obs.limits.holds(work.shape.new_tokens):
+            return True
+        if not self.options.fuse or not obs.decode.bs:
+            return False
+        total_s = self.fused.total_s(obs, state.size_correction, work.shape, plan.prompt_tokens)
+        chosen, _ = self._chosen(obs, state, batch, work, plan._replace(finish_s=total_s), 0.0)
+        return chosen.kind is plan.kind
 
     def _overtake_chunk(
         self, obs: Observation, state: AutoState, queue: OrderedQueue, plan: Plan

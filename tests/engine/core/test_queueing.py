@@ -15,6 +15,7 @@ from pdmuxd.engine.core.queueing import (
     OrderedQueue,
     QueueState,
     admitted,
+    fitting_within,
     form_prefill_batch,
     order_by_slack,
     shape_of,
@@ -242,3 +243,31 @@ def test_the_sums_are_those_of_the_batch_when_a_shape_is_made() -> None:
     shape = shape_of((waiting(0, 3, reused_tokens=2), waiting(1, 4)))
     assert (shape.bs, shape.new_tokens, shape.reused_tokens) == (2, 7, 2)
     assert (shape.sum_new_squared, shape.sum_new_times_reused) == (25, 6)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "may_begin", "fitting", "asked"),
+    [
+        (0, True, (), ()),
+        (10, False, ("r1",), ()),
+        (25, False, ("r1", "r4", "r5"), ("r3", "r4", "r5")),
+        (25, True, ("r1", "r3"), ("r3", "r4", "r5")),
+        (47, True, ("r1", "r3", "r4", "r5"), ("r5",)),
+        (40, False, ("r1", "r3"), ()),
+        (55, True, ("r1", "r3", "r4", "r5"), ()),
+    ],
+)
+def test_what_a_step_leaves_goes_to_those_that_fit_and_to_one_that_begins(
+    tokens: int, may_begin: bool, fitting: tuple[str, ...], asked: tuple[str, ...]
+) -> None:
+    """10, 5 (too late), 30, 5 and 10 tokens: the first that does not fit is asked for."""
+    batch = tuple(waiting(i + 1, new) for i, new in enumerate((10, 5, 30, 5, 10)))
+    questions = []
+
+    def begins(rest: tuple[WaitingRequest, ...]) -> bool:
+        questions.append(tuple(request.request_id for request in rest))
+        return may_begin
+
+    found = fitting_within(batch, tokens, ("r2",), begins)
+    assert tuple(request.request_id for request in found) == fitting
+    assert questions == ([asked] if asked else [])

@@ -21,7 +21,8 @@ from pdmuxd.engine.core.policies.fusedsteps import (
     fixed_prompt_tokens,
 )
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.types import EngineLimits, Mode, PrefillMode, PrefillShape, Reason
+from pdmuxd.engine.core.types import NO_DECODE, EngineLimits, Mode, PrefillMode, PrefillShape, Reason
+from pdmuxd.engine.emulator.profile import load_profile
 
 CONTEXT = linear_context()
 FUSED = FusedSteps(context=CONTEXT, table=CONTEXT.table())
@@ -108,6 +109,70 @@ def test_a_step_within_the_target_is_the_largest_that_is(
         assert 0.001 * (min(larger, sum(tokens)) + decode_bs) > limit_s - 1e-6
 
 
+def _products_of(name: str) -> tuple[FusedSteps, dict[int, float]]:
+    """Fused steps of a profile, and what one without attention takes for a token, by its size."""
+    context = load_profile(name).policy_context
+    fused = FusedSteps(context=context, table=context.table())
+    of_size = {
+        size: context.latency.fused_s(
+            replace(PrefillShape.of([(size, 0)]), sum_new_squared=0), NO_DECODE, 132
+        )
+        for size in STEP_TOKENS
+    }
+    return fused, {size: step_s / size for size, step_s in of_size.items()}
+
+
+@pytest.mark.parametrize(
+    ("profile", "target_s", "best", "largest"),
+    [
+        ("h200-llama-8b-measured", 0.050, 1152, 1792),
+        ("h200-codellama-34b-measured", 0.042, 256, 320),
+        ("h200-codellama-34b-measured", 0.180, 1152, 1408),
+    ],
+)
+def test_a_step_has_the_size_that_takes_least_for_a_token_while_more_waits(
+    profile: str, target_s: float, best: int, largest: int
+) -> None:
+    fused, _ = _products_of(profile)
+    obs = observe(decode_bs=30, decode_reused_tokens=30_000, tbt_target_s=target_s)
+    ask = {"latency_margin": AS_PREDICTED, "size_correction": AS_FITTED, "must": False}
+    many = tuple(waiting(number, 1000) for number in range(8))
+    tokens, step_s = fused.prompt_tokens(obs, many, **ask)
+    assert tokens + 30 == best
+    assert step_s == fused.step_s(obs, tokens, many)
+    last = (waiting(1, largest - 30),)
+    assert fused.prompt_tokens(obs, last, **ask)[0] + 30 == largest, "all of it fits: one step"
+    slow = AS_FITTED
+    for _ in range(40):
+        for size in STEP_TOKENS:
+            slow = slow.after(size, predicted_s=0.01, measured_s=0.013 if size == best else 0.01)
+    assert fused.prompt_tokens(obs, many, **(ask | {"size_correction": slow}))[0] + 30 != best
+
+
+@given(
+    decode_bs=st.integers(1, 256),
+    target_s=st.floats(0.015, 0.4),
+    tokens=st.integers(1, 20_000),
+    profile=st.sampled_from(["h200-llama-8b-measured", "h200-codellama-34b-measured"]),
+)
+def test_no_step_of_at_least_half_of_the_prompt_tokens_takes_less_for_a_token(
+    decode_bs: int, target_s: float, tokens: int, profile: str
+) -> None:
+    fused, each_s = _products_of(profile)
+    obs = observe(decode_bs=decode_bs, decode_reused_tokens=500 * decode_bs, tbt_target_s=target_s)
+    batch = (waiting(1, tokens),)
+    found, step_s = fused.prompt_tokens(obs, batch, AS_PREDICTED, AS_FITTED, must=False)
+    assert step_s <= target_s
+    assert found <= tokens
+    if not found or found == tokens:
+        return
+    size = found + decode_bs
+    for other in STEP_TOKENS:
+        if size < other and 2 * found >= other - decode_bs:
+            held = min(tokens, other - decode_bs)
+            assert fused.step_s(obs, held, batch) > target_s or each_s[other] >= each_s[size] - 1e-12
+
+
 def test_a_step_that_has_to_be_says_what_it_takes_when_none_is_within_the_target() -> None:
     prefill = replace(running_prefill(3000, mode=PrefillMode.CHUNKED), done_tokens=1000)
     obs = observe(decode_bs=100, tbt_target_s=0.05, prefill=prefill)
@@ -131,6 +196,13 @@ def test_decode_alone_is_no_fused_step(decode_bs: int, mode: Mode) -> None:
     assert decision.mode is mode
     assert decision.partition_id == (FUSED.table.decode_only if decode_bs else 2)
     assert decision.token_budget == 0
+
+
+def test_the_last_step_of_a_batch_counts_by_its_part_while_others_wait() -> None:
+    obs = observe(decode_bs=10, queue=(waiting(1, 350), waiting(2, 100)))
+    assert FUSED.total_s(obs, AS_FITTED, PrefillShape.of([(350, 0)]), 100) == pytest.approx(3.5 * 0.110)
+    both = PrefillShape.of([(350, 0), (100, 0)])
+    assert FUSED.total_s(obs, AS_FITTED, both, 100) == pytest.approx(4 * 0.110 + 0.060)
 
 
 def test_a_batch_takes_as_many_steps_as_its_budget_needs() -> None:
