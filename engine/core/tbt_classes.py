@@ -2,8 +2,8 @@
 
 The strictest TBT target bounds every step. If everybody decodes in each, many requests with a relaxed target
 take longer than the strict one has. So the strict decode in every step, and of the relaxed as many as the
-step has time for: those first whose next tokens are due first. Whoever is due now is in the step as long as it
-keeps the strictest target, and beyond it if the next step would be too late.
+step has time for: those first whose next tokens are due first. Whoever is due now is in the step as long as
+it keeps the strictest target, and beyond it if the next step would be too late.
 
 Whoever can decode does. To leave more of them out, for the sake of prompts, gains nothing that lasts: a token
 costs the same reading of weights and KV whenever it is made, and who was left out stays for longer
