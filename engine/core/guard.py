@@ -25,7 +25,7 @@ MAX_RATIO = 4.0
 
 
 KNOWN_STEPS = 10
-"""After so many steps on as many SMs what is assumed of them is known: a step beyond it raises its own cell."""
+"""After so many steps on as many SMs what is assumed of them is known; a step beyond raises its own cell."""
 WEIGHT = 0.05
 """Of the newest step in what is assumed: about the last 20 count. The first ones count for more."""
 FIRST_DEVIATION = 0.1

@@ -1,9 +1,9 @@
 """What serving without a profile costs: `python tests/bench/no_profile.py [--seeds 3 --load summaries:12]`.
 
-Emulated engine, virtual time, the shipped profile of Llama-8B on an H200, on a device that takes longer: decode
-beside prefill 1.45 times, fused steps 1.17 times what the profile says, which is about what an H200 took over the
-roofline (docs/measurements/h200-kernels.md, "Without a profile"). Good requests where policies predict with the
-profile, and where they predict with the roofline alone, as an engine without a profile does.
+Emulated engine, virtual time, the shipped profile of Llama-8B on an H200, on a device that takes longer:
+decode beside prefill 1.45 times, fused steps 1.17 times what the profile says, which is about what an H200
+took over the roofline (docs/measurements/h200-kernels.md, "Without a profile"). Good requests where policies
+predict with the profile, and where they predict with the roofline alone, as an engine without one does.
 Target: `auto` at least as good as the chunk in the same order.
 """
 
