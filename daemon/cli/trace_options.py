@@ -77,7 +77,7 @@ class TraceOptions:
     def load_profile(self) -> Profile:
         """The profile, with the noise that was asked for. Raises: ProfileError, BadParameter."""
         loaded = load_profile(self.profile)
-        return loaded if self.noise is None else replace(loaded, noise=_noise(self.noise))
+        return loaded if self.noise is None else replace(loaded, noise=parse_noise(self.noise))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,8 @@ class OutputOptions:
     no_progress: Annotated[bool, NO_PROGRESS] = False
 
 
-def _noise(text: str) -> DeviceNoise:
+def parse_noise(text: str) -> DeviceNoise:
+    """`BIAS,SCATTER,STALLS` in percent. Raises: BadParameter."""
     try:
         percent = [float(part) for part in text.split(",")]
     except ValueError:

@@ -32,6 +32,8 @@ FIRST_DEVIATION = 0.1
 """Mean deviation of the slowdowns on as many SMs after one step, as a share of it."""
 DEVIATIONS = 3.0
 """Mean deviations that few steps are beyond: 2.4 sigma of a normal distribution."""
+LEAST_CHANGE = 0.01
+"""Of `device_ratio`: less is scatter, and a new guard for each step would cost more than it is worth."""
 
 
 def token_index(tokens: int) -> int:
@@ -93,6 +95,9 @@ class ContentionGuard:
     cells: Mapping[GuardCell, float] = field(default_factory=dict)
     is_frozen: bool = False
     """The operator wants it to stay as it is: nothing is learned."""
+    device_ratio: float = 1.0
+    """By which the device proved slower than it is predicted, whatever runs beside what: on top of the
+    slowdowns, so that not each cell has to be violated for it."""
     assumed: Mapping[int, AssumedRatio] = field(default_factory=dict)
     """By decode SMs, for cells of which nothing is known, where `default_ratio` proved too low. Predictions
     that are too short on so many SMs are so for all cells; each of them need not be violated for it."""
@@ -104,12 +109,12 @@ class ContentionGuard:
 
     def ratio(self, decode_sms: int, prefill: PrefillShape, decode: DecodeShape) -> float:
         """The worst slowdown to expect of decode on so many SMs beside this prefill."""
-        ratio = self.cells.get(guard_cell(decode_sms, prefill, decode))
-        return self.assumed_ratio(decode_sms) if ratio is None else ratio
+        known = self.cells.get(guard_cell(decode_sms, prefill, decode))
+        return self.device_ratio * (self.assumed_ratio(decode_sms) if known is None else known)
 
     def assumed_ratio(self, decode_sms: int) -> float:
-        """Of a cell of which nothing is known: by the steps seen on so many SMs, or by the worse of the
-        nearest more and fewer SMs that were seen; the default while none was."""
+        """Of a cell of which nothing is known, before `device_ratio`: by the steps seen on so many SMs, or by
+        the worse of the nearest more and fewer SMs that were seen; the default while none was."""
         if not self.assumed:
             return self.default_ratio
         if decode_sms in self.assumed:
@@ -126,6 +131,14 @@ class ContentionGuard:
         seen = self.assumed.get(decode_sms)
         return seen is not None and seen.is_known
 
+    def on_device(self, ratio: float) -> ContentionGuard:
+        """The guard of a device that takes `ratio` times what is predicted; of a faster one it stays as
+        profiled."""
+        ratio = max(1.0, ratio)
+        if self.is_frozen or abs(ratio - self.device_ratio) < LEAST_CHANGE:
+            return self
+        return replace(self, device_ratio=ratio)
+
     def updated(self, before: ContentionGuard, after: ContentionGuard) -> ContentionGuard:
         """The guard `after`, which follows `before` in the store, with the cells that were raised here and
         are not stored yet.
@@ -139,13 +152,14 @@ class ContentionGuard:
             if ratio > after.cells.get(cell, after.default_ratio)
             and before.cells.get(cell) == after.cells.get(cell)
         }
-        if not ours and not self.assumed:
+        if not ours and not self.assumed and self.device_ratio == after.device_ratio:
             return after
-        return replace(after, cells={**after.cells, **ours}, assumed=self.assumed)
+        cells = {**after.cells, **ours}
+        return replace(after, cells=cells, assumed=self.assumed, device_ratio=self.device_ratio)
 
     def learned(self, cell: GuardCell, observed_ratio: float) -> ContentionGuard:
         """The guard after one observation: a violation raises its cell at once; nothing else changes."""
-        observed = min(observed_ratio, MAX_RATIO)
+        observed = min(observed_ratio / self.device_ratio, MAX_RATIO)
         if self.is_frozen or observed <= self.cells.get(cell, self.assumed_ratio(cell[0])):
             return self
         return replace(self, cells={**self.cells, cell: observed})
@@ -153,13 +167,13 @@ class ContentionGuard:
     def learned_for_all(self, cell: GuardCell, observed_ratio: float) -> ContentionGuard:
         """The same, but the violation of a cell of which nothing is known raises all such cells on as many
         SMs, and from then on they follow the steps that are seen there."""
-        sms, observed = cell[0], min(observed_ratio, MAX_RATIO)
+        sms, observed = cell[0], min(observed_ratio / self.device_ratio, MAX_RATIO)
         if self.is_frozen or cell in self.cells:
-            return self.learned(cell, observed)
+            return self.learned(cell, observed_ratio)
         bound, seen = self.assumed_ratio(sms), self.assumed.get(sms)
         if observed <= bound and not self.assumed:
             return self  # the default holds
         if seen is not None and seen.is_known and observed > bound:
-            return self.learned(cell, observed)
+            return self.learned(cell, observed_ratio)
         after = AssumedRatio.of(observed) if seen is None else seen.after(observed)
         return replace(self, assumed={**self.assumed, sms: after})

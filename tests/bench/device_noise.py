@@ -1,59 +1,124 @@
-"""What a device costs that differs from its profile: `python tests/bench/device_noise.py`.
+"""What a device costs that differs from its profile.
 
-Emulated engine, virtual time, the shipped profile of Llama-8B on an H200, three minutes of generated loads
-below and near capacity: good requests by the profile, with everything 8% slower, and with scatter and stalls
-as well.
-Target: noise costs no more than 2 points.
+    python tests/bench/device_noise.py [--noise 8,6,0.3 --load chat:190 --tbt-ms 20 --seeds 6]
+        [--out FILE] [--against FILE]
+
+Emulated engine, virtual time, the shipped profile of Llama-8B on an H200, generated loads below and near
+capacity, each seed with arrivals and a noise of its own: the share of good requests by the profile, and with
+bias, scatter and stalls, by themselves and together. Target: noise costs no more than 2 points.
+
+`--out` keeps the shares; `--against` what another commit kept: then the mean change on the same seeds is
+shown as well, with half of its 95% interval (t).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.table import Table
-from tenant_floods import PROFILE, TARGET, Load, good, requests, run
+from tenant_floods import PROFILE, TARGET, Load, requests, run
 
-from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise
+from pdmuxd.daemon.bench.options import cells
+from pdmuxd.daemon.cli.trace_options import parse_noise
+from pdmuxd.daemon.compare.statistics import estimate
+from pdmuxd.engine.emulator.noise import DeviceNoise
 from pdmuxd.engine.emulator.profile import load_profile
 
-NOISES = (
-    ("as profiled", NO_NOISE),
-    ("8% slower", DeviceNoise(bias_ratio=0.08)),
-    (
-        "and 6% scatter, 0.3% stalls",
-        DeviceNoise(bias_ratio=0.08, scatter_ratio=0.06, stall_ratio=0.003),
-    ),
-)
+NOISES = ("0,0,0", "8,0,0", "0,6,0", "0,0,0.3", "8,6,0.3")
+"""Bias, scatter, stalls in percent."""
 LOADS: Sequence[Load] = (
     *(("chat", 170.0), ("chat", 190.0), ("summaries", 9.5), ("summaries", 10.5)),
     *(("tools", 1.7), ("tools", 2.0), ("documents", 1.7), ("documents", 2.0)),
 )
-POLICIES = ("auto", "auto:nosplit", "slack/chunked:1024")
-DURATION_S = 180.0
+
+Shares = dict[str, list[float]]
+"""Of good requests in percent, by seed; by load, target, duration, policy and noise."""
+
+
+def good_by_seed(
+    load: Load, policy: str, noise: DeviceNoise, *, tbt_ms: float, duration_s: float, seeds: int
+) -> list[float]:
+    """The share of good requests in percent."""
+    target = replace(TARGET, slo=replace(TARGET.slo, tbt_s=tbt_ms / 1000.0))
+    found = []
+    for seed in range(1, seeds + 1):
+        device = replace(load_profile(PROFILE), noise=replace(noise, seed=seed))
+        _, judged = run(policy, requests(load, "a", duration_s, seed=seed), {"a": target}, device)
+        found.append(100.0 * float(judged.mean()))
+    return found
+
+
+def shown(now: Sequence[float], before: Sequence[float] | None) -> str:
+    """The mean, and how it changed."""
+    text = f"{estimate(now).mean:.1f}%"
+    if before is None or len(before) != len(now):
+        return text
+    change = estimate([one - was for one, was in zip(now, before, strict=True)])
+    half = "" if change.half_width_95 is None else f" ± {change.half_width_95:.1f}"
+    return f"{text} ({change.mean:+.1f}{half})"
+
+
+def noise_of(text: str) -> DeviceNoise:
+    """As `--noise` of `pdmuxd replay`."""
+    try:
+        return parse_noise(text)
+    except typer.BadParameter as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _load(text: str) -> Load:
+    (cell,) = cells(text)
+    return cell.workload, cell.rate
 
 
 def main() -> None:
     """Print a row for each load and policy."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--policy", action="append", default=[], help="may be repeated")
-    table = Table(title="good requests")
-    for column in ("load", "policy", *(name for name, _ in NOISES)):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--policy", action="append", default=[], help="may be repeated (default: auto)")
+    parser.add_argument("--load", type=_load, action="append", help="KIND:RATE; may be repeated")
+    parser.add_argument("--noise", action="append", help="BIAS,SCATTER,STALLS; may be repeated")
+    parser.add_argument("--tbt-ms", type=float, default=50.0)
+    parser.add_argument("--duration-s", type=float, default=180.0)
+    parser.add_argument("--seeds", type=int, choices=range(1, 21), default=1, metavar="1..20")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--against", type=Path)
+    options = parser.parse_args()
+    before: Shares = json.loads(options.against.read_text()) if options.against else {}
+    kept: Shares = {}
+    names: list[str] = options.noise or list(NOISES)
+    noises = [noise_of(name) for name in names]
+    console, table = Console(width=130), Table(title=f"good requests at {options.tbt_ms:g} ms")
+    for column in ("load", "policy", *names):
         table.add_column(column)
-    profile = load_profile(PROFILE)
-    policies = parser.parse_args().policy or POLICIES
-    for kind, rate_per_s in LOADS:
-        for policy in policies:
-            shares = []
-            for _, noise in NOISES:
-                arrivals = requests((kind, rate_per_s), "a", DURATION_S)
-                device = replace(profile, noise=noise)
-                _, judged = run(policy, arrivals, {"a": TARGET}, device)
-                shares.append(good(judged))
-            table.add_row(f"{kind} {rate_per_s:g}/s", policy, *shares)
-    Console(width=120).print(table)
+    for load in options.load or LOADS:
+        for policy in options.policy or ["auto"]:
+            row = []
+            for name, noise in zip(names, noises, strict=True):
+                title = f"{load[0]} {load[1]:g}/s"
+                with console.status(f"{title}, {policy}, {name}"):
+                    found = good_by_seed(
+                        load,
+                        policy,
+                        noise,
+                        tbt_ms=options.tbt_ms,
+                        duration_s=options.duration_s,
+                        seeds=options.seeds,
+                    )
+                key = f"{title}, {options.tbt_ms:g} ms, {options.duration_s:g} s, {policy}, {name}"
+                kept[key] = found
+                row.append(shown(found, before.get(key)))
+            table.add_row(title, policy, *row)
+            if options.out:
+                options.out.write_text(json.dumps(kept, indent=1) + "\n")
+    console.print(table)
 
 
 if __name__ == "__main__":

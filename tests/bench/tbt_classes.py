@@ -1,6 +1,7 @@
 """A tenant with a strict TBT target beside one with a relaxed one.
 
     python tests/bench/tbt_classes.py [--duration-s 200] [--seeds 6] [--mix chat:0.5,reasoning:10]
+        [--noise 8,6,0.3]
 
 Emulated engine, virtual time, the shipped profile of Llama-8B on an H200. Each mix is served with the two
 targets, and the relaxed tenant by itself as well: what the strict one costs it. Target: 99% good for both.
@@ -15,13 +16,16 @@ from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
+from device_noise import noise_of
 from rich.console import Console
 from rich.table import Table
-from tenant_floods import Load, requests, run
+from tenant_floods import PROFILE, Load, requests, run
 
 from pdmuxd.daemon.bench.options import cells
 from pdmuxd.daemon.replay.generate import KINDS
 from pdmuxd.engine.core.slo import DEFAULT_SLO
+from pdmuxd.engine.emulator.noise import NO_NOISE, DeviceNoise
+from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.loop.requests import Target
 
 STRICT, RELAXED = "strict", "relaxed"
@@ -40,20 +44,26 @@ MIXES: Sequence[Mix] = (
 TARGETS = {name: Target(slo=replace(DEFAULT_SLO, tbt_s=tbt_s), version=1) for name, tbt_s in TBT_S.items()}
 
 
-def mixed(policy: str, mix: Mix, duration_s: float, seeds: int = 1) -> tuple[str, str, str]:
+def mixed(
+    policy: str, mix: Mix, duration_s: float, seeds: int = 1, noise: DeviceNoise = NO_NOISE
+) -> tuple[str, str, str]:
     """Good requests of the relaxed tenant by itself, of the strict one, and of the relaxed one beside it."""
-    found = [_judged(policy, mix, duration_s, seed) for seed in range(1, seeds + 1)]
+    found = [_judged(policy, mix, duration_s, seed, noise) for seed in range(1, seeds + 1)]
     alone, strict, relaxed = (f"{100.0 * fmean(shares):.1f}%" for shares in zip(*found, strict=True))
     return alone, strict, relaxed
 
 
-def _judged(policy: str, mix: Mix, duration_s: float, seed: int) -> tuple[float, float, float]:
+def _judged(
+    policy: str, mix: Mix, duration_s: float, seed: int, noise: DeviceNoise
+) -> tuple[float, float, float]:
     strict, relaxed = mix
+    profile = load_profile(PROFILE)
+    device = profile if noise == NO_NOISE else replace(profile, noise=replace(noise, seed=seed))
     of_relaxed = requests(relaxed, RELAXED, duration_s, seed=seed)
-    _, alone = run(policy, of_relaxed, TARGETS)
+    _, alone = run(policy, of_relaxed, TARGETS, device)
     both = [*requests(strict, STRICT, duration_s, seed=seed), *of_relaxed]
     both.sort(key=lambda request: request.arrival_s)
-    _, judged = run(policy, both, TARGETS)
+    _, judged = run(policy, both, TARGETS, device)
     is_strict = np.array([request.tenant == STRICT for request in both])
     return float(alone.mean()), float(judged[is_strict].mean()), float(judged[~is_strict].mean())
 
@@ -76,7 +86,7 @@ def mixes(policy: str, options: argparse.Namespace, console: Console) -> None:
         table.add_column(column)
     for strict, relaxed in options.mix or MIXES:
         with console.status(f"{strict[0]} beside {relaxed[0]}"):
-            shares = mixed(policy, (strict, relaxed), options.duration_s, options.seeds)
+            shares = mixed(policy, (strict, relaxed), options.duration_s, options.seeds, options.noise)
         table.add_row(f"{strict[0]} {strict[1]:g}/s", f"{relaxed[0]} {relaxed[1]:g}/s", *shares)
     console.print(table)
 
@@ -92,6 +102,7 @@ def main() -> None:
     parser.add_argument(
         "--mix", type=one_mix, action="append", help="STRICT:RATE,RELAXED:RATE; may be repeated"
     )
+    parser.add_argument("--noise", type=noise_of, default=NO_NOISE, help="BIAS,SCATTER,STALLS in percent")
     options = parser.parse_args()
     for policy in options.policy or ["auto:noclasses", "auto"]:
         mixes(policy, options, Console(width=120))

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from answer_forms import alike, ask_forms, check_forms
 from changing_policies import HEADERS, flush
-from sglang_processes import KEY, Link, Prompts, ask_all, wrong_answers
+from sglang_processes import KEY, Link, Prompts, addresses, ask_all, wrong_answers
 
 POLICIES = ("auto", "chunked:256", "muxwise", "static:84,48", "pla/muxwise")
 
@@ -112,6 +112,10 @@ def test_a_request_without_the_key_is_refused_when_the_engine_has_one(ours):
     body = {"input_ids": [5], "sampling_params": {"max_new_tokens": 1}}
     assert httpx.post(f"{ours.base_url}/generate", json=body, timeout=120).status_code == 401
     assert KEY not in ours.log
+
+
+def test_no_port_can_be_reached_from_another_machine(ours):
+    assert addresses(ours.process.pid) == {"127.0.0.1"}
 
 
 def test_prompts_are_the_same_when_the_seed_is():

@@ -20,7 +20,7 @@ import sglang_plugin
 from answer_forms import ask_forms, check_forms
 from lone_gateway import KEY as CLIENT_KEY
 from lone_gateway import lone_gateway
-from sglang_processes import KEY, Link, OurServer, ask_all, point, wrong_answers
+from sglang_processes import KEY, Link, OurServer, addresses, ask_all, point, wrong_answers
 
 from pdmuxd.daemon.tokens.counts import FallbackCause
 from pdmuxd.engine.link import token_frames
@@ -84,6 +84,10 @@ async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(server, prom
         ("prefill layers", "pdmux_prefill_tp:0"),
         ("the rest", "tp:0"),
     }
+
+
+def test_no_port_can_be_reached_from_another_machine_when_two_ranks_serve(server):
+    assert addresses(server.process.pid) == {"127.0.0.1"}
 
 
 ANSWER_TOKENS = 300

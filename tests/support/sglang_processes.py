@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx
 import process_logs
+import psutil
 
 from pdmuxd.daemon.ports import free_port
 from pdmuxd.engine.link.measuring import Measure, Measured, MeasureMode
@@ -70,6 +71,18 @@ def daemon_settings(python: Path, model: Path) -> list[str]:
         f"engine.sglang.extra_args={' '.join(CPU_FLAGS)}",
         "engine.start_timeout_s=300",
     ]
+
+
+def addresses(pid: int) -> set[str]:
+    """Where a process and those that came of it listen."""
+    first = psutil.Process(pid)
+    members = (first, *first.children(recursive=True))
+    return {
+        connection.laddr.ip
+        for member in members
+        for connection in member.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
 
 
 def ranks(tp_size: int) -> dict[str, str]:

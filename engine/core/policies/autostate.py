@@ -93,12 +93,16 @@ def after_prefill(state: AutoState, feedback: PrefillFeedback, latency: LatencyM
 
 
 def _fused_took(state: AutoState, feedback: Feedback) -> AutoState:
-    """The corrections of fused steps, and with it of prefills by layers, after one more step."""
+    """The correction of fused steps after one more, and with it those of what runs in splits."""
     before = state.fused_correction
     after = before + STEP_WEIGHT * (_within(feedback.measured_s / feedback.predicted_s) - before)
     follows = (after / before) ** (1.0 / (1 + state.prefills))
+    prefill_correction = _within(state.prefill_correction * follows)
     return replace(
-        state, fused_correction=after, prefill_correction=_within(state.prefill_correction * follows)
+        state,
+        fused_correction=after,
+        prefill_correction=prefill_correction,
+        guard=state.guard.on_device(after),
     )
 
 

@@ -31,6 +31,7 @@ from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import (
     describe,
     direct_tokens,
+    meeting_point,
     partition_kernels,
     stopping,
     tagging,
@@ -73,6 +74,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
 
     Raises: SettingsError, PolicyError; EngineError if SGLang is not as expected.
     """
+    meeting_point.keep_on_loopback(os.environ)
     phases = StartPhases(launcher_s=environment.launched_s, process_s=started_s(os.getpid()))
     process = _Process(environment=environment, phases=phases)
     when = sglang().HookType

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +75,13 @@ def test_a_cell_is_the_stores_when_it_was_reset_there() -> None:
 def test_nothing_is_learned_when_the_guard_is_frozen() -> None:
     guard = ContentionGuard(default_ratio=1.1, is_frozen=True)
     assert guard.learned((1, 0, 0, 0, 0), 2.0) is guard
+
+
+def test_what_the_device_takes_stays_when_the_store_changes_the_guard() -> None:
+    stored = ContentionGuard(default_ratio=1.2)
+    slower = stored.on_device(1.1)
+    assert slower.updated(stored, stored).device_ratio == 1.1
+    assert replace(stored, is_frozen=True).on_device(1.5).device_ratio == 1.0
 
 
 NEAR, FAR = (16, 0, 0, 3, 0), (16, 2, 0, 5, 1)

@@ -8,7 +8,7 @@ import pytest
 from observations import linear_context, observe, took
 
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.types import DecodingRequest, Mode, PrefillFeedback
+from pdmuxd.engine.core.types import DecodeShape, DecodingRequest, Mode, PrefillFeedback, PrefillShape
 
 SLOWER = 1.08
 
@@ -52,3 +52,18 @@ def test_more_of_the_relaxed_sit_a_step_out_when_the_device_has_proved_slower() 
     obs = replace(observe(decode_bs=40, tbt_target_s=0.02, now_s=10.0), decoding=asked)
     fast, slow = (len(policy.decide(obs, state)[0].sits_out) for state in (policy.initial_state(), slower))
     assert slow > fast
+
+
+def test_decode_beside_layers_is_planned_slower_when_the_device_has_proved_slower() -> None:
+    """And what is seen of a pair is compared with that, so that its cell is not raised for it again."""
+    policy, state = after_fused_steps(1.2)
+    decode, prefill = DecodeShape(bs=10, reused_tokens=0), PrefillShape.of([(100, 0)])
+    before = policy.context.guard.ratio(16, prefill, decode)
+    assert state.guard.ratio(16, prefill, decode) == pytest.approx(1.2 * before, rel=0.02)
+    within = took(Mode.SPLIT, partition_id=1, predicted_s=0.01, measured_s=0.01 * 1.19 * before)
+    assert policy.learn(within, state).guard is state.guard
+
+
+def test_the_guard_stays_as_profiled_when_the_device_has_proved_faster() -> None:
+    policy, state = after_fused_steps(0.9)
+    assert state.guard is policy.context.guard
