@@ -150,6 +150,11 @@ class IncrementalText:
         self._is_whole = False
         """Whether what stands before is one token of whole characters, so that it changes no other."""
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all tokens so far are text that was given out."""
+        return self._read == len(self._ids) and not self._pending
+
     def push_one(self, token_id: int) -> Piece:
         """As `push` of one token, and mostly without the tokenizer."""
         if self._is_whole:

@@ -21,6 +21,7 @@ from pdmuxd.daemon.tokens.outbox import Outbox, deliver
 
 _DATA = b"data: {"
 _END = b"\n\n"
+_NO_REASON, _BY_LENGTH = b'"finish_reason":null', b'"finish_reason":"length"'
 _ROLE = b'"role":"assistant",'
 _encoder = msgspec.json.Encoder()
 
@@ -58,7 +59,7 @@ class MergedStream:
 
     __slots__ = (
         *("_before_event", "_on_mismatch", "_on_unread", "_max_unsent_bytes", "outbox"),
-        *("_cut", "_sent", "_front_end", "_tokens", "_checksum", "_form", "_skips_empty"),
+        *("_cut", "_sent", "_front_end", "_tokens", "_checksum", "_form", "_skips_empty", "_said_end"),
         *("_text", "_first_text", "_early", "_early_characters", "uses_tokens", "from_tokens"),
     )
 
@@ -85,6 +86,8 @@ class MergedStream:
         self._form: tuple[bytes, bytes] | None = None
         self._skips_empty = True
         """Whether an event without text is left out, as the front end does it."""
+        self._said_end: bytes | None = None
+        """What stands behind the text in the event of the end, where that was told already."""
         self._text: IncrementalText | None = None
         self._first_text: str | None = None
         self._early: deque[tuple[int, str]] = deque()
@@ -114,6 +117,31 @@ class MergedStream:
         if text and at == self._sent and form is not None and not self._early:
             return self._put_piece(piece, form)
         return self._place(at, text)
+
+    def push_last(self, token_id: int) -> bool:
+        """The last token, where the answer is as long as it may be; what it says is as with `push_one`.
+
+        A completion's last text is in the event of its end, which is told here and left out when it comes.
+        """
+        source, form = self._text, self._form
+        if (
+            source is None
+            or form is None
+            or not self.uses_tokens
+            or self._tokens != self._sent
+            or self._early
+        ):
+            return False
+        piece = source.push_one(token_id)
+        if not piece[0] or not source.is_complete:
+            return False
+        if not self._skips_empty:
+            if form[1].count(_NO_REASON) != 1:
+                return False
+            self._said_end = form[1].replace(_NO_REASON, _BY_LENGTH)
+            form = form[0], self._said_end
+        self._tokens += len(piece[0])
+        return self._put_piece(piece, form)
 
     def push(self, token_ids: Sequence[int]) -> bool:
         """New tokens, as one event; what it says is as with `push_one`."""
@@ -250,7 +278,9 @@ class MergedStream:
             is_whole = known == self._sent - at
             if is_whole and crc32(text[:known].encode("utf-8", "surrogatepass")) != self._checksum:
                 self._on_mismatch(Mismatch.LATER)
-            if known < len(text) or is_last:
+            if known < len(text) or (is_last and tail != self._said_end):
+                if self._said_end is not None:
+                    self._on_mismatch(Mismatch.LATER)
                 self.outbox.put(head + _encoder.encode(text[known:]) + tail)
         self._checksum = 0
         self._sent = max(self._sent, self._front_end)

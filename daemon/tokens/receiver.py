@@ -221,6 +221,12 @@ class TokenReceiver:
                 tokens += len(token_ids)
                 if stream.push(token_ids):
                     touched.append(stream.outbox)
+        for number, token_id in step.last:
+            stream = by_number.get(number)
+            if stream is not None:
+                tokens += 1
+                if stream.push_last(token_id):
+                    touched.append(stream.outbox)
         self.counts.tokens += tokens
 
     def _refuse(self, reason: str) -> None:

@@ -2,7 +2,8 @@
 
 The strictest TBT target bounds every step. If everybody decodes in each, many requests with a relaxed target
 take longer than the strict one has. So the strict decode in every step, and of the relaxed as many as the
-step has time for: those first whose next tokens are due first, and everybody who is due now.
+step has time for: those first whose next tokens are due first. Whoever is due now is in the step as long as
+it keeps the strictest target, and beyond it if the next step would be too late.
 
 Whoever can decode does. To leave more of them out, for the sake of prompts, gains nothing that lasts: a token
 costs the same reading of weights and KV whenever it is made, and who was left out stays for longer
@@ -35,6 +36,9 @@ ALONE_SHARE = 0.9
 """The same of a step that can hold no prompt: none waits, or no slot is left. The rest is for what it takes
 longer than predicted."""
 
+Fits = Callable[[DecodeShape], bool]
+_Relaxed = tuple[float, float, int, str]
+"""When it is due, when it is late, its context tokens, its id."""
 _due_s = itemgetter(0)
 
 
@@ -55,31 +59,44 @@ def without_those_who_can_wait(
     strictest_s = obs.tbt_target_s
     if not obs.decoding or strictest_s is None:
         return obs, ()
-    fits = _fits(obs, context, table, guard, beside, margin_ratio)
+    fits, keeps_target = _fits(obs, context, table, guard, beside, margin_ratio)
     if fits(obs.decode):
         return obs, ()
     strict: list[int] = []
-    relaxed: list[tuple[float, int, str]] = []
+    relaxed: list[_Relaxed] = []
     relaxed_s = RELAXED_RATIO * strictest_s
-    may_take_s: dict[float, float] = {}
+    planned_s: dict[float, float] = {}
     for request_id, target_s, context_tokens, last_token_s in obs.decoding:
         if target_s < relaxed_s:
             strict.append(context_tokens)
             continue
-        if target_s not in may_take_s:
-            may_take_s[target_s] = DUE_RATIO * context.planned_tbt_s(target_s)
-        relaxed.append((last_token_s + may_take_s[target_s], context_tokens, request_id))
+        if target_s not in planned_s:
+            planned_s[target_s] = context.planned_tbt_s(target_s)
+        may_take_s = planned_s[target_s]
+        due_s, late_s = last_token_s + DUE_RATIO * may_take_s, last_token_s + may_take_s
+        relaxed.append((due_s, late_s, context_tokens, request_id))
     if not relaxed:
         return obs, ()
     relaxed.sort(key=_due_s)  # stable: those due at the same time in the order of the batch
-    due_s, contexts, names = zip(*relaxed, strict=True)
-    due = _due_now(due_s, obs.now_s, context.planned_tbt_s(strictest_s))
-    with_first = _growing(strict, contexts)
-    counts = range(len(relaxed) + 1)
-    count = bisect_right(counts, 0, lo=due + 1, key=lambda count: not fits(with_first(count))) - 1
+    step_s = context.planned_tbt_s(strictest_s)
+    due = _due_now([request[0] for request in relaxed], obs.now_s, step_s)
+    with_first = _growing(strict, relaxed)
+    count = _most(fits, with_first, len(relaxed))
+    if count < due:
+        after_next_s = obs.now_s + 2.0 * step_s
+        late = [request for request in relaxed if request[1] < after_next_s]
+        relaxed = late + [request for request in relaxed if request[1] >= after_next_s]
+        with_first = _growing(strict, relaxed)
+        count = max(len(late), _most(keeps_target, with_first, due))
     if count == len(relaxed):
         return obs, ()
-    return replace(obs, decode=with_first(count), sitting_out=len(relaxed) - count), names[count:]
+    sits_out = tuple([request[3] for request in relaxed[count:]])
+    return replace(obs, decode=with_first(count), sitting_out=len(sits_out)), sits_out
+
+
+def _most(fits: Fits, with_first: Callable[[int], DecodeShape], end: int) -> int:
+    """How many of the relaxed fit, `end` at most."""
+    return bisect_right(range(end + 1), 0, lo=1, key=lambda count: not fits(with_first(count))) - 1
 
 
 def _fits(
@@ -89,8 +106,9 @@ def _fits(
     guard: ContentionGuard,
     beside: PrefillShape | None,
     margin_ratio: float,
-) -> Callable[[DecodeShape], bool]:
-    """Whether a decode batch leaves time in a step within the strictest target.
+) -> tuple[Fits, Fits]:
+    """Whether a decode batch leaves time for prompts in a step within the strictest target, and whether the
+    step keeps the target by itself.
 
     Beside layers it has the decode SMs of a split: while some are in flight of the group in force, which
     cannot change (invariant 2), else of the widest. With none, all SMs, and what prompts leave it of a step.
@@ -103,11 +121,21 @@ def _fits(
         is_held = running is not None and running.layers_in_flight and obs.partition_id in table.split_indices
         sms = table.groups[obs.partition_id if is_held else table.split_indices[-1]].decode_sms
         shape = beside
-        return lambda decode: latency.decode_s(decode, sms) * guard.ratio(sms, shape, decode) <= planned_s
+
+        def fits_split(decode: DecodeShape) -> bool:
+            return latency.decode_s(decode, sms) * guard.ratio(sms, shape, decode) <= planned_s
+
+        return fits_split, fits_split
     may_hold_prompts = obs.under_way or (obs.waiting and obs.decode.bs < obs.limits.max_decode_bs)
-    share = DECODE_SHARE if may_hold_prompts else min(ALONE_SHARE, 1.0 / margin_ratio)
-    total_sms, most_s = table.rules.total_sms, share * planned_s
-    return lambda decode: latency.decode_s(decode, total_sms) <= most_s
+    total_sms, alone_s = table.rules.total_sms, min(ALONE_SHARE, 1.0 / margin_ratio) * planned_s
+
+    def keeps_target(decode: DecodeShape) -> bool:
+        return latency.decode_s(decode, total_sms) <= alone_s
+
+    def leaves_time(decode: DecodeShape) -> bool:
+        return latency.decode_s(decode, total_sms) <= DECODE_SHARE * planned_s
+
+    return leaves_time if may_hold_prompts else keeps_target, keeps_target
 
 
 def _due_now(due_s: Sequence[float], now_s: float, step_s: float) -> int:
@@ -121,11 +149,11 @@ def _due_now(due_s: Sequence[float], now_s: float, step_s: float) -> int:
     return fewest
 
 
-def _growing(strict: Sequence[int], relaxed: Sequence[int]) -> Callable[[int], DecodeShape]:
-    """The batch of the strict and of so many of the relaxed, by their context tokens."""
-    shape = DecodeShape.of(strict)
+def _growing(strict: Sequence[int], relaxed: Sequence[_Relaxed]) -> Callable[[int], DecodeShape]:
+    """The batch of the strict, by their context tokens, and of so many of the relaxed."""
+    shape, contexts = DecodeShape.of(strict), [request[2] for request in relaxed]
     return lambda count: DecodeShape(
         bs=shape.bs + count,
-        reused_tokens=shape.reused_tokens + sum(relaxed[:count]),
-        max_context_tokens=max(shape.max_context_tokens, max(relaxed[:count], default=0)),
+        reused_tokens=shape.reused_tokens + sum(contexts[:count]),
+        max_context_tokens=max(shape.max_context_tokens, max(contexts[:count], default=0)),
     )

@@ -70,6 +70,8 @@ class TokenStep(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     """Streams with several, which were held back while they might have been the begin of a stop text."""
     number: int = 0
     """One more with every step that the engine tried to hand over; 0: it does not count them."""
+    last: list[tuple[int, int]] = []
+    """Streams with their last token, whose answers end because they are as long as they may be."""
 
 
 _encoder = msgspec.msgpack.Encoder()

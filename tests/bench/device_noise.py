@@ -1,12 +1,13 @@
 """What a device costs that differs from its profile.
 
     python tests/bench/device_noise.py [--noise 8,6,0.3 --load chat:190 --tbt-ms 20 --seeds 6]
-        [--out FILE] [--against FILE]
+        [--known] [--out FILE] [--against FILE]
 
 Emulated engine, virtual time, the shipped profile of Llama-8B on an H200, generated loads below and near
 capacity, each seed with arrivals and a noise of its own: the share of good requests by the profile, and with
 bias, scatter and stalls, by themselves and together. Target: noise costs no more than 2 points.
 
+`--known`: the profile has the bias as well, so that what is lost is what a slower device cannot serve.
 `--out` keeps the shares; `--against` what another commit kept: then the mean change on the same seeds is
 shown as well, with half of its 95% interval (t).
 """
@@ -42,14 +43,37 @@ Shares = dict[str, list[float]]
 
 
 def good_by_seed(
-    load: Load, policy: str, noise: DeviceNoise, *, tbt_ms: float, duration_s: float, seeds: int
+    load: Load,
+    policy: str,
+    noise: DeviceNoise,
+    *,
+    tbt_ms: float,
+    duration_s: float,
+    seeds: int,
+    is_known: bool = False,
 ) -> list[float]:
-    """The share of good requests in percent."""
-    target = replace(TARGET, slo=replace(TARGET.slo, tbt_s=tbt_ms / 1000.0))
-    found = []
+    """The share of good requests in percent.
+
+    `is_known`: seconds are as much longer as the device is slower, so that by the same profile requests come
+    faster and have less time.
+    """
+    slo, longer = replace(TARGET.slo, tbt_s=tbt_ms / 1000.0), 1.0
+    if is_known:
+        longer = 1.0 + noise.bias_ratio
+        noise = replace(noise, bias_ratio=0.0, stall_s=noise.stall_s / longer)
+        slo = replace(
+            slo,
+            tbt_s=slo.tbt_s / longer,
+            ttft_fixed_s=slo.ttft_fixed_s / longer,
+            ttft_per_1k_new_tokens_s=slo.ttft_per_1k_new_tokens_s / longer,
+        )
+    target, found = replace(TARGET, slo=slo), []
     for seed in range(1, seeds + 1):
+        arrivals = requests(load, "a", duration_s, seed=seed)
+        for request in arrivals:
+            request.arrival_s /= longer
         device = replace(load_profile(PROFILE), noise=replace(noise, seed=seed))
-        _, judged = run(policy, requests(load, "a", duration_s, seed=seed), {"a": target}, device)
+        _, judged = run(policy, arrivals, {"a": target}, device)
         found.append(100.0 * float(judged.mean()))
     return found
 
@@ -88,6 +112,7 @@ def main() -> None:
     parser.add_argument("--tbt-ms", type=float, default=50.0)
     parser.add_argument("--duration-s", type=float, default=180.0)
     parser.add_argument("--seeds", type=int, choices=range(1, 21), default=1, metavar="1..20")
+    parser.add_argument("--known", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--against", type=Path)
     options = parser.parse_args()
@@ -111,8 +136,10 @@ def main() -> None:
                         tbt_ms=options.tbt_ms,
                         duration_s=options.duration_s,
                         seeds=options.seeds,
+                        is_known=options.known,
                     )
                 key = f"{title}, {options.tbt_ms:g} ms, {options.duration_s:g} s, {policy}, {name}"
+                key += ", known" if options.known else ""
                 kept[key] = found
                 row.append(shown(found, before.get(key)))
             table.add_row(title, policy, *row)

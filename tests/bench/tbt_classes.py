@@ -59,9 +59,12 @@ def _judged(
     strict, relaxed = mix
     profile = load_profile(PROFILE)
     device = profile if noise == NO_NOISE else replace(profile, noise=replace(noise, seed=seed))
-    of_relaxed = requests(relaxed, RELAXED, duration_s, seed=seed)
-    _, alone = run(policy, of_relaxed, TARGETS, device)
-    both = [*requests(strict, STRICT, duration_s, seed=seed), *of_relaxed]
+    _, alone = run(policy, requests(relaxed, RELAXED, duration_s, seed=seed), TARGETS, device)
+    # Made anew: a request that was served keeps what became of it.
+    both = [
+        *requests(strict, STRICT, duration_s, seed=seed),
+        *requests(relaxed, RELAXED, duration_s, seed=seed),
+    ]
     both.sort(key=lambda request: request.arrival_s)
     _, judged = run(policy, both, TARGETS, device)
     is_strict = np.array([request.tenant == STRICT for request in both])

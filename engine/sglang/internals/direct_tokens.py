@@ -1,8 +1,9 @@
 """New tokens go from SGLang's scheduler straight to the daemon, past its detokenizer and its HTTP server.
 
 The first token of an answer and its end go SGLang's own way, the end with all the text in between
-(`engine/link/token_frames.py`). SGLang is told nothing: to its output streamer such an answer is one that is
-streamed in few parts, and whenever the daemon does not take tokens the rest goes SGLang's way as well.
+(`engine/link/token_frames.py`). Of an answer that ends at its greatest length the last token goes both ways.
+SGLang is told nothing: to its output streamer such an answer is one that is streamed in few parts, and
+whenever the daemon does not take tokens the rest goes SGLang's way as well.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from pdmuxd.engine.sglang.api.types.scheduler import OutputStreamer, Scheduler
 
 TOKENS_KEY = "pdmuxd_tokens"
 """In the request's custom parameters; the gateway sets it where it can use tokens."""
+_BY_LENGTH = "FINISH_LENGTH"
+"""SGLang's class of such an end; under another name, ends go SGLang's way alone."""
 _SAMPLES, _SAMPLE_TOKENS = 32, 12
 
 _log = logging.getLogger(__name__)
@@ -82,6 +85,7 @@ class DirectStreamer:
         streams: list[int] = []
         token_ids: list[int] = []
         several: list[tuple[int, list[int]]] = []
+        last: list[tuple[int, int]] = []
         for request in reqs:
             answer = answers.get(request.rid)
             if answer is None:
@@ -91,6 +95,8 @@ class DirectStreamer:
             elif request.finished_reason is not None:
                 del answers[request.rid]
                 others.append(request)
+                if request is not skip_req and _is_as_long_as_it_may_be(answer):
+                    last.append((answer.stream, request.output_ids[-1]))
             elif request is not skip_req and not (answer.has_stops and request.check_match_stop_str_prefix()):
                 tokens = request.output_ids
                 count = len(tokens)
@@ -104,8 +110,8 @@ class DirectStreamer:
         if others or not reqs:
             self._streamer.stream_output(others, return_logprob, skip_req)
         begun = [begin for request in may_begin if (begin := self._begin(request)) is not None]
-        if streams or several or begun:
-            step = TokenStep(begun=begun, streams=streams, token_ids=token_ids, several=several)
+        if streams or several or begun or last:
+            step = TokenStep(begun=begun, streams=streams, token_ids=token_ids, several=several, last=last)
             if not self._sender.send(step):
                 answers.clear()
                 self._streamer.stream_output(
@@ -132,6 +138,16 @@ class DirectStreamer:
             token_ids=tuple(request.output_ids[:sent]),
             skip_special_tokens=params.skip_special_tokens,
         )
+
+
+def _is_as_long_as_it_may_be(answer: _Answer) -> bool:
+    """Whether its last token is text for certain, and the daemon has all before it."""
+    request = answer.request
+    return (
+        not answer.has_stops
+        and type(request.finished_reason).__name__ == _BY_LENGTH
+        and len(request.output_ids) == answer.sent + 1
+    )
 
 
 def install(scheduler: Scheduler, link: str) -> DirectStreamer | None:

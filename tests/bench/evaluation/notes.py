@@ -49,6 +49,8 @@ REALITY = (
 """What the differences between the emulator and the measurements come from."""
 
 LADDER = (
+    "- These runs are of before [decision 0028](decisions/0028-a-step-of-the-best-size-filled.md), which changed `auto` on short "
+    "prompts most.\n"
     "- On short prompts (chat, summaries, reasoning) order is all that counts: a chunk of 1,024 in slack order holds what `auto` "
     "holds, and one step of the search (3%) more of summaries. The budget gained 9 and 4% on chat and summaries while the emulated "
     "device took less for fused steps than the measured one ([what changed](measurements/h200-emulator.md)). On long prompts "

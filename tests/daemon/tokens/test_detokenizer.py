@@ -1,5 +1,7 @@
 """Text is cut where SGLang's detokenizer cuts it, whatever the tokens are."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,10 @@ from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link.token_frames import Sample
 
 UNFINISHED = "\ufffd"
+HAN = re.compile(
+    "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+    "\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +29,13 @@ def tokenizer(tmp_path_factory):
 @pytest.fixture(scope="module")
 def vocabulary(tokenizer):
     return Vocabulary(tokenizer[1], ())
+
+
+def whole_words(text):
+    """`find_printable_text` of sglang/utils.py: characters of Chinese are words by themselves."""
+    if text.endswith("\n") or HAN.match(text[-1:]):
+        return text
+    return text[:-1] if HAN.match(text[-2:-1]) else text[: text.rfind(" ") + 1]
 
 
 class Reference:
@@ -47,7 +60,7 @@ class Reference:
             self.surr, self.read = self.read, len(self.ids)
             self.sent = self.decoded
             return new_text[pending:]
-        printable = new_text if new_text.endswith("\n") else new_text[: new_text.rfind(" ") + 1]
+        printable = whole_words(new_text)
         self.sent = self.decoded + len(printable)
         return printable[pending:]
 

@@ -14,6 +14,8 @@ from pdmuxd.daemon.tokens.merge import MergedStream, Mismatch
 class Letters:
     """Text in place of `IncrementalText`: a token is a text."""
 
+    is_complete = True
+
     def push(self, token_ids):
         return "".join(token_ids)
 
@@ -145,6 +147,46 @@ async def test_a_difference_is_told_when_the_texts_are_not_the_same(first, end, 
     assert stream.uses_tokens == (where is Mismatch.LATER)
 
 
+@pytest.mark.parametrize("make", [completion, chat])
+async def test_the_last_token_and_the_end_are_the_front_ends_own_when_the_length_ends_an_answer(make):
+    stream = merged()
+    begun(stream, "a")
+    await stream.feed(make("a"))
+    stream.push_one("b")
+    assert not stream.push_last("ü"), "something waits already"
+    whole = [completion("ü", finish="length")] if make is completion else [chat("ü")]
+    early = b"".join([make("a"), make("b"), *whole])
+    assert await stream.outbox.take() == early
+    ends = [completion("bü", finish="length")] if make is completion else [chat("bü"), chat(finish="length")]
+    await stream.feed(b"".join([*ends, DONE]))
+    assert await rest(stream) == (DONE if make is completion else chat(finish="length") + DONE)
+
+
+async def test_the_front_end_tells_the_last_token_when_the_daemon_cannot():
+    stream = merged()
+    begun(stream, "a")
+    await stream.feed(completion("a"))
+    letters = Letters()
+    letters.is_complete = False  # half a character
+    stream._text = letters
+    assert not stream.push_last("b")
+    await stream.feed(completion("b", finish="length") + DONE)
+    assert not stream.push_last("b"), "after the end"
+    assert await rest(stream) == completion("a") + completion("b", finish="length") + DONE
+
+
+async def test_another_end_than_was_told_is_a_mismatch_and_is_told_too():
+    found = []
+    stream = merged(on_mismatch=found.append)
+    begun(stream, "a")
+    await stream.feed(completion("a"))
+    assert stream.push_last("b") is False
+    await stream.feed(completion("b", finish="stop"))
+    assert found == [Mismatch.LATER]
+    said = [completion("a"), completion("b", finish="length"), completion("", finish="stop")]
+    assert await rest(stream) == b"".join(said)
+
+
 async def test_a_client_that_does_not_read_costs_bounded_memory_and_gets_the_whole_text():
     stream = merged(max_unsent_bytes=2000)
     begun(stream, "a")
@@ -205,6 +247,8 @@ def test_every_character_comes_once_when_parts_are_lost_or_late(data):
     pieces = ["".join(tokens[first:last]) for first, last in zip([0, *cuts], cuts, strict=False)]
     from_tokens = [("token", token) for token in tokens[1:lost_from]]
     from_front_end = [("event", piece) for piece in pieces]
+    if lost_from == len(tokens) and from_tokens:
+        from_tokens[-1] = ("last", tokens[-1])
     order = data.draw(st.permutations([0] * len(from_tokens) + [1] * len(from_front_end)))
     sources = [iter([("begin", tokens[0]), *from_tokens]), iter(from_front_end)]
 
@@ -216,6 +260,8 @@ def test_every_character_comes_once_when_parts_are_lost_or_late(data):
                 stream.begin(Letters(), said)
             elif kind == "token":
                 stream.push_one(said)
+            elif kind == "last":
+                stream.push_last(said)
             else:
                 await stream.feed(make(said))
         await stream.feed(DONE)

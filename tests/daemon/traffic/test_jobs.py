@@ -133,7 +133,7 @@ async def test_who_is_put_first_is_served_first(world: World) -> None:
     last = {"chat": WantedSharing(priority_class="batch")}
     outcomes = replay(
         await world.task(
-            variant("first", sharing=first, rate_scale=10.0), variant("last", sharing=last, rate_scale=10.0)
+            variant("first", sharing=first, rate_scale=14.0), variant("last", sharing=last, rate_scale=14.0)
         ),
         lambda _: None,
     )

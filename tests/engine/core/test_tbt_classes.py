@@ -87,10 +87,28 @@ def test_what_fits_the_widest_split_decodes_when_layers_are_between_two_launches
     assert part.decode.bs < divided(batch(1, 60))[0].decode.bs
 
 
-def test_whoever_is_due_decodes_when_the_step_has_no_time_for_them() -> None:
-    part, sits_out = divided(batch(1, 40, waited_s=0.8 * RELAXED_S))
+def test_only_those_due_that_keep_the_strict_target_decode_when_the_others_have_another_step() -> None:
+    """41 would take 41 ms; 18 of the 20 ms are decode's at most, and 14 beside prompts."""
+    obs = batch(1, 40, waited_s=0.795 * RELAXED_S)
+    assert divided(with_queue(obs))[0].decode.bs == 18
+    assert divided(with_queue(batch(1, 40)))[0].decode.bs == 13
+
+
+def test_whoever_would_be_late_decodes_when_the_step_has_no_time_for_them() -> None:
+    part, sits_out = divided(batch(1, 40, waited_s=0.85 * RELAXED_S))
     assert sits_out == ()
     assert part.decode.bs == 41
+
+
+def test_who_would_be_late_goes_before_who_is_due_first() -> None:
+    """Of one second, ten are due since 50 ms and have 150; of 40 ms, ten are due in 18 ms and late in 26."""
+    decoding = [DecodingRequest("s", STRICT_S, 100, 10.0)]
+    decoding += [DecodingRequest(f"slow{i}", 1.0, 100, 9.15) for i in range(10)]
+    decoding += [DecodingRequest(f"fast{i}", 0.04, 100, 9.986) for i in range(10)]
+    seen = observe(decode_bs=21, tbt_target_s=STRICT_S, now_s=10.0)
+    part, sits_out = divided(with_queue(replace(seen, decoding=tuple(decoding))))
+    assert part.decode.bs == 18
+    assert sits_out == tuple(f"slow{i}" for i in range(7, 10))
 
 
 def test_only_what_the_group_in_force_has_time_for_decodes_when_layers_are_in_flight() -> None:

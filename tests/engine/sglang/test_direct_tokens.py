@@ -101,6 +101,29 @@ def test_the_first_token_and_the_end_go_sglangs_way_and_the_others_to_the_daemon
     assert [(step.streams, step.token_ids) for step in others] == [([1], [11]), ([1], [12])]
 
 
+class FINISH_LENGTH:  # noqa: N801 - SGLang's name
+    pass
+
+
+class FINISH_MATCHED_TOKEN:  # noqa: N801
+    pass
+
+
+@pytest.mark.parametrize(
+    ("reason", "stops", "last"),
+    [(FINISH_LENGTH(), (), [(1, 9)]), (FINISH_LENGTH(), ("x",), []), (FINISH_MATCHED_TOKEN(), (), [])],
+    ids=["length", "stops", "token"],
+)
+def test_the_last_token_goes_both_ways_when_the_length_ends_the_answer(rig, reason, stops, last):
+    request = Request(stops=stops)
+    rig.step(request)
+    rig.step(request)
+    request.finished_reason = reason
+    rig.step(request, token=9)
+    assert rig.sglang.sent == {"a": [1, 3]}
+    assert [step.last for step in rig.sender.steps if step.last] == [last] * bool(last)
+
+
 @pytest.mark.parametrize("request_", [Request(wants=False), Request(stream=False)])
 def test_everything_goes_sglangs_way_when_nobody_asked_for_tokens(rig, request_):
     rig.step(request_)
