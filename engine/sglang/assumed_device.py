@@ -18,8 +18,8 @@ ASSUMED_OVERHEADS = Overheads(
     layer_fixed_s=0.00001,
     switch_s=0.00005,
 )
-"""Steps are launched ahead, so that the host's part hardly shows. Launching a layer took 0.3 to 0.66 ms in six
-campaigns on H200s, mostly 0.55 and more."""
+"""Steps are launched ahead, so that the host's part hardly shows. Launching a layer took 0.3 to 0.66 ms in
+six campaigns on H200s, mostly 0.55 and more."""
 
 
 def assumed_device(name: str, rules: SmRules) -> DeviceShape:
