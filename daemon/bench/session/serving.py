@@ -39,7 +39,7 @@ def _flood(model: str, scale: Scale) -> Step:
         name=f"flood-{model}",
         plan="flood",
         words=("--model", model, *loads, *seconds, "--drain-s", "6"),
-        expected_s=scale.start_s + scale.calm_s + scale.flood_s + 25.0,
+        expected_s=scale.start_s + scale.calm_s + scale.flood_s + 40.0,
         needs=(*SERVED, Need.DAEMON),
         told_budget=True,
     )
