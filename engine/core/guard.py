@@ -24,6 +24,14 @@ MAX_RATIO = 4.0
 """A slowdown above this is a stall (a throttled or shared GPU), not contention: it is cut here."""
 
 
+KNOWN_STEPS = 10
+"""After so many steps on as many SMs what is assumed of them is known; a step beyond raises its own cell."""
+WEIGHT = 0.05
+"""Of the newest step in what is assumed: about the last 20 count. The first ones count for more."""
+FIRST_DEVIATION = 0.1
+"""Mean deviation of the slowdowns on as many SMs after one step, as a share of it."""
+DEVIATIONS = 3.0
+"""Mean deviations that few steps are beyond: 2.4 sigma of a normal distribution."""
 LEAST_CHANGE = 0.01
 """Of `device_ratio`: less is scatter, and a new guard for each step would cost more than it is worth."""
 
@@ -44,6 +52,40 @@ def guard_cell(decode_sms: int, prefill: PrefillShape, decode: DecodeShape) -> G
     )
 
 
+@dataclass(frozen=True, slots=True)
+class AssumedRatio:
+    """The slowdown on some SMs where nothing was measured, from steps that were seen there: a level and a
+    scatter, as for a retransmission timeout (Jacobson, SIGCOMM 1988)."""
+
+    mean: float
+    deviation: float
+    steps: int = 1
+
+    @classmethod
+    def of(cls, ratio: float) -> AssumedRatio:
+        """After one step."""
+        return cls(ratio, FIRST_DEVIATION * ratio)
+
+    @property
+    def bound(self) -> float:
+        """Few steps are slower."""
+        return min(MAX_RATIO, max(1.0, self.mean + DEVIATIONS * self.deviation))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough steps were seen to say what is beyond them."""
+        return self.steps == KNOWN_STEPS
+
+    def after(self, ratio: float) -> AssumedRatio:
+        """After one more step."""
+        weight = max(WEIGHT, 1.0 / (self.steps + 1))
+        off = ratio - self.mean
+        mean = self.mean + weight * off
+        deviation = self.deviation + weight * (abs(off) - self.deviation)
+        covers = max(deviation, (ratio - mean) / DEVIATIONS)  # a violation raises the bound at once
+        return AssumedRatio(mean, covers, min(self.steps + 1, KNOWN_STEPS))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentionGuard:
     """Slowdown ratios; never below 1 (invariant 7)."""
@@ -56,6 +98,9 @@ class ContentionGuard:
     device_ratio: float = 1.0
     """By which the device proved slower than it is predicted, whatever runs beside what: on top of the
     slowdowns, so that not each cell has to be violated for it."""
+    assumed: Mapping[int, AssumedRatio] = field(default_factory=dict)
+    """By decode SMs, for cells of which nothing is known, where `default_ratio` proved too low. Predictions
+    that are too short on so many SMs are so for all cells; each of them need not be violated for it."""
 
     def __post_init__(self) -> None:
         for ratio in (self.default_ratio, *self.cells.values()):
@@ -64,8 +109,27 @@ class ContentionGuard:
 
     def ratio(self, decode_sms: int, prefill: PrefillShape, decode: DecodeShape) -> float:
         """The worst slowdown to expect of decode on so many SMs beside this prefill."""
-        cell = guard_cell(decode_sms, prefill, decode)
-        return self.cells.get(cell, self.default_ratio) * self.device_ratio
+        known = self.cells.get(guard_cell(decode_sms, prefill, decode))
+        return self.device_ratio * (self.assumed_ratio(decode_sms) if known is None else known)
+
+    def assumed_ratio(self, decode_sms: int) -> float:
+        """Of a cell of which nothing is known, before `device_ratio`: by the steps seen on so many SMs, or by
+        the worse of the nearest more and fewer SMs that were seen; the default while none was."""
+        if not self.assumed:
+            return self.default_ratio
+        if decode_sms in self.assumed:
+            return max(self.default_ratio, self.assumed[decode_sms].bound)
+        fewer = max([sms for sms in self.assumed if sms < decode_sms], default=None)
+        more = min([sms for sms in self.assumed if sms > decode_sms], default=None)
+        near = [self.assumed[sms].bound for sms in (fewer, more) if sms is not None]
+        return max(self.default_ratio, *near)
+
+    def is_known(self, decode_sms: int, prefill: PrefillShape, decode: DecodeShape) -> bool:
+        """Whether the ratio of these is of steps that were seen, so that a step far beyond it has stalled."""
+        if guard_cell(decode_sms, prefill, decode) in self.cells:
+            return True
+        seen = self.assumed.get(decode_sms)
+        return seen is not None and seen.is_known
 
     def on_device(self, ratio: float) -> ContentionGuard:
         """The guard of a device that takes `ratio` times what is predicted; of a faster one it stays as
@@ -88,13 +152,28 @@ class ContentionGuard:
             if ratio > after.cells.get(cell, after.default_ratio)
             and before.cells.get(cell) == after.cells.get(cell)
         }
-        if not ours and self.device_ratio == after.device_ratio:
+        if not ours and not self.assumed and self.device_ratio == after.device_ratio:
             return after
-        return replace(after, cells={**after.cells, **ours}, device_ratio=self.device_ratio)
+        cells = {**after.cells, **ours}
+        return replace(after, cells=cells, assumed=self.assumed, device_ratio=self.device_ratio)
 
     def learned(self, cell: GuardCell, observed_ratio: float) -> ContentionGuard:
         """The guard after one observation: a violation raises its cell at once; nothing else changes."""
         observed = min(observed_ratio / self.device_ratio, MAX_RATIO)
-        if self.is_frozen or observed <= self.cells.get(cell, self.default_ratio):
+        if self.is_frozen or observed <= self.cells.get(cell, self.assumed_ratio(cell[0])):
             return self
         return replace(self, cells={**self.cells, cell: observed})
+
+    def learned_for_all(self, cell: GuardCell, observed_ratio: float) -> ContentionGuard:
+        """The same, but the violation of a cell of which nothing is known raises all such cells on as many
+        SMs, and from then on they follow the steps that are seen there."""
+        sms, observed = cell[0], min(observed_ratio / self.device_ratio, MAX_RATIO)
+        if self.is_frozen or cell in self.cells:
+            return self.learned(cell, observed_ratio)
+        bound, seen = self.assumed_ratio(sms), self.assumed.get(sms)
+        if observed <= bound and not self.assumed:
+            return self  # the default holds
+        if seen is not None and seen.is_known and observed > bound:
+            return self.learned(cell, observed_ratio)
+        after = AssumedRatio.of(observed) if seen is None else seen.after(observed)
+        return replace(self, assumed={**self.assumed, sms: after})

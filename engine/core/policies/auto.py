@@ -270,7 +270,7 @@ class AutoPolicy:
         work = new_work(batch, self.context.layers)
         if not self.options.split or not obs.limits.holds(work.shape.new_tokens):
             return True
-        if not self.options.fuse or not obs.decode.bs:
+        if not self.options.fuse or not obs.decode.bs or not plan.meets:
             return False
         total_s = self.fused.total_s(obs, state.size_correction, work.shape, plan.prompt_tokens)
         chosen, _ = self._chosen(obs, state, batch, work, plan._replace(finish_s=total_s), 0.0)

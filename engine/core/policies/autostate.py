@@ -12,7 +12,7 @@ from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
 from pdmuxd.engine.core.guard import ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.latency_margin import LatencyMargin
-from pdmuxd.engine.core.misprediction_breaker import MispredictionBreaker
+from pdmuxd.engine.core.misprediction_breaker import WRONG_RATIO, MispredictionBreaker
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.policies.fusedsteps import fused_learned
 from pdmuxd.engine.core.policies.layerwise import SplitPlans
@@ -68,8 +68,10 @@ def after_step(state: AutoState, feedback: Feedback, split: SplitPlans, *, uses_
         learnt, margin = feedback, state.latency_margin.without_a_step()
         if uses_guard:
             decode_sms = split.table.groups[feedback.partition_id].decode_sms
+            bound_s = predicted_s * state.guard.ratio(decode_sms, feedback.prefill, feedback.decode)
+            predicted_s = max(predicted_s, bound_s / WRONG_RATIO)  # what the guard foresaw is not wrong
             learnt, margin = split_learned(feedback, state.guard, decode_sms, margin)
-        guard = split.learned(learnt, state.guard)
+        guard = split.learned(learnt, state.guard, for_all=True)
         if guard is not state.guard or margin is not state.latency_margin:
             state = replace(state, guard=guard, latency_margin=margin)
     breaker = state.breaker.after(predicted_s=predicted_s, measured_s=measured_s)

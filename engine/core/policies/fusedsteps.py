@@ -44,8 +44,11 @@ Llama-8B, while serving: 13.9 and 14.6 ms, and 11.7 for 320): at a target of 20 
 split (conversation at 24/s in the emulator: 92% good, and 82% with it)."""
 
 LEAST_PROMPT_TOKENS = STEP_TOKENS[0]
-"""Prompt tokens of a fused step that must be launched even if it misses the target: a prefill that has begun
-must end."""
+"""Prompt tokens of a fused step that must be launched even if it misses the target, at least: a prefill that
+has begun must end."""
+LATE_RATIO = 1.1
+"""Such a step has the most tokens that take at most so many times what the fewest do. Those take as long as
+the weights are read, or layers launched: with 32 at a time a long prompt is late for hundreds of steps."""
 
 FIXED_STEP_TOKENS = 512
 """Tokens of a step, decoding requests included, where no prediction can say how many, and nothing was learned
@@ -150,13 +153,16 @@ class FusedSteps:
         stall_s: float = 0.0,
     ) -> Plan:
         """A step of a prefill that cannot run in any other way: within the target if some step is, else one
-        of the fewest prompt tokens."""
+        that is hardly longer than the shortest."""
         tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, stall_s, must=True)
-        if not tokens:
-            return self.plan(
-                obs, LEAST_PROMPT_TOKENS, self.step_s(obs, LEAST_PROMPT_TOKENS, batch), meets=False
-            )
-        return self.plan(obs, tokens, step_s)
+        if tokens:
+            return self.plan(obs, tokens, step_s)
+        least_s = self.step_s(obs, LEAST_PROMPT_TOKENS, batch)
+        ratio = size_correction.ratio(LEAST_PROMPT_TOKENS + obs.decode.bs)
+        _, tokens, step_s = self._most_within(obs, batch, size_correction, LATE_RATIO * least_s * ratio)
+        if tokens < LEAST_PROMPT_TOKENS:
+            tokens, step_s = LEAST_PROMPT_TOKENS, least_s
+        return self.plan(obs, tokens, step_s, meets=False)
 
     def holding(self, obs: Observation, plan: Plan, batch: Iterable[WaitingRequest]) -> Plan:
         """The same step, of these requests."""
@@ -187,7 +193,6 @@ class FusedSteps:
         the most tokens that take no longer than the host. Never more tokens than wait by the estimate: if a
         prefix has left the cache since, the step must not become longer than planned.
         """
-        latency, total_sms = self.context.latency, self.table.rules.total_sms
         left_s = self.context.planned_tbt_s(obs.tbt_target_s)
         gone_s = max(0.0, obs.now_s - obs.last_token_s) if obs.decode.bs else 0.0
         if latency_margin.floor_s > left_s - gone_s:
@@ -198,16 +203,7 @@ class FusedSteps:
             min(left_s / latency_margin.ratio, (left_s - stall_s) / (1.0 + latency_margin.deviation)) - gone_s
         )
         bs = obs.decode.bs
-        low, step_s, tokens = bisect_right(STEP_TOKENS, bs), 0.0, 0
-        high = len(STEP_TOKENS)
-        while low < high:
-            middle = (low + high) // 2
-            chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, STEP_TOKENS[middle] - bs))
-            predicted_s = latency.fused_s(chunk, obs.decode, total_sms)
-            if predicted_s * size_correction.ratio(chunk.new_tokens + bs) <= left_s:
-                low, step_s, tokens = middle + 1, predicted_s, chunk.new_tokens
-            else:
-                high = middle
+        low, tokens, step_s = self._most_within(obs, batch, size_correction, left_s)
         waiting_tokens = sum([request.new_tokens for request in batch])
         if obs.prefill is not None:
             waiting_tokens += obs.prefill.shape.new_tokens - obs.prefill.done_tokens
@@ -216,6 +212,28 @@ class FusedSteps:
         most = STEP_TOKENS[low - 1]
         size = self._best_size(most, bs, size_correction)
         return (tokens, step_s) if size == most else (size - bs, self.step_s(obs, size - bs, batch))
+
+    def _most_within(
+        self,
+        obs: Observation,
+        batch: tuple[WaitingRequest, ...],
+        size_correction: BatchSizeCorrection,
+        limit_s: float,
+    ) -> tuple[int, int, float]:
+        """The sizes that take at most so long: how many of `STEP_TOKENS` are no larger than the largest of
+        them, the prompt tokens in it, and its predicted seconds; 0 tokens if none does."""
+        latency, total_sms, bs = self.context.latency, self.table.rules.total_sms, obs.decode.bs
+        low, tokens, step_s = bisect_right(STEP_TOKENS, bs), 0, 0.0
+        high = len(STEP_TOKENS)
+        while low < high:
+            middle = (low + high) // 2
+            chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, STEP_TOKENS[middle] - bs))
+            predicted_s = latency.fused_s(chunk, obs.decode, total_sms)
+            if predicted_s * size_correction.ratio(chunk.new_tokens + bs) <= limit_s:
+                low, tokens, step_s = middle + 1, chunk.new_tokens, predicted_s
+            else:
+                high = middle
+        return low, tokens, step_s
 
     def _best_size(self, most: int, decode_bs: int, size_correction: BatchSizeCorrection) -> int:
         """The size of a step, of `most` tokens or fewer, whose products take the fewest seconds for a token;

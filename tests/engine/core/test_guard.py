@@ -82,3 +82,59 @@ def test_what_the_device_takes_stays_when_the_store_changes_the_guard() -> None:
     slower = stored.on_device(1.1)
     assert slower.updated(stored, stored).device_ratio == 1.1
     assert replace(stored, is_frozen=True).on_device(1.5).device_ratio == 1.0
+
+
+NEAR, FAR = (16, 0, 0, 3, 0), (16, 2, 0, 5, 1)
+SHAPES = (PrefillShape.of([(64_000, 0)]), DecodeShape(bs=20, reused_tokens=4000))
+
+
+def after(guard: ContentionGuard, cell: tuple[int, int, int, int, int], *ratios: float) -> ContentionGuard:
+    for ratio in ratios:
+        guard = guard.learned_for_all(cell, ratio)
+    return guard
+
+
+def test_all_unknown_cells_on_as_many_sms_are_raised_when_one_is_violated() -> None:
+    known = guard_cell(16, *SHAPES)
+    guard = after(ContentionGuard(default_ratio=1.3, cells={known: 1.1}), NEAR, *[1.8, 1.85, 1.9] * 10)
+    assert guard.cells == {known: 1.1}, "what was measured is known better"
+    assert guard.ratio(16, *SHAPES) == 1.1
+    assert 1.9 <= guard.ratio(16, PrefillShape.of([(100, 0)]), SHAPES[1]) <= 2.1
+
+
+def test_nothing_is_assumed_while_the_default_holds() -> None:
+    guard = ContentionGuard(default_ratio=1.3)
+    assert after(guard, NEAR, 1.3, 1.0, 1.29) is guard
+
+
+@given(seen=st.lists(st.floats(0.01, 100.0), min_size=1, max_size=40), cells=st.lists(st.integers(0, 3)))
+def test_a_violation_is_covered_at_once_when_it_raises_all(seen: list[float], cells: list[int]) -> None:
+    guard = ContentionGuard(default_ratio=1.2)
+    for index, ratio in enumerate(seen):
+        cell = (16, cells[index % len(cells)] if cells else 0, 0, 3, 0)
+        before = guard.cells.get(cell, guard.assumed_ratio(16))
+        guard = guard.learned_for_all(cell, ratio)
+        covered = guard.cells.get(cell, guard.assumed_ratio(16))
+        assert 1.2 <= covered <= MAX_RATIO
+        assert ratio <= before or covered >= min(ratio, MAX_RATIO) - 1e-9
+
+
+def test_other_sms_assume_the_worse_of_their_neighbours() -> None:
+    guard = after(ContentionGuard(default_ratio=1.3), NEAR, *[1.9] * 30)
+    guard = after(guard, (32, 0, 0, 3, 0), *[1.5] * 30)
+    at = [guard.assumed_ratio(sms) for sms in (8, 16, 24, 32, 48)]
+    assert at == pytest.approx([1.9, 1.9, 1.9, 1.5, 1.5], rel=0.05)
+
+
+def test_what_is_assumed_falls_again_to_what_is_seen_and_no_lower_than_the_default() -> None:
+    guard = after(ContentionGuard(default_ratio=1.3), NEAR, 2.0)
+    high = guard.assumed_ratio(16)
+    assert after(guard, NEAR, *[1.7] * 100).assumed_ratio(16) < high
+    assert after(guard, NEAR, *[1.0] * 300).assumed_ratio(16) == pytest.approx(1.3)
+
+
+def test_a_step_beyond_what_is_known_of_its_sms_raises_its_own_cell() -> None:
+    guard = after(ContentionGuard(default_ratio=1.3), NEAR, *[1.8] * 50, 2.6)
+    assert guard.cells == {NEAR: 2.6}
+    assert after(guard, FAR, 1.8).cells == {NEAR: 2.6}
+    assert not after(ContentionGuard(default_ratio=1.3, is_frozen=True), NEAR, 2.0).assumed

@@ -38,9 +38,9 @@ def test_all_that_was_learned_stays_when_the_profile_is_refined() -> None:
     adopted = build_policy("auto", with_guard(1.3)).adopt(state, BEFORE, is_refined=True)
     assert adopted == replace(state, guard=adopted.guard)
     assert adopted.guard.default_ratio == 1.3
-    assert list(adopted.guard.cells.values()) == [pytest.approx(1.25 * 1.1)], (
-        "raised here, and not stored yet"
-    )
+    assert adopted.guard.assumed == state.guard.assumed
+    (seen,) = adopted.guard.assumed.values()
+    assert seen.mean == pytest.approx(1.8), "seen here, and not stored yet"
 
 
 def test_what_is_of_predictions_is_forgotten_when_another_profile_comes() -> None:

@@ -102,9 +102,20 @@ def test_the_budget_follows_the_target_when_steps_are_fused() -> None:
     assert budget(0.300) == 288
 
 
-def test_the_smallest_step_is_taken_when_no_budget_meets_the_target() -> None:
+def test_a_step_like_the_smallest_is_taken_when_no_budget_meets_the_target() -> None:
+    """1 ms a token: 92 ms with the fewest, and 96 ms for the size of a graph that is within a tenth of it."""
     obs = observe(decode_bs=60, prefill=running_prefill(9000, mode=PrefillMode.CHUNKED))
-    assert decide(obs).token_budget == 32 + 60
+    assert decide(obs).token_budget == 96
+    longer = observe(decode_bs=65, prefill=running_prefill(9000, mode=PrefillMode.CHUNKED))
+    assert decide(longer).token_budget == 32 + 65, "128 tokens take 1.3 times as long"
+
+
+def test_a_prompt_ends_sooner_when_no_step_meets_the_target_and_many_tokens_take_no_longer() -> None:
+    """On this H200 no fused step takes less than 10 ms."""
+    chunk = running_prefill(6000, mode=PrefillMode.CHUNKED)
+    decision = on_h200(observe(decode_bs=40, decode_reused_tokens=40_000, tbt_target_s=0.009, prefill=chunk))
+    assert (decision.mode, decision.numbers.predicted_fused_s) == (Mode.FUSED, pytest.approx(0.01, rel=0.1))
+    assert decision.token_budget >= 256
 
 
 def test_a_chunks_prediction_is_of_what_it_holds_when_the_next_prompt_does_not_fit() -> None:

@@ -57,6 +57,22 @@ def test_a_prompt_begins_in_the_rest_of_a_step_when_memory_does_not_hold_it_whol
     assert decide("auto", obs).admit == ("r1",)
 
 
+@pytest.mark.parametrize(("tbt_target_s", "admit"), [(0.02, ("r1",)), (0.005, ())])
+def test_no_prompt_begins_in_the_rest_of_a_step_when_the_step_misses_the_target(
+    tbt_target_s: float, admit: tuple[str, ...]
+) -> None:
+    """A split may meet it, and those who decode would be late until the prompt's end."""
+    chunk = replace(running_prefill(3000, mode=PrefillMode.CHUNKED), done_tokens=2990)
+    obs = observe(
+        decode_bs=32,
+        decode_reused_tokens=40_000,
+        tbt_target_s=tbt_target_s,
+        prefill=chunk,
+        queue=(waiting(1, 1500, deadline_s=20.0),),
+    )
+    assert decide("auto", obs).admit == admit
+
+
 @pytest.mark.parametrize("next_tokens", [8050, 60_000])
 def test_nobody_begins_beside_the_last_chunk_when_nothing_decodes(next_tokens: int) -> None:
     """The next may have all SMs then, by layers or as a graph: nobody waits for a token."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from observations import linear_context, observe, took, waiting
 
-from pdmuxd.engine.core.guard import ContentionGuard
+from pdmuxd.engine.core.guard import ContentionGuard, guard_cell
 from pdmuxd.engine.core.latency_margin import STALL_STEPS, LatencyMargin
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.policies.stalls import GUARD_RISE, split_learned, stall_room_s
+from pdmuxd.engine.core.policies.stalls import ASSUMED_RISE, GUARD_RISE, split_learned, stall_room_s
 from pdmuxd.engine.core.types import Mode
 
 LATENCY, SMS = linear_context().latency, linear_context().rules.total_sms
@@ -42,9 +42,10 @@ def test_a_fused_step_is_smaller_while_there_is_room() -> None:
     assert policy.decide(relaxed, state)[0].token_budget < policy.decide(late, state)[0].token_budget
 
 
-def test_one_stall_raises_the_guard_by_a_tenth_at_most_and_is_remembered() -> None:
-    guard, decode_sms = ContentionGuard(default_ratio=1.2), 16
+def test_one_stall_raises_a_known_cell_by_a_tenth_at_most_and_is_remembered() -> None:
     slow = took(Mode.SPLIT, partition_id=1, predicted_s=0.01, measured_s=0.032)
+    decode_sms = 16
+    guard = ContentionGuard(default_ratio=1.1, cells={guard_cell(decode_sms, slow.prefill, slow.decode): 1.2})
     cut, margin = split_learned(slow, guard, decode_sms, LatencyMargin())
     assert cut.measured_s == pytest.approx(0.012 * (1.0 + GUARD_RISE))
     assert margin.expected_stall_s == pytest.approx(0.02)
@@ -52,9 +53,28 @@ def test_one_stall_raises_the_guard_by_a_tenth_at_most_and_is_remembered() -> No
     assert split_learned(within, guard, decode_sms, LatencyMargin()) == (within, LatencyMargin())
 
 
-def test_a_device_that_stalls_all_the_time_still_opens_the_breaker() -> None:
+def test_a_step_beyond_what_was_only_assumed_is_no_stall() -> None:
+    slow = took(Mode.SPLIT, partition_id=1, predicted_s=0.01, measured_s=0.032)
+    cut, margin = split_learned(slow, ContentionGuard(default_ratio=1.2), 16, LatencyMargin())
+    assert cut.measured_s == pytest.approx(0.012 * (1.0 + ASSUMED_RISE))
+    assert margin == LatencyMargin()
+
+
+def test_splits_that_take_three_times_their_prediction_are_foreseen_after_a_few() -> None:
+    """The guard plans with what they take, so that the breaker stays closed."""
+    policy = build_policy("auto", linear_context())
+    state = policy.initial_state()
+    slow = took(Mode.SPLIT, partition_id=1, predicted_s=0.01, measured_s=0.03)
+    for _ in range(40):
+        state = policy.learn(slow, state)
+    decode_sms = policy.context.table().groups[1].decode_sms
+    assert 3.0 <= state.guard.ratio(decode_sms, slow.prefill, slow.decode) <= 3.3
+    assert not state.breaker.is_open
+
+
+def test_fused_steps_that_take_three_times_their_prediction_open_the_breaker() -> None:
     policy = build_policy("auto", linear_context())
     state = policy.initial_state()
     for _ in range(40):
-        state = policy.learn(took(Mode.SPLIT, partition_id=1, predicted_s=0.01, measured_s=0.03), state)
+        state = policy.learn(took(Mode.FUSED, predicted_s=0.04, measured_s=0.12), state)
     assert state.breaker.is_open
