@@ -56,11 +56,8 @@ LADDER = (
     "device took less for fused steps than the measured one ([what changed](measurements/h200-emulator.md)). On long prompts "
     "preemption is worth two to eight times what is below it, and splits 6 to 75%; on agents the budget is worth seven times, splits "
     "81%.\n"
-    "- *look-ahead* gives nothing on any load that can be told apart. On tools at 99% it costs 31%, in runs in which three requests may "
-    "miss. At one rate it was worth 1.2 ± 0.6 points on documents on the earlier "
-    "device ([six seeds](measurements/README.md#fused-or-split-while-others-wait)), and on this one 0.8 ± 2.3 on documents, -0.3 ± 1.8 on "
-    "tools and -0.5 ± 5.3 on agents ([five seeds](measurements/README.md#what-the-constants-of-auto-are-worth)). It stays "
-    "until longer runs decide."
+    "- *look-ahead* is worth less than a step of this search: over 40 seeds at one rate 1.1 ± 0.5 points on documents and 0.8 ± 0.5 on "
+    "tools, nothing on short prompts ([measured](measurements/README.md#fused-or-split-while-others-wait))."
 )
 STEPS = (
     "With least slack first, and giving up what is lost, nothing of the step is left over at its end: `auto` and the chunk in slack "
