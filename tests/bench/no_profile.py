@@ -3,7 +3,8 @@
 Emulated engine, virtual time, the shipped profile of Llama-8B on an H200, on a device that takes longer:
 decode beside prefill 1.45 times, fused steps 1.17 times what the profile says, which is about what an H200
 took over the roofline (docs/measurements/h200-kernels.md, "Without a profile"). Good requests where policies
-predict with the profile, and where they predict with the roofline alone, as an engine without one does.
+predict with the profile, and where they predict with the roofline alone, as an engine without one does, with
+the splits and the host's times that such an engine has.
 Target: `auto` at least as good as the chunk in the same order.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from rich.console import Console
@@ -20,12 +21,22 @@ from tenant_floods import PROFILE, TARGET, Load, requests, run
 
 from pdmuxd.daemon.bench.options import cells
 from pdmuxd.engine.core.guard import UNMEASURED_RATIO, ContentionGuard
+from pdmuxd.engine.core.partitions import aligned_decode
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import RooflineModel
+from pdmuxd.engine.core.shapes import Overheads
 from pdmuxd.engine.emulator.profile import Profile, load_profile
 from pdmuxd.engine.link.predictors import Predictors
 
 SPLIT_RATIO, FUSED_RATIO = 1.45, 1.17
+OVERHEADS = Overheads(
+    graph_launch_s=0.0001,
+    layer_launch_s=0.0004,
+    host_step_s=0.0002,
+    layer_fixed_s=0.00002,
+    switch_s=0.00005,
+)
+"""What an engine says of its host before anything is measured (`engine/sglang/internals/describe.py`)."""
 LOADS: Sequence[Load] = (
     *(("summaries", 10.0), ("summaries", 12.0), ("chat", 170.0)),
     *(("tools", 2.0), ("documents", 2.0)),
@@ -44,12 +55,17 @@ class Unprofiled(Profile):
         roofline = RooflineModel(
             model=self.model,
             device=self.device,
-            overheads=self.overheads,
+            overheads=replace(OVERHEADS, fused_graph_tokens=self.overheads.fused_graph_tokens),
             tensor_parallel=self.tensor_parallel,
             fused_tile_rows=self.fused_tile_rows,
         )
-        guard = ContentionGuard(default_ratio=UNMEASURED_RATIO)
-        return PolicyContext(rules=profiled.rules, layers=profiled.layers, latency=roofline, guard=guard)
+        return PolicyContext(
+            rules=profiled.rules,
+            layers=profiled.layers,
+            latency=roofline,
+            guard=ContentionGuard(default_ratio=UNMEASURED_RATIO),
+            splits=aligned_decode(profiled.rules).splits,
+        )
 
 
 def devices() -> tuple[Profile, Profile]:
