@@ -227,6 +227,7 @@ async def _start(
     in_background(duties, _feed_watchdog(notifier, supervisor), name="watchdog")
     in_background(duties, _tick(parts.telemetry), name="telemetry")
     start_refining(duties, parts.refinement)
+    in_background(duties, parts.stand_in.wait(), name="shipped profile")
     start_noting_uses(stack, parts.uses)
     start_forgetting(stack, control_plane, settings.audit_retention_days, parts.clock)
     start_watching_clock(stack, parts.clock)

@@ -51,6 +51,7 @@ from pdmuxd.daemon.probes import add_probes
 from pdmuxd.daemon.reader_token import ReaderToken
 from pdmuxd.daemon.refinement import Refinement
 from pdmuxd.daemon.settings import LoadedSettings, Settings
+from pdmuxd.daemon.stand_in import StandIn
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
@@ -60,7 +61,7 @@ from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.prefixes import PrefixHasher
 from pdmuxd.daemon.traffic.ring import TrafficRing
 from pdmuxd.daemon.uses import Uses
-from pdmuxd.engine.link.messages import RequestRecord, TenantQueues
+from pdmuxd.engine.link.messages import Hello, RequestRecord, TenantQueues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class Parts:
     actions: OperatorActions
     telemetry: Telemetry
     refinement: Refinement
+    stand_in: StandIn
     uses: Uses
     history: HistoryKeeper
     limiter: Limiter
@@ -192,6 +194,8 @@ def build(
     tracing.connect(bus)
     connect_telemetry(bus, telemetry)
     connect_refinement(bus, refinement)
+    stand_in = StandIn(control_plane, is_wanted=settings.engine.sglang.shipped_profile)
+    bus.subscribe(Hello, stand_in.on_hello)
     connect_engine(bus, supervisor)
     bus.subscribe(DirectoryChanged, keepers.caps.on_directory)
     return Parts(
@@ -203,6 +207,7 @@ def build(
         actions=actions,
         telemetry=telemetry,
         refinement=refinement,
+        stand_in=stand_in,
         uses=uses,
         history=HistoryKeeper(
             history,

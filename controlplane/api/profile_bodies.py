@@ -39,7 +39,7 @@ class ProfileOut(BaseModel):
     id: int = Field(examples=[3])
     name: str = Field(examples=["h200-llama-8b"])
     version: int
-    origin: str = Field(description="`measured` or `imported`.")
+    origin: str = Field(description="`measured`, `imported` or `shipped`.")
     active: bool
     frozen: bool = Field(description="Nothing is learned while it is in force.")
     created_at: datetime

@@ -65,6 +65,12 @@ class ProfileRepository:
         samples = samples_from_json(row.samples, row.document)
         return msgspec.structs.replace(_document(row.document), samples=samples)
 
+    def has_origin(self, origin: str) -> bool:
+        """Whether one of this origin was ever stored."""
+        return (
+            self._session.exec(select(ProfileRow.id).where(ProfileRow.origin == origin)).first() is not None
+        )
+
     # Activation
 
     def active_id(self) -> int | None:

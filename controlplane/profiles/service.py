@@ -19,6 +19,8 @@ from pdmuxd.engine.profiling.document import MeasuredProfile
 
 NAME_ALLOWED = "1 to 63 printable characters"
 CHANGES_LIMIT = 100
+SHIPPED = "shipped"
+"""The origin of a profile that pdmuxd brought along."""
 
 
 class Profiles:
@@ -33,12 +35,7 @@ class Profiles:
         if not (0 < len(profile.name) <= 63 and profile.name.isprintable()):
             raise InvalidValueError("name", f"name is {profile.name[:80]!r}; allowed are {NAME_ALLOWED}")
         with self._change() as change:
-            profiles = ProfileRepository(change.session)
-            profile_id = profiles.add(profile, origin=origin, now=change.now, settings_version=change.version)
-            stored = profiles.get(profile_id)
-            named = {"name": stored.name, "version": stored.version, "origin": origin}
-            change.audit("profile.add", subject=str(profile_id), after=named)
-            return stored
+            return _added(change, profile, origin)
 
     def newest_first(self) -> list[StoredProfile]:
         """All of them."""
@@ -88,6 +85,18 @@ class Profiles:
             _check(profile, hello, force=force)
             profiles.activate(profile_id, forced=force, settings_version=change.version, now=change.now)
             return profiles.get(profile_id)
+
+    def stand_in(self, profile: MeasuredProfile) -> StoredProfile | None:
+        """Store a shipped profile and put it in force, doubtful or not; None, and nothing is done, if an
+        operator put one in force before, or did away with a shipped one."""
+        with self._activation(None) as change:
+            profiles = ProfileRepository(change.session)
+            change.is_needless = profiles.active_version() > 0 or profiles.has_origin(SHIPPED)
+            if change.is_needless:
+                return None
+            stored = _added(change, profile, SHIPPED)
+            profiles.activate(stored.profile_id, forced=True, settings_version=change.version, now=change.now)
+            return profiles.get(stored.profile_id)
 
     def deactivate(self, *, expected_version: int | None = None) -> None:
         """Let the engine predict with its own profile, or its roofline. Raises: StaleVersionError."""
@@ -227,6 +236,15 @@ class Profiles:
                 before={"profile_id": before},
                 after={"profile_id": after},
             )
+
+
+def _added(change: Changing, profile: MeasuredProfile, origin: str) -> StoredProfile:
+    profiles = ProfileRepository(change.session)
+    profile_id = profiles.add(profile, origin=origin, now=change.now, settings_version=change.version)
+    stored = profiles.get(profile_id)
+    named = {"name": stored.name, "version": stored.version, "origin": origin}
+    change.audit("profile.add", subject=str(profile_id), after=named)
+    return stored
 
 
 def _check(profile: MeasuredProfile, hello: Hello | None, *, force: bool) -> None:

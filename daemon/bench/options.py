@@ -17,8 +17,10 @@ from pdmuxd.daemon.bench.servers.arms import parse as parse_arms
 from pdmuxd.daemon.bench.servers.model_folder import SHAPES
 from pdmuxd.engine.core.errors import InvalidValueError
 
-PROFILES = Path("docs/measurements/h200")
-"""Profiles that are part of the repository, seen from its root; elsewhere they are named or missing."""
+_PROJECT = Path(__file__).parents[2]
+PROFILES = _PROJECT / "docs/measurements/h200"
+SHIPPED = _PROJECT / "engine/profiling/shipped"
+"""Campaigns are in the repository alone, shipped profiles in the installed package as well."""
 
 Parsed = TypeVar("Parsed")
 
@@ -160,10 +162,14 @@ def add_daemon_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python", type=Path, help="SGLang's, if it is not this one")
 
 
-def _measured(model: str) -> Path:
-    """A model's profile, if there is one: rather of the splits that are made by default since 2026-11-23."""
-    whole_groups = PROFILES / f"{model}.partition-kernels.profile.json.gz"
-    return whole_groups if whole_groups.is_file() else PROFILES / f"{model}.profile.json.gz"
+def _measured(model: str) -> Path | None:
+    """A model's profile of an H200, if there is one, wherever the command is given: of the splits that are
+    made by default since 2026-11-23, which the package brings along, else of those before."""
+    return next((path for path in (SHIPPED / f"h200-{model}.json.gz", _older(model)) if path.is_file()), None)
+
+
+def _older(model: str) -> Path:
+    return PROFILES / f"{model}.profile.json.gz"
 
 
 def parse_run(
@@ -188,7 +194,7 @@ def parse_run(
         action="append",
         default=[],
         metavar="MODEL=FILE",
-        help=f"a profile for arms with a policy; without one, that of {PROFILES} if there is one",
+        help="a profile for arms with a policy; without one, that of an H200 which the project has",
     )
     parser.add_argument("--no-ahead", action="store_true", help="start no server beside another's last run")
     parser.add_argument("--traces", type=Path, default=Path(".gpu/traces.json"))
@@ -202,10 +208,10 @@ def parse_run(
     )
     parser.add_argument("--log-dir", type=Path, default=Path(".gpu/logs"))
     found = parser.parse_args(argv)
-    measured = {model: _measured(model) for model in SHAPES}
+    measured = {model: path for model in SHAPES if (path := _measured(model)) is not None}
     # They are of one GPU: several as one predict with the roofline, which knows of them.
     none_fits = found.cpu or getattr(found, "tp_size", 1) > 1
-    kept = {} if none_fits else {model: path for model, path in measured.items() if path.is_file()}
+    kept = {} if none_fits else measured
     found.predictors = kept | dict(found.predictors)
     found.log_dir.mkdir(parents=True, exist_ok=True)
     found.results.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from pdmuxd.daemon.gateway.errors import Answer, Header
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
 from pdmuxd.daemon.httpd.pushing import Push
-from pdmuxd.daemon.tokens.merge import MergedStream
+from pdmuxd.daemon.tokens.merge import DONE, MergedStream
 from pdmuxd.engine.core.errors import RequestError
 
 _EVENT_STREAM = "text/event-stream"
@@ -148,7 +148,15 @@ class Exchange:
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.interrupt(End.CLIENT_GONE)
+        if not self._has_told_end():
+            self.interrupt(End.CLIENT_GONE)
+
+    def _has_told_end(self) -> bool:
+        """Whether the client has the last event of its stream; OpenAI's clients close the connection then."""
+        merged = self._merged
+        if merged is not None and merged.has_end:
+            return not merged.held_bytes
+        return self._tail.endswith(DONE)
 
     async def _relay(self, method: str, path: str, payload: bytes | None) -> None:
         response = await self._upstream.open(method, path, payload, self._headers)

@@ -63,6 +63,11 @@ class SglangSection(_Section):
         description="Whether matrix products and attention on a partition run with kernels for its SMs. The "
         "first start times them, for about half a minute.",
     )
+    shipped_profile: bool = Field(
+        True,
+        description="Whether a profile that pdmuxd brings along for this GPU and model is put in force where "
+        "none ever was, until one is measured.",
+    )
     extra_args: str = Field(
         "",
         description="More of SGLang's own flags, split as a shell would.",

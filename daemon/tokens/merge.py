@@ -19,6 +19,8 @@ from msgspec import UNSET, Raw, UnsetType
 from pdmuxd.daemon.tokens.detokenizer import IncrementalText, Piece, piece_of
 from pdmuxd.daemon.tokens.outbox import Outbox, deliver
 
+DONE = b"data: [DONE]\n\n"
+"""Behind the last event of OpenAI's streams."""
 _DATA = b"data: {"
 _END = b"\n\n"
 _NO_REASON, _BY_LENGTH = b'"finish_reason":null', b'"finish_reason":"length"'
@@ -61,6 +63,7 @@ class MergedStream:
         *("_before_event", "_on_mismatch", "_on_unread", "_max_unsent_bytes", "outbox"),
         *("_cut", "_sent", "_front_end", "_tokens", "_checksum", "_form", "_skips_empty", "_said_end"),
         *("_text", "_first_text", "_early", "_early_characters", "uses_tokens", "from_tokens"),
+        "has_end",
     )
 
     def __init__(
@@ -96,6 +99,8 @@ class MergedStream:
         self.uses_tokens = True
         self.from_tokens = 0
         """Events that were made of tokens."""
+        self.has_end = False
+        """Whether the front end has said that nothing more comes."""
 
     # The scheduler's tokens ----------------------------------------------------------------------------
 
@@ -237,6 +242,7 @@ class MergedStream:
     def _event(self, event: bytes) -> None:
         choice = _choice_of(event)
         if choice is None:
+            self.has_end = self.has_end or event == DONE
             self.outbox.put(event)
             return
         delta = choice.delta

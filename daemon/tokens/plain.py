@@ -26,7 +26,7 @@ _ONE = (b"null", b"1")
 _ONLY: Mapping[str, tuple[bytes, ...]] = {
     "n": _ONE,
     "best_of": _ONE,
-    **dict.fromkeys(("logprobs", "top_logprobs", "echo", "suffix", "tools", "functions"), _NOTHING),
+    **dict.fromkeys(("top_logprobs", "echo", "suffix", "tools", "functions"), _NOTHING),
     "tool_choice": (b"null", b'"none"'),
     "parallel_tool_calls": (b"null", b"false", b"true"),
 }
@@ -42,6 +42,10 @@ def is_plain(fields: Mapping[str, Raw]) -> bool:
         raw = bytes(value)
         if name == "prompt":
             if not _is_one_prompt(raw):
+                return False
+        elif name == "logprobs":
+            # Of a completion it is a number, and 0, as which false is read, asks for those of the tokens.
+            if raw != b"null" and (raw != b"false" or "prompt" in fields):
                 return False
         elif name == "stream_options":
             if not _is_plain_usage(raw):

@@ -95,6 +95,9 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     driver: str = ""
     """The GPU driver's version; empty where there is none."""
     sglang_version: str = ""
+    variant: str = ""
+    """What makes the engine's steps other than the model's shape and the GPU tell, such as quantized weights;
+    empty for nothing."""
     kv_capacity_tokens: int = 0
     max_prefill_tokens: int = 16384
     max_decode_bs: int = 256

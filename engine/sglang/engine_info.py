@@ -61,6 +61,8 @@ class EngineInfo:
     captured_fused_tokens: tuple[int, ...]
     driver: str
     sglang_version: str
+    variant: str
+    """As in `Hello`."""
     can_measure: bool
     can_split: bool = True
     """Whether the model can be prefilled layer by layer."""
@@ -138,6 +140,7 @@ class EngineInfo:
             tensor_parallel=self.tensor_parallel,
             driver=self.driver,
             sglang_version=self.sglang_version,
+            variant=self.variant,
             kv_capacity_tokens=self.kv_capacity_tokens,
             max_prefill_tokens=self.limits.max_prefill_tokens,
             max_decode_bs=self.limits.max_decode_bs,

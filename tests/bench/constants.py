@@ -1,6 +1,6 @@
 """What `auto`'s constants are worth: good requests with each at half and twice its value.
 
-    python tests/bench/constants.py [--constant NAME --seeds 5]
+    python tests/bench/constants.py [--constant NAME --seeds 5 --load documents:2.2 --duration-s 240]
 
 Emulated engine, virtual time, the shipped profile of Llama-8B on an H200, generated loads near capacity that
 nothing was tuned with. A constant that changes nothing here is not what decides. With several seeds: the mean
@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from tenant_floods import TARGET, Load, requests, run
 
+from pdmuxd.daemon.bench.options import cells
 from pdmuxd.daemon.compare.statistics import estimate
 from pdmuxd.engine.core.policies import auto, choice, layerwise
 
@@ -74,21 +75,26 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--constant", choices=[name for _, name, _ in CONSTANTS], help="this one only")
-    parser.add_argument("--seeds", type=int, choices=range(1, 21), default=1, metavar="1..20")
+    parser.add_argument("--seeds", type=int, choices=range(1, 101), default=1, metavar="1..100")
+    parser.add_argument("--load", type=cells, help="KIND:RATE, with commas between them")
+    parser.add_argument("--duration-s", type=float, default=240.0, help="of such a load (%(default)s)")
     options = parser.parse_args()
+    loads = LOADS
+    if options.load is not None:
+        loads = [((cell.workload, cell.rate), options.duration_s) for cell in options.load]
     console = Console(width=130)
     table = Table(title="good requests, and the change by each value in points")
-    for column in ("constant", "value", *(f"{kind} {rate:g}/s" for (kind, rate), _ in LOADS)):
+    for column in ("constant", "value", *(f"{kind} {rate:g}/s" for (kind, rate), _ in loads)):
         table.add_column(column)
     with console.status("as they are"):
-        as_is = [good_ratios(load, seconds, options.seeds) for load, seconds in LOADS]
+        as_is = [good_ratios(load, seconds, options.seeds) for load, seconds in loads]
     table.add_row("as they are", "", *(f"{estimate(shares).mean:.1%}" for shares in as_is))
     for module, name, values in CONSTANTS:
         if options.constant not in (None, name):
             continue
         for value in values:
             with console.status(f"{name} {value:g}"), set_to(module, name, value):
-                found = [good_ratios(load, seconds, options.seeds) for load, seconds in LOADS]
+                found = [good_ratios(load, seconds, options.seeds) for load, seconds in loads]
             changes = (change(shares, before) for shares, before in zip(found, as_is, strict=True))
             table.add_row(name, f"{value:g} for {getattr(module, name):g}", *changes)
     console.print(table)

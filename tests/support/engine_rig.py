@@ -65,6 +65,7 @@ def make_engine_info(**changes: Any) -> EngineInfo:
         "captured_fused_tokens": (32, 64),
         "driver": "",
         "sglang_version": "0.5.23",
+        "variant": "",
         "can_measure": True,
     }
     return EngineInfo(**engine_info | changes)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ PAUSE_S = 5.0
 _AROUND_S = 8.0
 """Prompts are written, tenants made, the daemon ends."""
 _SHORTEST_S = 10.0
+_STEPS_SHOWN = 5
 CALM, FLOOD = "calm", "flood"
 TTFT = TtftTarget()
 """As tenants have it: a fixed time and one per 1,000 new tokens."""
@@ -76,6 +77,9 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
         kernels_file=options.kernels_file,
     ) as daemon:
         options = within(options, options.budget_s - (time.monotonic() - began_s))
+        profile = options.predictors.get(options.model) if options.engine == "sglang" else None
+        predicts_with = await daemon.predict_with(profile)
+        print(f"the policies predict with {predicts_with}", flush=True)
         keys = {tenant: await new_tenant(daemon, tenant, options.tbt_ms) for tenant in (CALM, FLOOD)}
 
         async def send(cell: Cell, tenant: str, duration_s: float) -> list[Seen]:
@@ -89,16 +93,21 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
                 key=keys[tenant],
             )
 
+        started = await daemon.steps()
         alone = await send(options.calm, CALM, options.duration_s)
+        before = await daemon.steps()
         print(f"{options.calm} alone: {_figures(_part(options, alone))}", flush=True)
         engine = await daemon.get("/api/v1/engine")
-        append_result(options.results, result(options, {"alone": alone}, engine) | {"what": "flood, alone"})
+        told: dict[str, Any] = {"predicts_with": predicts_with, "steps": {"alone": before - started}}
+        first = result(options, {"alone": alone}, engine) | told | {"what": "flood, alone"}
+        append_result(options.results, first)
         await asyncio.sleep(PAUSE_S)
         beside, flood = await asyncio.gather(
             send(options.calm, CALM, options.flood_s), send(options.flood, FLOOD, options.flood_s)
         )
+        told["steps"]["beside"] = await daemon.steps() - before
         engine = await daemon.get("/api/v1/engine")
-    return result(options, {"alone": alone, "beside": beside, "flood": flood}, engine)
+    return result(options, {"alone": alone, "beside": beside, "flood": flood}, engine) | told
 
 
 def within(options: Options, left_s: float) -> Options:
@@ -157,6 +166,9 @@ def lines(found: dict[str, Any]) -> list[str]:
     for part, name in (("alone", f"{found['calm']} alone"), ("beside", "the same beside the flood")):
         said.append(f"{name}: {_figures(found['parts'][part])}")
     said.append(f"the flood, {found['flood']}: {_figures(found['parts']['flood'])}")
+    said.append(
+        f"steps beside it, by the policies with {found['predicts_with']}: {_most(found['steps']['beside'])}"
+    )
     points = lost_points(found)
     told = (
         "nothing was served" if points is None else f"{points:.1f} points (at most {LIMIT_POINTS:g} wanted)"
@@ -165,6 +177,12 @@ def lines(found: dict[str, Any]) -> list[str]:
     if points is not None and found["parts"]["alone"]["good_ratio"] < LEAST_ALONE:
         said.append(f"that says little: alone the calm tenant was not good in {LEAST_ALONE:.0%} either")
     return said
+
+
+def _most(steps: Mapping[str, int]) -> str:
+    """Those that there were most of, so that a fallback shows."""
+    first = sorted(steps.items(), key=lambda item: -item[1])[:_STEPS_SHOWN]
+    return ", ".join(f"{what} {count:,}" for what, count in first) or "none"
 
 
 def _figures(part: dict[str, Any]) -> str:

@@ -76,6 +76,8 @@ async def measure(options: Options, folder: Path) -> dict[str, Any]:
         start_s=options.start_s,
         kernels_file=options.kernels_file,
     ) as daemon:
+        profile = options.predictors.get(options.model) if options.engine == "sglang" else None
+        print(f"the policies predict with {await daemon.predict_with(profile)}", flush=True)
         await daemon.put(TENANT, _first_slo(min(options.targets_ms)))
         seen, edits = await asyncio.gather(
             send_all(

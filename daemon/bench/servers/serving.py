@@ -10,21 +10,28 @@ import shutil
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 
 from pdmuxd.daemon.bench.options import ServerOptions
 from pdmuxd.daemon.bench.servers.arms import CPU_FLAGS, GPU_FLAGS
 from pdmuxd.daemon.bench.servers.models import shape_model
 from pdmuxd.daemon.bench.servers.server import ServerError, die_with_parent, last_words
 from pdmuxd.daemon.supervisor.choice import KERNELS_FILE
+from pdmuxd.engine.core.errors import ProfileError
+from pdmuxd.engine.profiling.document import read_file, to_json
 
 Found = TypeVar("Found")
 _STOP_S = 40.0
+_IN_FORCE_S = 10.0
+"""What a profile may take to reach the engine and a heartbeat to tell of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +55,47 @@ class Daemon:
             return await response.json()
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Make it. Raises: ServerError with what the daemon answered."""
+        """Make it, or have it done. Raises: ServerError with what the daemon answered."""
         async with self.admin.post(path, json=body) as response:
-            if response.status != 201:
+            if response.status not in (200, 201):
                 raise ServerError(f"POST {path}: {response.status} {(await response.text())[:200]}")
             return await response.json()
+
+    async def steps(self) -> Counter[str]:
+        """How many steps were decided since the daemon's start, by mode and reason."""
+        async with self.admin.get("/metrics") as response:
+            families = text_string_to_metric_families(await response.text())
+            return Counter(
+                {
+                    f"{sample.labels['mode']} {sample.labels['reason']}": int(sample.value)
+                    for family in families
+                    if family.name == "pdmuxd_decisions"
+                    for sample in family.samples
+                    if sample.name == "pdmuxd_decisions_total" and sample.value
+                }
+            )
+
+    async def predict_with(self, profile: Path | None) -> str:
+        """Put a profile in force, if one is given; what the policies predict with then.
+
+        Raises: ServerError if the profile cannot be read, or the engine does not use it.
+        """
+        if profile is not None:
+            try:
+                document = msgspec.json.decode(to_json(read_file(profile)))
+            except ProfileError as error:
+                raise ServerError(str(error)) from error
+            stored = await self.post("/api/v1/profiles", document)
+            await self.post(f"/api/v1/profiles/{stored['profile_id']}/activate", {"force": True})
+        end_s = time.monotonic() + _IN_FORCE_S
+        active = await self.get("/api/v1/profiles/active")
+        while not active["in_force"] and time.monotonic() < end_s:
+            await asyncio.sleep(0.2)
+            active = await self.get("/api/v1/profiles/active")
+        if not active["in_force"]:
+            why = active["difference"] or f"it predicts with {active['predicts_with']}"
+            raise ServerError(f"the engine does not predict with {profile or 'the active profile'}: {why}")
+        return str(active["predicts_with"])
 
     async def events(self, *types: str) -> AsyncIterator[tuple[float, str, dict[str, Any]]]:
         """What happens from now on: when it was told (monotonic seconds), its type, its data."""

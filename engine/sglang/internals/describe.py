@@ -13,30 +13,20 @@ import torch
 
 from pdmuxd.engine.core.partitions import PartitionTable, SmRules
 from pdmuxd.engine.core.roofline import FLASH_ATTENTION_TILE_ROWS
-from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
+from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, TensorParallel
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.sglang.api.symbols import installed_version
 from pdmuxd.engine.sglang.api.types.model import AttentionBackend, ModelRunner
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
+from pdmuxd.engine.sglang.assumed_device import ASSUMED_OVERHEADS, assumed_device
 from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
 from pdmuxd.engine.sglang.partition_tables import sm_rules_of
 from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
 
-_DATA_SHEET = {"H200": (989e12, 4.8e12), "H100": (989e12, 3.35e12), "A100": (312e12, 2.039e12)}
-"""Dense bf16 FLOP/s and HBM bytes/s (NVIDIA's data sheets)."""
-_COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.70, 0.85
-"""The shares of the data sheet's peak that large matrix products and streaming reads reach."""
 _TILE_ROWS = {"FlashAttentionBackend": FLASH_ATTENTION_TILE_ROWS}
 """By the class of the attention backend; for other classes it is not known."""
-_OVERHEADS = Overheads(
-    graph_launch_s=0.0001,
-    layer_launch_s=0.0004,
-    host_step_s=0.0002,
-    layer_fixed_s=0.00002,
-    switch_s=0.00005,
-)
-"""Before anything is measured: steps are launched ahead, so the host's part hardly shows."""
+_PLAIN_KV = ("auto", "bfloat16", "bf16", "float16")
 
 
 def sm_rules(gpu: int) -> SmRules:
@@ -47,7 +37,9 @@ def sm_rules(gpu: int) -> SmRules:
     return sm_rules_of(properties.multi_processor_count, capability=properties.major)
 
 
-def engine_info(scheduler: Scheduler, table: PartitionTable) -> EngineInfo:
+def engine_info(
+    scheduler: Scheduler, table: PartitionTable, *, has_partition_kernels: bool = True
+) -> EngineInfo:
     """Everything fixed about a scheduler that is ready to serve."""
     config = scheduler.model_config.hf_config
     text = getattr(config, "text_config", config)
@@ -63,7 +55,7 @@ def engine_info(scheduler: Scheduler, table: PartitionTable) -> EngineInfo:
         model=_model_shape(text, name),
         model_hash=_model_hash(config),
         device=_device_shape(runner, table.rules),
-        overheads=replace(_OVERHEADS, fused_graph_tokens=max(fused, default=0)),
+        overheads=replace(ASSUMED_OVERHEADS, fused_graph_tokens=max(fused, default=0)),
         tensor_parallel=TensorParallel(gpus=scheduler.tp_size),
         table=table,
         limits=EngineLimits(
@@ -76,10 +68,23 @@ def engine_info(scheduler: Scheduler, table: PartitionTable) -> EngineInfo:
         captured_fused_tokens=fused,
         driver=_driver(),
         sglang_version=installed_version(),
+        variant=_variant(scheduler, has_partition_kernels=has_partition_kernels),
         can_measure=can_split,  # layer-wise prefill is what is measured
         can_split=can_split,
         fused_tile_rows=_tile_rows(runner.attn_backend),
     )
+
+
+def _variant(scheduler: Scheduler, *, has_partition_kernels: bool) -> str:
+    """What the shapes do not tell, in words; empty for weights and KV of the model's own type."""
+    told = []
+    if quantization := scheduler.model_config.quantization:
+        told.append(f"weights in {quantization}")
+    if (kv_type := scheduler.server_args.kv_cache_dtype) not in _PLAIN_KV:
+        told.append(f"KV cache in {kv_type}")
+    if not has_partition_kernels:
+        told.append("the whole GPU's kernels on partitions")
+    return ", ".join(told)
 
 
 def _tile_rows(attention: AttentionBackend) -> int:
@@ -122,16 +127,7 @@ def _device_shape(runner: ModelRunner, rules: SmRules) -> DeviceShape:
     name = "CPU stand-in of an NVIDIA H200"
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name(runner.gpu_id)
-    flops, bytes_per_s = next((v for k, v in _DATA_SHEET.items() if k in name), _DATA_SHEET["A100"])
-    return DeviceShape(
-        name=name,
-        total_sms=rules.total_sms,
-        min_sms=rules.min_sms,
-        multiple_sms=rules.multiple_sms,
-        flops=_COMPUTE_SHARE * flops,
-        bytes_per_s=_BANDWIDTH_SHARE * bytes_per_s,
-        bandwidth_curvature=4.5,
-    )
+    return assumed_device(name, rules)
 
 
 def _driver() -> str:

@@ -219,7 +219,7 @@ def _build(
     if environment.link is not None and sglang().get_parallel().tp_rank == 0:
         direct = direct_tokens.install(scheduler, environment.link)
     port = SchedulerPort(scheduler, streams)
-    engine_info = describe.engine_info(scheduler, table)
+    engine_info = describe.engine_info(scheduler, table, has_partition_kernels=environment.partition_kernels)
     link = None
     if environment.link is not None and port.state.is_first_rank:
         link = EngineEnd(environment.link)

@@ -9,6 +9,8 @@ from pdmuxd.daemon.bench.plans import flood
 from pdmuxd.daemon.bench.plans.names import command_of
 from pdmuxd.daemon.bench.servers.server import ServerError
 
+STEPS = {"idle": 1, "split best_fit": 3, "fused predictions_wrong": 620}
+
 
 def part(good_ratio, errors=0):
     return {
@@ -24,7 +26,8 @@ def part(good_ratio, errors=0):
 
 def found(alone, beside, errors=0, restarts=0):
     parts = {"alone": part(alone), "beside": part(beside, errors), "flood": part(0.1, 5)}
-    return {"parts": parts, "restarts": restarts, "calm": "chat:1", "flood": "chat:10"}
+    told = {"predicts_with": "profile 1 (h200-llama-8b, version 1)", "steps": {"beside": STEPS}}
+    return {"parts": parts, "restarts": restarts, "calm": "chat:1", "flood": "chat:10", **told}
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,9 @@ def test_two_points_and_no_failure_are_allowed_when_it_is_judged(measured, is_me
 def test_lines_say_what_the_flood_cost_and_why_it_was_refused_when_they_are_printed():
     said = flood.lines(found(1.0, 0.97))
     assert "429: full" in said[2]
+    assert said[3].endswith(
+        "(h200-llama-8b, version 1): fused predictions_wrong 620, split best_fit 3, idle 1"
+    )
     assert said[-1] == "the flood cost 3.0 points (at most 2 wanted); restarts 0"
     assert flood.lines(found(0.1, 0.1))[-1].startswith("that says little: alone the calm tenant")
 
@@ -90,3 +96,6 @@ def test_both_tenants_are_served_when_the_daemon_is_real(tmp_path):
     assert kept["parts"]["alone"]["requests"] > 2
     assert kept["parts"]["flood"]["requests"] > 50
     assert kept["parts"]["beside"]["errors"] == 0
+    assert "engine's own" in kept["predicts_with"]
+    assert sum(kept["steps"]["alone"].values()) > 0
+    assert sum(kept["steps"]["beside"].values()) > 0

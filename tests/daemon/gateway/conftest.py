@@ -172,5 +172,25 @@ async def setup():
 
 
 @pytest.fixture
+async def seen_leaving(setup):
+    """Set when the gateway has seen a client leave."""
+    left = asyncio.Event()
+
+    async def app(scope, receive, send):
+        async def heard():
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                left.set()
+            return message
+
+        await setup.gateway(scope, heard, send)
+
+    listener = bind("127.0.0.1", 0, section="data")
+    async with serving(app, listener):
+        setup.url = url_of(listener)
+        yield left
+
+
+@pytest.fixture
 def make_directory():
     return directory

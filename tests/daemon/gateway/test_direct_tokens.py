@@ -236,6 +236,24 @@ async def test_the_engine_is_told_when_a_client_leaves_in_mid_stream(setup, dire
     scheduler.say(" brown")  # of nobody's stream
 
 
+@pytest.mark.parametrize(("last", "early"), [(DONE, 0), (b"", 1)], ids=["done", "not done"])
+async def test_an_answer_is_complete_when_the_client_leaves_with_its_last_event(
+    setup, direct, seen_leaving, last, early
+):
+    _, scheduler = direct
+    response, _ = await begin(setup, scheduler)
+    end = completion("the fox", finish="stop") + last
+    setup.engine.say(end)
+    assert await response.content.readuntil(last or b"\n\n") == end
+    response.close()
+    async with asyncio.timeout(WAIT_S):
+        await seen_leaving.wait()
+        setup.engine.end()
+        await setup.gateway.admission.wait_idle()
+    aborts = f'pdmuxd_gateway_aborts_total{{cause="client_disconnected"}} {early:.1f}'
+    assert aborts in setup.metrics.render().decode()
+
+
 async def test_a_client_is_told_when_the_engine_is_lost_in_mid_stream(setup, direct):
     _, scheduler = direct
     response, _ = await begin(setup, scheduler)

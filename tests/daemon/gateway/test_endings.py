@@ -24,6 +24,22 @@ async def test_the_engine_is_told_when_a_client_leaves_in_mid_stream(setup):
     assert 'pdmuxd_gateway_aborts_total{cause="client_disconnected"} 1.0' in setup.metrics.render().decode()
 
 
+@pytest.mark.parametrize(("last", "early"), [(b"data: [DONE]\n\n", 0), (b'data: {"n": 2}\n\n', 1)])
+async def test_an_answer_is_complete_when_the_client_leaves_with_its_last_event(
+    setup, seen_leaving, last, early
+):
+    response, _ = await open_stream(setup)
+    setup.engine.say(last)
+    assert await response.content.readany() == last
+    response.close()
+    async with asyncio.timeout(60):
+        await seen_leaving.wait()
+        setup.engine.end()
+        await setup.gateway.admission.wait_idle()
+    aborts = f'pdmuxd_gateway_aborts_total{{cause="client_disconnected"}} {early:.1f}'
+    assert aborts in setup.metrics.render().decode()
+
+
 async def test_the_engine_is_told_when_a_client_leaves_while_it_waits(setup):
     waiting = asyncio.create_task(setup.post().__aenter__())
     rid = (await setup.engine.seen.get())["rid"]

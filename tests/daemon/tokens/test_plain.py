@@ -73,6 +73,16 @@ def test_an_option_that_changes_the_stream_goes_through_sglang_beside_any_other(
         assert not is_direct(kind, other | option)
 
 
+@pytest.mark.parametrize("value", [0, False])
+def test_log_probabilities_of_the_tokens_alone_go_through_sglang(value):
+    assert not is_direct(Kind.COMPLETION, {"logprobs": value})
+    assert not is_direct(Kind.COMPLETION, {"logprobs": value, "messages": []})
+
+
+def test_a_chat_without_log_probabilities_goes_directly():
+    assert is_direct(Kind.CHAT, {"logprobs": False, "top_logprobs": None})
+
+
 @given(st.sampled_from(list(ASKED)), st.sets(st.sampled_from(range(len(DIRECT)))), st.integers(0, 99))
 def test_a_set_of_options_goes_directly_unless_one_of_them_does_not(kind, plain, other):
     options = {}

@@ -14,6 +14,7 @@ class ModelConfig(Protocol):
     num_hidden_layers: int
     vocab_size: int
     hf_config: Any
+    quantization: str | None
     """The model's own configuration; which fields it has depends on the model."""
     is_multimodal: bool
     is_encoder_decoder: bool

@@ -57,6 +57,7 @@ class ServerArguments(Protocol):
 
     served_model_name: str | None
     model_path: str
+    kv_cache_dtype: str
 
 
 class Scheduler(Protocol):
