@@ -63,8 +63,8 @@ def fused_or_split(
 
 
 def _batches_like(batch: tuple[WaitingRequest, ...], waiting: Sequence[WaitingRequest]) -> float:
-    """How many batches of as many tokens are to be had of those that wait, this one among them. Longer prompts
-    than any in it do not count: they may be split again."""
+    """How many batches of as many tokens are to be had of those that wait, this one among them. Prompts that
+    are longer than any in it do not count: they may be split again."""
     longest, tokens = max([r.new_tokens for r in batch]), sum([r.new_tokens for r in batch])
     return max(1.0, sum([r.new_tokens for r in waiting if r.new_tokens <= longest]) / max(1, tokens))
 
