@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import AnyPolicy
-from pdmuxd.engine.core.types import Decision, Feedback, Mode, Observation
+from pdmuxd.engine.core.types import Decision, Feedback, Mode, Observation, PrefillFeedback
 
 EVERY_S = 0.02
 """Between two questions, at least: the policy in force must not wait for its shadow."""
@@ -72,6 +72,11 @@ class Shadow:
         if index is None:
             return self  # it has no such split
         state = self.policy.learn(replace(feedback, partition_id=index), self.state)
+        return self if state is self.state else replace(self, state=state)
+
+    def learned_prefill(self, feedback: PrefillFeedback) -> Shadow:
+        """A prefill by layers ended that the policy in force had begun."""
+        state = self.policy.learn_prefill(feedback, self.state)
         return self if state is self.state else replace(self, state=state)
 
 

@@ -121,6 +121,8 @@ class PolicyRuntime:
         took = prefill_feedback(batch, self._engine.prefill_sample(batch))
         if took is not None:
             self.state.policy_state = self.policy.learn_prefill(took, self.state.policy_state)
+            if self.shadow is not None:
+                self.shadow = self.shadow.learned_prefill(took)
 
     def change(self) -> bool:
         """Put the new policy in force, at a moment with no prefill under way; whether there was one."""

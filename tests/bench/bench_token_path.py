@@ -5,13 +5,19 @@ through the gateway, once with `engine.token_path = http` and once with `direct`
 process spends on a token, the gaps that the client saw, and the gaps that were late behind the scheduler:
 longer than the TBT target at the client, although the engine's own record of that request has them in time.
 Nothing else should run on the machine. A way that fails is told, and the other one is measured all the same.
+
+With `--one-daemon` both ways are measured on the same daemon and engine, within seconds of each other, so
+that what else the machine does falls on both: with a field that nobody knows a request goes as with `http`.
+`--busy N` has N processes beside them that compute all the time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +39,44 @@ START_S = 1800.0
 MOST_REQUESTS = 1000
 """That the daemon lists at once: of more, the newest count."""
 WAYS = ("http", "direct")
+UNKNOWN_FIELD = {"pdmuxd_no_such_field": None}
+"""Sends a request through the engine's front end."""
+
+
+def measure_pairs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Both ways with all loads in `--rounds` turns, on one daemon."""
+    with served(["engine.token_path=direct", *args.settings], start_s=START_S) as one:
+        tbt_ms = ready(one, "direct", args)
+        for streams in args.streams:
+            for turn in range(args.rounds):
+                for token_path in WAYS if turn % 2 == 0 else WAYS[::-1]:
+                    extra = UNKNOWN_FIELD if token_path == "http" else {}
+                    before = one.daemon.metric("pdmuxd_direct_tokens_total")
+                    with busy(args.busy):
+                        seen = run(args, one, streams, tbt_ms / 1000.0, extra=extra)
+                    came = one.daemon.metric("pdmuxd_direct_tokens_total") - before
+                    assert bool(came) == (token_path == "direct"), f"{token_path}: {came} came directly"
+                    yield {"token_path": token_path, "streams": streams, "tbt_target_ms": tbt_ms} | seen
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many processes that want a core each."""
+    command = [sys.executable, "-c", "while True: sum(range(10_000))"]
+    running = [subprocess.Popen(command) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def ready(one: Served, token_path: str, args: argparse.Namespace) -> float:
+    """Wait until tokens come, if they are to; the TBT target, ms."""
+    if token_path == "direct":
+        wait_until(lambda: READY in one.daemon.log, within_s=args.ready_s)
+    return float(one.daemon.admin("GET", "/api/v1/tenants/default/slo").json()["tbt_ms"])
 
 
 def measure(args: argparse.Namespace, errors: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -51,16 +95,21 @@ def measure_way(args: argparse.Namespace, token_path: str) -> Iterator[dict[str,
     """All loads, on one daemon."""
     settings = [f"engine.token_path={token_path}", *args.settings]
     with served(settings, start_s=START_S) as one:
-        if token_path == "direct":
-            wait_until(lambda: READY in one.daemon.log, within_s=args.ready_s)
-        tbt_ms = one.daemon.admin("GET", "/api/v1/tenants/default/slo").json()["tbt_ms"]
+        tbt_ms = ready(one, token_path, args)
         for streams in args.streams:
             row = {"token_path": token_path, "streams": streams, "tbt_target_ms": tbt_ms}
             yield row | run(args, one, streams, tbt_ms / 1000.0)
 
 
-def run(args: argparse.Namespace, one: Served, streams: int, tbt_target_s: float) -> dict[str, Any]:
-    """One load."""
+def run(
+    args: argparse.Namespace,
+    one: Served,
+    streams: int,
+    tbt_target_s: float,
+    *,
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One load, with `extra` fields in its requests."""
     load = StreamLoad(
         streams=streams,
         mean_tokens=args.mean_tokens,
@@ -70,8 +119,9 @@ def run(args: argparse.Namespace, one: Served, streams: int, tbt_target_s: float
         tbt_target_s=tbt_target_s,
     )
     spent: list[tuple[float, float]] = []
+    target = one.target | {"extra": dict(extra or {})}
     seen = run_client(
-        one.target, load, lambda: spent.append((cpu_s(one.daemon_pid), family_cpu_s(one.engine_pid)))
+        target, load, lambda: spent.append((cpu_s(one.daemon_pid), family_cpu_s(one.engine_pid)))
     )
     tokens = seen["events_per_s"] * load.measured_s
     for number, role in enumerate(("daemon", "engine")):
@@ -148,6 +198,8 @@ def main() -> int:
     parser.add_argument(
         "--ready-s", type=float, default=120.0, help="until tokens come (default: %(default)s)"
     )
+    parser.add_argument("--one-daemon", action="store_true", help="both ways by turns on the same daemon")
+    parser.add_argument("--busy", type=int, default=0, help="with --one-daemon: processes beside it")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
     args = parser.parse_args()
     kind = ["engine.kind=emulator"]
@@ -156,7 +208,7 @@ def main() -> int:
     args.settings = [*kind, *args.settings]
     found: list[dict[str, Any]] = []
     errors: list[dict[str, Any]] = []
-    for row in measure(args, errors):
+    for row in measure_pairs(args) if args.one_daemon else measure(args, errors):
         Console(stderr=True).print(str(row))
         found.append(row)
         keep(args.json, found, errors)

@@ -8,7 +8,8 @@ the rates fitted to the device, and by those of its data sheet.
 Target: `auto` at least as good as the chunk in the same order.
 
 `--noise 8,6,0.3`: the device is as the profile says, but for a bias, scatter and stalls in percent: as a
-profile from another GPU of the kind serves.
+profile from another GPU of the kind serves. `--engine-splits`: policies without the profile choose among the
+splits that an engine has on this GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tenant_floods import PROFILE, TARGET, Load, requests, run
 from pdmuxd.daemon.bench.options import cells
 from pdmuxd.daemon.cli.trace_options import parse_noise
 from pdmuxd.engine.core.guard import UNMEASURED_RATIO, ContentionGuard
-from pdmuxd.engine.core.partitions import SmRules
+from pdmuxd.engine.core.partitions import SmRules, aligned_decode
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.roofline import RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, Overheads
@@ -47,6 +48,9 @@ DURATION_S = 100.0
 class Unprofiled(Profile):
     """The same device; policies are not told what was measured of it."""
 
+    has_engine_splits: bool = False
+    """Those of an engine on this GPU, finer than the profile's."""
+
     def context(self, predictors: Predictors | None = None) -> PolicyContext:
         """With the roofline, as `EngineInfo.context` makes it."""
         profiled = super().context(predictors)
@@ -58,8 +62,13 @@ class Unprofiled(Profile):
             tensor_parallel=self.tensor_parallel,
             fused_tile_rows=self.fused_tile_rows,
         )
-        guard = ContentionGuard(default_ratio=UNMEASURED_RATIO)
-        return PolicyContext(rules=profiled.rules, layers=profiled.layers, latency=roofline, guard=guard)
+        return PolicyContext(
+            rules=profiled.rules,
+            layers=profiled.layers,
+            latency=roofline,
+            guard=ContentionGuard(default_ratio=UNMEASURED_RATIO),
+            splits=aligned_decode(profiled.rules).splits if self.has_engine_splits else None,
+        )
 
     def assumed(self, rules: SmRules) -> tuple[DeviceShape, Overheads]:
         """The rates that were fitted to the device."""
@@ -76,7 +85,7 @@ class BySheet(Unprofiled):
         return from_data_sheet("NVIDIA H200", rules), overheads
 
 
-def devices(noise: DeviceNoise | None, seed: int) -> tuple[Profile, ...]:
+def devices(noise: DeviceNoise | None, seed: int, *, engine_splits: bool) -> tuple[Profile, ...]:
     """The device with its profile, and without by either's rates."""
     shipped = load_profile(PROFILE)
     values = {field.name: getattr(shipped, field.name) for field in fields(shipped)}
@@ -85,7 +94,11 @@ def devices(noise: DeviceNoise | None, seed: int) -> tuple[Profile, ...]:
         values["fused_serving_ratio"] = FUSED_RATIO
     else:
         values["noise"] = replace(noise, seed=seed)
-    return Profile(**values), Unprofiled(**values), BySheet(**values)
+    return (
+        Profile(**values),
+        Unprofiled(**values, has_engine_splits=engine_splits),
+        BySheet(**values, has_engine_splits=engine_splits),
+    )
 
 
 def main() -> None:
@@ -97,6 +110,7 @@ def main() -> None:
     parser.add_argument(
         "--noise", type=parse_noise, help="bias, scatter and stalls instead of a slower device"
     )
+    parser.add_argument("--engine-splits", action="store_true")
     options = parser.parse_args()
     loads = [(cell.workload, cell.rate) for cell in options.load] if options.load else LOADS
     console, table = Console(width=130), Table(title="good requests, by seed")
@@ -106,7 +120,8 @@ def main() -> None:
         for policy in options.policy or POLICIES:
             by_device: list[list[float]] = [[], [], []]
             for seed in range(1, options.seeds + 1):
-                for shares, device in zip(by_device, devices(options.noise, seed), strict=True):
+                modelled = devices(options.noise, seed, engine_splits=options.engine_splits)
+                for shares, device in zip(by_device, modelled, strict=True):
                     with console.status(f"{load[0]} {load[1]:g}/s, {policy}, seed {seed}"):
                         arrivals = requests(load, "a", DURATION_S, seed=seed)
                         _, judged = run(policy, arrivals, {"a": TARGET}, device)

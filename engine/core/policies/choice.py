@@ -6,7 +6,9 @@ to be served as well, and what counts is when the next batch can begin, the rate
 - A split that goes on needs no wait: the next batch is launched behind the last. A batch ends with a decode
   step, so that it takes one at least. With its requests decoding, it may need another split; what is in
   flight has to end before that (invariant 2), and the prefill's SMs idle for a step.
-- To leave a split for fused steps costs the same step: they have all SMs.
+- To leave a split for fused steps costs the same step: they have all SMs. It is paid once, and shared by the
+  batches like this one that wait. Charged to each in full it kept small batches in splits, one after the
+  other, whose layers take as long to launch as those of large ones.
 
 How decode fares is no part of it. Both plans keep its target, and decode that is faster than its tokens are
 asked for gains nothing that lasts: it empties its batch, and small batches read the weights more often
@@ -14,6 +16,8 @@ asked for gains nothing that lasts: it empties its batch, and small batches read
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
@@ -48,12 +52,21 @@ def fused_or_split(
         if len(obs.waiting) > len(batch):
             can_go_on = _can_go_on(obs, batch, split, context, table)
             next_split_s = max(split_s, step_s) if can_go_on else split_s + step_s
-            next_fused_s = fused_s + step_s if obs.partition_id in table.split_indices else fused_s
+            next_fused_s = fused_s
+            if obs.partition_id in table.split_indices:
+                next_fused_s += step_s / _batches_like(batch, obs.waiting)
         else:
             next_split_s, next_fused_s = split_s + step_s, fused_s
         if not split.meets or next_fused_s <= next_split_s:
             return fused, (Alternative(label="split", predicted_s=split_s),)
     return split, (*split.rejected, Alternative(label="fused", predicted_s=fused_s))
+
+
+def _batches_like(batch: tuple[WaitingRequest, ...], waiting: Sequence[WaitingRequest]) -> float:
+    """How many batches of as many tokens are to be had of those that wait, this one among them. Prompts that
+    are longer than any in it do not count: they may be split again."""
+    longest, tokens = max([r.new_tokens for r in batch]), sum([r.new_tokens for r in batch])
+    return max(1.0, sum([r.new_tokens for r in waiting if r.new_tokens <= longest]) / max(1, tokens))
 
 
 def _can_go_on(

@@ -62,9 +62,23 @@ def test_the_rate_counts_when_others_wait_behind(fused_s: float, kind: PlanKind)
     assert chosen(split_s=0.25, fused_s=fused_s, behind=(OTHER,)) is kind
 
 
-@pytest.mark.parametrize(("fused_s", "kind"), [(0.183, PlanKind.FUSED), (0.185, PlanKind.SPLIT)])
-def test_fused_steps_wait_for_a_step_when_the_last_batch_was_split(fused_s: float, kind: PlanKind) -> None:
-    assert chosen(split_s=0.25, fused_s=fused_s, behind=(OTHER,), from_group=GROUP) is kind
+@pytest.mark.parametrize(
+    ("behind_tokens", "fused_s", "kind"),
+    [
+        (1, 0.184, PlanKind.FUSED),
+        (1, 0.186, PlanKind.SPLIT),
+        (100, 0.216, PlanKind.FUSED),
+        (100, 0.218, PlanKind.SPLIT),
+        (101, 0.184, PlanKind.FUSED),
+        (101, 0.186, PlanKind.SPLIT),
+    ],
+)
+def test_fused_steps_wait_for_a_step_once_when_the_last_batch_was_split(
+    behind_tokens: int, fused_s: float, kind: PlanKind
+) -> None:
+    """The step of 66 ms is shared by as many batches of 100 tokens as wait, without longer prompts."""
+    behind = (waiting(9, behind_tokens),)
+    assert chosen(split_s=0.25, fused_s=fused_s, behind=behind, from_group=GROUP) is kind
     assert chosen(split_s=0.25, fused_s=fused_s, from_group=GROUP) is PlanKind.FUSED
 
 
