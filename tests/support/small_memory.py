@@ -19,8 +19,8 @@ def register() -> None:
 
     engine_info = describe.engine_info
 
-    def of_a_small_gpu(scheduler: Any, table: Any) -> EngineInfo:
+    def of_a_small_gpu(scheduler: Any, table: Any, **changes: Any) -> EngineInfo:
         four_fifths = Activations(free_bytes=10 * WHOLE_TOKENS, bytes_per_token=8.0)
-        return engine_info(scheduler, table).holding(four_fifths)
+        return engine_info(scheduler, table, **changes).holding(four_fifths)
 
     describe.engine_info = of_a_small_gpu
