@@ -33,6 +33,7 @@ class Welcome:
     data_url: str
     admin_url: str
     token_file: Path
+    state_dir: Path
     model: str
     engine: str
     """What it is, in a few words."""
@@ -49,6 +50,9 @@ class Welcome:
             f"  admin plane  {self.admin_url}  (REST in /api/v1, documentation in /docs, /metrics, /readyz)",
             f"  admin token  in {self.token_file}",
             f"  engine       {self.engine}, policy {self.policy}",
+            "",
+            "For the other commands, such as pdmuxd status, in another terminal:",
+            f"  export PDMUXD_STATE_DIR={shlex.quote(str(self.state_dir))}",
             "",
             "Try it:" if self.api_key else f"Try it, with your API key in {KEY_VARIABLE}:",
             f"  {self.curl()}",
@@ -102,6 +106,7 @@ def welcome(
         data_url=data_url,
         admin_url=admin_url,
         token_file=settings.resolved_token_file,
+        state_dir=settings.resolved_state_dir,
         model=engine.model,
         engine=engine.described,
         policy=settings.engine.policy,

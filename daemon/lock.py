@@ -13,6 +13,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
 
 from pdmuxd.engine.core.errors import PdmuxdError, SettingsError
 
@@ -88,6 +91,29 @@ def holder_of(state_dir: Path) -> Holder | None:
         return None
     finally:
         os.close(descriptor)
+
+
+def state_dir_of_listener(url: str) -> Path | None:
+    """Find the state directory of the process that listens on the port of `url` on this machine.
+
+    None where no process of this user listens there, or it holds no state directory.
+    """
+    port = urlsplit(url).port
+    with contextlib.suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status != psutil.CONN_LISTEN or not connection.laddr or not connection.pid:
+                continue
+            if connection.laddr.port == port:
+                return _held_by(connection.pid)
+    return None
+
+
+def _held_by(pid: int) -> Path | None:
+    for file in psutil.Process(pid).open_files():
+        path = Path(file.path)
+        if path.name == "lock" and (holder := holder_of(path.parent)) and holder.pid == str(pid):
+            return path.parent
+    return None
 
 
 def _take(descriptor: int) -> bool:

@@ -7,6 +7,7 @@ through the very same application, services and checks, only without a socket be
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,7 @@ import httpx
 import typer
 
 from pdmuxd.daemon.cli.admin_address import origin_of, read_token, settings_of, why_of
-from pdmuxd.daemon.lock import holder_of
+from pdmuxd.daemon.lock import holder_of, state_dir_of_listener
 from pdmuxd.engine.core.errors import (
     AuthError,
     ConflictError,
@@ -155,6 +156,11 @@ def running_daemon(ctx: typer.Context) -> Iterator[AdminClient | None]:
             )
         yield None
         return
+    if holder is None and (elsewhere := state_dir_of_listener(origin)) is not None:
+        raise PdmuxdError(
+            f"a pdmuxd answers on {origin} with another state directory; to reach it: "
+            f"export PDMUXD_STATE_DIR={shlex.quote(str(elsewhere))}"
+        )
     with _http(origin, read_token(settings.resolved_token_file), why_of(ctx)) as http:
         yield AdminClient(http, where=origin, is_daemon=True)
 

@@ -1,8 +1,10 @@
 """What `make serve` does, twice in a row, in a folder with a space."""
 
 import os
+import shlex
 import stat
 import subprocess
+import sys
 
 
 def paste(daemon, *, key=None):
@@ -22,6 +24,10 @@ def test_the_printed_line_works_on_the_first_run_and_on_the_second(start, folder
     token_file = folder / ".pdmuxd" / "admin-token"
     assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
     assert str(token_file) in first.output
+    (export,) = (line.strip() for line in first.output.splitlines() if line.strip().startswith("export "))
+    status = f"{shlex.quote(sys.executable)} -m pdmuxd.daemon.cli.main status"
+    asked = ["sh", "-c", f"unset PDMUXD_STATE_DIR; {export}; exec {status}"]
+    assert "in flight" in subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     assert first.stop() == 0
 
     second = start(key=first.key)

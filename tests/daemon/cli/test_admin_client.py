@@ -85,6 +85,20 @@ def test_the_daemon_is_found_by_its_state_directory_when_it_listens_elsewhere(
     assert [entry.who_kind for entry in control_plane.audit()] == ["file-token"]
 
 
+def test_the_other_state_directory_is_named_when_a_daemon_of_another_one_listens(
+    pdmuxd, daemon: AdminDaemon, tmp_path: Path
+) -> None:
+    other = tmp_path / "another state"
+    other.mkdir()
+    (pdmuxd.state / "admin-token").unlink()
+    with exclusive(other, admin_url=f"http://127.0.0.1:{daemon.port}"):
+        for words in (["status"], ["tenant", "list"]):
+            err = pdmuxd(*words, code=1).err
+            assert f"a pdmuxd answers on http://127.0.0.1:{daemon.port} with another state directory" in err
+            assert f"export PDMUXD_STATE_DIR='{other}'" in err
+            assert len(err.splitlines()) == 1
+
+
 @pytest.mark.parametrize("admin_url", [None, f"http://127.0.0.1:{UNUSED_PORT}"])
 def test_the_database_is_left_alone_when_a_daemon_holds_it_and_cannot_be_reached(
     pdmuxd, control_plane: ControlPlane, admin_url: str | None
