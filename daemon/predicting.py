@@ -60,8 +60,9 @@ class LivePredictors:
 
 
 def _among(context: PolicyContext, status: EngineStatus, wanted: EngineSettings) -> PolicyContext:
-    """With the splits that an operator has set, if the engine has taken them."""
-    if wanted.partitions is None or status.policy_difference is not None:
+    """With the splits that an operator has set, if the engine has taken them and splits at all."""
+    is_unsplit = status.hello is not None and status.hello.unsplit
+    if wanted.partitions is None or status.policy_difference is not None or is_unsplit:
         return context
     return replace(
         context, splits=tuple(Partition(prefill_sms=p, decode_sms=d) for p, d in wanted.partitions)

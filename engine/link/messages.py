@@ -109,6 +109,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """Of the attention kernel of mixed batches: see RooflineModel."""
     can_measure: bool = False
     """Whether it answers Measure."""
+    unsplit: str = ""
+    """Why the model is never prefilled by layers beside decode; empty if it is."""
     delivery_s: float = 0.0
     """How much further apart two tokens reach a client than it makes them: 99% of them, at most."""
 

@@ -234,6 +234,8 @@ def _colocated(solo_run: tuple[SoloRun, ...], ratios: Mapping[int, float]) -> tu
 
 
 def _guard(target: Target, pairs: Sequence[Pair], left_out: list[str]) -> GuardFit | None:
+    if not target.splits:
+        return None
     try:
         return fit_guard(
             pairs,

@@ -64,8 +64,8 @@ class EngineInfo:
     variant: str
     """As in `Hello`."""
     can_measure: bool
-    can_split: bool = True
-    """Whether the model can be prefilled layer by layer."""
+    unsplit: str = ""
+    """Why the model is not prefilled layer by layer; empty if it is."""
     fused_tile_rows: int = 0
     """Of the attention kernel: see RooflineModel."""
 
@@ -128,7 +128,7 @@ class EngineInfo:
             model=self.model_name,
             device=self.device.name,
             total_sms=self.device.total_sms,
-            partitions=tuple((group.prefill_sms, group.decode_sms) for group in self.table.groups),
+            partitions=tuple((group.prefill_sms, group.decode_sms) for group in self._groups_in_use),
             delivery_s=DELIVERY_S,
             profile="roofline",
             profile_provenance="derived: roofline of the model's shape and the GPU's data sheet",
@@ -148,6 +148,16 @@ class EngineInfo:
             captured_fused_tokens=self.captured_fused_tokens,
             fused_tile_rows=self.fused_tile_rows,
             can_measure=self.can_measure,
+            unsplit=self.unsplit,
+        )
+
+    @property
+    def _groups_in_use(self) -> tuple[Partition, ...]:
+        """Those with all SMs alone where nothing is split: a profile then measures no others."""
+        return tuple(
+            group
+            for group in self.table.groups
+            if not self.unsplit or not (group.prefill_sms and group.decode_sms)
         )
 
 

@@ -6,19 +6,13 @@ import logging
 from dataclasses import replace
 
 from pdmuxd.engine.core.policies.base import AnyPolicy
-from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
-from pdmuxd.engine.core.policies.fusedsteps import FIXED_STEP_TOKENS
-from pdmuxd.engine.core.policies.prefill_first import PrefillFirstPolicy
-from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, build_policy, parse_policy
+from pdmuxd.engine.core.policies.registry import NO_PREFILL_GRAPHS, parse_policy
 from pdmuxd.engine.core.types import EngineLimits, PrefillSample
 from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.loop.engine_info import Splits
 from pdmuxd.engine.loop.prefill import LayerwiseBatch
 from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.partition_tables import stream_groups
-
-FUSED_ONLY_POLICY = f"chunked:{FIXED_STEP_TOKENS}"
-"""In place of a policy that may split, where the model has no layer-wise prefill."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,18 +41,19 @@ class SglangPolicies:
         splits: Splits | None,
         fallback_tokens: int | None = None,
     ) -> tuple[AnyPolicy, tuple[int, ...]]:
-        """The policy and the streams of its groups; one that only fuses if the model cannot be split.
+        """The policy and the streams of its groups; its unsplit form if the model cannot be split.
 
         Raises: PolicyError, PartitionError, ProfileError; also for a policy that is then replaced.
         """
         context = replace(self._engine_info.context(predictors), fallback_tokens=fallback_tokens)
         if splits is not None:
             context = replace(context, splits=splits)
-        policy = build_policy(spec, context)
+        asked = parse_policy(spec)
+        policy = asked.build(context)
+        if self._engine_info.unsplit and asked.may_split:
+            # Without groups it asks for no latencies on SMs that nothing was measured on.
+            policy = parse_policy(asked.unsplit).build(replace(context, splits=()))
         groups = stream_groups(policy, self._engine_info.table)
-        if not self._engine_info.can_split and not isinstance(policy, ChunkedPolicy | PrefillFirstPolicy):
-            policy = build_policy(FUSED_ONLY_POLICY, context)
-            groups = stream_groups(policy, self._engine_info.table)
         self._note(spec, in_force=policy.name)
         return policy, groups
 
@@ -74,11 +69,11 @@ class SglangPolicies:
         if spec in self._noted:
             return
         self._noted.add(spec)
-        if in_force == FUSED_ONLY_POLICY != spec:
+        if self._engine_info.unsplit and parse_policy(spec).may_split:
             _log.warning(
-                "pdmuxd: %s has no layer-wise prefill (forward_split_prefill), which policy %s may ask for: "
-                "%s is in force instead",
+                "pdmuxd: %s is not prefilled by layers (%s), which policy %s may ask for: %s is in force",
                 self._engine_info.model_name,
+                self._engine_info.unsplit,
                 spec,
                 in_force,
             )

@@ -37,7 +37,7 @@ first, last = N(prefill_sms=132, decode_sms=0, prefill="p"), N(prefill_sms=0, de
 port = N(state=N(layers=4, tp_size=1), stream_group=0, use_group=print, forget_prefill_metadata=print)
 streams = N(groups=[first, last], wait=print, mark=print)
 table = N(rules=N(total_sms=132))
-made = measuring.EngineMeasurer(N(device="cpu"), port, streams, table, None)
+made = measuring.EngineMeasurer(N(device="cpu"), port, streams, table, None, can_split=True)
 made._batches = N(empty_cache=print, split_prefill=lambda lengths: lengths, mixed=print)
 made._layers, made._step = layers, lambda batch, stream: (None, None)
 made.warm_up(lambda member: None)

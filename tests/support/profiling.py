@@ -144,12 +144,18 @@ def run_campaign(
     hidden: Profile,
     stop_after: int | None = None,
     graphs: Mapping[int, float] = NO_GRAPHS,
+    unsplit: str = "",
 ) -> Measured:
     """Measure the emulated device, whose clock is what its work takes, warming up included.
 
-    `graphs` are those of fused batches, by tokens: seconds that each takes beside its work.
+    `graphs` are those of fused batches, by tokens: seconds that each takes beside its work. `unsplit`: why
+    the engine's model cannot be split.
     """
     target = target_of(hidden, fused_tokens=tuple(graphs))
+    if unsplit:
+        whole = tuple(group for group in target.hello.partitions if not all(group))
+        greeting = msgspec.structs.replace(target.hello, partitions=whole, unsplit=unsplit)
+        target = replace(target, hello=greeting)
     table = EmulatedEngine(profile=hidden, policy="auto").table
     campaign = Campaign(target, budget_s=budget_s)
     elapsed_s, number = 0.0, 0

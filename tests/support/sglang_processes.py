@@ -143,14 +143,24 @@ class _Server:
 
 
 class StockServer(_Server):
-    """SGLang without any plugin."""
+    """SGLang without any plugin of pdmuxd's; `variables` may name a test's own."""
 
-    def __init__(self, python: Path, model: Path, folder: Path, *, tp_size: int = 1) -> None:
+    def __init__(
+        self,
+        python: Path,
+        model: Path,
+        folder: Path,
+        *,
+        tp_size: int = 1,
+        flags: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         port = free_port()
         command = [str(python), "-P", "-m", "sglang.launch_server", "--model-path", str(model)]
         command += ["--host", "127.0.0.1", "--port", str(port), "--disable-overlap-schedule", *CPU_FLAGS]
-        command += ["--api-key", KEY, "--tp-size", str(tp_size)]
-        super().__init__(folder, command, port, SGLANG_PLUGINS="none", **ranks(tp_size))
+        command += ["--api-key", KEY, "--tp-size", str(tp_size), *flags]
+        own = {"SGLANG_PLUGINS": "none"} | ranks(tp_size) | dict(variables or {})
+        super().__init__(folder, command, port, **own)
 
 
 class OurServer(_Server):

@@ -29,6 +29,9 @@ FLEET_POLICY = "pla-spatial"
 """Known by name only: a rule for routing between engines (emulator/fleet.py), not a policy of one engine."""
 NO_PREFILL_GRAPHS = "SGLang captures no prefills, so short prompts run without graphs (as with +nograph)"
 CHUNK_RANGE_TOKENS = (16, 131072)
+_NEVER_SPLIT = ("chunked", "prefill-first")
+_IN_ORDER = "auto:nosplit+fcfs+noclasses"
+"""Fused steps for policies that take the queue as it comes and know no TBT classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +50,16 @@ class PolicySpec:
 
     text: str
     build: Callable[[PolicyContext], AnyPolicy]
+    unsplit: str
+    """What is in force in its place where the model cannot be prefilled by layers: fused steps within the TBT
+    target, with this policy's order of the queue; the text itself of a policy that never splits."""
     wants_prefill_graphs: bool = False
     """It runs short prompts as captured graphs where the engine has them."""
+
+    @property
+    def may_split(self) -> bool:
+        """Whether it asks for prefill by layers."""
+        return self.unsplit != self.text
 
 
 def known_policies() -> tuple[PolicyInfo, ...]:
@@ -65,8 +76,12 @@ def parse_policy(spec: str) -> PolicySpec:
     head, slash, inner = spec.partition("/")
     queue, *options = head.split("+")
     if queue == _PLA.name:
-        build = _pla(spec, options, inner if slash else DEFAULT_PLA_INNER)
-        return PolicySpec(text=spec, build=build, wants_prefill_graphs="nograph" not in options)
+        inner = inner if slash else DEFAULT_PLA_INNER
+        build = _pla(spec, options, inner)
+        inside = parse_policy(inner)
+        unsplit = f"{head}/{inside.unsplit}" if inside.may_split else spec
+        graphs = "nograph" not in options
+        return PolicySpec(text=spec, build=build, unsplit=unsplit, wants_prefill_graphs=graphs)
     if head in _ORDERS:
         return _ordered(spec, _ORDERS[head], inner)
     name, _, arguments = spec.partition(":")
@@ -80,12 +95,24 @@ def parse_policy(spec: str) -> PolicySpec:
         known = ", ".join(info.syntax for info in known_policies())
         raise PolicyError(f"unknown policy {name!r}; known are {known}")
     info, parse = entry
-    return PolicySpec(text=spec, build=parse(info, arguments))
+    return PolicySpec(text=spec, build=parse(info, arguments), unsplit=_unsplit(spec, name, arguments))
 
 
 def build_policy(spec: str, context: PolicyContext) -> AnyPolicy:
     """Parse and build. Raises: PolicyError, PartitionError."""
     return parse_policy(spec).build(context)
+
+
+def _unsplit(spec: str, name: str, arguments: str) -> str:
+    """The specification that stands in where nothing can be split."""
+    if name in _NEVER_SPLIT:
+        return spec
+    given = list(filter(None, arguments.split("+")))
+    if name == "auto":
+        kept = [option for option in given if option not in ("nosplit", "nofuse")]
+        return spec if "nosplit" in given else "+".join(("auto:nosplit", *kept))
+    preempts = "preempt" in given or (name == "drift" and "nopreempt" not in given)
+    return _IN_ORDER if preempts else f"{_IN_ORDER}+nopreempt"
 
 
 def _refuse(info: PolicyInfo, arguments: str, allowed: str) -> PolicyError:
@@ -204,6 +231,7 @@ def _ordered(spec: str, info: PolicyInfo, inner: str) -> PolicySpec:
         build=lambda context: OrderedPolicy(
             name=spec, context=context, rule=rule, inner=inside.build(context)
         ),
+        unsplit=f"{info.name}/{inside.unsplit}" if inside.may_split else spec,
         wants_prefill_graphs=inside.wants_prefill_graphs,
     )
 

@@ -21,6 +21,7 @@ from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.assumed_device import ASSUMED_OVERHEADS, assumed_device
 from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
+from pdmuxd.engine.sglang.internals.splitting import why_unsplit
 from pdmuxd.engine.sglang.partition_tables import sm_rules_of
 from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
 
@@ -42,9 +43,7 @@ def engine_info(
 ) -> EngineInfo:
     """Everything fixed about a scheduler that is ready to serve."""
     config = scheduler.model_config.hf_config
-    text = getattr(config, "text_config", config)
     runner = scheduler.tp_worker.model_runner
-    can_split = hasattr(runner.model, "forward_split_prefill")
     captured = tuple(sorted(getattr(runner.decode_cuda_graph_runner, "capture_bs", ()) or ()))
     fused = _fused_graph_tokens(runner)
     name = str(scheduler.server_args.served_model_name or scheduler.server_args.model_path)
@@ -52,7 +51,7 @@ def engine_info(
     return EngineInfo(
         pid=os.getpid(),
         model_name=name,
-        model=_model_shape(text, name),
+        model=model_shape(scheduler.model_config.hf_text_config, name),
         model_hash=_model_hash(config),
         device=_device_shape(runner, table.rules),
         overheads=replace(ASSUMED_OVERHEADS, fused_graph_tokens=max(fused, default=0)),
@@ -69,8 +68,8 @@ def engine_info(
         driver=_driver(),
         sglang_version=installed_version(),
         variant=_variant(scheduler, has_partition_kernels=has_partition_kernels),
-        can_measure=can_split,  # layer-wise prefill is what is measured
-        can_split=can_split,
+        can_measure=True,
+        unsplit=why_unsplit(runner.model),
         fused_tile_rows=_tile_rows(runner.attn_backend),
     )
 
@@ -99,22 +98,35 @@ def _fused_graph_tokens(runner: ModelRunner) -> tuple[int, ...]:
     return tuple(sorted(getattr(runner.prefill_cuda_graph_runner, "capture_num_tokens", ()) or ()))
 
 
-def _model_shape(config: Any, name: str) -> ModelShape:
-    heads = int(config.num_attention_heads)
-    hidden = int(config.hidden_size)
+def model_shape(config: Any, name: str) -> ModelShape:
+    """From the configuration of the model's text decoder, whatever it lacks: what a shape cannot say of a
+    family is a plain guess, which the first measurement replaces, and no reason not to serve."""
+    heads = _count(config, "num_attention_heads", "num_heads") or 1
+    hidden = _count(config, "hidden_size") or 1
     dtype = getattr(config, "torch_dtype", None) or getattr(config, "dtype", None)
     return ModelShape(
         name=name,
-        layers=int(config.num_hidden_layers),
+        layers=_count(config, "num_hidden_layers") or 1,
         hidden=hidden,
-        intermediate=int(getattr(config, "intermediate_size", 4 * hidden)),
+        intermediate=_count(config, "intermediate_size") or 4 * hidden,
         heads=heads,
-        kv_heads=int(getattr(config, "num_key_value_heads", heads) or heads),
-        head_dim=int(getattr(config, "head_dim", None) or hidden // heads),
-        vocab=int(config.vocab_size),
-        max_context_tokens=int(getattr(config, "max_position_embeddings", 32768)),
+        kv_heads=_count(config, "num_key_value_heads") or heads,
+        head_dim=_count(config, "head_dim") or max(1, hidden // heads),
+        vocab=_count(config, "vocab_size") or 1,
+        max_context_tokens=_count(config, "max_position_embeddings", "context_len") or 32768,
         bytes_per_value=4 if "32" in str(dtype) and "b" not in str(dtype).rpartition(".")[2] else 2,
     )
+
+
+def _count(config: Any, *names: str) -> int | None:
+    """The first of these fields that is a number above 0; of a list by layer, the mean."""
+    for name in names:
+        value = getattr(config, name, None)
+        each = value if isinstance(value, list | tuple) else [value]
+        numbers = [one for one in each if isinstance(one, int | float) and one > 0]
+        if numbers:
+            return max(1, round(sum(numbers) / len(each)))
+    return None
 
 
 def _model_hash(config: Any) -> str:

@@ -229,12 +229,12 @@ def _build(
     gauges.start()
     process.phases.begin("warming up products")
     warming.load_products(scheduler.tp_worker.model_runner.model, streams)
-    measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu) if engine_info.can_measure else None
-    if measurer is not None:
-        measurer.warm_up(partial(process.phases.begin, "warming up prefill"))
-        if measurer.activations is not None:
-            engine_info = engine_info.holding(measurer.activations)
-    if engine_info.limits.max_whole_tokens is not None:
+    can_split = not engine_info.unsplit
+    measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu, can_split=can_split)
+    measurer.warm_up(partial(process.phases.begin, "warming up prefill"))
+    if measurer.activations is not None:
+        engine_info = engine_info.holding(measurer.activations)
+    if can_split and engine_info.limits.max_whole_tokens is not None:
         _log.info(
             "pdmuxd: prompts of more than %d new tokens are prefilled in chunks, for the sake of memory",
             engine_info.limits.max_whole_tokens,

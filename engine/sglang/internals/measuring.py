@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -46,12 +46,15 @@ class EngineMeasurer:
         streams: LaunchStreams,
         table: PartitionTable,
         read_gpu: ReadGpu | None,
+        *,
+        can_split: bool,
     ) -> None:
         self._s = scheduler
         self._port = port
         self._streams = streams
-        self._table = table
         self._read_gpu = read_gpu
+        self._can_split = can_split
+        self._total_sms = table.rules.total_sms
         self._batches = ProbeBatches(scheduler)
         self.activations: Activations | None = None
         """Of a prefill; None until the warm-up, and on a CPU."""
@@ -96,30 +99,41 @@ class EngineMeasurer:
 
     def _warm_all(self, tell: Callable[[str], None]) -> Measured:
         warming = Warming(
-            self._batches,
             self._streams,
             layers=self._port.state.layers,
-            launch=lambda batch, layers, stream: self._layers(batch, layers, stream)[1],
+            make=self._prefill_batch,
+            launch=lambda *given: self._launch(*given)[1],
         )
         warming.take_pinned_memory()
         prefilling = [(i, group) for i, group in enumerate(self._streams.groups) if group.prefill_sms]
-        for number, (index, group) in enumerate(prefilling, 1):
+        for number, (index, group) in enumerate(prefilling if self._can_split else (), 1):
             self._port.use_group(index)
             tell(f"{number}/{len(prefilling)} ({group.prefill_sms} SMs)")
             warming.run(group.prefill)
+        last = self._use(lambda g: g.decode_sms == self._total_sms)
+        if not self._can_split:
+            tell(f"fused ({last.decode_sms} SMs)")
+            warming.run(last.decode)
         self.activations = warming.activations
-        last = self._use(lambda g: g.decode_sms == self._table.rules.total_sms)
         for contexts in _FUSED_CONTEXTS:
             batch = self._batches.mixed(_FUSED_LENGTHS, contexts)
             self._streams.wait(self._step(batch, last.decode)[1])
         return Measured(point_id=0)
 
+    def _prefill_batch(self, lengths: Sequence[tuple[int, int]]) -> Batch:
+        """As serving forms it: by layers, or a step of prompt tokens alone."""
+        return self._batches.split_prefill(lengths) if self._can_split else self._batches.mixed(lengths, ())
+
     def _prefill(self, message: Measure) -> Measured:
-        stream = self._use(lambda g: g.prefill_sms == message.prefill_sms).prefill
+        if self._can_split:
+            stream = self._use(lambda g: g.prefill_sms == message.prefill_sms).prefill
+        else:
+            # A step of prompt tokens, on the stream that serves them.
+            stream = self._use(lambda g: g.decode_sms == message.prefill_sms == self._total_sms).decode
         seconds, clock_mhz = self._repeat(
             message,
-            lambda: self._batches.split_prefill(message.prefill),
-            lambda batch: self._layers(batch, self._port.state.layers, stream),
+            lambda: self._prefill_batch(message.prefill),
+            lambda batch: self._launch(batch, self._port.state.layers, stream),
         )
         return Measured(point_id=message.point_id, prefill_s=seconds, gpu_clock_mhz=clock_mhz)
 
@@ -130,7 +144,7 @@ class EngineMeasurer:
         return Measured(point_id=message.point_id, decode_s=self._seconds(list(itertools.pairwise(ends))))
 
     def _fused(self, message: Measure) -> Measured:
-        stream = self._use(lambda g: g.decode_sms == self._table.rules.total_sms).decode
+        stream = self._use(lambda g: g.decode_sms == self._total_sms).decode
         seconds, clock_mhz = self._repeat(
             message,
             lambda: self._batches.mixed(message.prefill, message.decode),
@@ -142,6 +156,8 @@ class EngineMeasurer:
         """Decode steps while prefills run one after the other; only steps with a prefill beside them from
         start to end count."""
         sms = (message.prefill_sms, message.decode_sms)
+        if not self._can_split:
+            raise EngineError("the model is not split, so nothing is prefilled beside decode")
         group = self._use(lambda g: (g.prefill_sms, g.decode_sms) == sms)
         decode = self._batches.decode(message.decode)
         self._step(decode, group.decode)
@@ -193,6 +209,10 @@ class EngineMeasurer:
                 return group
         there = ", ".join(f"{g.prefill_sms},{g.decode_sms}" for g in self._streams.groups)
         raise EngineError(f"no partition group has these SMs; there are {there}")
+
+    def _launch(self, batch: Batch, layers: int, stream: Stream) -> Span:
+        """A prefill; where nothing is split, all layers at once whatever is asked."""
+        return self._layers(batch, layers, stream) if self._can_split else self._step(batch, stream)
 
     def _layers(self, batch: Batch, layers: int, stream: Stream) -> Span:
         with self._streams.on(stream), self._port.collectives.in_force():

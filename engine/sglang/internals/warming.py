@@ -24,7 +24,6 @@ from pdmuxd.engine.sglang.api.symbols import sglang
 from pdmuxd.engine.sglang.api.types.device import Event, Stream, Tensor
 from pdmuxd.engine.sglang.api.types.requests import Batch
 from pdmuxd.engine.sglang.engine_info import Activations
-from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 from pdmuxd.engine.sglang.streams.kernels import Kernels
 
@@ -47,6 +46,8 @@ _AHEAD = 8
 """Batches on the device whose tensors are kept."""
 _PINNED_BYTES, _PINNED_BLOCKS = tuple(2**power for power in range(9, 20)), 8
 
+Make = Callable[[Lengths], Batch]
+"""A prefill of these requests. Raises: EngineError for more than the pools hold."""
 Launch = Callable[[Batch, int, Stream], Event]
 """Launches so many layers of a batch on a stream; the event behind them."""
 
@@ -92,10 +93,10 @@ def load_products(model: Any, streams: LaunchStreams) -> None:
 class Warming:
     """Warms up one scheduler, whose prefix cache is empty."""
 
-    def __init__(self, batches: ProbeBatches, streams: LaunchStreams, *, layers: int, launch: Launch) -> None:
-        self._batches = batches
+    def __init__(self, streams: LaunchStreams, *, layers: int, make: Make, launch: Launch) -> None:
         self._streams = streams
         self._layers = layers
+        self._make = make
         self._launch = launch
         self._on_gpu = torch.cuda.is_available()
         self._free_bytes = torch.cuda.mem_get_info()[0] if self._on_gpu else 0
@@ -115,7 +116,7 @@ class Warming:
         kept: list[tuple[Batch, Event]] = []
         for lengths, layers in self._prefills():
             try:
-                batch = self._batches.split_prefill(lengths)
+                batch = self._make(lengths)
             except EngineError:
                 continue  # more than the pools hold
             launch = self._launch_largest if lengths == _LARGEST else self._launch

@@ -57,6 +57,17 @@ def test_the_device_is_done_within_5_minutes_when_an_8b_model_is_profiled(campai
     assert sum(sample.point.mode == "colocated" for sample in campaign.samples) >= 300
 
 
+def test_all_but_the_splits_is_measured_when_the_model_cannot_be_split() -> None:
+    noise = Noise(ratio=NOISE, seed=1)
+    measured = run_campaign(budget_s=BUDGET_S, noise=noise, hidden=HIDDEN, unsplit="for a reason")
+    profile = assembled(measured)
+    assert {sample.point.mode for sample in measured.samples} == {"prefill", "decode", "fused"}
+    assert {fit.sms for fit in profile.solo_run} == {HIDDEN.device.total_sms}
+    assert (profile.left_out, profile.guard) == ((), None)
+    assert profile.worst_p90 < 0.05
+    assert measured.device_s < 0.2 * BUDGET_S
+
+
 def test_captured_batch_sizes_are_measured_often_enough_for_a_time_of_their_own_when_profiled(
     campaign: Measured,
 ) -> None:

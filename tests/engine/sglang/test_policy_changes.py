@@ -176,45 +176,73 @@ def test_settings_are_acknowledged_again_when_their_version_comes_again():
 
 
 def unsplit():
-    return make_engine_info(can_split=False, can_measure=False)
+    return make_engine_info(unsplit="SGLang has no layer-wise prefill for it")
 
 
 @pytest.mark.parametrize(
     ("asked", "in_force"),
     [
-        ("auto", "chunked:512"),
-        ("static:96,36", "chunked:512"),
-        ("pla/chunked:256", "chunked:512"),
+        ("auto", "auto:nosplit"),
+        ("auto:fcfs+noclasses", "auto:nosplit+fcfs+noclasses"),
+        ("static:96,36", "auto:nosplit+fcfs+noclasses+nopreempt"),
+        ("slack/muxwise", "slack/auto:nosplit+fcfs+noclasses+nopreempt"),
+        ("slack/chunked:256", "slack/chunked:256"),
+        ("pla/chunked:256", "pla/chunked:256"),
+        ("auto:nosplit", "auto:nosplit"),
         ("chunked:256", "chunked:256"),
         ("prefill-first", "prefill-first"),
     ],
 )
-def test_only_fused_policies_are_in_force_when_the_model_cannot_be_split(asked, in_force, caplog):
+def test_the_asked_order_is_in_force_without_splits_when_the_model_cannot_be_split(asked, in_force, caplog):
     rig = Rig(asked, engine_info=unsplit())
     rig.turn(after_s=0.2)
     assert rig.link.of(EngineStats)[-1].policy == in_force
-    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    warned = [record.getMessage() for record in caplog.records if "layers" in record.getMessage()]
     if asked == in_force:
         assert warned == []
     else:
         (line,) = warned
-        assert "tiny has no layer-wise prefill" in line
+        assert "tiny is not prefilled by layers (SGLang has no layer-wise prefill for it)" in line
         assert f"policy {asked} " in line
-        assert "chunked:512 is in force" in line
+        assert f"{in_force} is in force" in line
 
 
 def test_a_policy_change_is_acknowledged_and_fused_when_the_model_cannot_be_split(caplog):
     rig = Rig("chunked:256", engine_info=unsplit())
     assert acked(rig, settings(1, "muxwise")) == [Ack(version=1)]
     assert acked(rig, settings(2, "muxwise")) == [Ack(version=2)]
-    assert rig.policy.name == "chunked:512"
+    assert rig.policy.name == "auto:nosplit+fcfs+noclasses+nopreempt"
     assert len(caplog.records) == 1
     rig.arrive("a", tokens=600, outputs=2)
     for _ in range(4):
         rig.turn()
-    assert rig.launches("fused") == [(512, "a"), (512, "a")]
+    assert sum(tokens for tokens, *_ in rig.launches("fused")) >= 600
     assert rig.launches("layers") == []
     assert len(rig.records) == 1
+
+
+def launched_behind_a_flood(policy):
+    rig = Rig(policy, engine_info=unsplit())
+    batch, chat = tenant_slo("batch", ttft_fixed_s=60.0), tenant_slo("chat", ttft_fixed_s=0.5)
+    acked(rig, settings(1, policy, tenants=(batch, chat)))
+    for number in range(6):
+        rig.arrive(f"flood-{number}", tokens=8000, tenant="batch")
+    rig.turn()
+    rig.arrive("urgent", tokens=40, tenant="chat")
+    rig.turn()
+    rig.turn()
+    return [names for _, *names in rig.launches("fused")]
+
+
+def test_urgent_requests_go_before_a_flood_when_the_model_cannot_be_split():
+    assert "urgent" in launched_behind_a_flood("auto")[1]
+    assert not any("urgent" in names for names in launched_behind_a_flood("chunked:512"))
+
+
+def test_no_latency_on_a_split_is_asked_for_when_the_model_cannot_be_split():
+    policy = Rig("auto", engine_info=unsplit()).policy
+    assert policy.table.splits == ()
+    assert Rig("auto").policy.table.splits != ()
 
 
 def test_an_unknown_policy_is_refused_when_the_model_cannot_be_split():

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from engine_rig import RULES, make_engine_info
 
@@ -150,5 +151,6 @@ def test_the_hello_has_the_groups_that_were_made():
     assert hello.kv_capacity_tokens == engine_info.kv_capacity_tokens
     assert (hello.captured_decode_bs, hello.captured_fused_tokens) == ((1, 2, 4), (32, 64))
     assert (hello.roofline, hello.fused_tile_rows) == (engine_info.roofline, engine_info.fused_tile_rows)
-    unsplit = make_engine_info(can_split=False).hello(version="1.2.3", settings_version=4)
-    assert unsplit == hello
+    unsplit = make_engine_info(unsplit="for a reason").hello(version="1.2.3", settings_version=4)
+    assert unsplit.partitions == ((132, 0), (0, 132)), "a profile then measures no others"
+    assert msgspec.structs.replace(unsplit, partitions=hello.partitions, unsplit="") == hello

@@ -14,8 +14,10 @@ class ModelConfig(Protocol):
     num_hidden_layers: int
     vocab_size: int
     hf_config: Any
-    quantization: str | None
     """The model's own configuration; which fields it has depends on the model."""
+    hf_text_config: Any
+    """The part of it that is of the text decoder, as SGLang finds it."""
+    quantization: str | None
     is_multimodal: bool
     is_encoder_decoder: bool
 

@@ -57,3 +57,34 @@ def test_the_bounds_themselves_are_allowed_when_a_budget_is_given(budget: int) -
 def test_the_device_has_its_say_when_a_split_is_impossible() -> None:
     with pytest.raises(PartitionError, match="partition 100,50 is not possible on 132 SMs"):
         build_policy("static:100,50", linear_context())
+
+
+@pytest.mark.parametrize(
+    ("asked", "unsplit"),
+    [
+        ("auto", "auto:nosplit"),
+        ("auto:nofuse+fcfs", "auto:nosplit+fcfs"),
+        ("auto:fcfs+nosplit", "auto:fcfs+nosplit"),
+        ("muxwise", "auto:nosplit+fcfs+noclasses+nopreempt"),
+        ("muxwise:preempt+noguard", "auto:nosplit+fcfs+noclasses"),
+        ("drift", "auto:nosplit+fcfs+noclasses"),
+        ("drift:nopreempt", "auto:nosplit+fcfs+noclasses+nopreempt"),
+        ("edf/static:96,36", "edf/auto:nosplit+fcfs+noclasses+nopreempt"),
+        ("pla+nograph/muxwise", "pla+nograph/auto:nosplit+fcfs+noclasses+nopreempt"),
+        ("pla", "pla/auto:nosplit+fcfs+noclasses+nopreempt"),
+        ("slack/pla/auto", "slack/pla/auto:nosplit"),
+        ("pla/chunked:256", "pla/chunked:256"),
+        ("prefill-first:512", "prefill-first:512"),
+    ],
+)
+def test_the_order_of_the_queue_is_kept_when_nothing_can_be_split(asked, unsplit):
+    spec = parse_policy(asked)
+    assert (spec.unsplit, spec.may_split) == (unsplit, asked != unsplit)
+    assert not parse_policy(unsplit).may_split
+    assert build_policy(unsplit, linear_context()).name == unsplit
+
+
+@pytest.mark.parametrize("info", known_policies(), ids=lambda info: info.name)
+def test_every_policy_says_what_is_in_force_when_nothing_can_be_split(info):
+    unsplit = parse_policy(parse_policy(info.example).unsplit)
+    assert not unsplit.may_split

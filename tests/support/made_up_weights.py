@@ -1,0 +1,31 @@
+"""A plugin for SGLang, stock or pdmuxd's, with which any class has weights under which every token matters.
+
+SGLang's own dummy weights (`--load-format dummy`) are so small that answers hardly depend on prompts. Both
+servers of a comparison start with it, so that their weights are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAME = "pdmuxd_made_up_weights"
+
+
+def register() -> None:
+    """Called by SGLang in each of its processes."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    HookRegistry.register(
+        "sglang.srt.model_executor.model_runner.ModelRunner.load_model", _weigh, HookType.AFTER
+    )
+
+
+def _weigh(_result: Any, runner: Any, *_args: Any, **_kwargs: Any) -> None:
+    import torch
+
+    chance = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in runner.model.parameters():
+            if parameter.is_floating_point() and parameter.dim() >= 2:
+                made = torch.randn(parameter.shape, generator=chance)
+                parameter.copy_(made * 1.6 * parameter.shape[-1] ** -0.5)
