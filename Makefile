@@ -49,7 +49,7 @@ test-slow: $(READY) ## The other tests without SGLang: whole daemons, whole meas
 test-all: test test-slow ## Both
 
 test-postgresql: $(READY) ## The control plane's tests on PostgreSQL instead of SQLite (needs Debian's package)
-	@PDMUXD_TEST_DATABASE=postgresql $(PYTEST) -m 'not slow' tests/controlplane --ignore tests/controlplane/test_database.py
+	@PDMUXD_TEST_DATABASE=postgresql $(PYTEST) -m 'not slow' tests/controlplane --ignore tests/controlplane/database/test_opening.py
 
 # Another environment that has SGLang and pdmuxd: make test-sglang PYTHON_SGLANG=/path/to/python
 test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)/.ready) ## Tests on a real SGLang, on the CPU

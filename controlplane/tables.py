@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pdmuxd.controlplane.admin_tokens import AdminTokenRow
-from pdmuxd.controlplane.api_keys import ApiKeyRow
-from pdmuxd.controlplane.audit import AuditRow
+from pdmuxd.controlplane.database.audit import AuditRow
+from pdmuxd.controlplane.database.row import Row
+from pdmuxd.controlplane.database.settings_version import SettingsVersionRow
 from pdmuxd.controlplane.history.rows import (
     AlarmRow,
     DecisionSummaryRow,
@@ -13,8 +13,7 @@ from pdmuxd.controlplane.history.rows import (
     MarkRow,
     RefusalRow,
 )
-from pdmuxd.controlplane.limit_rows import KeyLimitRow, TenantLimitRow
-from pdmuxd.controlplane.limits import TokenUseRow
+from pdmuxd.controlplane.node.scheduling import PolicyRevisionRow
 from pdmuxd.controlplane.profiles.rows import (
     ActivationRow,
     LearnedCellRow,
@@ -22,11 +21,12 @@ from pdmuxd.controlplane.profiles.rows import (
     ProfileChangeRow,
     ProfileRow,
 )
-from pdmuxd.controlplane.rows import Row
-from pdmuxd.controlplane.scheduling import PolicyRevisionRow
-from pdmuxd.controlplane.settings_version import SettingsVersionRow
-from pdmuxd.controlplane.slos import SloRevisionRow
-from pdmuxd.controlplane.tenants import TenantRow
+from pdmuxd.controlplane.tenants.admin_tokens import AdminTokenRow
+from pdmuxd.controlplane.tenants.api_keys import ApiKeyRow
+from pdmuxd.controlplane.tenants.limit_rows import KeyLimitRow, TenantLimitRow
+from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
+from pdmuxd.controlplane.tenants.tenants import TenantRow
+from pdmuxd.controlplane.tenants.token_use import TokenUseRow
 
 TABLES: tuple[type[Row], ...] = (
     SettingsVersionRow,

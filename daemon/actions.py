@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from pdmuxd.controlplane.actions import Action, Done
+from pdmuxd.controlplane.node.engine_actions import Action, Done
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.engine.core.errors import ConflictError

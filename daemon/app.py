@@ -16,10 +16,10 @@ import structlog
 import typer
 import uvloop
 
-from pdmuxd.controlplane.audit import log_entry
-from pdmuxd.controlplane.database import open_database
+from pdmuxd.controlplane.database.audit import log_entry
+from pdmuxd.controlplane.database.opening import open_database
 from pdmuxd.controlplane.events.buffer import EventBuffer
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, Telemetry
 from pdmuxd.daemon import first_run as first
 from pdmuxd.daemon import lock

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from pdmuxd.controlplane.api import build_admin_app
-from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.directory import DirectorySnapshot
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.writing import Retention
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.tbt_caps import KnownCosts
+from pdmuxd.controlplane.outlook.tbt_cap_rules import KnownCosts
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.bus import DirectoryChanged, EventBus
 from pdmuxd.daemon.clock import ClockWatch, steady_clock

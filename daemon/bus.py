@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pdmuxd.controlplane.directory import DirectorySnapshot
-from pdmuxd.controlplane.status import EngineState
+from pdmuxd.controlplane.node.engine_status import EngineState
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.daemon.supervisor.address import EngineAddress
 
 EventT = TypeVar("EventT")

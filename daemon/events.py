@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from pdmuxd.controlplane.directory import DirectorySnapshot
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import EngineState
+from pdmuxd.controlplane.node.engine_status import EngineState
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.background import in_background
 from pdmuxd.daemon.bus import (

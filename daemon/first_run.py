@@ -13,8 +13,8 @@ from pathlib import Path
 import typer
 from sqlalchemy import make_url
 
-from pdmuxd.controlplane import database
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.database import opening as database
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.settings import LoadedSettings, Settings, places
 from pdmuxd.daemon.supervisor.choice import EngineChoice
 from pdmuxd.engine.core.errors import SettingsError

@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 
 import structlog
 
-from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.periods import MINUTE_S, Segment, begin_of
 from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.background import by_calendar, in_background, periodically
 from pdmuxd.daemon.clock import ClockWatch
 from pdmuxd.engine.core.errors import StoreError

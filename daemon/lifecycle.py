@@ -7,7 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from pdmuxd.controlplane.lifecycle import Reloaded
+from pdmuxd.controlplane.node.daemon_actions import Reloaded
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, PdmuxdError, SettingsError
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
-from pdmuxd.controlplane.status import EngineStatus
-from pdmuxd.controlplane.what_if import Predicting
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.outlook.what_if import Predicting
 from pdmuxd.engine.core.guard import UNMEASURED_RATIO, ContentionGuard
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.partitions import Partition, SmRules

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from pdmuxd.controlplane.assumed_load import Wish
+from pdmuxd.controlplane.outlook.assumed_load import Wish
+from pdmuxd.controlplane.outlook.what_if import Predicting, what_if
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.what_if import Predicting, what_if
 from pdmuxd.daemon.background import in_background
 from pdmuxd.daemon.gateway.forecast import FirstTokens, Speed
 from pdmuxd.engine.core.errors import PdmuxdError

@@ -8,7 +8,7 @@ import re
 import secrets
 from pathlib import Path
 
-from pdmuxd.controlplane.credentials import digest
+from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.engine.core.errors import SettingsError
 
 PREFIX = "pdmr_"

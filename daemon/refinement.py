@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from pdmuxd.controlplane.directory import DirectorySnapshot
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.daemon.background import periodically
 from pdmuxd.engine.core.errors import PdmuxdError
 from pdmuxd.engine.core.latency import SoloRunModel

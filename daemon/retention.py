@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.background import by_calendar, in_background
 from pdmuxd.daemon.clock import ClockWatch
 from pdmuxd.engine.core.errors import StoreError

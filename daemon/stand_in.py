@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import PdmuxdError
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.shipped_profiles import shipped_for

@@ -11,12 +11,12 @@ from pathlib import Path
 import structlog
 
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.tbt_caps import CapRule
-from pdmuxd.controlplane.tbt_costs import TbtCost, tbt_costs
+from pdmuxd.controlplane.outlook.tbt_cap_rules import CapRule
+from pdmuxd.controlplane.outlook.tbt_costs import TbtCost, tbt_costs
+from pdmuxd.controlplane.outlook.what_if import Predictors
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap, TbtCaps
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.what_if import Predictors
 from pdmuxd.daemon.background import in_background
 from pdmuxd.daemon.bus import DirectoryChanged
 from pdmuxd.daemon.state_file import read_state, write_state

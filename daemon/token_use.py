@@ -10,8 +10,8 @@ from itertools import count
 
 import structlog
 
-from pdmuxd.controlplane.limits import USE_AT_ONCE
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.services.limit_service import USE_AT_ONCE
 from pdmuxd.daemon.background import periodically
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.engine.core.errors import StoreError

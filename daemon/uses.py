@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from pdmuxd.controlplane.callers import Caller
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.database.callers import Caller
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.background import periodically
 from pdmuxd.engine.core.errors import StoreError
 

@@ -28,8 +28,8 @@ WRONG = [
     ("engine/emulator/kv.py", "import fastapi", "pdmuxd.engine.emulator.kv must not import fastapi"),
     (
         "engine/emulator/engine.py",
-        "import pdmuxd.controlplane.rows",
-        "pdmuxd.engine.emulator.engine must not import pdmuxd.controlplane.rows",
+        "import pdmuxd.controlplane.database.row",
+        "pdmuxd.engine.emulator.engine must not import pdmuxd.controlplane.database.row",
     ),
     (
         "engine/profiling/measurement.py",
@@ -49,15 +49,19 @@ WRONG = [
     ),
     ("engine/link/frames.py", "import sqlmodel", "pdmuxd.engine.link.frames must not import sqlmodel"),
     (
-        "controlplane/rows.py",
+        "controlplane/database/row.py",
         "from pdmuxd.daemon import metrics",
-        "pdmuxd.controlplane.rows must not import pdmuxd.daemon.metrics",
+        "pdmuxd.controlplane.database.row must not import pdmuxd.daemon.metrics",
     ),
-    ("controlplane/rows.py", "import sglang.srt", "pdmuxd.controlplane.rows must not import sglang"),
+    (
+        "controlplane/database/row.py",
+        "import sglang.srt",
+        "pdmuxd.controlplane.database.row must not import sglang",
+    ),
     (
         "tui/__init__.py",
-        "import pdmuxd.controlplane.database",
-        "pdmuxd.tui must not import pdmuxd.controlplane.database",
+        "import pdmuxd.controlplane.database.opening",
+        "pdmuxd.tui must not import pdmuxd.controlplane.database.opening",
     ),
     (
         "tui/__init__.py",

@@ -8,7 +8,7 @@ from enum import StrEnum
 from starlette.requests import Request
 
 from pdmuxd.controlplane.api.auth import caller_of
-from pdmuxd.controlplane.callers import Caller
+from pdmuxd.controlplane.database.callers import Caller
 from pdmuxd.engine.core.errors import KeyScopeError, ReadOnlyError
 
 PREFIX = "/api/v1"

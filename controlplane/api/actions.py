@@ -10,12 +10,12 @@ from typing import ClassVar
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from pdmuxd.controlplane.actions import Action, Done, EngineActions
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import EngineState
+from pdmuxd.controlplane.node.engine_actions import Action, Done, EngineActions
+from pdmuxd.controlplane.node.engine_status import EngineState
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import StoreError
 
 _log = logging.getLogger("pdmuxd.audit")

@@ -10,14 +10,14 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from pdmuxd.controlplane.admin_tokens import TokenRole
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.tenant_fields import NAME, NAME_ALLOWED
-from pdmuxd.controlplane.times import LIFETIME_ALLOWED, LIFETIME_RANGE_S, end_after
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.admin_tokens import TokenRole
+from pdmuxd.controlplane.tenants.expiry import LIFETIME_ALLOWED, LIFETIME_RANGE_S, end_after
+from pdmuxd.controlplane.tenants.tenant_fields import NAME, NAME_ALLOWED
 
 _EXAMPLE: JsonDict = {
     "name": "deploy",

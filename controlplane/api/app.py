@@ -12,7 +12,6 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 
-from pdmuxd.controlplane.actions import EngineActions, NoEngine
 from pdmuxd.controlplane.api.access import PREFIX
 from pdmuxd.controlplane.api.actions import action_routes
 from pdmuxd.controlplane.api.admin_tokens import admin_token_routes
@@ -40,19 +39,20 @@ from pdmuxd.controlplane.api.tenants import tenant_routes
 from pdmuxd.controlplane.api.usage import usage_routes
 from pdmuxd.controlplane.api.what_if import what_if_routes
 from pdmuxd.controlplane.api.whoami import whoami_routes
-from pdmuxd.controlplane.callers import FILE_TOKEN, Caller
-from pdmuxd.controlplane.fallback import FallbackLearning, NoFallback
+from pdmuxd.controlplane.database.callers import FILE_TOKEN, Caller
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.lifecycle import DaemonActions, NoDaemon
-from pdmuxd.controlplane.replays import NoReplays, ReplayJobs
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.slo_preview import Previews
-from pdmuxd.controlplane.status import EngineStatus
-from pdmuxd.controlplane.tbt_caps import KnownCosts
-from pdmuxd.controlplane.tbt_costs import tbt_costs
+from pdmuxd.controlplane.node.daemon_actions import DaemonActions, NoDaemon
+from pdmuxd.controlplane.node.engine_actions import EngineActions, NoEngine
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.node.learned_fallback import FallbackLearning, NoFallback
+from pdmuxd.controlplane.node.traffic_replays import NoReplays, ReplayJobs
+from pdmuxd.controlplane.outlook.slo_preview import Previews
+from pdmuxd.controlplane.outlook.tbt_cap_rules import KnownCosts
+from pdmuxd.controlplane.outlook.tbt_costs import tbt_costs
+from pdmuxd.controlplane.outlook.what_if import Predictors
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.what_if import Predictors
 
 DESCRIPTION = "Tenants, their API keys and latency targets, and the engine that keeps them."
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pdmuxd.controlplane.api.pages import PAGE_MAX
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.services import AUDIT_LIMIT, ControlPlane
+from pdmuxd.controlplane.services.control_plane import AUDIT_LIMIT, ControlPlane
 
 _ID_MAX = 2**31 - 1
 

@@ -11,10 +11,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pdmuxd.controlplane.api.problems import problem
-from pdmuxd.controlplane.audit import WHY_ALLOWED, WHY_MAX
-from pdmuxd.controlplane.callers import FILE_TOKEN, READER_TOKEN, Caller, acting
-from pdmuxd.controlplane.credentials import matches
-from pdmuxd.controlplane.directory import DirectorySnapshot
+from pdmuxd.controlplane.database.audit import WHY_ALLOWED, WHY_MAX
+from pdmuxd.controlplane.database.callers import FILE_TOKEN, READER_TOKEN, Caller, acting
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.tenants.credentials import matches
 from pdmuxd.engine.core.errors import UnknownKeyError
 
 OPENAPI_PATH = "/api/v1/openapi.json"

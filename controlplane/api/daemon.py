@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.lifecycle import DaemonActions, Reloaded
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.node.daemon_actions import DaemonActions, Reloaded
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import StoreError
 
 _log = logging.getLogger("pdmuxd.audit")

@@ -15,8 +15,8 @@ from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.slos import TBT_RULE
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import EngineState, EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineState, EngineStatus
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.policies.registry import known_policies
 from pdmuxd.engine.link.messages import Hello
 

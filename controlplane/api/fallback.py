@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.fallback import Fallback, FallbackLearning, FallbackState
+from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackLearning, FallbackState
 
 _GOODPUT = "Requests with TTFT and the p99 of their gaps in time, per second."
 

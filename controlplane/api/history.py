@@ -16,10 +16,9 @@ from pdmuxd.controlplane.events.messages import instant
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.columns import Column, Row
 from pdmuxd.controlplane.history.history import MAX_POINTS, History, Period
-from pdmuxd.controlplane.history.periods import DAY_S, MINUTE_S, Segment, stored_step_s
+from pdmuxd.controlplane.history.periods import DAY_S, EARLIEST_S, LATEST_S, MINUTE_S, Segment, stored_step_s
 from pdmuxd.controlplane.history.recorder import NODE
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.times import EARLIEST_S, LATEST_S
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import InvalidValueError, NotFoundError
 
 DEFAULT_LENGTH_S = 1800

@@ -16,7 +16,9 @@ from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.pages import PAGE_MAX, link_next
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.api_keys import (
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.services.key_service import DEFAULT_OVERLAP_S, OVERLAP_RANGE_S
+from pdmuxd.controlplane.tenants.api_keys import (
     LABEL_ALLOWED,
     LABEL_MAX,
     LABEL_PATTERN,
@@ -26,10 +28,8 @@ from pdmuxd.controlplane.api_keys import (
     IssuedKey,
     KeyState,
 )
-from pdmuxd.controlplane.directory import Scope
-from pdmuxd.controlplane.keys import DEFAULT_OVERLAP_S, OVERLAP_RANGE_S
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.times import LIFETIME_ALLOWED, LIFETIME_RANGE_S, end_after
+from pdmuxd.controlplane.tenants.expiry import LIFETIME_ALLOWED, LIFETIME_RANGE_S, end_after
+from pdmuxd.controlplane.tenants.records import Scope
 
 _KEY_EXAMPLE: JsonDict = {
     "key_id": "key_2f6c9a0b1d3e4f58",

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from pdmuxd.controlplane.api.bodies import Body
-from pdmuxd.controlplane.limit_values import (
+from pdmuxd.controlplane.tenants.limit_values import (
     ACTIONS_ALLOWED,
     DEFAULT_ACTION,
     NAMES,
@@ -19,7 +19,7 @@ from pdmuxd.controlplane.limit_values import (
     LimitAction,
     LimitName,
 )
-from pdmuxd.controlplane.tenant_fields import in_words
+from pdmuxd.controlplane.tenants.tenant_fields import in_words
 
 _ACTION = (
     "What becomes of a request above the limit: it waits for its turn at the gateway, as long as its tenant "

@@ -11,8 +11,8 @@ from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.limit_bodies import LimitsOut, LimitsPatch, in_force
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.tenants import Tenant
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.tenants import Tenant
 
 
 class LimitUse(Protocol):

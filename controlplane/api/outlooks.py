@@ -7,10 +7,10 @@ from typing import Self
 
 from pydantic import BaseModel, Field
 
-from pdmuxd.controlplane.assumed_load import Assumed, Source
-from pdmuxd.controlplane.forecast import TenantForecast
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.slo_preview import Obstacle, Preview, SplitOutlook, TenantOutlook, Verdict
+from pdmuxd.controlplane.outlook.assumed_load import Assumed, Source
+from pdmuxd.controlplane.outlook.queue_forecast import TenantForecast
+from pdmuxd.controlplane.outlook.slo_preview import Obstacle, Preview, SplitOutlook, TenantOutlook, Verdict
 from pdmuxd.controlplane.telemetry.recent import WINDOW_S
 
 

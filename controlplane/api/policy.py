@@ -13,16 +13,16 @@ from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.scheduling import (
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.node.scheduling import (
     HISTORY_LIMIT,
     MOST_SPLITS,
     SPEC_MAX,
     Scheduling,
     SchedulingRevision,
 )
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import EngineStatus
-from pdmuxd.controlplane.what_if import Predictors
+from pdmuxd.controlplane.outlook.what_if import Predictors
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.link.messages import ShadowCounts
 

@@ -7,8 +7,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.profiles.values import Learned, StoredProfile, cell_text
-from pdmuxd.controlplane.status import EngineStatus
 
 
 class FitOut(BaseModel):

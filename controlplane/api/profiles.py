@@ -22,10 +22,10 @@ from pdmuxd.controlplane.api.profile_bodies import (
     ProfileOut,
 )
 from pdmuxd.controlplane.api.routing import admin_router
+from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.profiles.service import CHANGES_LIMIT
 from pdmuxd.controlplane.profiles.values import cell_of
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import InvalidValueError, ProfileError
 from pdmuxd.engine.profiling.assessment import differences
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json

@@ -16,7 +16,8 @@ from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.slos import SLO_EXAMPLE, SloIn
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.replays import (
+from pdmuxd.controlplane.node.scheduling import MOST_SPLITS, SPEC_MAX, Scheduling, check_scheduling
+from pdmuxd.controlplane.node.traffic_replays import (
     MOST_VARIANTS,
     Job,
     JobState,
@@ -26,9 +27,8 @@ from pdmuxd.controlplane.replays import (
     WantedSharing,
     WantedVariant,
 )
-from pdmuxd.controlplane.scheduling import MOST_SPLITS, SPEC_MAX, Scheduling, check_scheduling
-from pdmuxd.controlplane.tenant_fields import ALLOWED, NAME_ALLOWED, WEIGHT_RANGE, in_words
-from pdmuxd.controlplane.what_if import Predictors
+from pdmuxd.controlplane.outlook.what_if import Predictors
+from pdmuxd.controlplane.tenants.tenant_fields import ALLOWED, NAME_ALLOWED, WEIGHT_RANGE, in_words
 from pdmuxd.engine.core.errors import InvalidValueError
 from pdmuxd.engine.core.slo import LateAction, PriorityClass
 

@@ -15,13 +15,13 @@ from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.outlooks import OutlookOut
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.changes import check_expected
+from pdmuxd.controlplane.database.transactions import check_expected
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
-from pdmuxd.controlplane.services import HISTORY_LIMIT, ControlPlane
-from pdmuxd.controlplane.slo_preview import Previews
-from pdmuxd.controlplane.slos import SloRevision
-from pdmuxd.controlplane.status import EngineStatus
-from pdmuxd.controlplane.tenant_fields import in_words
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.outlook.slo_preview import Previews
+from pdmuxd.controlplane.services.control_plane import HISTORY_LIMIT, ControlPlane
+from pdmuxd.controlplane.tenants.slo_revisions import SloRevision
+from pdmuxd.controlplane.tenants.tenant_fields import in_words
 from pdmuxd.engine.core import slo as limits
 from pdmuxd.engine.core.slo import Slo
 

@@ -16,9 +16,9 @@ from pdmuxd.controlplane.api.pages import PAGE_MAX, link_next
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.slos import SLO_EXAMPLE, SLO_OUT_EXAMPLE, SloIn, SloOut, has_reached
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import EngineStatus
-from pdmuxd.controlplane.tenant_fields import (
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.tenant_fields import (
     ALLOWED,
     DEFAULT_MAX_IN_FLIGHT,
     MAX_IN_FLIGHT_RANGE,
@@ -29,7 +29,7 @@ from pdmuxd.controlplane.tenant_fields import (
     WEIGHT_RANGE,
     TenantChanges,
 )
-from pdmuxd.controlplane.tenants import Tenant
+from pdmuxd.controlplane.tenants.tenants import Tenant
 from pdmuxd.engine.core.slo import (
     DEFAULT_LATE_ACTION,
     DEFAULT_PRIORITY_CLASS,

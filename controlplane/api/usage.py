@@ -20,7 +20,7 @@ from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S
 from pdmuxd.controlplane.history.reading import Usage
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import InvalidValueError
 
 MAX_LENGTH_S = 800 * DAY_S

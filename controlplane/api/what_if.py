@@ -14,15 +14,15 @@ from pdmuxd.controlplane.api.bodies import Body
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.slos import TBT_MS
-from pdmuxd.controlplane.assumed_load import Source, Wish
 from pdmuxd.controlplane.events.messages import instant
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
-from pdmuxd.controlplane.tbt_caps import KnownCosts
-from pdmuxd.controlplane.tbt_costs import TbtCost
+from pdmuxd.controlplane.outlook.assumed_load import Source, Wish
+from pdmuxd.controlplane.outlook.tbt_cap_rules import KnownCosts
+from pdmuxd.controlplane.outlook.tbt_costs import TbtCost
+from pdmuxd.controlplane.outlook.what_if import Outlook, Predictors, tokens_per_s, what_if
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.tenant_fields import in_words
-from pdmuxd.controlplane.what_if import Outlook, Predictors, tokens_per_s, what_if
+from pdmuxd.controlplane.tenants.tenant_fields import in_words
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.policies.base import Plan, PlanKind
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from pdmuxd.controlplane.api.auth import caller_of
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.callers import CallerKind, Role
+from pdmuxd.controlplane.database.callers import CallerKind, Role
 
 
 class WhoamiOut(BaseModel):

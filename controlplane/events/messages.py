@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.status import EngineState
+from pdmuxd.controlplane.node.engine_status import EngineState
 
 API_VERSION = 1
 

@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.history.rows import AlarmRow
-from pdmuxd.controlplane.store import Store
+from pdmuxd.controlplane.services.store import Store
 
 CLEARED, RESTART = "cleared", "restart"
 

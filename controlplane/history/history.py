@@ -21,7 +21,7 @@ from pdmuxd.controlplane.history.periods import (
 from pdmuxd.controlplane.history.reading import DecisionSummary, HistoryReader, Judged, Usage
 from pdmuxd.controlplane.history.recorder import NODE, SECONDS_KEPT, Mark, Recorder
 from pdmuxd.controlplane.history.writing import HistoryWriter, Retention
-from pdmuxd.controlplane.store import Store
+from pdmuxd.controlplane.services.store import Store
 from pdmuxd.engine.core.errors import InvalidValueError, StoreError
 
 MAX_POINTS = 2000

@@ -10,6 +10,8 @@ from pdmuxd.engine.core.errors import InvalidValueError
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 STEPS_S = (MINUTE_S, HOUR_S, DAY_S)
 """What is stored; days begin at midnight UTC."""
+EARLIEST_S, LATEST_S = 31_536_000.0, 7_258_118_400.0
+"""The years 1971 to 2200: instants that can be asked for, with room for arithmetic in any zone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from pdmuxd.controlplane.history.rows import (
     RefusalRow,
     series_of,
 )
-from pdmuxd.controlplane.store import Store
+from pdmuxd.controlplane.services.store import Store
 
 JUDGED = (
     *("ttft_judged", "ttft_missed", "tbt_requests", "gaps", "gaps_missed"),

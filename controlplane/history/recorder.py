@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, Literal, TypeVar
 
-from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.history.columns import Column, Row, empty, merge
 from pdmuxd.controlplane.history.periods import MINUTE_S, begin_of
+from pdmuxd.controlplane.tenants.records import TenantRecord
 
 SECONDS_KEPT = 1800
 MAX_SECOND_ROWS = 150_000

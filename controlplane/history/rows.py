@@ -7,8 +7,8 @@ from datetime import datetime
 from sqlalchemy import BigInteger, UniqueConstraint
 from sqlmodel import Field
 
+from pdmuxd.controlplane.database.row import Row, UtcDateTime
 from pdmuxd.controlplane.history.recorder import Series
-from pdmuxd.controlplane.rows import Row, UtcDateTime
 
 _TEXT_MAX = 500
 

@@ -29,7 +29,7 @@ from pdmuxd.controlplane.history.rows import (
     RefusalRow,
     series_of,
 )
-from pdmuxd.controlplane.store import Store
+from pdmuxd.controlplane.services.store import Store
 from pdmuxd.engine.core.errors import StoreError
 
 _AT_ONCE = 500

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import CheckConstraint, Text
 from sqlmodel import Field
 
-from pdmuxd.controlplane.rows import Row, UtcDateTime
+from pdmuxd.controlplane.database.row import Row, UtcDateTime
 
 NAME_MAX = 63
 DEVICE_MAX = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pdmuxd.controlplane.changes import Changing, Transactions, check_expected
+from pdmuxd.controlplane.database.transactions import Changing, Transactions, check_expected
 from pdmuxd.controlplane.profiles.learned import LearnedRepository
 from pdmuxd.controlplane.profiles.repository import ProfileRepository
 from pdmuxd.controlplane.profiles.rows import ProfileRow

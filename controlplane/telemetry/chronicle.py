@@ -5,13 +5,14 @@ The same is told to what compares the time before a change with the time since.
 
 from __future__ import annotations
 
-from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
 from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.recorder import Recorder
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.status import EngineState
+from pdmuxd.controlplane.node.engine_status import EngineState
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.messages import EngineStats, Hello, IterationRecord
 

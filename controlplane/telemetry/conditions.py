@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pdmuxd.controlplane.directory import DirectorySnapshot
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.alarms import Condition
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
 from pdmuxd.controlplane.telemetry.drift import Drift

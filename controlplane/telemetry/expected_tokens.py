@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from pdmuxd.controlplane.limits import Tokens
+from pdmuxd.controlplane.tenants.token_use import Tokens
 
 _TOKENS_PER_BYTE = 0.25
 """Of a tenant whose requests are not known yet: English text."""

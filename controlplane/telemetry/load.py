@@ -6,7 +6,7 @@ from collections import deque
 
 from pdmuxd.controlplane.events.messages import EngineLoad, Totals
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.telemetry.decisions import SeenDecision
 from pdmuxd.engine.link.messages import EngineStats
 

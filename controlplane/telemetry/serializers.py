@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
 from pdmuxd.controlplane.events.messages import (
     EngineEvent,
     EngineLoad,
@@ -23,11 +22,13 @@ from pdmuxd.controlplane.events.messages import (
     ms,
 )
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.status import EngineState, EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineState, EngineStatus
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, WINDOW_S, Attainment
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap, TbtCaps
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
+from pdmuxd.controlplane.tenants.records import TenantRecord
 
 MAX_TENANTS = 100
 """In one event: it is sent every second to every client."""

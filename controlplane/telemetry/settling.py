@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest, judge
 from pdmuxd.controlplane.telemetry.waiting import OpenRequests
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.link.messages import RequestRecord
 
 RECORD_WITHIN_S = 5.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.tenants.records import TenantRecord
 
 
 class TbtCap(msgspec.Struct, frozen=True, kw_only=True):

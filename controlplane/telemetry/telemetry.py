@@ -6,7 +6,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
-from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
 from pdmuxd.controlplane.events.buffer import EventBuffer
 from pdmuxd.controlplane.events.follow import HEARTBEAT_S
 from pdmuxd.controlplane.events.messages import (
@@ -22,7 +21,8 @@ from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.history.recorder import Recorder
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.status import NO_ENGINE, EngineState, EngineStatus
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineState, EngineStatus
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry import conditions, serializers
 from pdmuxd.controlplane.telemetry.alarms import Alarms
 from pdmuxd.controlplane.telemetry.attainment import Attainment
@@ -40,6 +40,7 @@ from pdmuxd.controlplane.telemetry.requests import RequestHistory
 from pdmuxd.controlplane.telemetry.settling import Settling
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCaps
 from pdmuxd.controlplane.telemetry.waiting import OpenCounts, OpenRequests, gauges, summed
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.messages import (
     Ack,

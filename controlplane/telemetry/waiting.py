@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.history.recorder import Gauges
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.slo import RequestTargets, Slo
 from pdmuxd.engine.link.messages import TenantQueue, TenantQueues
 

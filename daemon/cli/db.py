@@ -21,7 +21,7 @@ app = typer.Typer(help="Upgrade, check, back up and restore the database.")
 @app.command("upgrade", epilog="Example: pdmuxd db upgrade")
 def upgrade_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Create the database, or bring its schema to this version's."""
-    from pdmuxd.controlplane.database import upgrade
+    from pdmuxd.controlplane.database.opening import upgrade
 
     url = settings_of(ctx).resolved_database_url
     _say(url, upgrade(url), as_json=as_json)
@@ -30,7 +30,7 @@ def upgrade_(ctx: typer.Context, as_json: AsJson = False) -> None:
 @app.command("check", epilog="Example: pdmuxd db check")
 def check_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Check that the database is whole and of this version's schema."""
-    from pdmuxd.controlplane.database import check
+    from pdmuxd.controlplane.services.consistency import check
 
     url = settings_of(ctx).resolved_database_url
     _say(url, check(url), as_json=as_json)
@@ -43,7 +43,7 @@ def backup_(
     as_json: AsJson = False,
 ) -> None:
     """Copy the database to a file, also while the daemon runs. `pdmuxd db restore` puts it back."""
-    from pdmuxd.controlplane.database import backup
+    from pdmuxd.controlplane.database.opening import backup
 
     backup(settings_of(ctx).resolved_database_url, path)
     if as_json:
@@ -59,7 +59,7 @@ def restore_(
     as_json: AsJson = False,
 ) -> None:
     """Put a backup in the place of the database, which is kept beside it. The daemon must be stopped."""
-    from pdmuxd.controlplane.database import restore
+    from pdmuxd.controlplane.database.opening import restore
     from pdmuxd.daemon.lock import exclusive
     from pdmuxd.migrations import head_revision
 

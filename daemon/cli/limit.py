@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from pdmuxd.controlplane.limit_values import NAMES, LimitAction
+from pdmuxd.controlplane.tenants.limit_values import NAMES, LimitAction
 from pdmuxd.daemon.cli.admin_client import admin_client
 from pdmuxd.daemon.cli.output import AsJson, print_json, print_table
 from pdmuxd.daemon.cli.tenant_options import NONE, TenantName, path_of

@@ -13,11 +13,11 @@ import httpx
 from fastapi import FastAPI
 
 from pdmuxd.controlplane.api import build_admin_app
-from pdmuxd.controlplane.callers import Caller
-from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.database import open_database
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.database.callers import Caller
+from pdmuxd.controlplane.database.opening import open_database
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.credentials import digest
 
 
 @contextmanager

@@ -95,8 +95,8 @@ def database_revision(url: str) -> str | None:
     from sqlalchemy import make_url  # a quarter of a second to import, and a check may never get here
     from sqlalchemy.exc import ArgumentError
 
-    from pdmuxd.controlplane.database import check
-    from pdmuxd.controlplane.sqlite import sqlite_path
+    from pdmuxd.controlplane.database.sqlite import sqlite_path
+    from pdmuxd.controlplane.services.consistency import check
 
     try:
         path = sqlite_path(make_url(url))
@@ -107,8 +107,8 @@ def database_revision(url: str) -> str | None:
 
 def active_profile(url: str) -> str | None:
     """The profile that the daemon puts in force. Raises: StoreError."""
-    from pdmuxd.controlplane.database import open_database
-    from pdmuxd.controlplane.services import ControlPlane
+    from pdmuxd.controlplane.database.opening import open_database
+    from pdmuxd.controlplane.services.control_plane import ControlPlane
 
     engine = open_database(url)
     try:

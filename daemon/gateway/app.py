@@ -15,7 +15,8 @@ from dataclasses import replace
 import msgspec
 import structlog
 
-from pdmuxd.controlplane.directory import DirectorySnapshot, Identity
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.tenants.records import Identity
 from pdmuxd.daemon.gateway import about
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S, Admission
 from pdmuxd.daemon.gateway.asgi import Receive, Scope, Send, send_answer

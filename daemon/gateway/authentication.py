@@ -7,7 +7,8 @@ import time
 
 import structlog
 
-from pdmuxd.controlplane.directory import DirectorySnapshot, Identity
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.tenants.records import Identity
 from pdmuxd.daemon.gateway.asgi import Scope
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.identity import identify

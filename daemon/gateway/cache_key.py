@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.errors import RequestError
 
 CLIENT_FIELDS = ("cache_salt", "extra_key")

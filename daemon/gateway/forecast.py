@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import PriorityClass
 from pdmuxd.engine.link.messages import RequestRecord, TenantQueues

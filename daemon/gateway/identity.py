@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pdmuxd.controlplane.directory import DirectorySnapshot, Identity
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.tenants.records import Identity
 from pdmuxd.daemon.gateway.asgi import Scope, header
 from pdmuxd.engine.core.errors import KeyScopeError, RequestError, TenantDisabledError, UnknownKeyError
 

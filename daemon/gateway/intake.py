@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Scope, read_body
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of

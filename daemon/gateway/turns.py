@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pdmuxd.controlplane.directory import Identity
+from pdmuxd.controlplane.tenants.records import Identity
 from pdmuxd.daemon.gateway.asgi import done_before_gone
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.limits.limiter import Limiter

@@ -11,11 +11,11 @@ from typing import Protocol, get_args
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from pdmuxd.controlplane.directory import TenantRecord
 from pdmuxd.controlplane.events.messages import AlarmKind, EventType
-from pdmuxd.controlplane.fallback import FallbackState
-from pdmuxd.controlplane.status import EngineState, EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineState, EngineStatus
+from pdmuxd.controlplane.node.learned_fallback import FallbackState
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.metrics.definitions import DEFINITIONS, counter_family, gauge_family
 from pdmuxd.daemon.metrics.tenants import REST, TenantLabels
 from pdmuxd.daemon.tokens.counts import FallbackCause, TokenCounts

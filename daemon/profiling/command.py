@@ -11,9 +11,9 @@ import typer
 import uvloop
 from rich.console import Console
 
-from pdmuxd.controlplane.database import open_database
+from pdmuxd.controlplane.database.opening import open_database
 from pdmuxd.controlplane.profiles.values import StoredProfile
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.lock import exclusive
 from pdmuxd.daemon.profiling.engine import measuring_engine
 from pdmuxd.daemon.profiling.journal import NOTHING, Journal, journal_path, read_journal

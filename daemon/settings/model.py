@@ -152,6 +152,8 @@ class Settings(BaseSettings):
         """For SQLAlchemy; it may hold a password."""
         if self.database_url is not None:
             return self.database_url
-        from pdmuxd.controlplane.sqlite import sqlite_url  # a quarter of a second, which most commands save
+        from pdmuxd.controlplane.database.sqlite import (
+            sqlite_url,  # a quarter of a second, which most commands save
+        )
 
         return sqlite_url(self.resolved_state_dir / "pdmuxd.db")

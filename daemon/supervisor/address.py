@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pdmuxd.controlplane.status import EngineState
+from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.daemon.tokens.receiver import TokenReceiver
 from pdmuxd.engine.link.messages import RequestRecord, ToDaemon
 

@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from pdmuxd.controlplane.scheduling import write_pairs
+from pdmuxd.controlplane.node.scheduling import write_pairs
 from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener

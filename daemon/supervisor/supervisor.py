@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from pdmuxd.controlplane.status import EngineState, EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineState, EngineStatus
 from pdmuxd.daemon.supervisor import child
 from pdmuxd.daemon.supervisor.address import EngineListener
 from pdmuxd.daemon.supervisor.backoff import Backoff

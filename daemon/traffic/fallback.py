@@ -15,10 +15,10 @@ from pathlib import Path
 
 import structlog
 
-from pdmuxd.controlplane.directory import DirectorySnapshot
-from pdmuxd.controlplane.fallback import Fallback, FallbackCandidate, FallbackState
-from pdmuxd.controlplane.replays import Job, Outcome, WantedVariant
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
+from pdmuxd.controlplane.node.traffic_replays import Job, Outcome, WantedVariant
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.daemon.background import periodically
 from pdmuxd.daemon.state_file import read_state, write_state
 from pdmuxd.daemon.traffic.jobs import TrafficReplays

@@ -13,9 +13,10 @@ from uuid import uuid4
 
 import msgspec
 
-from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
-from pdmuxd.controlplane.replays import Job, WantedSharing, WantedVariant
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.node.traffic_replays import Job, WantedSharing, WantedVariant
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.traffic.ring import CapturedRequest, TrafficRing
 from pdmuxd.daemon.traffic.task import Failed, Finished, Progress, ReplayTask, Said, Variant
 from pdmuxd.engine.core.errors import ConflictError, EngineError, NotFoundError

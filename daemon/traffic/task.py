@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pdmuxd.controlplane.replays import Outcome
+from pdmuxd.controlplane.node.traffic_replays import Outcome
 from pdmuxd.daemon.traffic.ring import CapturedRequest
 from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.link.messages import TenantSlo

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from pdmuxd.controlplane.replays import Outcome, TenantOutcome
+from pdmuxd.controlplane.node.traffic_replays import Outcome, TenantOutcome
 from pdmuxd.daemon.traffic.prefixes import BLOCK_BYTES
 from pdmuxd.daemon.traffic.ring import CapturedRequest
 from pdmuxd.daemon.traffic.task import Failed, Finished, Progress, ReplayTask, Said, Variant

@@ -14,9 +14,10 @@ import statistics
 import time
 from collections import deque
 
-from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.directory import DirectorySnapshot, KeyRecord, TenantRecord
-from pdmuxd.controlplane.limit_values import Limit
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.tenants.credentials import digest
+from pdmuxd.controlplane.tenants.limit_values import Limit
+from pdmuxd.controlplane.tenants.records import KeyRecord, TenantRecord
 from pdmuxd.daemon.app import collect_garbage_seldom
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.forecast import FirstTokens

@@ -21,12 +21,12 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from sqlalchemy import insert
 from stores import SLO_BODY, START, AdminCalls, new_database, opened
 
-from pdmuxd.controlplane.api_keys import ApiKeyRow
-from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.database import open_database
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.slos import SloRevisionRow
-from pdmuxd.controlplane.tenants import TenantRow
+from pdmuxd.controlplane.database.opening import open_database
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.api_keys import ApiKeyRow
+from pdmuxd.controlplane.tenants.credentials import digest
+from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
+from pdmuxd.controlplane.tenants.tenants import TenantRow
 from pdmuxd.daemon.app import collect_garbage_seldom
 
 TENANTS, KEYS_PER_TENANT = 10_000, 10

@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from telemetry_feeds import HandClock, directory, heartbeat, request_record, step
 
 from pdmuxd.controlplane.events.follow import Subscription, follow
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.controlplane.telemetry.telemetry import RESUMED_WITHIN_S, TICK_S, TICKS_PER_SECOND, Telemetry
 
 STEPS_PER_S = 100

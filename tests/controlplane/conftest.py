@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from stores import AdminCalls, FakeClock, new_database, opened
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 
 @pytest.fixture

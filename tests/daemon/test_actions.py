@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pdmuxd.controlplane.status import NO_ENGINE, EngineState
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineState
 from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.engine.core.errors import ConflictError

@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from pdmuxd.controlplane.database import open_database, upgrade
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.database.opening import open_database, upgrade
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon import first_run
 from pdmuxd.daemon.lock import exclusive
 from pdmuxd.daemon.servers import bind, url_of

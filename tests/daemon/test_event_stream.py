@@ -12,9 +12,9 @@ from stores import ADMIN_TOKEN, new_database, opened
 from telemetry_feeds import HandClock, named, read_events, telemetry
 
 from pdmuxd.controlplane.api import build_admin_app
-from pdmuxd.controlplane.credentials import digest
 from pdmuxd.controlplane.events.follow import LAG_S
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
+from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.daemon.servers import bind, serving, url_of
 
 AUTH = {"Authorization": f"Bearer {ADMIN_TOKEN}"}

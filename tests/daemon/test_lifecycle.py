@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from settings_files import load, toml
 
-from pdmuxd.controlplane.lifecycle import Reloaded
+from pdmuxd.controlplane.node.daemon_actions import Reloaded
 from pdmuxd.daemon.lifecycle import ENGINE, FIXED, LIVE, Lifecycle
 from pdmuxd.daemon.settings.keys import all_keys
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, SettingsError

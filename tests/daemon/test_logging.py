@@ -10,7 +10,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdmuxd.controlplane.credentials import new_secret
+from pdmuxd.controlplane.tenants.credentials import new_secret
 from pdmuxd.daemon import logging as daemon_logging
 from pdmuxd.daemon.logging import configure_logging, hide_secret, redact
 from pdmuxd.daemon.redaction import mask_text, mask_url

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from profiling import greeting_of, measured_profile
 
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.core.types import PrefillShape

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pdmuxd.controlplane.credentials import matches
+from pdmuxd.controlplane.tenants.credentials import matches
 from pdmuxd.daemon.cli.main import main
 from pdmuxd.daemon.reader_token import ReaderToken
 

@@ -12,8 +12,8 @@ from profiling import decode_record, greeting_of, measured_profile
 from stores import new_database, opened
 from structlog.testing import capture_logs
 
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.refinement import Refinement
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.messages import EngineStats, IterationRecord

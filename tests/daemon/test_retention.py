@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from stores import new_database, opened
 
-from pdmuxd.controlplane.store import utc_now
+from pdmuxd.controlplane.services.store import utc_now
 from pdmuxd.daemon import retention
 from pdmuxd.daemon.clock import ClockWatch
 from pdmuxd.daemon.retention import forget_old

@@ -11,7 +11,7 @@ import pytest
 from profiling import greeting_of, measured_profile
 from stores import new_database, opened
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.profiling.report.page import report_page
 from pdmuxd.daemon.stand_in import StandIn
 from pdmuxd.engine.link.messages import Hello

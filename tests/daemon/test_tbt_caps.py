@@ -10,9 +10,9 @@ from scrapes import value
 from stores import new_database, opened, slo
 from telemetry_feeds import loaded_telemetry, predicting, request_record, step
 
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import NO_ENGINE
-from pdmuxd.controlplane.tbt_caps import BEGINS_AFTER, ENDS_AFTER
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
+from pdmuxd.controlplane.outlook.tbt_cap_rules import BEGINS_AFTER, ENDS_AFTER
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.bus import DirectoryChanged
 from pdmuxd.daemon.metrics import Metrics

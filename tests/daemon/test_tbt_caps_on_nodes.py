@@ -12,8 +12,8 @@ from postgres_server import PostgresServer, find_programs
 from stores import AdminCalls, opened, slo
 from telemetry_feeds import START_S, loaded_telemetry, predicting
 
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.tbt_caps import BEGINS_AFTER
+from pdmuxd.controlplane.outlook.tbt_cap_rules import BEGINS_AFTER
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.bus import DirectoryChanged
 from pdmuxd.daemon.tbt_caps import TbtCapKeeper
 

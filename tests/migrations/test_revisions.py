@@ -17,12 +17,12 @@ from profiling import measured_profile
 from sqlalchemy import Connection, create_engine, inspect, text
 
 from pdmuxd import migrations
-from pdmuxd.controlplane.database import open_database, upgrade
-from pdmuxd.controlplane.limit_values import Limit
-from pdmuxd.controlplane.limits import Tokens, UseOf
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.sqlite import sqlite_url
+from pdmuxd.controlplane.database.opening import open_database, upgrade
+from pdmuxd.controlplane.database.sqlite import sqlite_url
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.tables import METADATA, TABLES
+from pdmuxd.controlplane.tenants.limit_values import Limit
+from pdmuxd.controlplane.tenants.token_use import Tokens, UseOf
 from pdmuxd.migrations import alembic_config, head_revision, known_revisions
 
 REVISIONS = list(ScriptDirectory.from_config(alembic_config()).walk_revisions())

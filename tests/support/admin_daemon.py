@@ -13,14 +13,14 @@ from typing import Any
 import uvicorn
 from stores import ADMIN_TOKEN
 
-from pdmuxd.controlplane.actions import Action, Done
 from pdmuxd.controlplane.api import build_admin_app
-from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.fallback import Fallback, FallbackCandidate, FallbackState
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
-from pdmuxd.controlplane.tbt_costs import TbtCost
+from pdmuxd.controlplane.node.engine_actions import Action, Done
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
+from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
+from pdmuxd.controlplane.outlook.tbt_costs import TbtCost
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.tenants.credentials import digest
 
 LEARNED = Fallback(
     step_tokens=256,

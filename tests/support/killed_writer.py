@@ -15,12 +15,12 @@ import signal
 import sys
 import time
 
-from pdmuxd.controlplane.database import open_database
-from pdmuxd.controlplane.limit_values import Limit
-from pdmuxd.controlplane.limits import WHOLE_TENANT, Tokens, UseOf
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.sqlite import sqlite_url
-from pdmuxd.controlplane.store import utc_now
+from pdmuxd.controlplane.database.opening import open_database
+from pdmuxd.controlplane.database.sqlite import sqlite_url
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.services.store import utc_now
+from pdmuxd.controlplane.tenants.limit_values import Limit
+from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.engine.core.slo import Slo
 
 MOST_S = 0.08

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.directory import DirectorySnapshot, KeyRecord, TenantRecord
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.tenants.credentials import digest
+from pdmuxd.controlplane.tenants.records import KeyRecord, TenantRecord
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.intake import BodyLimits

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, text
 
-from pdmuxd.controlplane.database import upgrade
+from pdmuxd.controlplane.database.opening import upgrade
 from pdmuxd.daemon.ports import free_port
 
 PASSWORD = "hunter2-of-the-database"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pdmuxd.controlplane.replays import Job, WantedVariant
+from pdmuxd.controlplane.node.traffic_replays import Job, WantedVariant
 
 
 class Jobs:

@@ -17,11 +17,11 @@ from fastapi import FastAPI
 from postgres_server import PostgresServer, find_programs
 
 from pdmuxd.controlplane.api import build_admin_app
-from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.database import open_database, upgrade
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.sqlite import sqlite_url
-from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
+from pdmuxd.controlplane.database.opening import open_database, upgrade
+from pdmuxd.controlplane.database.sqlite import sqlite_url
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.engine.core.slo import Slo
 
 ADMIN_TOKEN = "the-admin-token"

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pdmuxd.controlplane.directory import DirectorySnapshot, TenantRecord
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
+from pdmuxd.controlplane.outlook.what_if import Predicting
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.what_if import Predicting
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.partitions import Partition
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.emulator.profile import load_profile

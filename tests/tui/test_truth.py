@@ -14,7 +14,7 @@ from scrapes import samples, value
 from stores import ADMIN_TOKEN, AdminCalls, new_database, opened
 from telemetry_feeds import HELLO, START_S, HandClock, directory, heartbeat, request_record, step, telemetry
 
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import collectors
 from pdmuxd.engine.core.slo import DEFAULT_SLO

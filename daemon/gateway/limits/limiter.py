@@ -16,10 +16,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pdmuxd.controlplane.directory import Identity, TenantRecord
-from pdmuxd.controlplane.limit_values import NAMES, Limit
-from pdmuxd.controlplane.limits import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
+from pdmuxd.controlplane.tenants.limit_values import NAMES, Limit
+from pdmuxd.controlplane.tenants.records import Identity, TenantRecord
+from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.daemon.gateway.limits.meter import Block, Meter, Need
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.link.messages import RequestRecord

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from pdmuxd.controlplane.limit_values import Limit, LimitName
-from pdmuxd.controlplane.limits import Tokens
+from pdmuxd.controlplane.tenants.limit_values import Limit, LimitName
+from pdmuxd.controlplane.tenants.token_use import Tokens
 from pdmuxd.daemon.gateway.limits.window import WINDOW_S, SlidingWindow
 
 CONCURRENCY_RETRY_S = 1.0

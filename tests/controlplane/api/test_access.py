@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from stores import ADMIN_TOKEN, AdminCalls
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 PATHS = ["/api/v1/tenants", "/api/v1/engine", "/api/v1/openapi.json", "/docs", "/nowhere", "/", "//metrics"]
 

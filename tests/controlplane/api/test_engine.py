@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from stores import AdminCalls, slo
 
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.policies.registry import known_policies
 from pdmuxd.engine.link.messages import LINK_PROTOCOL, EngineStats, Hello
 

@@ -6,7 +6,7 @@ from admin_daemon import LEARNED, MadeUpFallback
 from msgspec.structs import replace
 from stores import AdminCalls
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 PATH = "/api/v1/policy/fallback"
 

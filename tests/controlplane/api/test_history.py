@@ -12,7 +12,7 @@ from stores import AdminCalls
 from telemetry_feeds import HandClock, heartbeat, request_record, step
 
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 

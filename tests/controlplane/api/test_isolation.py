@@ -10,7 +10,7 @@ from stores import SLO_BODY, AdminCalls
 
 from pdmuxd.controlplane.api.access import PREFIX, RULES, Access
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 MINE, THEIRS = "alpha", "the-other-one"
 ALL_SCOPES = ["serve", "read", "admin"]

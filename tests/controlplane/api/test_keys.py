@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from stores import AdminCalls
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 KEYS = "/api/v1/tenants/chat/keys"
 

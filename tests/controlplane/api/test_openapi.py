@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from stores import AdminCalls
 
 from pdmuxd.controlplane.api.problems import PROBLEMS, add_problem_handlers
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core import errors
 
 METHODS = {"get", "put", "post", "patch", "delete"}

@@ -8,8 +8,8 @@ import pytest
 from profiling import measured_profile
 from stores import SLO_BODY, AdminCalls
 
-from pdmuxd.controlplane.callers import Caller
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.database.callers import Caller
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 API = "/api/v1"
 

@@ -8,7 +8,7 @@ import pytest
 from stores import AdminCalls
 from telemetry_feeds import HELLO, heartbeat, predicting
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.link.messages import ShadowCounts
 
 PATH = "/api/v1/policy"

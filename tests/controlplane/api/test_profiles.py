@@ -10,7 +10,7 @@ from msgspec import structs
 from profiling import greeting_of, measured_profile
 from stores import AdminCalls
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.profiling.document import from_json, to_json
 
 

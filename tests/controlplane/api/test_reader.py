@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from stores import ADMIN_TOKEN, AdminCalls
 
-from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.credentials import digest
 
 READER = "the-reader-token"
 CHANGES = [

@@ -14,8 +14,8 @@ from telemetry_feeds import HELLO, HandClock, predicting, telemetry
 
 from pdmuxd.controlplane.api.problems import ALWAYS, PROBLEMS
 from pdmuxd.controlplane.api.slos import SloIn
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 TEXT = (Path(__file__).parents[3] / "docs" / "api.md").read_text()
 CALL = re.compile(r"^\| `(GET|POST|PUT|PATCH|DELETE) (/api/v1\S*)` \|[^|]*\| ([\d, ]+) \|$", re.MULTILINE)

@@ -9,8 +9,8 @@ from replay_jobs import Jobs
 from stores import SLO_BODY, AdminCalls, slo
 from telemetry_feeds import predicting
 
-from pdmuxd.controlplane.replays import Outcome, TenantOutcome, WantedSharing
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.node.traffic_replays import Outcome, TenantOutcome, WantedSharing
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 PATH = "/api/v1/what-if/replays"
 OUTCOME = Outcome(

@@ -21,12 +21,12 @@ from schemathesis.core.failures import FailureGroup
 from stores import ADMIN_TOKEN, new_database, opened, slo
 from telemetry_feeds import loaded_telemetry, predicting
 
-from pdmuxd.controlplane.actions import Action, Done
 from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH
-from pdmuxd.controlplane.credentials import digest
-from pdmuxd.controlplane.lifecycle import Reloaded
+from pdmuxd.controlplane.node.daemon_actions import Reloaded
+from pdmuxd.controlplane.node.engine_actions import Action, Done
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap
+from pdmuxd.controlplane.tenants.credentials import digest
 
 HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 ALL_CASES = 2000

@@ -9,9 +9,9 @@ import pytest
 from stores import SLO_BODY, AdminCalls, slo
 from telemetry_feeds import HELLO, START_S, HandClock, loaded_telemetry, predicting, request_record
 
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.slo_preview import Previews
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
+from pdmuxd.controlplane.outlook.slo_preview import Previews
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 SLO = "/api/v1/tenants/chat/slo"

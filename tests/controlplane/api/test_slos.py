@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from stores import SLO_BODY, AdminCalls, slo
 
 from pdmuxd.controlplane.api.slos import TBT_RULE, SloIn, SloOut
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.slos import SloRevision
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.slo_revisions import SloRevision
 
 SLO = "/api/v1/tenants/chat/slo"
 

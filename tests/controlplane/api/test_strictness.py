@@ -10,7 +10,7 @@ import pytest
 from stores import AdminCalls
 
 from pdmuxd.controlplane.api.access import PREFIX
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 API = "/api/v1"
 JSON = {"Content-Type": "application/json"}

@@ -10,8 +10,8 @@ from stores import AdminCalls
 from telemetry_feeds import HELLO, HandClock, directory, heartbeat, request_record, step, telemetry
 
 from pdmuxd.controlplane.events.buffer import EventId
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 
 

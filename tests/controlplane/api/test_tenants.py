@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from stores import SLO_BODY, AdminCalls
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 TENANTS = "/api/v1/tenants"
 

@@ -10,10 +10,10 @@ from observations import observe, waiting
 from stores import AdminCalls
 from telemetry_feeds import HELLO, HandClock, predicting, step, telemetry
 
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
+from pdmuxd.controlplane.outlook.what_if import Predicting
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.what_if import Predicting
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.core.types import Decision, EngineLimits, Mode
 from pdmuxd.engine.emulator.profile import load_profile

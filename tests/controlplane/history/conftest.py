@@ -9,7 +9,7 @@ from telemetry_feeds import HandClock
 
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.recorder import Recorder
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 
 @pytest.fixture

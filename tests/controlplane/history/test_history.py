@@ -10,7 +10,7 @@ from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.history import MAX_POINTS, History, Period
 from pdmuxd.controlplane.history.recorder import NODE, Gauges, Recorder
 from pdmuxd.controlplane.history.writing import Retention
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import InvalidValueError, StoreError
 
 MINUTE, HOUR, DAY = 60, 3600, 86400

@@ -9,7 +9,7 @@ from pdmuxd.controlplane.history.columns import Column
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.others import OtherNodes
 from pdmuxd.controlplane.history.recorder import Recorder
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 
 @pytest.fixture

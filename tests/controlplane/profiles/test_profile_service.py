@@ -9,8 +9,8 @@ import pytest
 from profiling import greeting_of, measured_profile
 from stores import FakeClock, opened
 
-from pdmuxd.controlplane.directory import DirectorySnapshot
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
 from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.core.shapes import TensorParallel

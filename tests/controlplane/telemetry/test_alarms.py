@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from telemetry_feeds import START_S, HandClock, heartbeat, request_record, step, telemetry
 
 from pdmuxd.controlplane.events.messages import AlarmEvent
-from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
 from pdmuxd.controlplane.telemetry.alarms import RULES, Alarms, Condition
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND, Telemetry
 

@@ -12,7 +12,7 @@ from telemetry_feeds import START_S, HandClock, directory, heartbeat, named, rea
 from pdmuxd.controlplane.events.buffer import EventId
 from pdmuxd.controlplane.events.follow import Subscription, follow
 from pdmuxd.controlplane.events.messages import TbtTarget
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.telemetry.decisions import FOLDED_PER_TICK, Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.guard import GuardView

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pdmuxd.controlplane.limits import Tokens
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
+from pdmuxd.controlplane.tenants.token_use import Tokens
 
 
 @pytest.fixture

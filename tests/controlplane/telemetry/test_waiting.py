@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from telemetry_feeds import HandClock, request_record, telemetry
 
-from pdmuxd.controlplane.limits import Tokens
 from pdmuxd.controlplane.telemetry.attainment import MINUTE_S
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.telemetry.waiting import OpenCounts
+from pdmuxd.controlplane.tenants.token_use import Tokens
 from pdmuxd.engine.link.messages import TenantQueue, TenantQueues
 
 # Targets: 0.5 s, and 0.8 s more for each 1,000 new tokens; 4,000 bytes are taken for 1,000 tokens.

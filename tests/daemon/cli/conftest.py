@@ -12,7 +12,7 @@ import pytest
 from admin_daemon import AdminDaemon, admin_daemon
 from stores import ADMIN_TOKEN, new_database, opened
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.cli.main import main
 
 UNUSED_PORT = 1

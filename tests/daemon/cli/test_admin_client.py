@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from admin_daemon import AdminDaemon
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon import lock
 from pdmuxd.daemon.cli import admin_client
 from pdmuxd.daemon.lock import exclusive, holder_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from stores import opened
 
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.sqlite import sqlite_url
+from pdmuxd.controlplane.database.sqlite import sqlite_url
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.lock import exclusive
 from pdmuxd.migrations import head_revision
 

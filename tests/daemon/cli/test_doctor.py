@@ -350,7 +350,7 @@ def test_a_file_is_not_writable_as_a_directory_when_it_stands_in_its_place(tmp_p
 
 
 def test_the_database_is_absent_until_it_is_made_when_it_is_asked_for(tmp_path: Path) -> None:
-    from pdmuxd.controlplane.database import upgrade
+    from pdmuxd.controlplane.database.opening import upgrade
 
     url = f"sqlite:///{tmp_path / 'pdmuxd.db'}"
     assert real.database_revision(url) is None

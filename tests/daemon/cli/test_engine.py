@@ -8,7 +8,7 @@ import pytest
 from admin_daemon import AdminDaemon
 from stores import slo
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.cli import engine as commands
 
 HELD = {"state": "draining", "is_held": True, "pid": 41}

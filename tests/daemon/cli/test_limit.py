@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pdmuxd.controlplane.limit_values import Limit
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.limit_values import Limit
 
 
 def test_limits_change_when_they_are_set(pdmuxd, control_plane: ControlPlane) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 
 @pytest.fixture(params=["through the daemon", "on the database"], autouse=True)

@@ -4,7 +4,7 @@ import pytest
 from admin_daemon import AdminDaemon
 from msgspec.structs import replace
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 
 def test_what_is_not_given_stays_when_a_policy_is_set(pdmuxd, control_plane: ControlPlane) -> None:

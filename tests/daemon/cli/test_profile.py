@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 from profiling import measured_profile
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.profiling.corrections import Change

@@ -7,8 +7,8 @@ import pytest
 from admin_daemon import AdminDaemon
 from stores import slo
 
-from pdmuxd.controlplane.services import ControlPlane
-from pdmuxd.controlplane.tbt_costs import TbtCost
+from pdmuxd.controlplane.outlook.tbt_costs import TbtCost
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap
 from pdmuxd.daemon.cli import slo as commands
 

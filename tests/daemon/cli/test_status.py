@@ -7,7 +7,7 @@ from admin_daemon import AdminDaemon
 from stores import slo
 from telemetry_feeds import HELLO, heartbeat, request_record
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 
 @pytest.fixture

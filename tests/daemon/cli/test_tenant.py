@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import UnknownKeyError
 
 

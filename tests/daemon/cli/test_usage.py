@@ -12,7 +12,7 @@ import pytest
 from pdmuxd.controlplane.history.columns import Column, empty
 from pdmuxd.controlplane.history.recorder import Batch, Series
 from pdmuxd.controlplane.history.writing import HistoryWriter
-from pdmuxd.controlplane.services import ControlPlane
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 
 
 @pytest.fixture(params=["through the daemon", "on the database"], autouse=True)

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from telemetry_feeds import HELLO, HandClock, heartbeat, step, telemetry
 
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.daemon.gateway import about
 from pdmuxd.daemon.node_load import node_load
 

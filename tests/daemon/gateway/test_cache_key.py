@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, json
 
-from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.gateway.cache_key import cache_key, namespace_of
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import DEFAULT_SLO

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from telemetry_feeds import request_record
 
-from pdmuxd.controlplane.directory import TenantRecord
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.gateway.forecast import FirstTokens, refused_by_engine
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import Slo

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
-from pdmuxd.controlplane.limit_values import Limit
+from pdmuxd.controlplane.tenants.limit_values import Limit
 
 
 async def until(condition):

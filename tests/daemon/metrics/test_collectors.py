@@ -9,8 +9,8 @@ import pytest
 from scrapes import samples, value
 from telemetry_feeds import HandClock, heartbeat, step, telemetry
 
-from pdmuxd.controlplane.fallback import Fallback, FallbackCandidate, FallbackState
-from pdmuxd.controlplane.status import EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
 from pdmuxd.daemon.httpd.metrics import HttpCollector
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import (

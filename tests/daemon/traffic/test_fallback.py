@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from telemetry_feeds import HELLO, directory
 
-from pdmuxd.controlplane.replays import Job, Outcome, WantedVariant
-from pdmuxd.controlplane.status import NO_ENGINE
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE
+from pdmuxd.controlplane.node.traffic_replays import Job, Outcome, WantedVariant
 from pdmuxd.daemon.traffic.fallback import CANDIDATES, FallbackKeeper, judged
 from pdmuxd.engine.core.errors import ConflictError, EngineError
 from pdmuxd.engine.core.misprediction_breaker import WRONG_RATIO

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from telemetry_feeds import HELLO, directory, request_record
 
-from pdmuxd.controlplane.replays import Job, WantedSharing, WantedVariant
-from pdmuxd.controlplane.status import NO_ENGINE, EngineStatus
+from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
+from pdmuxd.controlplane.node.traffic_replays import Job, WantedSharing, WantedVariant
 from pdmuxd.daemon.traffic import jobs as module
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.ring import TrafficRing

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from telemetry_feeds import request_record
 
-from pdmuxd.controlplane.directory import Identity, KeyRecord, TenantRecord
-from pdmuxd.controlplane.limit_values import Limit
+from pdmuxd.controlplane.tenants.limit_values import Limit
+from pdmuxd.controlplane.tenants.records import Identity, KeyRecord, TenantRecord
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.link.messages import RequestRecord

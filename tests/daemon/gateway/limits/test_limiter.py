@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from pdmuxd.controlplane.limits import WHOLE_TENANT, Tokens, UseOf
+from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.engine.core.errors import RequestError
 

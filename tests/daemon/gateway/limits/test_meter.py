@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from pdmuxd.controlplane.limits import Tokens
+from pdmuxd.controlplane.tenants.token_use import Tokens
 from pdmuxd.daemon.gateway.limits.meter import Meter, Need
 
 

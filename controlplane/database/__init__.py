@@ -1,0 +1,1 @@
+"""The database: how it is opened, changed in one transaction, audited, checked; a row's common parts."""

@@ -1,0 +1,1 @@
+"""Predictions: queues, what-if, previews of an edit, what a TBT target costs."""

@@ -1,0 +1,285 @@
+"""What targets would have given in the last minutes: the requests that came, served as the policy would now.
+
+A batch queue: whenever the prefill is free it takes what waits, up to a full batch, for as long as the policy
+in force predicts under the strictest TBT target of those that decoded at that moment. So waiting behind
+others counts, and so does what a stricter target costs everybody. The decode batch is as it was observed. It
+is a forecast, not a replay: what it says of the targets in force stands beside what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pdmuxd.controlplane.outlook.assumed_load import Assumed
+from pdmuxd.controlplane.outlook.what_if import Questions
+from pdmuxd.controlplane.telemetry.recent import P50, EndedRequest, LoadSample, quantile
+from pdmuxd.engine.core.policies.base import AnyPolicy
+from pdmuxd.engine.core.policies.fusedsteps import LARGE_CHUNK_TOKENS
+from pdmuxd.engine.core.slo import Slo
+from pdmuxd.engine.core.types import Decision, DecodeShape, PrefillShape
+
+MOST_REQUESTS = 1000
+"""Of the last minutes, the newest."""
+MOST_MOMENTS = 100
+PER_OCTAVE = 3
+"""Loads are asked about in steps of 26%, so that few questions answer for all."""
+P99 = 0.99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The decode batch at one instant, and whose requests were in it."""
+
+    at_s: float
+    decode_bs: int
+    context_tokens: int
+    tenants: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantForecast:
+    """What a tenant's requests would have got; None where there was nothing to judge."""
+
+    requests: int
+    ttft_p50_s: float | None
+    ttft_p99_s: float | None
+    ttft_attainment_ratio: float | None
+    tbt_attainment_ratio: float | None
+    """At worst: each gap beside a prefill counts as long as the policy's bound on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Of one set of targets."""
+
+    tenants: Mapping[str, TenantForecast]
+    prefill_s: float
+    """For which prefill was busy."""
+    time_s: float
+    """From the first arrival to the last first token."""
+    binding: Mapping[str, float]
+    """Tenants whose TBT target was the strictest among those that decoded, with their share of the time."""
+
+    @property
+    def prefill_busy_ratio(self) -> float:
+        """Of the time; 1 is all that there is."""
+        return self.busy_ratio_of(self.prefill_s)
+
+    def busy_ratio_of(self, prefill_s: float) -> float:
+        """What so many seconds of prefill are of the time; more than there was is 1."""
+        return min(1.0, prefill_s / self.time_s) if self.time_s > 0.0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recent:
+    """The last minutes, ready to be asked about."""
+
+    requests: tuple[EndedRequest, ...]
+    """In the order of arrival."""
+    moments: tuple[Moment, ...]
+
+    @classmethod
+    def of(cls, requests: Sequence[EndedRequest], samples: Sequence[LoadSample]) -> Recent:
+        """The newest requests, and moments spread evenly over the samples that decoded."""
+        newest = sorted(requests, key=_arrived_s)[-MOST_REQUESTS:]
+        decoded = [one for one in samples if one.decode_bs]
+        every = max(1, -(-len(decoded) // MOST_MOMENTS))
+        taken = decoded[::-1][::every][::-1]
+        instants = [one.at_s for one in taken]
+        tenants: list[set[str]] = [set() for _ in taken]
+        for request in newest:
+            if request.ttft_s is None:
+                continue
+            first = bisect_right(instants, request.arrived_s + request.ttft_s)
+            for index in range(first, bisect_right(instants, request.ended_s)):
+                tenants[index].add(request.tenant)
+        moments = tuple(
+            Moment(
+                at_s=one.at_s,
+                decode_bs=one.decode_bs,
+                context_tokens=max(1, one.context_tokens),
+                tenants=frozenset(names),
+            )
+            for one, names in zip(taken, tenants, strict=True)
+        )
+        return cls(requests=tuple(newest), moments=moments)
+
+
+def forecast(recent: Recent, targets: Mapping[str, Slo], questions: Questions) -> Forecast:
+    """What `targets` would have given; requests of tenants that have none are served and not judged."""
+    device = _Device(recent, targets, questions)
+    ttft_s, prefill_s, time_s = _served(recent.requests, targets, device)
+    by_tenant: dict[str, list[tuple[float, int]]] = {}
+    for request, first_s in zip(recent.requests, ttft_s, strict=True):
+        by_tenant.setdefault(request.tenant, []).append((first_s, request.new_tokens))
+    made = Forecast(tenants={}, prefill_s=prefill_s, time_s=time_s, binding=device.binding())
+    tbt = device.tbt_attainment(made.prefill_busy_ratio)
+    found = {
+        name: _tenant(times, targets[name], tbt.get(name))
+        for name, times in by_tenant.items()
+        if name in targets
+    }
+    return replace(made, tenants=found)
+
+
+def _tenant(times: Sequence[tuple[float, int]], slo: Slo, tbt: float | None) -> TenantForecast:
+    met = sum(first_s <= slo.ttft_target_s(new_tokens) for first_s, new_tokens in times)
+    return TenantForecast(
+        requests=len(times),
+        ttft_p50_s=quantile((first_s for first_s, _ in times), P50),
+        ttft_p99_s=quantile((first_s for first_s, _ in times), P99),
+        ttft_attainment_ratio=met / len(times),
+        tbt_attainment_ratio=tbt,
+    )
+
+
+def _served(
+    requests: Sequence[EndedRequest], targets: Mapping[str, Slo], device: _Device
+) -> tuple[list[float], float, float]:
+    """Seconds until the first token of each request, for which prefill was busy, and until all was done.
+
+    Who is in time goes first, by deadline, as `auto` does it; other policies keep the order of arrival.
+    """
+    ttft_s, waiting, coming = [math.inf] * len(requests), list[int](), 0
+    deadlines_s = [
+        one.arrived_s + targets[one.tenant].ttft_target_s(one.new_tokens)
+        if one.tenant in targets
+        else math.inf
+        for one in requests
+    ]
+    by_deadline = device.goes_by_deadline
+    free_s = requests[0].arrived_s if requests else 0.0
+    start_s, busy_s = free_s, 0.0
+    while coming < len(requests) or waiting:
+        if not waiting:
+            free_s = max(free_s, requests[coming].arrived_s)
+        while coming < len(requests) and requests[coming].arrived_s <= free_s:
+            waiting.append(coming)
+            coming += 1
+        if by_deadline:
+            now_s = free_s
+            waiting.sort(key=lambda index: (deadlines_s[index] < now_s, deadlines_s[index]))
+        batch, tokens, reused = list[int](), 0, 0
+        for index in waiting:
+            tokens += requests[index].new_tokens
+            if batch and tokens > LARGE_CHUNK_TOKENS:
+                tokens -= requests[index].new_tokens
+                break
+            reused += requests[index].reused_tokens
+            batch.append(index)
+        del waiting[: len(batch)]
+        taken_s = device.prefill_s(free_s, tokens, reused)
+        free_s += taken_s
+        busy_s += taken_s
+        for index in batch:
+            ttft_s[index] = free_s - requests[index].arrived_s
+    return ttft_s, busy_s, free_s - start_s
+
+
+class _Device:
+    """How long things take at each moment under one set of targets."""
+
+    def __init__(self, recent: Recent, targets: Mapping[str, Slo], questions: Questions) -> None:
+        self._moments = recent.moments
+        self._instants = [one.at_s for one in recent.moments]
+        self._targets = targets
+        self._questions = questions
+        self._strictest = [self._strictest_of(one.tenants) for one in recent.moments]
+        self._prompt_tokens = int(quantile((one.new_tokens for one in recent.requests), P50) or 1)
+
+    @property
+    def goes_by_deadline(self) -> bool:
+        """Whether the policy orders by deadline."""
+        name, _, options = self._questions.policy.name.partition(":")
+        return name == "auto" and "fcfs" not in options
+
+    def prefill_s(self, at_s: float, new_tokens: int, reused_tokens: int) -> float:
+        """Seconds that the policy predicts for a batch at that moment."""
+        index = bisect_right(self._instants, at_s) - 1
+        policy, new_tokens = self._questions.policy, max(1, new_tokens)
+        if index < 0 or self._strictest[index] is None:
+            shape = PrefillShape.of([(new_tokens, reused_tokens)])
+            return policy.context.latency.prefill_s(shape, policy.table.rules.total_sms)
+        tokens = _rounded(new_tokens)
+        load = self._load(index, tokens, _rounded(reused_tokens))
+        decision = self._questions.decide(self._strictest[index] or math.inf, load)
+        return duration_s(decision, load, policy) * new_tokens / tokens
+
+    def tbt_attainment(self, busy_ratio: float) -> dict[str, float]:
+        """Per tenant, the share of gaps within its target: those beside a prefill are at their bound."""
+        met: dict[str, float] = {}
+        seen: Counter[str] = Counter()
+        policy = self._questions.policy
+        latency, sms = policy.context.latency, policy.table.rules.total_sms
+        for index, moment in enumerate(self._moments):
+            if self._strictest[index] is None:
+                continue
+            load = self._load(index, _rounded(self._prompt_tokens), 0)
+            decision = self._questions.decide(self._strictest[index] or math.inf, load)
+            shape = DecodeShape.of([moment.context_tokens] * moment.decode_bs)
+            alone_s, worst_s = latency.decode_s(shape, sms), worst_gap_s(decision)
+            for name in moment.tenants & self._targets.keys():
+                target_s = self._targets[name].tbt_s
+                seen[name] += 1
+                share = (1.0 - busy_ratio) * (alone_s <= target_s) + busy_ratio * (worst_s <= target_s)
+                met[name] = met.get(name, 0.0) + share
+        return {name: met[name] / count for name, count in seen.items()}
+
+    def binding(self) -> dict[str, float]:
+        """Whose target was the strictest, for which share of the moments."""
+        found: Counter[str] = Counter()
+        for moment in self._moments:
+            known = [(self._targets[name].tbt_s, name) for name in moment.tenants if name in self._targets]
+            if known:
+                found[min(known)[1]] += 1
+        total = sum(found.values())
+        return {name: count / total for name, count in found.most_common()}
+
+    def _strictest_of(self, tenants: frozenset[str]) -> float | None:
+        return min((self._targets[name].tbt_s for name in tenants if name in self._targets), default=None)
+
+    def _load(self, index: int, new_tokens: int, reused_tokens: int) -> Assumed:
+        moment = self._moments[index]
+        return Assumed(
+            decode_bs=_rounded(moment.decode_bs),
+            decode_context_tokens=_rounded(moment.context_tokens),
+            prefill_new_tokens=new_tokens,
+            prefill_reused_tokens=reused_tokens,
+            source="recent",
+        )
+
+
+def duration_s(decision: Decision, load: Assumed, policy: AnyPolicy) -> float:
+    """Predicted seconds of a batch; what a policy does not tell is the whole device's."""
+    numbers, latency = decision.numbers, policy.context.latency
+    if decision.mode.is_one_batch and numbers.predicted_fused_s:
+        prompt_tokens = max(1, decision.token_budget - load.decode_bs)
+        return numbers.predicted_fused_s * -(-load.prefill_new_tokens // prompt_tokens)
+    if numbers.predicted_prefill_s is not None:
+        prefill_sms = policy.table.groups[decision.partition_id].prefill_sms
+        return numbers.predicted_prefill_s * latency.colocated_ratio(prefill_sms)
+    shape = PrefillShape.of([(load.prefill_new_tokens, load.prefill_reused_tokens)])
+    return latency.prefill_s(shape, policy.table.rules.total_sms)
+
+
+def worst_gap_s(decision: Decision) -> float:
+    """The longest gap between two tokens that the policy foresees; 0 where it foresees none."""
+    numbers = decision.numbers
+    if decision.mode.is_one_batch:
+        return numbers.predicted_fused_s or 0.0
+    if numbers.tbt_target_s is not None and numbers.tbt_slack_s is not None:
+        return numbers.tbt_target_s - numbers.tbt_slack_s
+    return numbers.predicted_decode_s or 0.0
+
+
+def _rounded(value: int) -> int:
+    """To the nearest step of 1/PER_OCTAVE of an octave."""
+    return round(2.0 ** (round(PER_OCTAVE * math.log2(value)) / PER_OCTAVE)) if value > 0 else 0
+
+
+def _arrived_s(request: EndedRequest) -> float:
+    return request.arrived_s

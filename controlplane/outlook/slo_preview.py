@@ -1,0 +1,394 @@
+"""What a tenant's new targets would give at the load of the last minutes, before they are promised."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.outlook.assumed_load import (
+    DEFAULT_CONTEXT_TOKENS,
+    DEFAULT_NEW_TOKENS,
+    Assumed,
+    Wish,
+    assume,
+)
+from pdmuxd.controlplane.outlook.queue_forecast import Forecast, Recent, TenantForecast, forecast
+from pdmuxd.controlplane.outlook.what_if import Predictors, Questions, in_words, questions, tokens_per_s
+from pdmuxd.controlplane.telemetry.recent import P50, P90, WINDOW_S, EndedRequest, quantile
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.engine.core.errors import EngineError, InfeasibleTargetError
+from pdmuxd.engine.core.slo import Slo
+
+Verdict = Literal["feasible", "at_risk", "infeasible", "unknown"]
+
+LONE = Assumed(
+    decode_bs=1,
+    decode_context_tokens=DEFAULT_CONTEXT_TOKENS,
+    prefill_new_tokens=DEFAULT_NEW_TOKENS,
+    prefill_reused_tokens=0,
+    source="default",
+)
+"""About the least that an engine can be asked: a target that fails here fails always."""
+MOST_TENANTS = 50
+_REST_RATIO = 4.0
+_TOO_FAST = "edits come too fast to predict more of each"
+_NO_SAMPLES_YET = "nothing has run in the last minutes: a lone request is assumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a tenant really got in the last minutes; None where there was nothing to judge."""
+
+    ttft_attainment_ratio: float | None
+    tbt_attainment_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantOutlook:
+    """One tenant: measured, and predicted under the targets that hold and those that are asked about."""
+
+    tenant: str
+    slo: Slo
+    """The one that is asked about."""
+    measured: Measured | None
+    before: TenantForecast | None
+    after: TenantForecast | None
+
+    @property
+    def is_kept(self) -> bool | None:
+        """Whether its targets are predicted to be met in the share that is promised; None without traffic."""
+        return _is_kept(self.after, self.slo)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitOutlook:
+    """What the policy would do at one load."""
+
+    load: Assumed
+    tbt_s: float
+    """The target of the tenant that is asked about."""
+    text: str
+    prefill_tokens_per_s: float | None
+    meets: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """A target that cannot be met at the load of the last minutes."""
+
+    field: str
+    text: str
+    lowest_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The answer."""
+
+    verdict: Verdict
+    text: str
+    tenant: str
+    policy: str | None = None
+    predictors: str | None = None
+    requests: int = 0
+    """Of the last minutes, that the prediction is made of."""
+    before: tuple[SplitOutlook, ...] = ()
+    """Under the target that holds, at the usual (p50) and at a busy (p90) load."""
+    after: tuple[SplitOutlook, ...] = ()
+    binding_before: Mapping[str, float] | None = None
+    binding_after: Mapping[str, float] | None = None
+    prefill_busy_before: float | None = None
+    prefill_busy_after: float | None = None
+    lowest_tbt_s: float | None = None
+    tenants: tuple[TenantOutlook, ...] = ()
+    """The one that is asked about first, then by their traffic."""
+    obstacles: tuple[Obstacle, ...] = ()
+
+    def require_feasible(self) -> None:
+        """Raises: InfeasibleTargetError naming the target and the lowest that is feasible."""
+        if self.obstacles:
+            first = self.obstacles[0]
+            said = "; ".join(one.text for one in self.obstacles)
+            raise InfeasibleTargetError(
+                first.field,
+                f"{said} (policy {self.policy}, load of the last minutes); use force to set it all the same",
+            )
+
+
+class Previews:
+    """Previews of one daemon's engine; those of edits take a fifth of one core at most, however many come."""
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        predictors: Predictors,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._telemetry = telemetry
+        self._predictors = predictors
+        self._next_s = 0.0
+
+    def of(self, tenant: str, slo: Slo, current: Slo, *, is_brief: bool = False) -> Preview:
+        """All that can be said."""
+        return preview(
+            tenant,
+            slo,
+            current=current,
+            telemetry=self._telemetry,
+            predictors=self._predictors,
+            is_brief=is_brief,
+        )
+
+    def of_edit(self, tenant: str, slo: Slo, current: Slo) -> Preview:
+        """The same for an edit; when edits come fast, only whether the targets are feasible."""
+        begun_s = self._clock()
+        if begun_s < self._next_s:
+            found = self.of(tenant, slo, current, is_brief=True)
+            if not found.obstacles:
+                return found
+        found = self.of(tenant, slo, current)
+        ended_s = self._clock()
+        self._next_s = ended_s + _REST_RATIO * (ended_s - begun_s)
+        return found
+
+
+def preview(
+    tenant: str,
+    slo: Slo,
+    *,
+    current: Slo,
+    telemetry: Telemetry,
+    predictors: Predictors,
+    is_brief: bool = False,
+) -> Preview:
+    """Ask what `slo` would give in place of `current`; the verdict is `unknown` if no engine can be asked.
+
+    `is_brief`: without a forecast of the tenants, which takes some 50 ms.
+    """
+    try:
+        asked = questions(telemetry, predictors)
+    except EngineError as error:
+        return Preview(verdict="unknown", text=f"no prediction: {error}", tenant=tenant)
+    now_s = telemetry.clock()
+    requests, samples = telemetry.recent.requests(now_s), telemetry.recent.samples(now_s)
+    known, active = telemetry.directory.tenants, {one.tenant for one in requests}
+    held = {name: known[name].slo for name in active if name in known} | {tenant: current}
+    wanted = held | {tenant: slo}
+    usual, busy = _loads(telemetry)
+    if is_brief:
+        obstacles = _obstacles(asked, slo, current, usual, None, requests, tenant)
+        said = "; ".join(one.text for one in obstacles) or f"the targets are feasible; {_TOO_FAST}"
+        return Preview(
+            verdict="infeasible" if obstacles else "feasible",
+            text=said,
+            tenant=tenant,
+            policy=asked.policy.name,
+            predictors=asked.predictors,
+            obstacles=obstacles,
+        )
+    recent = Recent.of((*requests, *_waiting(telemetry, requests, now_s)), samples)
+    before, after = forecast(recent, held, asked), forecast(recent, wanted, asked)
+    loads = (usual, busy) if samples else (usual,)
+    obstacles = _obstacles(asked, slo, current, usual, after.tenants.get(tenant), requests, tenant)
+    tenants = _tenants(tenant, wanted, requests, before, after)
+    verdict, text = _verdict(tenants, obstacles, before, held)
+    return Preview(
+        verdict=verdict,
+        text=text if samples else f"{text}; {_NO_SAMPLES_YET}",
+        tenant=tenant,
+        policy=asked.policy.name,
+        predictors=asked.predictors,
+        requests=len(recent.requests),
+        before=tuple(_split(asked, current.tbt_s, load) for load in loads),
+        after=tuple(_split(asked, slo.tbt_s, load) for load in loads),
+        binding_before=before.binding,
+        binding_after=after.binding,
+        prefill_busy_before=before.prefill_busy_ratio if requests else None,
+        prefill_busy_after=after.prefill_busy_ratio if requests else None,
+        lowest_tbt_s=asked.lowest_tbt_s(usual),
+        tenants=tenants,
+        obstacles=obstacles,
+    )
+
+
+def _waiting(telemetry: Telemetry, requests: Sequence[EndedRequest], now_s: float) -> list[EndedRequest]:
+    """Requests without a first token yet, as long as their tenant's usually are: most of an overload."""
+    lengths: dict[str, list[int]] = {}
+    for one in requests:
+        lengths.setdefault(one.tenant, []).append(one.new_tokens)
+    return [
+        EndedRequest(
+            tenant=one.tenant,
+            arrived_s=one.arrived_s,
+            ended_s=now_s,
+            new_tokens=int(quantile(lengths[one.tenant], P50) or 1),
+            reused_tokens=0,
+            output_tokens=0,
+            ttft_s=None,
+            ttft_met=False,
+            gaps=0,
+            gaps_met=0,
+        )
+        for one in telemetry.open.without_a_token()
+        if one.tenant in lengths and one.arrived_s >= now_s - WINDOW_S
+    ]
+
+
+def _loads(telemetry: Telemetry) -> tuple[Assumed, Assumed]:
+    wish = Wish(tbt_s=1.0)
+    usual, busy = assume(wish, telemetry), assume(wish, telemetry, P90)
+    return (LONE, LONE) if usual.source == "default" else (usual, busy)
+
+
+def _split(asked: Questions, tbt_s: float, load: Assumed) -> SplitOutlook:
+    answer = asked.ask(tbt_s, load)
+    chosen = answer.chosen
+    return SplitOutlook(
+        load=load,
+        tbt_s=tbt_s,
+        text=in_words(asked.policy.name, answer, asked.policy.table.groups, tbt_s),
+        prefill_tokens_per_s=None if chosen is None else tokens_per_s(chosen, load.prefill_new_tokens),
+        meets=answer.is_feasible,
+    )
+
+
+def _obstacles(
+    asked: Questions,
+    slo: Slo,
+    current: Slo,
+    usual: Assumed,
+    after: TenantForecast | None,
+    requests: tuple[EndedRequest, ...],
+    tenant: str,
+) -> tuple[Obstacle, ...]:
+    """What cannot be met. A target that is no stricter than the one that holds is never refused."""
+    found = []
+    if slo.tbt_s < current.tbt_s and not _meets_tbt(asked, slo, usual, after):
+        lowest_s = asked.lowest_tbt_s(usual)
+        lowest = "none is feasible" if lowest_s is None else f"the lowest feasible is {_up(lowest_s)} ms"
+        text = f"tbt_ms {to_ms(slo.tbt_s):g} is infeasible: {lowest}"
+        found.append(Obstacle(field="tbt_ms", text=text, lowest_s=lowest_s))
+    tightens = (
+        slo.ttft_fixed_s < current.ttft_fixed_s
+        or slo.ttft_per_1k_new_tokens_s < current.ttft_per_1k_new_tokens_s
+    )
+    lowest_s = _lowest_ttft_fixed_s(asked, slo, usual, requests, tenant)
+    if tightens and slo.ttft_fixed_s < lowest_s:
+        text = (
+            f"ttft_fixed_ms {to_ms(slo.ttft_fixed_s):g} is infeasible: the prefill alone takes longer "
+            f"for more requests than may be late; the lowest feasible is {_up(lowest_s)} ms"
+        )
+        found.append(Obstacle(field="ttft_fixed_ms", text=text, lowest_s=lowest_s))
+    return tuple(found)
+
+
+def _meets_tbt(asked: Questions, slo: Slo, usual: Assumed, after: TenantForecast | None) -> bool:
+    """Beside a usual prefill, or so rarely not that the share promised is kept."""
+    if asked.ask(slo.tbt_s, usual).is_feasible:
+        return True
+    share = None if after is None else after.tbt_attainment_ratio
+    return share is not None and share >= slo.attainment_ratio
+
+
+def _lowest_ttft_fixed_s(
+    asked: Questions, slo: Slo, usual: Assumed, requests: tuple[EndedRequest, ...], tenant: str
+) -> float:
+    """The fixed part that just suffices where nobody waits, for the share of requests that is promised."""
+    lengths = Counter((one.new_tokens, one.reused_tokens) for one in requests if one.tenant == tenant)
+    lengths = lengths or Counter([(usual.prefill_new_tokens, usual.prefill_reused_tokens)])
+    policy = asked.policy
+    latency, sms = policy.context.latency, policy.table.rules.total_sms
+    needed = sorted(
+        (latency.request_s(max(1, new), reused, sms) - slo.ttft_per_1k_new_tokens_s * new / 1000.0, count)
+        for (new, reused), count in lengths.items()
+    )
+    owed = math.ceil(slo.attainment_ratio * lengths.total())
+    for fixed_s, count in needed:
+        owed -= count
+        if owed <= 0:
+            return max(0.0, fixed_s)
+    return 0.0
+
+
+def _tenants(
+    tenant: str,
+    wanted: Mapping[str, Slo],
+    requests: tuple[EndedRequest, ...],
+    before: Forecast,
+    after: Forecast,
+) -> tuple[TenantOutlook, ...]:
+    busiest = Counter(one.tenant for one in requests if one.tenant in wanted)
+    names = [tenant, *(name for name, _ in busiest.most_common(MOST_TENANTS) if name != tenant)]
+    return tuple(
+        TenantOutlook(
+            tenant=name,
+            slo=wanted[name],
+            measured=_measured(requests, name) if name in busiest else None,
+            before=before.tenants.get(name),
+            after=after.tenants.get(name),
+        )
+        for name in names
+    )
+
+
+def _measured(requests: tuple[EndedRequest, ...], tenant: str) -> Measured:
+    own = [one for one in requests if one.tenant == tenant]
+    begun, gaps = [one for one in own if one.ttft_s is not None], sum(one.gaps for one in own)
+    return Measured(
+        ttft_attainment_ratio=sum(one.ttft_met for one in begun) / len(begun) if begun else None,
+        tbt_attainment_ratio=sum(one.gaps_met for one in own) / gaps if gaps else None,
+    )
+
+
+def _verdict(
+    tenants: tuple[TenantOutlook, ...],
+    obstacles: tuple[Obstacle, ...],
+    before: Forecast,
+    held: Mapping[str, Slo],
+) -> tuple[Verdict, str]:
+    if obstacles:
+        return "infeasible", "; ".join(one.text for one in obstacles)
+    own, others = tenants[0], tenants[1:]
+    lost = [
+        one.tenant
+        for one in others
+        if one.is_kept is False and _is_kept(before.tenants.get(one.tenant), held[one.tenant])
+    ]
+    said = []
+    if own.is_kept is False:
+        said.append(f"{own.tenant} is predicted to miss what is promised: {_shares(own)}")
+    if lost:
+        said.append(f"it would cost others their targets: {', '.join(lost)}")
+    if said:
+        return "at_risk", "; ".join(said)
+    if own.is_kept:
+        return "feasible", f"{own.tenant} is predicted to keep its targets: {_shares(own)}"
+    return "feasible", f"the targets are feasible; {own.tenant} has sent nothing in the last minutes"
+
+
+def _shares(own: TenantOutlook) -> str:
+    after = own.after
+    if after is None:
+        return "nothing known"
+    ttft, tbt = after.ttft_attainment_ratio, after.tbt_attainment_ratio
+    said = [f"{name} {share:.1%}" for name, share in (("TTFT", ttft), ("TBT", tbt)) if share is not None]
+    return f"{', '.join(said)} in time, promised {own.slo.attainment_ratio:.4g}"
+
+
+def _is_kept(found: TenantForecast | None, slo: Slo) -> bool | None:
+    if found is None:
+        return None
+    shares = [one for one in (found.ttft_attainment_ratio, found.tbt_attainment_ratio) if one is not None]
+    return min(shares) >= slo.attainment_ratio if shares else None
+
+
+def _up(seconds: float) -> str:
+    """Milliseconds, rounded up to a tenth, so that what is named is feasible."""
+    return f"{math.ceil(seconds * 10_000.0 - 1e-6) / 10.0:g}"

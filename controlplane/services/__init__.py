@@ -1,0 +1,1 @@
+"""The control plane's services: what REST and the command line ask to be done."""

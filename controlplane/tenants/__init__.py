@@ -1,0 +1,1 @@
+"""Tenants, their keys, targets, limits and token use: values, rows and repositories."""
