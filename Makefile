@@ -77,36 +77,36 @@ mutants: $(READY) ## Does a test fail if a line of the core is wrong? (tests/mut
 	@$(PY) tests/mutation/mutants.py $(OPTIONS)
 
 bench-core: $(READY) ## Time of one decision, per policy
-	@$(PY) tests/bench/bench_core.py
+	@$(PY) tests/lab bench-core
 
 bench-turns: $(READY) ## What a turn of SGLang's loop costs the host, without a GPU
-	@$(PY) tests/bench/bench_turns.py
+	@$(PY) tests/lab bench-turns
 
 bench-gateway: $(READY) ## The gateway's cost against the engine directly, and how many streams it carries
-	@$(PY) tests/bench/bench_gateway.py
-	@$(PY) tests/bench/bench_stream_rate.py
+	@$(PY) tests/lab bench-gateway
+	@$(PY) tests/lab bench-stream-rate
 
 bench-front-end: $(READY) ## What a token costs behind the scheduler, per process; needs SGLang's environment, no GPU
-	@$(PY) tests/bench/bench_front_end.py --python $(PYTHON_SGLANG)
+	@$(PY) tests/lab bench-front-end --python $(PYTHON_SGLANG)
 
 bench-admission: $(READY) ## What it costs the gateway to let one request in, and what refusing late ones saves
-	@$(PY) tests/bench/bench_admission.py
-	@$(PY) tests/bench/bench_shedding.py
+	@$(PY) tests/lab bench-admission
+	@$(PY) tests/lab bench-shedding
 
 bench-telemetry: $(READY) ## What it costs to keep and tell what the engine does
-	@$(PY) tests/bench/bench_telemetry.py
+	@$(PY) tests/lab bench-telemetry
 
 bench-control-plane: $(READY) ## Key look-ups, pages and edits with 10,000 tenants and 100,000 keys
-	@$(PY) tests/bench/bench_control_plane.py
+	@$(PY) tests/lab bench-control-plane
 
 bench-history: $(READY) ## What a month of history costs: its size, its writes, what is asked of it
-	@$(PY) tests/bench/bench_history.py
+	@$(PY) tests/lab bench-history
 
 bench-console: $(READY) ## The console's first paint and its share of a core (needs tmux)
-	@$(PY) tests/bench/bench_console.py
+	@$(PY) tests/lab bench-console
 
 evaluate: $(READY) ## Fill docs/evaluation.md and ladder.md: make evaluate TRACES=FOLDER [OPTIONS=--quick]
-	@$(PY) tests/bench/evaluate.py $(if $(TRACES),--traces "$(TRACES)") $(OPTIONS)
+	@$(PY) tests/lab evaluate $(if $(TRACES),--traces "$(TRACES)") $(OPTIONS)
 
 clean: ## Remove everything that was built
 	@rm -rf $(VENV) $(VENV_SGLANG) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

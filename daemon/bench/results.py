@@ -7,7 +7,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -120,3 +120,14 @@ def read_runs(path: Path) -> Iterator[dict[str, Any]]:
 def done_in(path: Path) -> set[str]:
     """Names of the runs whose results a file holds."""
     return {name_of(result["key"], result.get("build")) for result in read_runs(path)}
+
+
+def counted(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each run once: of an engine of ours the last build, of one build the first measurement."""
+    found = list(results)
+    last_build = {(one["key"][0], one["key"][1]): one.get("build") for one in found}
+    once: dict[str, dict[str, Any]] = {}
+    for one in found:
+        if one.get("build") == last_build[one["key"][0], one["key"][1]]:
+            once.setdefault(str(one["key"]), one)
+    return list(once.values())

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
-import json
-import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -17,19 +15,16 @@ from itertools import groupby, zip_longest
 from typing import Any, TypeVar
 
 from pdmuxd.daemon.bench.load.client import Seen, is_idle, send_all
-from pdmuxd.daemon.bench.load.score import record, summary
+from pdmuxd.daemon.bench.load.score import line, record, summary
 from pdmuxd.daemon.bench.load.workload import Cell, Request
 from pdmuxd.daemon.bench.load.workload import build as build_requests
 from pdmuxd.daemon.bench.options import RunOptions
-from pdmuxd.daemon.bench.plans.between_steps import profile_run
-from pdmuxd.daemon.bench.plans.table import line
 from pdmuxd.daemon.bench.results import Run, append_result, done_in
 from pdmuxd.daemon.bench.servers.link import Link
-from pdmuxd.daemon.bench.servers.models import shape_model
-from pdmuxd.daemon.bench.servers.one_server import ModelOf, Servers
+from pdmuxd.daemon.bench.servers.nvidia import gpu_name
+from pdmuxd.daemon.bench.servers.one_server import ModelOf, OneServer, one_server
 from pdmuxd.daemon.bench.servers.predicting import predictors
 from pdmuxd.daemon.bench.servers.server import ArmError, ServerError
-from pdmuxd.daemon.bench.servers.stall_trace import watch_client
 from pdmuxd.daemon.supervisor.diagnosis import parts_of_start
 
 T = TypeVar("T")
@@ -37,19 +32,12 @@ T = TypeVar("T")
 COLD_S = 36.0
 """By which the first start on a machine takes longer, Python's caches being cold (one H200, Llama-8B, SGLang
 0.5.23, 2026-11-21)."""
-START_S = {"llama-8b": 72.0, "codellama-34b": 100.0, "tiny": 40.0}
-"""A later start with its warm-up, by model; Llama-8B as measured (61 to 66 s, 8 s), the others estimated."""
 UNKNOWN_START_S = 120.0
 """Of a model that was not started yet: reading weights takes longer than making them up."""
 OURS_START_S = 35.0
 """By which a server of ours takes longer than SGLang's: 53 s on one H200 (2026-11-23), of which about 18 have
 been taken out since; not measured again. The first on a machine also times products."""
 EMULATOR_START_S = 10.0
-AHEAD_START_S = 40.0
-"""What is left of a start after its imports, with the warm-up; an estimate."""
-IMPORTS_S = 60.0
-"""How long before it is wanted a server is started ahead: its two processes import one after the other, for
-27 and 23 s (one H200's host, SGLang 0.5.23, 2026-11-21). One that is ready sooner waits."""
 MARGIN_S = 4.0
 """Of a run, beside its arrivals and its drain: prompts are written, the cache is emptied."""
 STEPS_ALONE_S, STEPS_ALONE_WITHIN_S = 10.0, 30.0
@@ -61,11 +49,6 @@ def run_s(run: Run, options: RunOptions) -> float:
     if run.cell.workload == "decode":
         return STEPS_ALONE_S
     return float(options.duration_s + options.drain_s + MARGIN_S)
-
-
-def later_start_s(run: Run) -> float:
-    """What a start is expected to take that is not the machine's first."""
-    return START_S.get(run.model, UNKNOWN_START_S) + (OURS_START_S if run.arm.is_ours else 0.0)
 
 
 def answers(seen: Sequence[Seen]) -> None:
@@ -101,18 +84,17 @@ class Runner:
         self,
         options: RunOptions,
         *,
-        model_of: ModelOf | None = None,
-        requests_of: RequestsOf | None = None,
+        model_of: ModelOf,
+        requests_of: RequestsOf,
         say: Callable[[str], None] | None = None,
     ) -> None:
         self._options = options
-        self._requests_of = requests_of or self._of_traces
+        self._requests_of = requests_of
         self._tell = say or (lambda text: print(text, flush=True))
         self.doing = Doing(what="starting")
-        self._model_of = cache(model_of or (lambda name: shape_model(name, options.work, options.config)))
+        self._model_of = cache(model_of)
         self._begin_s = time.monotonic()
         self._end_s = self._begin_s + options.budget_s
-        self._traces = json.loads(options.traces.read_text()) if options.traces.exists() else {}
         self._session = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._gpu = gpu_name()
         self._took_s: dict[str, float] = {}
@@ -120,9 +102,6 @@ class Runner:
         self._broken: set[tuple[str, int, str]] = set()
         self._served: set[tuple[str, int, str]] = set()
         """Those that have done a run since they were started last."""
-        self._servers = Servers(options, self._model_of)
-        if options.stalls is not None:
-            watch_client(options.stalls)
         self._behind: list[list[Run]] = []
         self._runs = self._done = 0
         self.left = 0
@@ -135,12 +114,9 @@ class Runner:
         self._tell_predictors(wanted)
         groups = [list(group) for _, group in groupby(wanted, key=lambda run: run.server)]
         self._runs, self._done = len(runs), len(runs) - len(wanted)
-        try:
-            for number, (runs_of_server, following) in enumerate(zip_longest(groups, groups[1:])):
-                self._behind = groups[number + 1 :]
-                await self._group(runs_of_server, following)
-        finally:
-            await self._servers.forget()
+        for number, (runs_of_server, following) in enumerate(zip_longest(groups, groups[1:])):
+            self._behind = groups[number + 1 :]
+            await self._group(runs_of_server, following)
 
     def _tell_predictors(self, runs: Sequence[Run]) -> None:
         for model in dict.fromkeys(run.model for run in runs if run.arm.is_ours):
@@ -155,15 +131,12 @@ class Runner:
         if server in self._broken or not self._has_time(self._start_s(runs[0]) + self._run_s(runs[0])):
             self.left += len(runs)
             return
-        was_ahead = self._servers.is_ahead
         self._served.discard(server)
         try:
             await self._serve(runs, following)
         except (ServerError, TimeoutError) as error:
-            if was_ahead or server in self._served:
+            if self._is_worth_another_try(server):
                 self._say(f"  {server[2]} failed; once more: {error}")
-                if server not in self._served:
-                    self._servers.no_more_ahead()
                 self._served.discard(server)
                 done = done_in(self._options.results)
                 await self._group([run for run in runs if not run.is_in(done)], following)
@@ -172,18 +145,24 @@ class Runner:
             self._fail(server[2], error)
             self.left += len(runs)
 
+    def _is_worth_another_try(self, server: tuple[str, int, str]) -> bool:
+        """A server that did a run since its start may do more when it is started anew."""
+        return server in self._served
+
     def _run_s(self, *runs: Run) -> float:
         return sum(run_s(run, self._options) for run in runs)
 
     def _start_s(self, run: Run) -> float:
-        """As the last start of this model took, if there was one; less where it was begun ahead."""
-        if self._servers.is_ahead:
-            return AHEAD_START_S
+        """As the last start of this model took, if there was one."""
         if run.arm.server == "emulator":
             return EMULATOR_START_S
         if run.model in self._took_s:
             return self._took_s[run.model]
-        return later_start_s(run) + (0.0 if self._took_s or self._options.cpu else COLD_S)
+        return self._later_start_s(run) + (0.0 if self._took_s or self._options.cpu else COLD_S)
+
+    def _later_start_s(self, run: Run) -> float:
+        """What a start is expected to take that is not the machine's first."""
+        return UNKNOWN_START_S + (OURS_START_S if run.arm.is_ours else 0.0)
 
     def _begin(self, what: str, takes_s: float, behind: Sequence[Run]) -> None:
         """Note what is done now, and what is left behind it."""
@@ -203,22 +182,20 @@ class Runner:
     async def _serve(self, runs: list[Run], following: list[Run] | None) -> None:
         began_s = time.monotonic()
         self._begin(f"{runs[0].arm.server} starts", self._start_s(runs[0]), runs)
-        stack, server = await self._servers.take(runs[0])
+        stack, server = await self._take(runs[0])
         async with stack:
-            self._say(f"{runs[0].model} {runs[0].arm.server}{' (started ahead)' if server.gate else ''}")
+            self._say(f"{runs[0].model} {runs[0].arm.server}")
             limit_s = max(10.0, self._end_s - time.monotonic() - self._run_s(runs[0]))
             took_s = await server.serve(within_s=min(self._options.start_s, limit_s))
             parts = parts_of_start(server.log.read_text(errors="replace"))
             self._say(f"  serves after {took_s:.0f} s" + (f", its engine after {parts}" if parts else ""))
             await self._warm_up(runs[0], server.base_url, server.link)
-            if server.gate is None:
-                self._took_s[runs[0].model] = time.monotonic() - began_s
+            self._note_start(runs[0], time.monotonic() - began_s)
             for number, run in enumerate(runs):
                 if not self._has_time(self._run_s(run)):
                     self.left += len(runs) - number
                     return
-                if following is not None and self._is_worth_it(following[0], behind=runs[number:]):
-                    await self._servers.start_ahead(following[0])
+                await self._before_run(runs[number:], following)
                 self._begin(
                     f"{run.arm.name} {run.cell} seed {run.seed}", self._run_s(run), runs[number + 1 :]
                 )
@@ -229,11 +206,17 @@ class Runner:
                     self._fail(run.arm.name, error)
                     self.left += 1
 
-    def _is_worth_it(self, run: Run, *, behind: list[Run]) -> bool:
-        """To start its server beside the run that begins now, the first of those that it is behind."""
-        is_due = self._run_s(*behind[1:]) < IMPORTS_S and not self._servers.is_ahead
-        has_time = self._has_time(self._run_s(*behind, run) + AHEAD_START_S)
-        return is_due and has_time and run.server not in self._broken
+    async def _take(self, run: Run) -> tuple[contextlib.AsyncExitStack, OneServer]:
+        """The server of a run; the caller closes the stack."""
+        stack = contextlib.AsyncExitStack()
+        return stack, await stack.enter_async_context(one_server(run, self._options, self._model_of))
+
+    def _note_start(self, run: Run, took_s: float) -> None:
+        """Plan later starts with what this one took."""
+        self._took_s[run.model] = took_s
+
+    async def _before_run(self, runs: list[Run], following: list[Run] | None) -> None:
+        """Called before the first of these runs of a server; `following` are the next server's."""
 
     def _fail(self, what: str, error: Exception) -> None:
         self.failed.append(what)
@@ -247,7 +230,7 @@ class Runner:
         model = self._model_of(run.model)
         longest = min(2048, model.context_tokens // 2)
         for cell in (Cell(workload="decode", rate=8.0), Cell(workload="prefill", rate=longest)):
-            requests = build_requests(cell, self._traces, seed=0, duration_s=2.0)
+            requests = build_requests(cell, {}, seed=0, duration_s=2.0)
             seen = await send_all(
                 base_url,
                 requests,
@@ -257,12 +240,6 @@ class Runner:
                 name="warm",
             )
             answers(seen)
-
-    def _of_traces(self, cell: Cell, seed: int) -> list[Request]:
-        options = self._options
-        return build_requests(
-            cell, self._traces, seed=seed, duration_s=options.duration_s, leave_ratio=options.leave_ratio
-        )
 
     async def _measure(self, run: Run, base_url: str, link: Link | None) -> None:
         options = self._options
@@ -278,16 +255,7 @@ class Runner:
             )
             link.reset()
         name = f"{run.arm.name}-{run.cell}-{run.seed}-{run.tbt_ms}"
-        profiling = asyncio.create_task(profile_run(base_url, options))
-        seen = await send_all(
-            base_url,
-            requests,
-            vocab=self._model_of(run.model).vocab,
-            tenants=link is not None,
-            drain_s=STEPS_ALONE_WITHIN_S if run.cell.workload == "decode" else options.drain_s,
-            name=name,
-        )
-        await profiling
+        seen = await self._send(run, requests, base_url, name)
         answers(seen)
         result: dict[str, Any] = {"key": run.key, "session": self._session, "gpu": self._gpu}
         if run.build is not None:
@@ -295,9 +263,7 @@ class Runner:
         result |= record(seen)
         if link is not None:
             result["engine"] = link.report()
-            link.keep_records(options.records, name)
-        if options.profile is None:
-            append_result(options.results, result)
+        self._keep(result)
         self._served.add(run.server)
         for tbt_ms in run.judged_ms:
             self._say("  " + line(run.key, tbt_ms, summary(result, tbt_ms=tbt_ms)))
@@ -306,14 +272,21 @@ class Runner:
         if not await is_idle(base_url):
             raise ServerError("it still works on what was aborted after the run")
 
+    async def _send(self, run: Run, requests: list[Request], base_url: str, name: str) -> list[Seen]:
+        """Send the requests of a run, and see what comes back."""
+        alone = run.cell.workload == "decode"
+        return await send_all(
+            base_url,
+            requests,
+            vocab=self._model_of(run.model).vocab,
+            tenants=run.arm.policy is not None,
+            drain_s=STEPS_ALONE_WITHIN_S if alone else self._options.drain_s,
+            name=name,
+        )
 
-def gpu_name() -> str:
-    """Name and driver of the first GPU; `none` where there is no nvidia-smi."""
-    if shutil.which("nvidia-smi") is None:
-        return "none"
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
-    return said.partition("\n")[0].strip() or "none"
+    def _keep(self, result: dict[str, Any]) -> None:
+        """Keep the result of a run."""
+        append_result(self._options.results, result)
 
 
 def run_until_told(work: Coroutine[Any, Any, T]) -> T | None:

@@ -1,15 +1,13 @@
-"""`pdmuxd bench`: does pdmuxd pay on this machine? And the project's own measurements behind it."""
+"""`pdmuxd bench`: does pdmuxd pay on this machine?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from pdmuxd.daemon.bench.plans.names import PLANS, run_plan
 from pdmuxd.daemon.cli import completing
 from pdmuxd.daemon.cli.option_groups import with_option_groups
 from pdmuxd.daemon.cli.trace_options import FORMAT, NO_PROGRESS, TTFT_FIXED, TTFT_PER_1K, command_line
@@ -20,10 +18,13 @@ from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE
 EPILOG = """\b
 Examples:
   pdmuxd bench --model /models/Llama-3.1-8B --trace my.jsonl --rates 4,8,16 --tbt-ms 50
-  pdmuxd bench --engine emulated --load chat --rates 20,40 --duration-s 15 --dry-run
-  pdmuxd bench matrix --plan"""
+  pdmuxd bench --engine emulated --load chat --rates 20,40 --duration-s 15 --dry-run"""
 
-app = typer.Typer(epilog=EPILOG, invoke_without_command=True)
+
+def register(app: typer.Typer) -> None:
+    """Add the `bench` command."""
+    app.command("bench", epilog=EPILOG)(bench)
+
 
 _ENGINE = typer.Option(help="Stock SGLang and ours on a GPU, or the emulated engine, to try all of it.")
 _MODEL = typer.Option(metavar="FOLDER", help="The model's folder; needed unless the engine is emulated.")
@@ -86,7 +87,6 @@ class _LoadOptions:
     drain_s: Annotated[float, _DRAIN] = 10.0
 
 
-@app.callback()
 @with_option_groups
 def bench(
     ctx: typer.Context,
@@ -104,8 +104,6 @@ def bench(
 
     A run that was broken off goes on where it was when the same command is given again.
     """
-    if ctx.invoked_subcommand is not None:
-        return 0
     from pdmuxd.daemon.bench.decide.command import Place, measure, show_plan
     from pdmuxd.daemon.bench.decide.reading import Given, check, read
     from pdmuxd.daemon.cli.output import standard_output
@@ -138,20 +136,3 @@ def bench(
         return 0
     check(wanted, python, out, on_gpu=not engines.cpu)
     return measure(wanted, place, command=command_line(ctx, "bench"), progress=not no_progress)
-
-
-def _command(name: str) -> Callable[[typer.Context], int]:
-    def run(ctx: typer.Context) -> int:
-        return run_plan(name, ctx.args)
-
-    return run
-
-
-for _name, _plan in PLANS.items():
-    app.command(
-        _name,
-        help=_plan.about,
-        add_help_option=bool(_plan.example),
-        epilog=f"Example: pdmuxd bench {_name} {_plan.example}" if _plan.example else None,
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )(_command(_name))

@@ -1,11 +1,7 @@
-"""A short form of tests/bench/chaos.py: each fault once, under load."""
+"""A short form of tests/lab/chaos.py: each fault once, under load."""
 
 import asyncio
 import math
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 from chaos import chaos
 from chaos_faults.faults import FAULTS

@@ -18,7 +18,7 @@ import sglang_plugin
 from answer_forms import ask_forms
 from sglang_processes import KEY, TEXTS, Answers, OurServer, Prompts, StockServer, ask_all, complete
 
-from pdmuxd.daemon.bench.servers.model_folder import write_model_folder, write_weights
+from gpu_servers.model_folder import write_model_folder, write_weights
 
 ROOT = Path(__file__).parents[2]
 START_S = 600

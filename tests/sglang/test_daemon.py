@@ -14,7 +14,7 @@ from daemon_process import Daemon, SharedDaemon, is_running, wait_until
 from prefix_cache import check_isolation
 from sglang_processes import TEXTS, complete, daemon_settings, environment
 
-from pdmuxd.daemon.bench.servers.model_folder import write_model_folder
+from gpu_servers.model_folder import write_model_folder
 
 
 @pytest.fixture(scope="module")

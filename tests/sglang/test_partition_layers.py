@@ -8,7 +8,7 @@ import contextlib, itertools, json, sys
 from pathlib import Path
 import torch
 from pdmuxd.engine.core.errors import EngineError
-from pdmuxd.engine.sglang.bench import partition_kernels, partition_layers as layers
+from in_sglang import partition_kernels, partition_layers as layers
 
 now_ms = itertools.count()
 

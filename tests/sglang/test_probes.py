@@ -1,16 +1,18 @@
-"""The probes of `pdmuxd bench micro` inside a real SGLang, whose insides they reach into."""
+"""The probes of `python tests/lab micro` inside a real SGLang, whose insides they reach into."""
 
 import json
 import subprocess
 
 from sglang_processes import environment
 
+from experiments import LAB
+
 
 def test_every_probe_finds_something_on_a_real_sglang(python, tmp_path):
     words = "--cpu --model tiny --cell decode:2 --policies muxwise --prefill-tokens 16,32 --drain-s 90"
     command = [
         str(python),
-        *("-P", "-m", "pdmuxd.daemon.bench", "micro"),
+        *("-P", str(LAB), "micro"),
         *words.split(),
         "--results",
         "r.jsonl",

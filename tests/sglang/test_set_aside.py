@@ -8,7 +8,7 @@ from changing_policies import flush
 from nested_prefills import LAYERS, TOKENS, Waves, ask_undisturbed, depths, put_in_force, variables
 from sglang_processes import Link, OurServer
 
-from pdmuxd.daemon.bench.servers.model_folder import write_model_folder, write_weights
+from gpu_servers.model_folder import write_model_folder, write_weights
 
 SHORTEST = len(TOKENS) - 1
 MOST_WAVES = 12

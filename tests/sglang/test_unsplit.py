@@ -8,7 +8,7 @@ import pytest
 import sglang_plugin
 from sglang_processes import Link, OurServer, StockServer, ask_all, point, wrong_answers
 
-from pdmuxd.daemon.bench.servers.model_folder import write_model_folder
+from gpu_servers.model_folder import write_model_folder
 
 DUMMY = ("--load-format", "dummy")
 OLMO = {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2"}

@@ -63,7 +63,7 @@ ALLOWED = (
     "docs/measurements/*",
     "engine/link/legacy.py",
     "migrations/versions/*",
-    "daemon/bench/plans/anchors.py",
+    "tests/lab/gpu_plans/anchors.py",
     "tests/engine/link/test_legacy.py",
     "tests/support/retired_names.py",
     "tests/test_retired_names.py",

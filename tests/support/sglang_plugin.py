@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from pdmuxd.daemon.bench.servers import sglang_plugin
+from gpu_servers import sglang_plugin
 
 
 def install(folder: Path, name: str, module: str, files: Iterable[Path]) -> dict[str, str]:

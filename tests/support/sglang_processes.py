@@ -38,7 +38,7 @@ from pdmuxd.engine.link.predictors import Predictors
 from pdmuxd.engine.link.socket import DaemonEnd
 from pdmuxd.engine.sglang.tracked_request import TENANT_KEY
 
-STUB = Path(__file__).parents[2] / "engine" / "sglang" / "bench" / "cpu"
+STUB = Path(__file__).parents[1] / "lab" / "in_sglang" / "cpu"
 """What SGLang's CPU path needs of vLLM."""
 CPU_FLAGS = (
     *("--device", "cpu", "--dtype", "float32", "--attention-backend", "torch_native"),

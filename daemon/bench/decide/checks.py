@@ -6,16 +6,28 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
-from pdmuxd.daemon.bench.servers.ahead import FREE_BYTES, used_bytes
+from pdmuxd.daemon.bench.servers.nvidia import FREE_BYTES, used_bytes
 from pdmuxd.daemon.bench.servers.predicting import predictors
-from pdmuxd.daemon.bench.session.checks import SGLANG, complaint_of
 from pdmuxd.daemon.ports import free_port
 from pdmuxd.engine.core.errors import ProfileError, SettingsError
 
 LEAST_FREE_BYTES = 256 * 2**20
 """For results and the servers' logs."""
+_LOOKS_S = 90.0
+SGLANG = (
+    "import importlib.util as u\n"
+    "from pdmuxd.engine.sglang.launch.checks import check_environment\n"
+    "check_environment()\n"
+    "names = ('torch', 'transformers', 'sgl_kernel', 'sglang.launch_server')\n"
+    "missing = [name for name in names if u.find_spec(name) is None]\n"
+    "assert not missing, f'{missing[0]} is not installed'"
+)
+"""A program that fails where a server could not be started."""
 
 
 def check_machine(*, python: Path, tp_size: int, on_gpu: bool) -> None:
@@ -62,3 +74,22 @@ def _check_gpus(tp_size: int) -> None:
     used = used_bytes()
     if used >= FREE_BYTES:
         raise SettingsError(f"{used / 2**30:.0f} GiB of the GPU's memory are in use: end what uses it first")
+
+
+async def complaint_of(code: str, environment: Mapping[str, str], python: Path | None = None) -> str | None:
+    """The last words of a program, if it fails; of this Python unless another is named."""
+    call = partial(
+        subprocess.run,
+        [str(python or sys.executable), "-P", "-c", code],
+        env=dict(environment),
+        capture_output=True,
+        text=True,
+        timeout=_LOOKS_S,
+        check=False,
+    )
+    try:
+        done = await asyncio.to_thread(call)
+    except subprocess.TimeoutExpired:
+        return f"could not be looked for within {_LOOKS_S:g} s"
+    said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return said[-1] if done.returncode else None

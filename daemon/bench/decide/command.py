@@ -21,13 +21,12 @@ from pdmuxd.daemon.bench.results import Run, done_in
 from pdmuxd.daemon.bench.runner import (
     COLD_S,
     EMULATOR_START_S,
-    START_S,
     UNKNOWN_START_S,
     Runner,
-    gpu_name,
     run_s,
     run_until_told,
 )
+from pdmuxd.daemon.bench.servers.nvidia import gpu_name
 from pdmuxd.daemon.cli.output import standard_output
 from pdmuxd.daemon.progress import clock_text
 from pdmuxd.daemon.replay.document import write_file
@@ -68,8 +67,6 @@ class Place:
             duration_s=wanted.load.duration_s,
             drain_s=wanted.drain_s,
             predictors={} if wanted.profile is None else {name: wanted.profile},
-            # A user's measurement is not disturbed by the imports of the next server.
-            no_ahead=True,
             results=self.results,
             tp_size=wanted.tp_size,
         )
@@ -82,7 +79,7 @@ def show_plan(wanted: Wanted, place: Place, console: Console) -> None:
     for server, of_server in groupby(
         [run for run in runs if not run.is_in(done)], key=lambda run: run.server
     ):
-        start_s = _start_s(wanted, cpu=place.cpu)
+        start_s = EMULATOR_START_S if wanted.engine == "emulated" else UNKNOWN_START_S
         at_s += start_s + (COLD_S if is_cold and wanted.engine == "sglang" and not place.cpu else 0.0)
         is_cold = False
         console.print(f"{clock_text(at_s):>8}  {server[2]} serves", markup=False)
@@ -97,12 +94,6 @@ def show_plan(wanted: Wanted, place: Place, console: Console) -> None:
     finished = sum(run.is_in(done) for run in runs)
     left = f"{len(runs) - finished} of {len(runs)} runs are left, about {clock_text(at_s)} in all"
     console.print(f"{left}; results go to {place.folder}", markup=False)
-
-
-def _start_s(wanted: Wanted, *, cpu: bool) -> float:
-    if wanted.engine == "emulated":
-        return EMULATOR_START_S
-    return START_S["tiny"] if cpu else UNKNOWN_START_S
 
 
 def measure(wanted: Wanted, place: Place, *, command: str, progress: bool) -> int:

@@ -10,8 +10,7 @@ from typing import Any
 
 from pdmuxd.daemon.bench.decide.wanted import Wanted
 from pdmuxd.daemon.bench.load.score import summary
-from pdmuxd.daemon.bench.plans.table import counted
-from pdmuxd.daemon.bench.results import Run, read_runs
+from pdmuxd.daemon.bench.results import Run, counted, read_runs
 
 NOISE_RATIO = 0.05
 """Seeds differ by as much (one H200, Llama-8B, 2026-11-21)."""

@@ -84,6 +84,28 @@ def summary(run: Mapping[str, Any], *, tbt_ms: float) -> dict[str, Any]:
     }
 
 
+def line(key: Sequence[Any], tbt_ms: float, figures: dict[str, Any]) -> str:
+    """One run on one line."""
+    return f"{' '.join(map(str, key[:4]))} @{tbt_ms:g}ms | {_cells(figures)}"
+
+
+def _cells(figures: dict[str, Any]) -> str:
+    return (
+        f"good {percent(figures['good_ratio'])} "
+        f"({percent(figures['good_short'])}/{percent(figures['good_long'])}) "
+        f"in TBT {percent(figures['within_ratio'])} "
+        f"TTFT {figures['ttft_p50_ms']:.0f}/{figures['ttft_p99_ms']:.0f} "
+        f"TBT {figures['tbt_p50_ms']:.1f}/{figures['tbt_p99_ms']:.1f} "
+        f"in {figures['input_tps']:.0f} tok/s of {figures['requests']} requests "
+        f"({figures['unknown']} unknown, {figures['errors']} errors)"
+    )
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio as a person reads it."""
+    return "-" if ratio is None else f"{100 * ratio:.1f}%"
+
+
 def _is_good(row: Sequence[Any], tbt_ms: float) -> bool | None:
     ttft_ms, target_ms, gap_ms, waited_ms, outcome = row[4], row[5], row[6], row[7], row[8]
     if outcome == "error":

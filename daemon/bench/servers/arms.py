@@ -21,8 +21,6 @@ from pdmuxd.engine.core.errors import InvalidValueError
 
 HOST = "127.0.0.1"
 ENGINE = Path(pdmuxd.engine.core.__file__).parents[1]
-CPU_STUB = ENGINE / "sglang" / "bench" / "cpu"
-"""What SGLang's CPU path needs of vLLM."""
 DECODE_GRAPHS = (1, 2, 4, 8, 12, *range(16, 129, 8), *range(160, 257, 32))
 """Sizes of decode batches with a graph, for every arm; ours does not let more decode at a time."""
 GPU_FLAGS = (
@@ -135,7 +133,6 @@ class Arm:
         if self.policy is None:
             own["SGLANG_PLUGINS"] = "none"
         if cpu:
-            own["PYTHONPATH"] = os.pathsep.join((str(CPU_STUB), os.environ.get("PYTHONPATH", "")))
             own |= {"OMP_NUM_THREADS": "1"} | (_cpu_ranks(tp_size) if tp_size > 1 else {})
         return os.environ | own
 

@@ -1,20 +1,18 @@
-"""The models that are served: shapes with made-up weights, a user's own, or the emulator's."""
+"""The models that are served: a user's own, or the emulator's."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdmuxd.daemon.bench.servers.model_folder import CONTEXT_TOKENS, SHAPES, write_model_folder
 from pdmuxd.engine.core.errors import InvalidValueError
 from pdmuxd.engine.emulator.profile import load_profile
 
+CONTEXT_TOKENS = 131_072
+"""The context of a model that names none."""
 DUMMY = ("--load-format", "dummy")
 """How long a step takes does not depend on the values of weights."""
-EMULATED_AS_MEASURED = ("llama-8b", "codellama-34b", "qwen3-8b", "qwen3-14b")
-"""Models whose emulator profile was measured."""
 _EMULATED_VOCABULARY = 32_000
 LEAST_VOCABULARY = 512
 """Prompts are of ordinary tokens, which start above 300."""
@@ -33,20 +31,6 @@ class ServedModel:
     flags: tuple[str, ...] = ()
     """More of SGLang's, for this model."""
     emulator_profile: str
-
-
-def shape_model(name: str, work: Path, config: Mapping[str, object]) -> ServedModel:
-    """A shape of `model_folder` with `config` over its own; its folder is written to `work`."""
-    emulated = "llama-8b" if name == "tiny" else name
-    profile = f"h200-{emulated}-measured" if emulated in EMULATED_AS_MEASURED else f"h200-{emulated}"
-    return ServedModel(
-        name=name,
-        folder=write_model_folder(name, work / name, **config),
-        vocab=int(SHAPES[name]["vocab_size"]),
-        context_tokens=int(config.get("max_position_embeddings", CONTEXT_TOKENS)),  # type: ignore[call-overload]
-        flags=DUMMY,
-        emulator_profile=profile,
-    )
 
 
 def model_in(folder: Path) -> ServedModel:

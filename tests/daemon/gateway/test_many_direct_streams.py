@@ -19,7 +19,7 @@ from token_vocabulary import make_tokenizer
 from pdmuxd.daemon.tokens.counts import FallbackCause
 from pdmuxd.daemon.tokens.receiver import TokenReceiver
 
-ENGINE = Path(__file__).parents[2] / "bench" / "front_end" / "fake_engine.py"
+ENGINE = Path(__file__).parents[2] / "lab" / "front_end" / "fake_engine.py"
 STREAMS = 100
 STEP_S, STRIDE = 0.02, 31
 BUFFER_BYTES = 256 * 1024

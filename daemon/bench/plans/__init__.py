@@ -1,1 +1,0 @@
-"""The project's own measurements, a command each: `pdmuxd bench NAME`."""

@@ -1,1 +1,0 @@
-"""What is measured inside SGLang's processes, or with PyTorch alone; `pdmuxd bench` starts it."""

@@ -1,0 +1,233 @@
+"""Whether answers under load are those of an idle engine, on a GPU, whose kernels and graphs a CPU has not.
+
+    python tests/lab agreement --results RESULTS.jsonl
+
+A small model whose weights make every token of a prompt matter (bf16) is asked each prompt alone, greedily,
+and told to name its second choice of each token. Then all prompts come within two seconds, once per policy,
+so that prefills run layer by layer beside decode, in chunks, fused, from the cache and preempted. In bf16 the
+sums of another batch round otherwise, so a token may fall to the second choice where both are nearly as
+likely; from there on an answer goes its own way. The first difference of every answer must be such a tie;
+else the exit code is 3. Among them are requests whose answer is held to a regular expression, which it must
+match. CI compares exactly, in float32, on a CPU (tests/sglang).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from gpu_servers.linked import linked, steps_by
+from gpu_servers.model_folder import write_model_folder, write_weights
+from gpu_servers.options import RunOptions, new_parser, parse_run
+from gpu_servers.outcome import kept_and_printed
+from pdmuxd.daemon.bench.load.client import make_idle
+from pdmuxd.daemon.bench.results import build
+from pdmuxd.daemon.bench.servers.arms import Arm, split_names
+from pdmuxd.daemon.bench.servers.models import CONTEXT_TOKENS, ServedModel
+from pdmuxd.daemon.bench.servers.server import ArmError
+
+TIE = 0.3
+"""Largest difference of log probabilities that rounding may turn round."""
+_WITHIN_S = 2.0
+_CONFIG = {"hidden_size": 512, "head_dim": 128, "num_hidden_layers": 8, "intermediate_size": 1024}
+_SHARED = 4
+"""Prompts that begin alike."""
+_FORM = "(red|green|blue)-[0-9]{3}-(yes|no)"
+_HELD = 16
+"""Requests held to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(RunOptions):
+    """The command line."""
+
+    policies: list[str]
+    count: int = 96
+    longest: int = 6000
+    new_tokens: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one prompt, alone."""
+
+    tokens: tuple[int, ...]
+    margins: tuple[float, ...]
+    """By how much of log probability each token was ahead of the second choice."""
+
+
+@dataclass(slots=True)
+class Agreement:
+    """Of one policy's answers with the lone ones."""
+
+    same: int = 0
+    ties: int = 0
+    wrong: int = 0
+    widest: float = 0.0
+    """Largest margin at a first difference."""
+    misshapen: int = 0
+    """Answers that do not match what they were held to."""
+
+    def add(self, alone: Answer, tokens: Sequence[int]) -> None:
+        """Compare one answer."""
+        pairs = zip(alone.tokens, tokens, strict=False)
+        first = next((i for i, (one, other) in enumerate(pairs) if one != other), None)
+        if len(tokens) != len(alone.tokens):
+            self.wrong += 1
+        elif first is None:
+            self.same += 1
+        else:
+            self.widest = max(self.widest, alone.margins[first])
+            self.ties += alone.margins[first] <= TIE
+            self.wrong += alone.margins[first] > TIE
+
+
+def prompts_of(count: int, *, longest: int, vocab: int) -> list[list[int]]:
+    """Of 4 tokens up to the longest, many short ones; some share the first half."""
+    rng = random.Random("agreement")
+    found: list[list[int]] = []
+    for number in range(count):
+        size = int(4 * (longest / 4) ** rng.random())
+        begin = found[number - number % _SHARED][: size // 2] if number % _SHARED else []
+        found.append(begin + [rng.randrange(3, vocab) for _ in range(size - len(begin))])
+    return found
+
+
+async def ask(session: aiohttp.ClientSession, tokens: list[int], *, new: int, margins: bool) -> Answer:
+    """One prompt. Raises: ArmError."""
+    body: dict[str, Any] = {
+        "input_ids": tokens,
+        "sampling_params": {"temperature": 0.0, "max_new_tokens": new, "ignore_eos": True},
+    }
+    if margins:
+        body |= {"return_logprob": True, "top_logprobs_num": 2}
+    async with session.post("/generate", json=body) as response:
+        if response.status != 200:
+            raise ArmError(f"{response.status}: {(await response.text())[:200]}")
+        said = await response.json()
+    best_two = said["meta_info"].get("output_top_logprobs", []) if margins else []
+    return Answer(
+        tokens=tuple(said["output_ids"]), margins=tuple(first[0] - second[0] for first, second in best_two)
+    )
+
+
+async def ask_held(session: aiohttp.ClientSession, tokens: list[int]) -> str:
+    """One prompt whose answer is held to a form; what became of it."""
+    params = {"temperature": 0.0, "max_new_tokens": 24, "regex": _FORM}
+    body = {"input_ids": tokens, "sampling_params": params}
+    async with session.post("/generate", json=body) as response:
+        return str((await response.json())["text"]) if response.status == 200 else await response.text()
+
+
+async def ask_together(
+    session: aiohttp.ClientSession, prompts: Sequence[list[int]], *, new: int
+) -> tuple[list[Answer], list[str]]:
+    """All within two seconds, and among them those whose answer is held to a form."""
+
+    async def later(number: int) -> Answer:
+        await asyncio.sleep(_WITHIN_S * number / len(prompts))
+        return await ask(session, prompts[number], new=new, margins=False)
+
+    async def held(number: int) -> str:
+        await asyncio.sleep(_WITHIN_S * number / _HELD)
+        return await ask_held(session, prompts[number % len(prompts)])
+
+    free, formed = await asyncio.gather(
+        asyncio.gather(*map(later, range(len(prompts)))), asyncio.gather(*map(held, range(_HELD)))
+    )
+    return list(free), list(formed)
+
+
+async def measure(options: Options, folder: Path) -> dict[str, Any]:
+    """Start the server, ask alone, then together under each policy. Raises: ServerError, ArmError."""
+    config = _CONFIG | {"torch_dtype": "float32" if options.cpu else "bfloat16"} | options.config
+    folder_of = write_weights(write_model_folder("tiny", options.work / "agreement", **config))
+    model = ServedModel(
+        name="agreement", folder=folder_of, vocab=512, context_tokens=CONTEXT_TOKENS, emulator_profile=""
+    )
+    arm, log = Arm(name=f"ours:{options.policies[0]}"), options.log_dir / "agreement.log"
+    extra = ("--grammar-backend", "xgrammar")
+    prompts = prompts_of(options.count, longest=options.longest, vocab=512)
+    async with contextlib.AsyncExitStack() as stack:
+        base_url, link = await stack.enter_async_context(
+            linked(arm, options, model=model, folder=folder, log=log, tp_size=options.tp_size, extra=extra)
+        )
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(base_url, timeout=aiohttp.ClientTimeout(total=120.0))
+        )
+        alone = [await ask(session, prompt, new=options.new_tokens, margins=True) for prompt in prompts]
+        found = {}
+        for policy in options.policies:
+            await make_idle(session)
+            await link.set(policy=policy, tbt_ms=20.0)
+            link.reset()
+            together, formed = await ask_together(session, prompts, new=options.new_tokens)
+            agreement = Agreement(misshapen=sum(not re.fullmatch(_FORM, text) for text in formed))
+            for one, other in zip(alone, together, strict=True):
+                agreement.add(one, other.tokens)
+            found[policy] = {
+                "same": agreement.same,
+                "ties": agreement.ties,
+                "wrong": agreement.wrong,
+                "widest": round(agreement.widest, 4),
+                "misshapen": agreement.misshapen,
+                "steps": steps_by(link.report()["steps"], parts=1),
+            }
+    return {
+        "what": "agreement",
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "build": build(),
+        "tp_size": options.tp_size,
+        "extra": list(options.extra),
+        "policies": found,
+    }
+
+
+def is_met(found: dict[str, Any]) -> bool:
+    """No answer differs but by a tie, most do not differ, and each has the form that it was held to."""
+    policies = found["policies"].values()
+    wrong = sum(one["wrong"] + one["misshapen"] for one in policies)
+    return bool(policies) and not wrong and all(one["same"] >= one["ties"] for one in policies)
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """For people."""
+    said = []
+    for policy, one in found["policies"].items():
+        steps = ", ".join(f"{count} {mode}" for mode, count in sorted(one["steps"].items()))
+        said.append(
+            f"{policy}: {one['same']} answers the same, {one['ties']} from a tie on another "
+            f"({one['widest']:g} apart), {one['wrong']} WRONG, {one['misshapen']} MISSHAPEN; steps: {steps}"
+        )
+    return said
+
+
+def options_of(argv: list[str] | None = None) -> Options:
+    """The command line."""
+    parser = new_parser("agreement", __doc__)
+    parser.add_argument(
+        "--policies",
+        type=split_names,
+        default=["static:96,36", "chunked:256", "muxwise", "auto"],
+    )
+    parser.add_argument("--count", type=int, default=96, help="prompts")
+    parser.add_argument("--longest", type=int, default=6000, help="tokens of a prompt")
+    parser.add_argument("--new-tokens", type=int, default=32, help="of each answer")
+    parser.add_argument("--tp-size", type=int, default=1)
+    return parse_run(parser, argv, Options)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Compare, keep, print."""
+    options = options_of(argv)
+    return kept_and_printed(partial(measure, options), options.results, lines=lines, is_met=is_met)

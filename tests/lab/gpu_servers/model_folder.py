@@ -1,0 +1,160 @@
+"""Model folders made up for tests and measurements: a config, a byte-level tokenizer, perhaps weights.
+
+How long a step takes does not depend on the weights' values, so that a folder without any (SGLang's
+`--load-format dummy`) stands for a real model's shape. Dummy weights are so small that an answer hardly
+depends on its prompt: a comparison of answers needs `write_weights`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pdmuxd.daemon.bench.servers.models import CONTEXT_TOKENS
+
+_SPECIAL = ("<pad>", "<s>", "</s>")
+_TEMPLATE = (
+    "{% for m in messages %}<s>{{ m['role'] }}\n{{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+
+
+def _llama(
+    *, hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocab: int
+) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": hidden,
+        "intermediate_size": intermediate,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": hidden // heads,
+        "vocab_size": vocab,
+        "max_position_embeddings": CONTEXT_TOKENS,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500_000.0,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "torch_dtype": "bfloat16",
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+
+
+_QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1_000_000.0,
+}
+"""Where it differs from a Llama; the context is longer than its 40,960 tokens: it serves the traces."""
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama-8b": _llama(hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, vocab=128_256),
+    "codellama-34b": _llama(hidden=8192, intermediate=22016, layers=48, heads=64, kv_heads=8, vocab=32_000)
+    | {"rope_theta": 1_000_000.0},
+    "qwen3-8b": _llama(hidden=4096, intermediate=12288, layers=36, heads=32, kv_heads=8, vocab=151_936)
+    | _QWEN3,
+    "qwen3-14b": _llama(hidden=5120, intermediate=17408, layers=40, heads=40, kv_heads=8, vocab=151_936)
+    | _QWEN3,
+    "tiny": _llama(hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, vocab=512),
+}
+
+
+def write_model_folder(shape: str, folder: Path, **changes: Any) -> Path:
+    """Write the folder of a shape, with `changes` to its config; returns `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "config.json": SHAPES[shape] | changes,
+        "generation_config.json": {"bos_token_id": 1, "eos_token_id": 2},
+        "tokenizer.json": _tokenizer(),
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "pad_token": "<pad>",
+            "bos_token": "<s>",
+            "eos_token": "</s>",
+            "model_max_length": CONTEXT_TOKENS,
+            "chat_template": _TEMPLATE,
+        },
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, indent=1))
+    return folder
+
+
+def write_weights(folder: Path, *, seed: int = 1) -> Path:
+    """Add float32 weights under which every token of a prompt matters; returns `folder`.
+
+    Large query and key weights make attention pick few tokens instead of averaging all.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    rng = np.random.default_rng(seed)
+    header: dict[str, Any] = {}
+    blob = bytearray()
+    for name, shape, scale in _tensors(config):
+        values = rng.standard_normal(shape) * scale if len(shape) == 2 else np.ones(shape)
+        data = values.astype("<f4").tobytes()
+        offsets = [len(blob), len(blob) + len(data)]
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": offsets}
+        blob += data
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + blob)
+    return folder
+
+
+def _tensors(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...], float]]:
+    """Name, shape and standard deviation of each tensor of a Llama."""
+    hidden, inner, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    q = config["num_attention_heads"] * config["head_dim"]
+    kv = config["num_key_value_heads"] * config["head_dim"]
+    unit = hidden**-0.5
+    yield "model.embed_tokens.weight", (vocab, hidden), 1.0
+    for number in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{number}"
+        yield f"{layer}.input_layernorm.weight", (hidden,), 1.0
+        yield f"{layer}.self_attn.q_proj.weight", (q, hidden), 1.6 * unit
+        yield f"{layer}.self_attn.k_proj.weight", (kv, hidden), 1.6 * unit
+        yield f"{layer}.self_attn.v_proj.weight", (kv, hidden), unit
+        yield f"{layer}.self_attn.o_proj.weight", (hidden, q), q**-0.5
+        yield f"{layer}.post_attention_layernorm.weight", (hidden,), 1.0
+        yield f"{layer}.mlp.gate_proj.weight", (inner, hidden), unit
+        yield f"{layer}.mlp.up_proj.weight", (inner, hidden), unit
+        yield f"{layer}.mlp.down_proj.weight", (hidden, inner), inner**-0.5
+    yield "model.norm.weight", (hidden,), 1.0
+    yield "lm_head.weight", (vocab, hidden), unit
+
+
+def _tokenizer() -> dict[str, Any]:
+    """One token per byte: no merges, so that a text of n bytes has n tokens."""
+    vocab = {token: number for number, token in enumerate((*_SPECIAL, *_byte_characters()))}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": number, "content": token, "special": True} | flags for number, token in enumerate(_SPECIAL)
+        ],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": []},
+    }
+
+
+def _byte_characters() -> list[str]:
+    """What byte-level BPE writes the 256 bytes as: themselves if printable, else characters from U+0100."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]

@@ -1,0 +1,1 @@
+"""What is measured inside SGLang's processes, or with PyTorch alone; the plans start it."""

@@ -1,0 +1,89 @@
+"""Make a profile of the emulator from a measured one: today's fits to the samples of then.
+
+    python tests/lab ship-profile docs/measurements/h200/llama-8b.profile.json.gz \\
+        h200-llama-8b-measured --fused-serving-ratio 1.03 --colocated-serving-ratio 1.065 \\
+        --fused-step-us 600 > engine/emulator/profiles/h200-llama-8b-measured.json
+
+Where the three figures come from is in docs/measurements/h200-emulator.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from pdmuxd.daemon.profiling.emulated import emulator_profile
+from pdmuxd.engine.emulator.digits import rounded
+from pdmuxd.engine.emulator.launches import Launches
+from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, OVERHEADS
+from pdmuxd.engine.link.messages import Hello
+from pdmuxd.engine.profiling.assemble import assemble
+from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
+from pdmuxd.engine.profiling.measurement import Target
+
+PRIOR = DEPLOYMENTS["h200-llama-8b"].device
+
+
+def refitted(old: MeasuredProfile) -> MeasuredProfile:
+    """The same samples, fitted again; the driver's version without what its vendor says around it."""
+    told = old.provenance
+    hello = Hello(
+        protocol=0,
+        engine=told.engine,
+        engine_version=told.engine_version,
+        pid=0,
+        model=told.model,
+        device=told.device,
+        total_sms=old.total_sms,
+        partitions=old.partitions,
+        profile="",
+        profile_provenance="",
+        settings_version=0,
+        model_shape=old.model,
+        model_hash=told.model_hash,
+        device_shape=replace(PRIOR, name=told.device),
+        overheads=replace(OVERHEADS, fused_graph_tokens=old.overheads.fused_graph_tokens),
+        tensor_parallel=old.tensor_parallel,
+        driver=next(
+            (word for word in told.driver.split() if word[:1].isdigit() and "." in word), told.driver
+        ),
+        sglang_version=told.sglang_version,
+        kv_capacity_tokens=old.kv_capacity_tokens,
+        max_decode_bs=old.max_decode_bs,
+        captured_decode_bs=old.captured_decode_bs,
+        captured_fused_tokens=old.captured_fused_tokens,
+        fused_tile_rows=old.fused_tile_rows,
+        can_measure=True,
+    )
+    return assemble(
+        old.name,
+        Target.of(hello),
+        old.samples,
+        measured_at=told.measured_at,
+        took_s=told.took_s,
+        interrupted=told.interrupted,
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path, help="a profile of docs/measurements, or an exported one")
+    parser.add_argument("name")
+    parser.add_argument("--fused-serving-ratio", type=float, default=1.0)
+    parser.add_argument("--colocated-serving-ratio", type=float, default=1.0)
+    parser.add_argument("--fused-step-us", type=float, default=0.0, help="between two fused steps")
+    options = parser.parse_args()
+    profile = replace(
+        emulator_profile(refitted(read_file(options.source))),
+        name=options.name,
+        fused_serving_ratio=options.fused_serving_ratio,
+        colocated_serving_ratio=options.colocated_serving_ratio,
+        launches=Launches(fused_step_s=options.fused_step_us * 1e-6),
+    )
+    sys.stdout.write(msgspec.json.encode(rounded(msgspec.to_builtins(profile))).decode() + "\n")
