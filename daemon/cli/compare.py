@@ -31,10 +31,9 @@ from pdmuxd.daemon.compare.document import Origin, build_document
 from pdmuxd.daemon.compare.ladder import rungs
 from pdmuxd.daemon.compare.plan import DEFAULT_RESOLUTION, MAX_RATE_RPS, ComparePlan
 from pdmuxd.daemon.compare.progress import CompareProgress
-from pdmuxd.daemon.compare.rows import notes, verdict
+from pdmuxd.daemon.compare.rows import notes, table, verdict
 from pdmuxd.daemon.compare.schema import CompareDocument
 from pdmuxd.daemon.compare.stages import Comparison, compare
-from pdmuxd.daemon.compare.table import ResultTable
 from pdmuxd.daemon.compare.workload import without_longer
 from pdmuxd.daemon.replay.feasible import check_tbt_feasible
 from pdmuxd.daemon.replay.shape import Shaping
@@ -204,7 +203,7 @@ def _publish(
         f"{len(runs.seeds)} seeds",
         verdict=verdict(document),
         notes=notes(document),
-        table=ResultTable(document),
+        table=table(document),
         page=page,
         json=output.json,
         html=output.html,

@@ -32,10 +32,9 @@ from pdmuxd.daemon.replay.feasible import check_tbt_feasible
 from pdmuxd.daemon.replay.jobs import replay_policies
 from pdmuxd.daemon.replay.notes import notes
 from pdmuxd.daemon.replay.progress import ReplayProgress
-from pdmuxd.daemon.replay.rows import verdict
+from pdmuxd.daemon.replay.rows import table, verdict
 from pdmuxd.daemon.replay.run import PolicyReplay, ReplayPlan
 from pdmuxd.daemon.replay.shape import Shaping
-from pdmuxd.daemon.replay.table import ResultTable
 from pdmuxd.engine.core.policies.registry import DEFAULT_POLICY
 from pdmuxd.engine.core.slo import DEFAULT_SLO, TBT_RANGE_S, Slo
 
@@ -181,7 +180,7 @@ def _publish(
         f"{trace.input_tokens:,} input and {trace.output_tokens:,} output tokens",
         verdict=verdict(document),
         notes=notes(document),
-        table=ResultTable(document),
+        table=table(document),
         page=page,
         json=output.json,
         html=output.html,

@@ -9,7 +9,8 @@ from rich.console import RenderableType
 
 from pdmuxd.daemon.cli.output import standard_output
 from pdmuxd.daemon.compare.schema import CompareDocument
-from pdmuxd.daemon.replay.document import ReplayDocument, check_writable, to_json, write_file
+from pdmuxd.daemon.replay.document import ReplayDocument
+from pdmuxd.daemon.report.files import check_writable, to_json, write_file
 
 
 def check_outputs(*paths: Path | None) -> None:

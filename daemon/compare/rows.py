@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from pdmuxd.daemon.compare.ladder import ladder_notes
 from pdmuxd.daemon.compare.schema import AtGoodput, CellDocument, CompareDocument
 from pdmuxd.daemon.replay.notes import profile_notes
+from pdmuxd.daemon.replay.rows import milliseconds
+from pdmuxd.daemon.report.colours import policy_colour
+from pdmuxd.daemon.report.table import Cell, Table, TableColumn, TableRow, TableSection
 
 HEADINGS = ("policy", "goodput /s", "of best", "TTFT p50", "p99", "TBT p50", "p99", "SMs P/D")
 """Eight columns of 80 characters together."""
+
+SPARED = (7, 2)
+"""Columns that a narrow terminal does without, in this order: SM time, the share of the best."""
 
 MEANINGS = (
     "its specification",
@@ -36,33 +41,49 @@ FEW_REQUESTS = 100
 """With fewer in a run, 99% attainment allows not one miss."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """The policies under one TBT target."""
-
-    title: str
-    rows: tuple[tuple[str, ...], ...]
-
-
-def sections(document: CompareDocument) -> tuple[Section, ...]:
-    """One for each target, in the order of the options."""
-    return tuple(
-        Section(
+def table(document: CompareDocument) -> Table:
+    """The policies under each TBT target, in the order of the options."""
+    columns = [
+        TableColumn(
+            text=heading,
+            hint=meaning,
+            is_for_page=at >= len(HEADINGS),
+            spared=SPARED.index(at) + 1 if at in SPARED else 0,
+        )
+        for at, (heading, meaning) in enumerate(
+            zip((*HEADINGS, *REPORT_HEADINGS), (*MEANINGS, *REPORT_MEANINGS), strict=True)
+        )
+    ]
+    policies = dict.fromkeys(cell.policy for cell in document.cells)
+    colours = {policy: policy_colour(index) for index, policy in enumerate(policies)}
+    sections = [
+        TableSection(
             title=f"TBT {tbt_ms:g} ms",
-            rows=tuple(_row(cell) for cell in document.cells if cell.tbt_ms == tbt_ms),
+            rows=[
+                TableRow(label=cell.policy, cells=_cells(cell), colour=colours[cell.policy])
+                for cell in document.cells
+                if cell.tbt_ms == tbt_ms
+            ],
         )
         for tbt_ms in document.targets.tbt_ms
-    )
+    ]
+    return Table(columns=columns, sections=sections)
 
 
-def report_cells(cell: CellDocument) -> tuple[str, ...]:
-    """One for each of REPORT_HEADINGS."""
-    at = cell.at_goodput
+def _cells(cell: CellDocument) -> list[str | Cell]:
+    """The best policy's share of the best is reached, and that of one that holds no rate is missed."""
+    ratio = "-" if cell.ratio_to_best is None else f"{cell.ratio_to_best:.2f}"
+    goodput = _goodput(cell)
+    is_met = True if ratio == "1.00" else False if goodput == "0" else None
+    return [goodput, Cell(ratio, is_met), *_latencies(cell.at_goodput), *_report_cells(cell.at_goodput)]
+
+
+def _report_cells(at: AtGoodput | None) -> tuple[str, ...]:
     if at is None:
         return ("-",) * len(REPORT_HEADINGS)
     quarters = " ".join(f"{ratio * 100:.1f}" for ratio in at.ttft_by_new_tokens_quarter_ratio)
-    late = _ms(at.ttft_late_by_p99_ms) if at.ttft_late_by_p99_ms else "-"
-    return (_ms(at.ttft_p99_9_ms), late, f"{quarters} %")
+    late = milliseconds(at.ttft_late_by_p99_ms) if at.ttft_late_by_p99_ms else "-"
+    return (milliseconds(at.ttft_p99_9_ms), late, f"{quarters} %")
 
 
 def notes(document: CompareDocument) -> list[str]:
@@ -125,11 +146,6 @@ def rate_text(rate_per_s: float) -> str:
     return f"{rate_per_s:,.{decimals}f}"
 
 
-def _row(cell: CellDocument) -> tuple[str, ...]:
-    ratio = "-" if cell.ratio_to_best is None else f"{cell.ratio_to_best:.2f}"
-    return (cell.policy, _goodput(cell), ratio, *_latencies(cell.at_goodput))
-
-
 def _goodput(cell: CellDocument) -> str:
     mean = rate_text(cell.goodput_requests_per_s)
     half = cell.goodput_half_width_95
@@ -143,15 +159,9 @@ def _latencies(at: AtGoodput | None) -> tuple[str, ...]:
     if at is None:
         return ("-", "-", "-", "-", "-")
     return (
-        _ms(at.ttft_p50_ms),
-        _ms(at.ttft_p99_ms),
-        _ms(at.tbt_p50_ms),
-        _ms(at.tbt_p99_ms),
+        milliseconds(at.ttft_p50_ms),
+        milliseconds(at.ttft_p99_ms),
+        milliseconds(at.tbt_p50_ms),
+        milliseconds(at.tbt_p99_ms),
         f"{at.prefill_sm_ratio * 100:.0f}/{at.decode_sm_ratio * 100:.0f}%",
     )
-
-
-def _ms(value: float) -> str:
-    if not math.isfinite(value):
-        return "never"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pdmuxd.daemon.replay.document import PolicyDocument, ReplayDocument
 from pdmuxd.daemon.replay.metrics import LENGTH_CLASSES, QUARTERS, GroupAttainment, Metrics, Percentiles
+from pdmuxd.daemon.report.colours import policy_colour
+from pdmuxd.daemon.report.table import Cell, Table, TableColumn, TableRow, TableSection
 
 MAX_TENANT_ROWS = 8
 """More tenants than this are in the JSON only."""
@@ -15,30 +16,21 @@ MAX_TENANT_ROWS = 8
 _USE = "of what decode steps with prompt tokens in or beside them take of the TBT target"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One metric: its name, what it means, and one text per policy."""
-
-    label: str
-    meaning: str
-    cells: tuple[str, ...]
-    met: tuple[bool | None, ...]
-    """Per policy, whether what the row is about reaches its target; None where it has none."""
+_Text = Callable[[Metrics], str]
+_Spec = tuple[str, str, _Text]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """Rows that belong together."""
-
-    title: str
-    rows: tuple[Row, ...]
-
-
-_Cell = Callable[[Metrics], str]
-_Spec = tuple[str, str, _Cell]
+def table(document: ReplayDocument) -> Table:
+    """A column for each policy, a row for each metric."""
+    policies = [
+        TableColumn(text=policy.policy, colour=policy_colour(index))
+        for index, policy in enumerate(document.policies)
+    ]
+    columns = [TableColumn(text="Metric"), *policies, TableColumn(text="", is_meaning=True)]
+    return Table(columns=columns, sections=sections(document), compares="columns")
 
 
-def sections(document: ReplayDocument) -> tuple[Section, ...]:
+def sections(document: ReplayDocument) -> tuple[TableSection, ...]:
     """All rows, in order. Labels are short enough for four policies in 80 columns."""
     metrics = [policy.metrics for policy in document.policies]
     built = [
@@ -107,18 +99,17 @@ def _missed(document: ReplayDocument, metrics: Metrics) -> str:
     return " and ".join(found)
 
 
-def _section(title: str, specs: list[_Spec], metrics: list[Metrics], attainment_ratio: float) -> Section:
-    return Section(
+def _section(title: str, specs: list[_Spec], metrics: list[Metrics], attainment_ratio: float) -> TableSection:
+    return TableSection(
         title=title,
-        rows=tuple(
-            Row(
+        rows=[
+            TableRow(
                 label=label,
                 meaning=meaning,
-                cells=tuple(cell(m) for m in metrics),
-                met=tuple(_is_met(title, label, m, attainment_ratio) for m in metrics),
+                cells=[Cell(text(m), _is_met(title, label, m, attainment_ratio)) for m in metrics],
             )
-            for label, meaning, cell in specs
-        ),
+            for label, meaning, text in specs
+        ],
     )
 
 
@@ -212,7 +203,7 @@ def _group_cell(
     pick: Callable[[Metrics], tuple[GroupAttainment, ...]],
     index: int,
     ratio: Callable[[GroupAttainment], float] = lambda group: group.good_ratio,
-) -> _Cell:
+) -> _Text:
     def cell(metrics: Metrics) -> str:
         group = pick(metrics)[index]
         return percent(ratio(group)) if group.requests else "-"
@@ -268,17 +259,15 @@ def _engine() -> list[_Spec]:
     ]
 
 
-def _durations(policies: tuple[PolicyDocument, ...], metrics: list[Metrics]) -> Section:
+def _durations(policies: tuple[PolicyDocument, ...], metrics: list[Metrics]) -> TableSection:
     specs: list[_Spec] = [
         ("arrivals", "first to last arrival, virtual", lambda m: f"{m.arrival_span_s:,.0f} s"),
         ("makespan", "first arrival to last token, virtual", lambda m: f"{m.makespan_s:,.0f} s"),
     ]
     virtual = _section("Time", specs, metrics, attainment_ratio=1.0)
-    wall = tuple(f"{policy.wall_s:.1f} s" for policy in policies)
-    real = Row(
+    real = TableRow(
         label="replay took",
         meaning="real seconds on the machine that replayed it",
-        cells=wall,
-        met=(None,) * len(wall),
+        cells=[f"{policy.wall_s:.1f} s" for policy in policies],
     )
-    return Section(title=virtual.title, rows=(*virtual.rows, real))
+    return TableSection(title=virtual.title, rows=[*virtual.rows, real])

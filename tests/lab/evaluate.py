@@ -24,7 +24,7 @@ from evaluation.workloads import Sources
 from rich.console import Console
 
 from pdmuxd.daemon.compare.progress import CompareProgress
-from pdmuxd.daemon.replay.document import write_file
+from pdmuxd.daemon.report.files import write_file
 from pdmuxd.engine.core.errors import PdmuxdError
 
 OF_TRACES = ("goodput", "beyond", "papers", "reality")

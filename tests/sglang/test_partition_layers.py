@@ -1,7 +1,10 @@
 """The measurements of layers on partitions, on a CPU in place of the device: all but the kernels."""
 
 import json
+import os
 import subprocess
+
+from experiments import LAB
 
 PROGRAM = """
 import contextlib, itertools, json, sys
@@ -59,9 +62,9 @@ print(json.dumps([codes, late, len(replays) > 20, any(pools)]))
 
 
 def test_every_row_is_measured_or_says_why_not_and_is_kept_as_it_comes(python, tmp_path):
-    done = subprocess.run(
-        [python, "-P", "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=300
-    )
+    command = [python, "-P", "-c", PROGRAM, str(tmp_path)]
+    lab = os.environ | {"PYTHONPATH": str(LAB)}
+    done = subprocess.run(command, env=lab, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == [[0, 0], [1, 1], True, True]
     rows = [json.loads(line) for line in (tmp_path / "overlay.jsonl").read_text().splitlines()]

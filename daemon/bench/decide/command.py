@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pdmuxd.daemon.bench.decide.progress import BenchProgress
-from pdmuxd.daemon.bench.decide.table import notes, terminal_table
+from pdmuxd.daemon.bench.decide.table import notes, table
 from pdmuxd.daemon.bench.decide.verdict import Outcome, read_outcome, verdict
 from pdmuxd.daemon.bench.decide.wanted import Wanted, claim
 from pdmuxd.daemon.bench.options import RunOptions
@@ -29,7 +29,7 @@ from pdmuxd.daemon.bench.runner import (
 from pdmuxd.daemon.bench.servers.nvidia import gpu_name
 from pdmuxd.daemon.cli.output import standard_output
 from pdmuxd.daemon.progress import clock_text
-from pdmuxd.daemon.replay.document import write_file
+from pdmuxd.daemon.report.files import write_file
 from pdmuxd.engine.core.errors import SettingsError
 
 INTERRUPTED = 130
@@ -151,7 +151,7 @@ def _publish(wanted: Wanted, found: Outcome, place: Place, console: Console, com
     for note in notes(wanted, found):
         console.print(f"Note: {note}", markup=False, soft_wrap=True)
     if found.figures:
-        console.print(terminal_table(wanted, found))
+        console.print(table(wanted, found))
     if importlib.util.find_spec("plotly") is None:
         console.print("No page: plotly is not installed. Run the same command where it is.", markup=False)
         return

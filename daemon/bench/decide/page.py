@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from plotly.subplots import make_subplots
 
-from pdmuxd.daemon.bench.decide.table import HEADINGS, cells, notes
+from pdmuxd.daemon.bench.decide.table import notes, table
 from pdmuxd.daemon.bench.decide.verdict import Figures, Outcome, verdict
 from pdmuxd.daemon.bench.decide.wanted import Wanted
 from pdmuxd.daemon.bench.load.score import BIN_S
-from pdmuxd.daemon.replay.report import colours
-from pdmuxd.daemon.replay.report.assemble import Cell, Page, TableColumn, TableRow, TableSection, assemble
-from pdmuxd.daemon.replay.report.plots import (
+from pdmuxd.daemon.report import colours
+from pdmuxd.daemon.report.page import Page, assemble
+from pdmuxd.daemon.report.plots import (
     MARGIN_PX,
     Figure,
     Values,
@@ -26,16 +26,6 @@ from pdmuxd.daemon.replay.report.plots import (
 )
 
 PANEL_PX = 300
-_MEANINGS = (
-    "",
-    "requests that arrive in a second",
-    "share of requests whose first token was in time and whose own p99 gap met the TBT target",
-    "good requests a second",
-    "share of requests whose first token was in time",
-    "milliseconds, 99th percentile of the time to the first token",
-    "share of all gaps between tokens within the target",
-    "milliseconds, 99th percentile of all gaps",
-)
 
 
 def render(wanted: Wanted, found: Outcome, *, gpu: str, command: str, version: str, created_at: str) -> str:
@@ -48,11 +38,7 @@ def render(wanted: Wanted, found: Outcome, *, gpu: str, command: str, version: s
             notes=notes(wanted, found),
             facts=_facts(wanted, found, gpu),
             caption="Means over the seeds. Green: the targets are kept.",
-            columns=[
-                TableColumn(text=heading, hint=meaning)
-                for heading, meaning in zip(HEADINGS, _MEANINGS, strict=True)
-            ],
-            sections=[_section(wanted, found, tbt_ms) for tbt_ms in wanted.tbt_ms],
+            table=table(wanted, found),
             figures=_figures(wanted, found),
             command=command,
             version=version,
@@ -77,25 +63,6 @@ def _facts(wanted: Wanted, found: Outcome, gpu: str) -> list[tuple[str, str]]:
         ),
         ("SGLang's flags", " ".join(wanted.extra) or "none but those that every engine gets"),
     ]
-
-
-def _section(wanted: Wanted, found: Outcome, tbt_ms: float) -> TableSection:
-    order = [one.name for one in wanted.contenders]
-    least = wanted.attainment_ratio
-    rows = []
-    for one in (one for one in found.figures if one.tbt_ms == tbt_ms):
-        name, rate, good, goodput, in_time, ttft, within, tbt = cells(one)
-        shown: list[str | Cell] = [
-            rate,
-            Cell(good, one.good_ratio >= least),
-            goodput,
-            Cell(in_time, one.in_time_ratio >= least),
-            ttft,
-            Cell(within, one.within_ratio >= least),
-            Cell(tbt, one.tbt_p99_ms <= tbt_ms),
-        ]
-        rows.append(TableRow(label=name, cells=shown, colour=colours.policy_colour(order.index(name))))
-    return TableSection(title=f"TBT {tbt_ms:g} ms", rows=rows)
 
 
 def _figures(wanted: Wanted, found: Outcome) -> list[Figure]:

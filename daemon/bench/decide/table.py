@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
-from pdmuxd.daemon.bench.decide.verdict import Figures, Outcome
+from pdmuxd.daemon.bench.decide.verdict import Outcome
 from pdmuxd.daemon.bench.decide.wanted import Wanted
+from pdmuxd.daemon.report.colours import policy_colour
+from pdmuxd.daemon.report.table import Cell, Table, TableColumn, TableRow, TableSection
 
 FEW_REQUESTS = 100
 """With fewer in a run, an attainment of 99% allows not one miss."""
@@ -13,18 +13,16 @@ HEADINGS = ("engine", "req/s", "good", "good/s", "TTFT met", "TTFT p99", "TBT me
 """Eight columns of 80 characters together; percentiles in milliseconds."""
 
 
-def cells(one: Figures) -> tuple[str, ...]:
-    """Of a row."""
-    return (
-        one.contender,
-        f"{one.rate:g}",
-        f"{one.good_ratio:.1%}",
-        f"{one.goodput_rps:.2f}",
-        f"{one.in_time_ratio:.1%}",
-        f"{one.ttft_p99_ms:,.0f}",
-        f"{one.within_ratio:.2%}",
-        f"{one.tbt_p99_ms:,.1f}",
-    )
+_MEANINGS = (
+    "",
+    "requests that arrive in a second",
+    "share of requests whose first token was in time and whose own p99 gap met the TBT target",
+    "good requests a second",
+    "share of requests whose first token was in time",
+    "milliseconds, 99th percentile of the time to the first token",
+    "share of all gaps between tokens within the target",
+    "milliseconds, 99th percentile of all gaps",
+)
 
 
 def notes(wanted: Wanted, found: Outcome) -> list[str]:
@@ -57,18 +55,27 @@ def notes(wanted: Wanted, found: Outcome) -> list[str]:
     return said
 
 
-def terminal_table(wanted: Wanted, found: Outcome) -> Table:
-    """Every engine at every rate."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(HEADINGS[0], no_wrap=True)
-    for heading in HEADINGS[1:]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for tbt_ms in wanted.tbt_ms:
-        if len(wanted.tbt_ms) > 1:
-            table.add_row(f"TBT {tbt_ms:g} ms", style="bold")
-        for one in (one for one in found.figures if one.tbt_ms == tbt_ms):
-            good = "green" if one.good_ratio >= wanted.attainment_ratio else "red"
-            row = list(cells(one))
-            row[2] = f"[{good}]{row[2]}[/]"
-            table.add_row(*row)
-    return table
+def table(wanted: Wanted, found: Outcome) -> Table:
+    """Every engine at every rate, under each target."""
+    named = zip(HEADINGS, _MEANINGS, strict=True)
+    columns = [TableColumn(text=heading, hint=meaning) for heading, meaning in named]
+    return Table(columns=columns, sections=[_section(wanted, found, tbt_ms) for tbt_ms in wanted.tbt_ms])
+
+
+def _section(wanted: Wanted, found: Outcome, tbt_ms: float) -> TableSection:
+    order = [one.name for one in wanted.contenders]
+    least = wanted.attainment_ratio
+    rows = []
+    for one in (one for one in found.figures if one.tbt_ms == tbt_ms):
+        cells: list[str | Cell] = [
+            f"{one.rate:g}",
+            Cell(f"{one.good_ratio:.1%}", one.good_ratio >= least),
+            f"{one.goodput_rps:.2f}",
+            Cell(f"{one.in_time_ratio:.1%}", one.in_time_ratio >= least),
+            f"{one.ttft_p99_ms:,.0f}",
+            Cell(f"{one.within_ratio:.2%}", one.within_ratio >= least),
+            Cell(f"{one.tbt_p99_ms:,.1f}", one.tbt_p99_ms <= tbt_ms),
+        ]
+        colour = policy_colour(order.index(one.contender))
+        rows.append(TableRow(label=one.contender, cells=cells, colour=colour))
+    return TableSection(title=f"TBT {tbt_ms:g} ms", rows=rows)

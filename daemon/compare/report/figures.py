@@ -10,8 +10,9 @@ from plotly.subplots import make_subplots
 
 from pdmuxd.daemon.compare.schema import CompareDocument
 from pdmuxd.daemon.compare.stages import CommonRate
-from pdmuxd.daemon.replay.report import colours, latency, over_time
-from pdmuxd.daemon.replay.report.plots import MARGIN_PX, Figure, settle
+from pdmuxd.daemon.replay.report import latency, over_time
+from pdmuxd.daemon.report import colours
+from pdmuxd.daemon.report.plots import MARGIN_PX, Figure, settle
 from pdmuxd.engine.core.slo import Slo
 
 PANEL_PX = 330

@@ -6,20 +6,10 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from pdmuxd.daemon.compare.report.figures import all_figures
-from pdmuxd.daemon.compare.rows import (
-    HEADINGS,
-    MEANINGS,
-    REPORT_HEADINGS,
-    REPORT_MEANINGS,
-    notes,
-    report_cells,
-    sections,
-    verdict,
-)
+from pdmuxd.daemon.compare.rows import notes, table, verdict
 from pdmuxd.daemon.compare.schema import CompareDocument
 from pdmuxd.daemon.compare.stages import CommonRate
-from pdmuxd.daemon.replay.report.assemble import Cell, Page, TableColumn, TableRow, TableSection, assemble
-from pdmuxd.daemon.replay.report.colours import policy_colour
+from pdmuxd.daemon.report.page import Page, assemble
 from pdmuxd.engine.core.slo import Slo
 
 
@@ -35,8 +25,7 @@ def render(document: CompareDocument, common: Sequence[CommonRate], slos: Sequen
             facts=_facts(document),
             caption="Latencies and SM shares are those at each policy's own goodput, means over the seeds; "
             "percentiles are nearest rank.",
-            columns=_columns(),
-            sections=_sections(document, list(policies)),
+            table=table(document),
             figures=all_figures(document, common, slos),
             command=document.command,
             version=document.pdmuxd_version,
@@ -72,37 +61,4 @@ def _facts(document: CompareDocument) -> list[tuple[str, str]]:
             f"tokens; TBT {', '.join(f'{tbt_ms:g}' for tbt_ms in targets.tbt_ms)} ms for the p99 of a "
             f"request's gaps; {targets.attainment_ratio * 100:g}% of requests",
         ),
-    ]
-
-
-def _columns() -> list[TableColumn]:
-    return [
-        TableColumn(text=heading, hint=meaning)
-        for heading, meaning in zip((*HEADINGS, *REPORT_HEADINGS), (*MEANINGS, *REPORT_MEANINGS), strict=True)
-    ]
-
-
-def _marked(cells: Sequence[str]) -> list[str | Cell]:
-    """The best policy's share of the best is reached, and that of one that holds no rate is missed."""
-    goodput, of_best, *others = cells
-    is_met = True if of_best == "1.00" else False if goodput == "0" else None
-    return [goodput, Cell(of_best, is_met), *others]
-
-
-def _sections(document: CompareDocument, policies: list[str]) -> list[TableSection]:
-    return [
-        TableSection(
-            title=section.title,
-            rows=[
-                TableRow(
-                    label=cell.policy,
-                    cells=[*_marked(texts), *report_cells(cell)],
-                    colour=policy_colour(policies.index(cell.policy)),
-                )
-                for cell, (_, *texts) in zip(
-                    (cell for cell in document.cells if cell.tbt_ms == tbt_ms), section.rows, strict=True
-                )
-            ],
-        )
-        for tbt_ms, section in zip(document.targets.tbt_ms, sections(document), strict=True)
     ]

@@ -8,8 +8,8 @@ import numpy as np
 
 from pdmuxd.daemon.profiling.report.guard import guard_map, prefill_slowdowns, slowdowns
 from pdmuxd.daemon.profiling.report.where_next import where_next
-from pdmuxd.daemon.replay.report import colours
-from pdmuxd.daemon.replay.report.plots import Figure, log_axis, single
+from pdmuxd.daemon.report import colours
+from pdmuxd.daemon.report.plots import Figure, log_axis, single
 from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.predictors import latency_model

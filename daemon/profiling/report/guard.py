@@ -6,8 +6,8 @@ import math
 
 from plotly.subplots import make_subplots
 
-from pdmuxd.daemon.replay.report import colours
-from pdmuxd.daemon.replay.report.plots import MARGIN_PX, Figure, settle, single
+from pdmuxd.daemon.report import colours
+from pdmuxd.daemon.report.plots import MARGIN_PX, Figure, settle, single
 from pdmuxd.engine.core.guard import MAX_RATIO
 from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.profiling.document import MeasuredProfile

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from pdmuxd.daemon.profiling.report.figures import all_figures
-from pdmuxd.daemon.replay.report.assemble import Cell, Page, TableColumn, TableRow, TableSection, assemble
+from pdmuxd.daemon.report.page import Page, assemble
+from pdmuxd.daemon.report.table import Cell, Table, TableColumn, TableRow, TableSection
 from pdmuxd.engine.profiling.assessment import MAX_P90, doubtful_because
 from pdmuxd.engine.profiling.document import FitErrors, MeasuredProfile, from_json
 
@@ -30,8 +31,10 @@ def report_page(document: dict[str, Any], learned: dict[str, Any]) -> str:
             facts=_facts(profile),
             caption="Relative errors on samples that the predictor was not fitted to (cross-validated); "
             "the roofline's are of all samples.",
-            columns=[TableColumn(text=heading) for heading in HEADINGS],
-            sections=[TableSection(rows=[_row(fit) for fit in profile.fits])],
+            table=Table(
+                columns=[TableColumn(text=heading) for heading in HEADINGS],
+                sections=[TableSection(rows=[_row(fit) for fit in profile.fits])],
+            ),
             figures=all_figures(profile),
             command="pdmuxd profile report",
             version=version("pdmuxd"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pdmuxd.daemon.replay.report import colours
-from pdmuxd.daemon.replay.report.plots import Figure, log_axis, single
+from pdmuxd.daemon.report import colours
+from pdmuxd.daemon.report.plots import Figure, log_axis, single
 from pdmuxd.engine.profiling.assessment import Uncertainty, uncertainties
 from pdmuxd.engine.profiling.document import MeasuredProfile
 

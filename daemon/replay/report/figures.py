@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pdmuxd.daemon.replay.report import latency, over_time
-from pdmuxd.daemon.replay.report.plots import Figure
 from pdmuxd.daemon.replay.run import PolicyReplay
+from pdmuxd.daemon.report.plots import Figure
 from pdmuxd.engine.core.slo import Slo
 
 

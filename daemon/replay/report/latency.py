@@ -8,8 +8,9 @@ from html import escape
 import numpy as np
 from plotly.subplots import make_subplots
 
-from pdmuxd.daemon.replay.report import colours
-from pdmuxd.daemon.replay.report.plots import (
+from pdmuxd.daemon.replay.run import PolicyReplay
+from pdmuxd.daemon.report import colours
+from pdmuxd.daemon.report.plots import (
     MARGIN_PX,
     Figure,
     add_exceeding,
@@ -18,7 +19,6 @@ from pdmuxd.daemon.replay.report.plots import (
     settle,
     single,
 )
-from pdmuxd.daemon.replay.run import PolicyReplay
 from pdmuxd.engine.core.slo import Slo
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from pdmuxd.daemon.replay.report import colours
-from pdmuxd.daemon.replay.report.plots import Figure, Values, minutes, stacked_panels
 from pdmuxd.daemon.replay.run import PolicyReplay
+from pdmuxd.daemon.report import colours
+from pdmuxd.daemon.report.plots import Figure, Values, minutes, stacked_panels
 from pdmuxd.engine.core.slo import Slo
 
 

@@ -7,11 +7,10 @@ from pathlib import PurePath
 
 from pdmuxd.daemon.replay.document import ReplayDocument
 from pdmuxd.daemon.replay.notes import notes
-from pdmuxd.daemon.replay.report.assemble import Cell, Page, TableColumn, TableRow, TableSection, assemble
-from pdmuxd.daemon.replay.report.colours import policy_colour
 from pdmuxd.daemon.replay.report.figures import all_figures
-from pdmuxd.daemon.replay.rows import sections, verdict
+from pdmuxd.daemon.replay.rows import table, verdict
 from pdmuxd.daemon.replay.run import PolicyReplay
+from pdmuxd.daemon.report.page import Page, assemble
 from pdmuxd.engine.core.slo import Slo
 
 
@@ -25,11 +24,9 @@ def render(document: ReplayDocument, replays: Sequence[PolicyReplay], slo: Slo) 
             notes=notes(document),
             facts=_facts(document),
             caption="Percentiles are nearest rank; requests that never finished count as misses.",
-            columns=_columns(document),
-            sections=_sections(document),
+            table=table(document),
             figures=all_figures(replays, slo),
             command=document.command,
-            sorts="columns",
             version=document.pdmuxd_version,
             created_at=document.created_at,
         )
@@ -60,29 +57,4 @@ def _facts(document: ReplayDocument) -> list[tuple[str, str]]:
             f"TBT {slo.tbt_ms:g} ms; attainment {slo.attainment_ratio * 100:g}%",
         ),
         ("Policies", ", ".join(policy.policy for policy in document.policies)),
-    ]
-
-
-def _columns(document: ReplayDocument) -> list[TableColumn]:
-    policies = [
-        TableColumn(text=policy.policy, colour=policy_colour(index))
-        for index, policy in enumerate(document.policies)
-    ]
-    return [TableColumn(text="Metric"), *policies, TableColumn(text="", is_meaning=True)]
-
-
-def _sections(document: ReplayDocument) -> list[TableSection]:
-    return [
-        TableSection(
-            title=section.title,
-            rows=[
-                TableRow(
-                    label=row.label,
-                    cells=[Cell(text, is_met) for text, is_met in zip(row.cells, row.met, strict=True)],
-                    meaning=row.meaning,
-                )
-                for row in section.rows
-            ],
-        )
-        for section in sections(document)
     ]

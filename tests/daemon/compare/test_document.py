@@ -9,11 +9,11 @@ from comparisons import document, plan
 from rich.console import Console
 
 from pdmuxd.daemon.compare.goodput import CellGoodput, SeedGoodput
-from pdmuxd.daemon.compare.rows import notes, rate_text, sections
+from pdmuxd.daemon.compare.rows import notes, rate_text, table
 from pdmuxd.daemon.compare.schema import SCHEMA, CompareDocument
 from pdmuxd.daemon.compare.stages import Comparison, compare
-from pdmuxd.daemon.compare.table import ResultTable
-from pdmuxd.daemon.replay.document import to_json
+from pdmuxd.daemon.report.files import to_json
+from pdmuxd.daemon.report.table import text_of
 
 OF = plan()
 
@@ -54,7 +54,7 @@ def test_the_mean_is_over_the_seeds_when_built(found: Comparison) -> None:
 def test_the_table_shows_the_json_s_numbers_in_80_columns_when_printed(found: Comparison) -> None:
     built = document(OF, found)
     text = StringIO()
-    Console(file=text, width=80).print(ResultTable(built))
+    Console(file=text, width=80).print(table(built))
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
     assert max(map(len, lines)) <= 80
     row = next(line for line in lines if "chunked:256" in line)
@@ -77,8 +77,8 @@ def test_a_name_is_broken_between_its_pieces_when_there_is_no_room(
     built = document(OF, found)
     renamed = [msgspec.structs.replace(cell, policy=name) for cell in built.cells if "256" in cell.policy]
     text = StringIO()
-    table = ResultTable(msgspec.structs.replace(built, cells=tuple(renamed)))
-    Console(file=text, width=width).print(table)
+    of = table(msgspec.structs.replace(built, cells=tuple(renamed)))
+    Console(file=text, width=width).print(of)
     printed = text.getvalue().splitlines()
     assert all(len(line.rstrip()) <= width for line in printed)
     at = next(number for number, line in enumerate(printed) if line.split()[:1] == lines[:1])
@@ -92,7 +92,10 @@ def nothing_held() -> Comparison:
 
 def test_a_dash_stands_for_what_is_not_known_when_no_rate_was_held() -> None:
     built = document(OF, nothing_held())
-    assert sections(built)[0].rows == (("muxwise", "0", "-", "-", "-", "-", "-", "-"),)
+    (row,) = table(built).sections[0].rows
+    assert row.label == "muxwise"
+    assert [text_of(cell) for cell in row.cells] == ["0", *"----------"][: len(row.cells)]
+    assert len(row.cells) == len(table(built).columns) - 1
     assert built.cells[0].ratio_to_best is None
     assert any("A goodput of 0 means" in note for note in notes(built))
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pdmuxd.daemon.monitoring.dashboard import dashboard
-from pdmuxd.daemon.replay.report import colours as of_reports
+from pdmuxd.daemon.report import colours as of_reports
 from pdmuxd.tui.show import colours
 from pdmuxd.tui.show.palette import DARK, LIGHT
 from pdmuxd.tui.show.roles import Role

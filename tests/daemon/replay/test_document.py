@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from replays import document, plan, replayed
 
-from pdmuxd.daemon.replay.document import ReplayDocument, check_writable, to_json, write_file
+from pdmuxd.daemon.replay.document import ReplayDocument
+from pdmuxd.daemon.report.files import check_writable, to_json, write_file
 from pdmuxd.engine.core.errors import SettingsError
 
 DOCS = Path(__file__).parents[3] / "docs" / "replay.md"

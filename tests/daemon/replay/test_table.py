@@ -6,14 +6,14 @@ import pytest
 from replays import document, plan, replayed
 from rich.console import Console
 
-from pdmuxd.daemon.replay.rows import milliseconds, percent, sections
-from pdmuxd.daemon.replay.table import ResultTable, broken
+from pdmuxd.daemon.replay.rows import milliseconds, percent, sections, table
+from pdmuxd.daemon.report.table import broken
 
 
 def printed(width: int, *policies: str, tenants: tuple[str, ...] = ("default",)) -> list[str]:
     of = plan(12, tenants=tenants)
     console = Console(file=io.StringIO(), width=width)
-    console.print(ResultTable(document(of, replayed(of, *policies))))
+    console.print(table(document(of, replayed(of, *policies))))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 

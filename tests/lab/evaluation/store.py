@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pdmuxd.daemon.compare.plan import ComparePlan
-from pdmuxd.daemon.replay.document import write_file
+from pdmuxd.daemon.report.files import write_file
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.emulator.digits import rounded

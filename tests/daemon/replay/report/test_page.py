@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from replays import document, plan, replayed
 
-from pdmuxd.daemon.replay.report import colours
 from pdmuxd.daemon.replay.report.page import render
-from pdmuxd.daemon.replay.report.plots import log_axis
+from pdmuxd.daemon.report import colours
+from pdmuxd.daemon.report.plots import log_axis
 from pdmuxd.engine.core.types import Reason
 
 FIGURES = re.compile(r'<script type="application/json" id="figures">(.*?)</script>', re.DOTALL)

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from pdmuxd.daemon.replay.report import colours
+from pdmuxd.daemon.report import colours
 
 Values = NDArray[np.float64]
 

@@ -5,54 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from pdmuxd.daemon.replay.report.plots import Figure
+from pdmuxd.daemon.report.plots import Figure
+from pdmuxd.daemon.report.table import Cell, Table, text_of
 from pdmuxd.tui.show import colours
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableColumn:
-    """A heading of the table."""
-
-    text: str
-    hint: str = ""
-    """Shown when the pointer rests on it."""
-    colour: str | None = None
-    """Of a swatch before the text."""
-    is_meaning: bool = False
-    """Whether it says what each row means."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell that says more than its text."""
-
-    text: str
-    is_met: bool | None = None
-    """Whether the target is met; None where there is none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRow:
-    """A row: what it is of, and a cell for each column after the first."""
-
-    label: str
-    cells: Sequence[str | Cell]
-    colour: str | None = None
-    meaning: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSection:
-    """Rows under a heading of their own, if they have one."""
-
-    title: str = ""
-    rows: Sequence[TableRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +26,12 @@ class Page:
     notes: Sequence[str]
     facts: Sequence[tuple[str, str]]
     caption: str
-    """Of the table."""
-    columns: Sequence[TableColumn]
-    sections: Sequence[TableSection]
+    """What is said of the table."""
+    table: Table
     figures: Sequence[Figure]
     command: str
     version: str
     created_at: str
-    sorts: Literal["rows", "columns"] = "rows"
-    """Of the table: rows by a click on a heading, or columns by a click on what a row is of."""
 
 
 def assemble(page: Page) -> str:
@@ -95,7 +52,7 @@ def assemble(page: Page) -> str:
 @cache
 def _environment() -> Environment:
     return Environment(
-        loader=PackageLoader("pdmuxd.daemon.replay.report", "assets"),
+        loader=PackageLoader("pdmuxd.daemon.report", "assets"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -119,7 +76,7 @@ def _swatch(colour: str | None) -> Markup:
 
 def _cell(cell: str | Cell) -> Markup:
     if isinstance(cell, str) or cell.is_met is None:
-        return Markup("<td>{}</td>").format(cell if isinstance(cell, str) else cell.text)
+        return Markup("<td>{}</td>").format(text_of(cell))
     kind, mark, said = ("met", "✓", "reached") if cell.is_met else ("missed", "✗", "missed")
     shown = Markup('<td class="{}"><span class="mark" role="img" aria-label="{}">{}</span>{}</td>')
     return shown.format(kind, said, mark, cell.text)

@@ -1,0 +1,1 @@
+"""What all results share: a table, its page, plots and colours, and the files they go to."""
