@@ -16,7 +16,6 @@ from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.outlook.tbt_cap_rules import KnownCosts
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
-from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.daemon.actions import OperatorActions
@@ -106,7 +105,7 @@ def build(
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
     limiter, first_tokens = Limiter(), FirstTokens()
-    telemetry = build_telemetry(supervisor, admission, metrics, control_plane, expected=limiter.expected)
+    telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
     history = build_history(settings, telemetry, control_plane)
     listeners = Listeners.of(settings)
     predictors = LivePredictors(
@@ -281,8 +280,6 @@ def build_telemetry(
     admission: Admission,
     metrics: Metrics,
     control_plane: ControlPlane,
-    *,
-    expected: ExpectedTokens,
 ) -> Telemetry:
     """What is known of the engine and of the requests in flight, in events and as metrics."""
     telemetry = Telemetry(
@@ -291,7 +288,6 @@ def build_telemetry(
         status=supervisor.status,
         in_flight=admission.by_tenant,
         database_lost_because=control_plane.store.lost_because,
-        expected=expected,
     )
     telemetry.on_settled = metrics.request_judged
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
@@ -338,6 +334,7 @@ def build_gateway(
         load=partial(node_load, telemetry),
         tells_load=data.load_metrics,
         limiter=limiter,
+        expected=telemetry.expected,
         first_tokens=first_tokens,
         tracer=tracing.tracer,
         trusted=trusted,

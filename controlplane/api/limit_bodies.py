@@ -67,6 +67,7 @@ class LimitsPatch(Body):
     output_tokens_per_min: LimitIn | None = _limit("output_tokens_per_min")
     tokens_per_day: LimitIn | None = _limit("tokens_per_day")
     tokens_per_month: LimitIn | None = _limit("tokens_per_month")
+    max_output_tokens: LimitIn | None = _limit("max_output_tokens")
     max_wait_ms: LimitIn | None = _limit("max_wait_ms")
 
     def changes(self) -> dict[LimitName, Limit | None]:
@@ -97,8 +98,8 @@ class LimitInForce(LimitOut):
     name: LimitName
     of: str = Field(description="`tenant` or `key`: whose requests it counts.")
     used: int | None = Field(
-        description="Of the window, day or month that it counts, requests in flight included as far as their "
-        "tokens are expected. Null where no daemon counts, and for `max_wait_ms`."
+        description="Of the window, day or month that it counts, with what requests in flight may use. "
+        "Null where no daemon counts, and for `max_output_tokens` and `max_wait_ms`."
     )
 
 

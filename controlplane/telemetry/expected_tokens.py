@@ -1,30 +1,29 @@
-"""How many tokens a request will probably have, by what its tenant's earlier requests had.
+"""How many prompt tokens a request will probably have, by what its tenant's earlier requests had.
 
-Only the engine counts tokens, and it tells them when a request ends. Until then limits, lateness and
-forecasts go by the bytes of the body.
+Only the engine counts tokens, and it tells them when a request ends. Until then lateness and forecasts go by
+the bytes of the body. No limit goes by this, since a tenant can teach it whatever it wants.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Container
 from dataclasses import dataclass
 
-from pdmuxd.controlplane.tenants.token_use import Tokens
+from pdmuxd.engine.link.messages import RequestRecord
 
 _TOKENS_PER_BYTE = 0.25
 """Of a tenant whose requests are not known yet: English text."""
-_OUTPUT_TOKENS = 128.0
 _FORGET = 0.95
 """The weight of all earlier requests is multiplied by this with each new one."""
+_KEPT_BODIES = 4096
+"""Of requests that have not ended; with more in flight, nothing is learned of the oldest."""
 
 
 @dataclass(slots=True)
 class _Seen:
     prompt_bytes: float = 0.0
-    computed: float = 0.0
-    cached: float = 0.0
-    outputs: float = 0.0
-    answers: float = 0.0
+    new_tokens: float = 0.0
 
 
 class ExpectedTokens:
@@ -32,29 +31,35 @@ class ExpectedTokens:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
+        self._bodies: OrderedDict[str, float] = OrderedDict()
 
-    def input_tokens(self, tenant: str, body_bytes: int, *, count_cached: bool) -> int:
-        """Prompt tokens of a body of so many bytes; at least 1."""
+    def input_tokens(self, tenant: str, body_bytes: int) -> int:
+        """Prompt tokens of a body of so many bytes that are not in the prefix cache; at least 1."""
         seen = self._seen.get(tenant)
         if seen is None or not seen.prompt_bytes:
             return max(1, round(_TOKENS_PER_BYTE * body_bytes))
-        tokens = seen.computed + (seen.cached if count_cached else 0.0)
-        return max(1, round(tokens / seen.prompt_bytes * body_bytes))
+        return max(1, round(seen.new_tokens / seen.prompt_bytes * body_bytes))
 
-    def output_tokens(self, tenant: str, answers: int) -> int:
-        """Tokens of so many answers; at least 1 each."""
-        seen = self._seen.get(tenant)
-        mean = _OUTPUT_TOKENS if seen is None or not seen.answers else seen.outputs / seen.answers
-        return max(answers, round(mean * answers))
+    def on_read(self, request_id: str, body_bytes: float) -> None:
+        """A request has a body of so many bytes for each of its answers."""
+        self._bodies[request_id] = body_bytes
+        while len(self._bodies) > _KEPT_BODIES:
+            self._bodies.popitem(last=False)
 
-    def learn(self, tenant: str, tokens: Tokens, prompt_bytes: float) -> None:
-        """One answer has ended; its part of the body had so many bytes."""
+    def on_record(self, record: RequestRecord) -> None:
+        """An answer has ended."""
+        body_bytes = self._bodies.pop(record.request_id, None)
+        if body_bytes is None:
+            # Several prompts of one request are numbered behind its id.
+            body_bytes = self._bodies.get(record.request_id.rpartition("_")[0])
+        if body_bytes is not None:
+            self.learn(record.tenant, record.new_tokens, body_bytes)
+
+    def learn(self, tenant: str, new_tokens: int, prompt_bytes: float) -> None:
+        """A prompt of so many bytes had so many tokens that were not in the prefix cache."""
         seen = self._seen.setdefault(tenant, _Seen())
         seen.prompt_bytes = _FORGET * seen.prompt_bytes + prompt_bytes
-        seen.computed = _FORGET * seen.computed + tokens.input_tokens
-        seen.cached = _FORGET * seen.cached + tokens.cached_tokens
-        seen.outputs = _FORGET * seen.outputs + tokens.output_tokens
-        seen.answers = _FORGET * seen.answers + 1
+        seen.new_tokens = _FORGET * seen.new_tokens + new_tokens
 
     def keep(self, tenants: Container[str]) -> None:
         """Forget what was learned of other tenants."""

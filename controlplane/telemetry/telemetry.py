@@ -78,7 +78,7 @@ class Telemetry:
 
     `clock` is Unix time in seconds and must not go back. `status`, `in_flight` (requests at the gateway,
     per tenant) and `database_lost_because` are asked whenever they are to be told. `wall_clock` (`clock`
-    unless given) dates the history. `expected` is read only: the gateway's limits teach it.
+    unless given) dates the history.
     """
 
     def __init__(
@@ -89,7 +89,6 @@ class Telemetry:
         in_flight: Callable[[], Mapping[str, int]] = dict,
         database_lost_because: Callable[[], str | None] = lambda: None,
         wall_clock: Callable[[], float] | None = None,
-        expected: ExpectedTokens | None = None,
     ) -> None:
         self.clock = clock
         self.recorder = Recorder(wall_clock or clock)
@@ -108,7 +107,8 @@ class Telemetry:
         self.on_ended: OnEnded = _untold
         """Told of each request that ended in the engine, with its arrival and its prompt."""
         self._prompts: OrderedDict[str, PromptNames] = OrderedDict()
-        self.open = OpenRequests(expected or ExpectedTokens())
+        self.expected = ExpectedTokens()
+        self.open = OpenRequests(self.expected)
         self.on_settled: Callable[[JudgedRequest], None] = lambda _: None
         """Told of each request when both the engine and the gateway are done with it."""
         self._settling = Settling(self.open)
@@ -156,6 +156,7 @@ class Telemetry:
         """A request ended in the engine."""
         now_s = self.clock()
         self.counters.heard_s = now_s
+        self.expected.on_record(record)
         lifecycle = self.requests.on_record(record, now_s)
         self.recent.on_request(record, arrived_s=lifecycle.arrived_s, now_s=now_s)
         self.on_ended(record, lifecycle.arrived_s, self._prompts.pop(record.request_id, _NO_PROMPT), now_s)
@@ -190,8 +191,11 @@ class Telemetry:
         """A request has targets of its own."""
         self.open.use_targets(request_id, targets)
 
-    def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
-        """The gateway has the body of a request."""
+    def on_read(
+        self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float, answers: int = 1
+    ) -> None:
+        """The gateway has the body of a request, which makes so many answers."""
+        self.expected.on_read(request_id, body_bytes / answers)
         self.open.read(request_id, is_streamed=is_streamed, body_bytes=body_bytes, read_s=read_s)
 
     def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
@@ -232,6 +236,7 @@ class Telemetry:
         for gone in set(self.tenants) - set(snapshot.tenants):
             del self.tenants[gone]
         self.recorder.use(snapshot.tenants)
+        self.expected.keep(snapshot.tenants)
         if before is not _EMPTY:
             self._chronicle.on_directory(before, snapshot)
         self.publish("settings", serializers.wanted(before, snapshot, self.clock()))

@@ -137,7 +137,7 @@ class OpenRequests:
         """The TTFT target, as far as it is known before the engine says."""
         if request.body_bytes is None:
             return math.inf
-        new_tokens = self._expected.input_tokens(request.tenant, request.body_bytes, count_cached=False)
+        new_tokens = self._expected.input_tokens(request.tenant, request.body_bytes)
         return self.slo_of(request, tenant).ttft_target_s(new_tokens)
 
     @staticmethod

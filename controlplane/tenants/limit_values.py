@@ -21,10 +21,13 @@ LimitName = Literal[
     "output_tokens_per_min",
     "tokens_per_day",
     "tokens_per_month",
+    "max_output_tokens",
     "max_wait_ms",
 ]
 LimitAction = Literal["refuse", "wait"]
 DEFAULT_ACTION: LimitAction = "refuse"
+BOUNDS: frozenset[LimitName] = frozenset(("max_output_tokens", "max_wait_ms"))
+"""Limits of each request by itself: nothing is counted against them."""
 
 NAMES: tuple[LimitName, ...] = get_args(LimitName)
 ACTIONS_ALLOWED = names_in_words(LimitAction)
@@ -36,6 +39,7 @@ RANGES: Mapping[LimitName, tuple[int, int]] = {
     "output_tokens_per_min": _TOKENS,
     "tokens_per_day": _TOKENS,
     "tokens_per_month": _TOKENS,
+    "max_output_tokens": (1, 10**9),
     "max_wait_ms": MAX_WAIT_RANGE_MS,
 }
 WHAT: Mapping[LimitName, str] = {
@@ -45,6 +49,7 @@ WHAT: Mapping[LimitName, str] = {
     "output_tokens_per_min": "Tokens that were produced, in any 60 seconds.",
     "tokens_per_day": "Prompt and output tokens from midnight to midnight, UTC.",
     "tokens_per_month": "Prompt and output tokens of a calendar month, UTC.",
+    "max_output_tokens": "Tokens of one answer: given to a request that names no maximum; more is refused.",
     "max_wait_ms": "The longest wait, of a key: at its limits, and until a streamed answer begins.",
 }
 
@@ -74,9 +79,8 @@ def check_limit(limit: Limit, *, of_key: bool) -> Limit:
         raise InvalidValueError(
             limit.name, f"the action of {limit.name} is {limit.action!r:.40}; allowed are {ACTIONS_ALLOWED}"
         )
-    if limit.name == "max_wait_ms":
-        if not of_key:
-            raise InvalidValueError("max_wait_ms", "max_wait_ms of a tenant is a field of the tenant itself")
-        if limit.action == "wait":
-            raise InvalidValueError("max_wait_ms", "the action of max_wait_ms is 'wait'; allowed is refuse")
+    if limit.name == "max_wait_ms" and not of_key:
+        raise InvalidValueError("max_wait_ms", "max_wait_ms of a tenant is a field of the tenant itself")
+    if limit.name in BOUNDS and limit.action == "wait":
+        raise InvalidValueError(limit.name, f"the action of {limit.name} is 'wait'; allowed is refuse")
     return limit

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
+from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.tenants.records import Identity
 from pdmuxd.daemon.gateway import about
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S, Admission
@@ -30,6 +31,7 @@ from pdmuxd.daemon.gateway.forwarding import EngineTimes, Forwarder
 from pdmuxd.daemon.gateway.identity import client_request_id
 from pdmuxd.daemon.gateway.intake import BodyLimits, Intake
 from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
+from pdmuxd.daemon.gateway.limits.reserve import most_output_tokens, need_of
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import check_model
 from pdmuxd.daemon.gateway.routes import OPERATIONS, Kind, Route, find_route, model_of
@@ -70,6 +72,7 @@ class Gateway:
         load: Callable[[], about.NodeLoad] = about.no_load,
         tells_load: bool = False,
         limiter: Limiter | None = None,
+        expected: ExpectedTokens | None = None,
         first_tokens: FirstTokens | None = None,
         tracer: Tracer | None = None,
         trusted: TrustedPeers | None = None,
@@ -83,6 +86,7 @@ class Gateway:
         self._load = load
         self._tells_load = tells_load
         self._limiter = limiter or Limiter()
+        self._expected = expected or ExpectedTokens()
         self._first_tokens = first_tokens or FirstTokens()
         self._authenticator = Authenticator(directory, auth_failures)
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
@@ -247,7 +251,9 @@ class Gateway:
             self._observer.on_targets(call.rid, targets)
         places = 1
         try:
-            received = await self._intake.receive(call, scope, route.kind, tenant, targets)
+            received = await self._intake.receive(
+                call, scope, route.kind, tenant, targets, max_output_tokens=most_output_tokens(identity)
+            )
             if received is None:
                 call.end = End.CLIENT_GONE
                 return
@@ -257,13 +263,14 @@ class Gateway:
                 tenant.name, tenant.max_in_flight, outputs=request.outputs, weight=tenant.weight
             )
             places = request.outputs
-            if not await self._turns.take(call, identity, body_bytes=body_bytes, answers=places):
+            need = need_of(request, body_bytes=body_bytes, context_tokens=self._slot.context_tokens)
+            if not await self._turns.take(call, identity, need):
                 call.end = End.CLIENT_GONE
                 return
             call.token_path = "http" if request.is_streamed else None
             if request.is_streamed and places == 1:
                 call.delivery = Delivery(arrived_s=received.arrived_s, tbt_target_s=tenant.slo.tbt_s)
-            new_tokens = self._limiter.expected.input_tokens(tenant.name, body_bytes, count_cached=False)
+            new_tokens = self._expected.input_tokens(tenant.name, body_bytes)
             self._first_tokens.admit(call.rid, tenant, new_tokens)
             await self._forwarder.send(
                 call,
@@ -280,7 +287,8 @@ class Gateway:
             raise
         finally:
             self._first_tokens.ended(call.rid)
-            self._limiter.leave(call.rid, was_served=call.status < 400 or call.status == CLIENT_GONE_STATUS)
+            was_served = call.status < 400 or call.status == CLIENT_GONE_STATUS
+            self._limiter.leave(call.rid, was_served=was_served and call.end is not End.ENGINE_LOST)
             self.admission.leave(tenant.name, places)
             delivered = None if call.delivery is None else call.delivery.seen()
             self._observer.on_answered(call.rid, status=call.status, delivered=delivered)

@@ -71,6 +71,8 @@ class Intake:
         kind: Kind,
         tenant: TenantRecord,
         targets: RequestTargets | None = None,
+        *,
+        max_output_tokens: int | None = None,
     ) -> Received | None:
         """Read the body and make the request for the engine; None if the client left.
 
@@ -82,15 +84,30 @@ class Intake:
         if body is None:
             return None
         read_s = time.monotonic() - reading_s
-        request = await self._rewrite(kind, body, rid=call.rid, tenant=tenant, targets=targets)
-        self._observer.on_read(call.rid, is_streamed=request.is_streamed, body_bytes=len(body), read_s=read_s)
+        request = await self._rewrite(
+            kind, body, rid=call.rid, tenant=tenant, targets=targets, max_output_tokens=max_output_tokens
+        )
+        self._observer.on_read(
+            call.rid,
+            is_streamed=request.is_streamed,
+            body_bytes=len(body),
+            read_s=read_s,
+            answers=request.outputs,
+        )
         if self._name_prefixes is not None:
             prefixes = self._name_prefixes(request.prompt, namespace_of(tenant))
             self._observer.on_prompt(call.rid, prompt_bytes=len(request.prompt), prefixes=prefixes)
         return Received(request=request, body_bytes=len(body), arrived_s=call.started_s + read_s)
 
     async def _rewrite(
-        self, kind: Kind, body: bytes, *, rid: str, tenant: TenantRecord, targets: RequestTargets | None
+        self,
+        kind: Kind,
+        body: bytes,
+        *,
+        rid: str,
+        tenant: TenantRecord,
+        targets: RequestTargets | None,
+        max_output_tokens: int | None,
     ) -> EngineRequest:
         """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""
         makes = rewrite_tagged
@@ -107,6 +124,7 @@ class Intake:
             cache_namespace=namespace_of(tenant),
             bounds=self.limits.bounds,
             targets=params_of(targets),
+            max_output_tokens=max_output_tokens,
         )
         if len(body) <= LARGE_BODY_BYTES:
             return work()

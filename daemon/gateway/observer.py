@@ -17,8 +17,10 @@ class CallObserver(Protocol):
     def on_targets(self, request_id: str, targets: RequestTargets) -> None:
         """The request has targets of its own, in place of its tenant's."""
 
-    def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
-        """The body of the request has arrived, which took `read_s`."""
+    def on_read(
+        self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float, answers: int = 1
+    ) -> None:
+        """The body of the request has arrived, which took `read_s`; it makes so many answers."""
 
     def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
         """The leading parts of its prompt, by name. Told only if parts are named."""
@@ -48,7 +50,9 @@ class NobodyWatches:
     def on_targets(self, request_id: str, targets: RequestTargets) -> None:
         """Do nothing."""
 
-    def on_read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
+    def on_read(
+        self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float, answers: int = 1
+    ) -> None:
         """Do nothing."""
 
     def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:

@@ -21,6 +21,7 @@ from pdmuxd.daemon.gateway.bounds import (
     count_outputs,
 )
 from pdmuxd.daemon.gateway.cache_key import cache_key
+from pdmuxd.daemon.gateway.output_tokens import bound_output
 from pdmuxd.daemon.gateway.routes import Kind
 from pdmuxd.daemon.tokens.plain import is_plain
 from pdmuxd.engine.core.errors import RequestError
@@ -99,6 +100,10 @@ class EngineRequest:
     """The model that the client named; None where the path does not ask for one."""
     outputs: int
     """How many answers it makes: prompts times choices. It takes as many places under the limits."""
+    choices: int = 1
+    """How many answers to one of its prompts, at most."""
+    max_output_tokens: int | None = None
+    """Of one answer, at most; None if only the context bounds it."""
     is_streamed: bool = False
     prompt: bytes = b""
     """The prompt as the client sent it, in JSON."""
@@ -118,12 +123,13 @@ def rewrite(
     bounds: RequestBounds = _DEFAULT_BOUNDS,
     targets: Mapping[str, float] = _NO_TARGETS,
     takes_tokens: bool = False,
+    max_output_tokens: int | None = None,
 ) -> EngineRequest:
     """Check `body` and add the request's id, its tenant and its place in the prefix cache.
 
     Targets of its own are added too, under the names of `engine/link/request_tag.py`. Without a
     `cache_namespace` it shares the cache with nobody. With `takes_tokens` the scheduler is asked for the
-    tokens, if the answer is plain text.
+    tokens, if the answer is plain text. `max_output_tokens` is what an answer may have at most.
     Raises: RequestError (422) naming the field that is missing, wrong or more than `bounds` allow.
     """
     fields = parse_required(body, bounds, _REQUIRED[kind])
@@ -134,7 +140,8 @@ def rewrite(
         prompts = _check_prompt(fields, ("text", "input_ids", "input_embeds"), missing="text")
     for name in fields.keys() & _OPTIONAL.keys():
         check_field(name, fields[name], _OPTIONAL[name])
-    outputs = _count_outputs(kind, fields, prompts, bounds)
+    outputs, choices = _count_outputs(kind, fields, prompts, bounds)
+    most = bound_output(kind, fields, max_output_tokens)
     is_streamed = bytes(fields.get("stream", _FALSE)) == b"true"
     prompt = next((bytes(fields[name]) for name in _PROMPTS if name in fields), b"")
 
@@ -157,28 +164,32 @@ def rewrite(
         payload=msgspec.json.encode(fields),
         model=model,
         outputs=outputs,
+        choices=choices,
+        max_output_tokens=most,
         is_streamed=is_streamed,
         prompt=prompt,
         takes_tokens=takes_tokens and kind is not Kind.GENERATE,
     )
 
 
-def _count_outputs(kind: Kind, fields: _Body, prompts: int, bounds: RequestBounds) -> int:
-    """Check the stop texts, and count the answers: prompts times choices."""
+def _count_outputs(kind: Kind, fields: _Body, prompts: int, bounds: RequestBounds) -> tuple[int, int]:
+    """Check the stop texts, and count the answers, prompts times choices, and the most choices of one."""
     if kind is not Kind.GENERATE:
-        outputs = count_outputs(prompts, _sampling(fields, "", bounds))
+        most = _sampling(fields, "", bounds)
+        outputs = count_outputs(prompts, most)
         check_outputs(outputs, bounds, param="prompt" if prompts > 1 else "n")
-        return outputs
+        return outputs, most
     value = fields.get("sampling_params")
     if value is not None and bytes(memoryview(value)[:1]) == b"[":
         each = enumerate(check_field("sampling_params", value, _OBJECTS))
         choices = [_sampling(params, f"sampling_params[{i}].", bounds) for i, params in each]
-        outputs = count_outputs(prompts, choices)
+        outputs, most = count_outputs(prompts, choices), max(choices, default=1)
     else:
         params = {} if value is None else check_field("sampling_params", value, _OBJECT_OR_NULL) or {}
-        outputs = count_outputs(prompts, _sampling(params, "sampling_params.", bounds))
+        most = _sampling(params, "sampling_params.", bounds)
+        outputs = count_outputs(prompts, most)
     check_outputs(outputs, bounds, param="text" if prompts > 1 else "sampling_params.n")
-    return outputs
+    return outputs, most
 
 
 def _sampling(params: _Body, prefix: str, bounds: RequestBounds) -> int:

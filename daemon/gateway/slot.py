@@ -60,6 +60,11 @@ class EngineSlot:
             raise RequestError(message, status=503, code=code, retry_after_s=RETRY_AFTER_S)
         return self._upstream
 
+    @property
+    def context_tokens(self) -> int | None:
+        """How many tokens the model's context holds; None if no engine says so."""
+        return None if self._upstream is None else self._upstream.address.context_tokens
+
     def takes_tokens(self, *, chat: bool) -> bool:
         """Whether the engine's scheduler can send the tokens of such an answer straight here."""
         tokens = None if self._upstream is None else self._upstream.address.tokens

@@ -15,6 +15,7 @@ from msgspec import Meta, Raw
 
 from pdmuxd.daemon.gateway.bounds import RequestBounds, check_stops
 from pdmuxd.daemon.gateway.cache_key import cache_key
+from pdmuxd.daemon.gateway.output_tokens import bound_output
 from pdmuxd.daemon.gateway.requests import (
     RESERVED_FIELDS,
     EngineRequest,
@@ -85,6 +86,7 @@ def rewrite_tagged(
     cache_namespace: str,
     bounds: RequestBounds,
     targets: Mapping[str, float],
+    max_output_tokens: int | None = None,
 ) -> EngineRequest:
     """Check `body`, take out what is not a client's to set, and make its tag.
 
@@ -100,6 +102,7 @@ def rewrite_tagged(
         _refuse_state(fields)
         fields["store"] = Raw(b"false")
     is_streamed = bytes(fields.get("stream", _NULL)) == _TRUE
+    most = bound_output(kind, fields, max_output_tokens)
     for name in _NEVER_PASSED:
         fields.pop(name, None)
     extra_key = cache_key(fields, cache_namespace)
@@ -111,6 +114,7 @@ def rewrite_tagged(
         payload=msgspec.json.encode(fields),
         model=model,
         outputs=1,
+        max_output_tokens=most,
         is_streamed=is_streamed,
         prompt=bytes(fields[_PROMPT[kind]]),
         headers={TAG_HEADER: tag.encode()},

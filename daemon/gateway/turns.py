@@ -8,6 +8,7 @@ from pdmuxd.controlplane.tenants.records import Identity
 from pdmuxd.daemon.gateway.asgi import done_before_gone
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.limits.meter import Need
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.engine.core.errors import RequestError
 
@@ -20,15 +21,14 @@ class Turns:
         self._slot = slot
         self._waiting: set[asyncio.Task[None]] = set()
 
-    async def take(self, call: Call, identity: Identity, *, body_bytes: int, answers: int) -> bool:
+    async def take(self, call: Call, identity: Identity, need: Need) -> bool:
         """Pass the limits of the tenant and the key; False if the client left while it waited for its turn.
 
         Raises: RequestError 429, or 503 in a drain.
         """
-        size = {"body_bytes": body_bytes, "answers": answers}
-        if self._limiter.enter_now(call.rid, identity, **size):
+        if self._limiter.enter_now(call.rid, identity, need):
             return True
-        waiting = asyncio.create_task(self._limiter.enter(call.rid, identity, **size), name="turn")
+        waiting = asyncio.create_task(self._limiter.enter(call.rid, identity, need), name="turn")
         self._waiting.add(waiting)
         try:
             is_done = await done_before_gone(waiting, call.receive)

@@ -18,6 +18,8 @@ class EngineAddress:
     """Without a slash at the end."""
     api_key: str = field(repr=False)
     models: frozenset[str]
+    context_tokens: int | None = None
+    """How many tokens prompt and answer may have together; None: it does not say."""
     partition_groups: int = 0
     """How many groups of SMs it can use."""
     tokens: TokenReceiver | None = field(default=None, repr=False)

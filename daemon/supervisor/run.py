@@ -293,6 +293,7 @@ class EngineRun:
             base_url=handle.base_url,
             api_key=handle.api_key,
             models=frozenset({hello.model}) if hello is not None else frozenset[str](),
+            context_tokens=hello.context_tokens if hello is not None else None,
             partition_groups=len(hello.partitions) if hello is not None else 0,
             tokens=self._tokens,
         )

@@ -115,6 +115,11 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """How much further apart two tokens reach a client than it makes them: 99% of them, at most."""
 
     @property
+    def context_tokens(self) -> int | None:
+        """How many tokens prompt and answer may have together; None if it did not say."""
+        return None if self.model_shape is None else self.model_shape.max_context_tokens
+
+    @property
     def roofline(self) -> RooflineModel | None:
         """What the engine assumes before anything is measured; None if it does not tell its shapes."""
         if self.model_shape is None or self.device_shape is None or self.overheads is None:

@@ -73,9 +73,35 @@ def test_a_budget_is_not_refilled_when_the_daemon_is_killed(tmp_path):
         earliest_s = seconds_to_midnight()
         error = refused.json()["error"]
         assert (error["code"], error["limit"]["value"]) == ("tokens_per_day", 60)
-        assert error["limit"]["used"] + error["limit"]["expected"] > 60
+        assert error["limit"]["used"] >= 60, "it is let in while less was used"
         assert error["limit"]["used"] == used(daemon, "tokens_per_day") >= really
         assert earliest_s - 1 <= int(refused.headers["Retry-After"]) <= latest_s + 1
+
+
+def test_a_budget_is_passed_by_one_request_at_most_when_a_burst_follows_short_answers(tmp_path):
+    """60 requests of one token, then 600 at once of 500: what a tenant did before lowers nothing."""
+    if (left_s := seconds_to_midnight()) < 180:
+        time.sleep(left_s + 1)
+    daemon = Daemon(tmp_path)
+    try:
+        daemon.admin("PATCH", "/api/v1/tenants/default", json={"max_in_flight": 1000})
+        limits = {"tokens_per_day": {"value": 5000}}
+        assert daemon.admin("PATCH", "/api/v1/tenants/default/limits", json=limits).status_code == 200
+        for _ in range(60):
+            assert complete(daemon, max_tokens=1).status_code == 200
+        with ThreadPoolExecutor(100) as pool:
+            answers = list(pool.map(lambda _: complete(daemon, max_tokens=500), range(600)))
+        served = [answer.json()["usage"] for answer in answers if answer.status_code == 200]
+        refused = [answer for answer in answers if answer.status_code != 200]
+        assert len(served) + len(refused) == 600
+        assert {answer.status_code for answer in refused} == {429}
+        assert {answer.json()["error"]["code"] for answer in refused} == {"tokens_per_day"}
+        wait_until(lambda: daemon.is_idle())
+        spent = used(daemon, "tokens_per_day")
+        print(f"{len(served)} of 600 served, {spent} of 5000 tokens used")
+        assert 5000 <= spent <= 5000 + 500 + served[0]["prompt_tokens"]
+    finally:
+        daemon.stop()
 
 
 def test_no_edit_is_lost_when_there_are_a_thousand_a_minute(tmp_path):

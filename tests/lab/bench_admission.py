@@ -22,6 +22,7 @@ from pdmuxd.daemon.app import collect_garbage_seldom
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.limits.meter import Need
 from pdmuxd.engine.core.slo import DEFAULT_SLO
 from pdmuxd.engine.link.messages import RequestRecord
 
@@ -121,7 +122,7 @@ async def main() -> None:
         found = time.perf_counter()
         admission.enter(name, identity.tenant.max_in_flight, weight=identity.tenant.weight)
         placed = time.perf_counter()
-        assert limiter.enter_now(rid, identity, body_bytes=4000, answers=1)
+        assert limiter.enter_now(rid, identity, Need(input_tokens=4000, output_tokens=500))
         limited = time.perf_counter()
         first_tokens.admit(rid, identity.tenant, 1000)
         ended = time.perf_counter()

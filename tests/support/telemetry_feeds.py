@@ -10,7 +10,6 @@ from typing import Any
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.controlplane.outlook.what_if import Predicting
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
-from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.partitions import Partition
@@ -153,8 +152,8 @@ def directory(version: int = 1, **tbt_s: float) -> DirectorySnapshot:
     return DirectorySnapshot(version=version, tenants=tenants, keys={})
 
 
-def telemetry(clock: HandClock, *, expected: ExpectedTokens | None = None, **tbt_s: float) -> Telemetry:
-    made = Telemetry(clock=clock, expected=expected)
+def telemetry(clock: HandClock, **tbt_s: float) -> Telemetry:
+    made = Telemetry(clock=clock)
     made.on_directory(directory(**(tbt_s or {"chat": 0.04})))
     return made
 

@@ -1,8 +1,9 @@
 """Lets requests in under the limits of their tenant and key, and counts what they really used.
 
-How many tokens a request takes is known only when it has ended. Until then the limits count what is expected
-of it. Use is counted from the engine's records, one for each answer. If the record of an answer was lost, the
-expected tokens are counted instead.
+How many tokens a request takes is known only when it has ended. Until then the limits count as many as it may
+take (`reserve.py`), for what a tenant's earlier requests took is in that tenant's own hand. Use is counted
+from the engine's records, one for each answer. If the record of an answer was lost, what was reserved for it
+is counted.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
-from pdmuxd.controlplane.tenants.limit_values import NAMES, Limit
+from pdmuxd.controlplane.tenants.limit_values import BOUNDS, NAMES, Limit
 from pdmuxd.controlplane.tenants.records import Identity, TenantRecord
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
-from pdmuxd.daemon.gateway.limits.meter import Block, Meter, Need
+from pdmuxd.daemon.gateway.limits.meter import TOKEN_LIMITS, Block, Meter, Need
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.link.messages import RequestRecord
 
@@ -29,22 +29,22 @@ Counts = tuple[tuple[Meter, tuple[Limit, ...]], ...]
 
 DEFAULT_WAIT_S = 30.0
 """The longest wait for a turn, for tenants that set none."""
-RECORD_WITHIN_S = 5.0
-"""How long after the end of an answer its record may come. Records travel in bundles, a few a second."""
+RECORD_WITHIN_S = 60.0
+"""How long after the end of an answer its record may come. Records travel in bundles, a few a second. When
+the link is lost they wait in the engine, which is ended if it is not heard for 30 s."""
+CHOICES_WITHIN_S = 5.0
+"""The same of a request of several answers. SGLang gives choices of one prompt ids of their own: their
+records count for the tenant, and nobody can tell which request is theirs."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Open:
     identity: Identity
     meters: tuple[Meter, ...]
-    places: int
-    body_bytes: float
-    """By answer that is not settled yet: its part of the body, bytes."""
+    need: Need
+    """What is reserved for the answers without a record yet."""
     answers: int
     """Answers without a record yet."""
-    input_tokens: int
-    """Input tokens that are reserved for these."""
-    output_tokens: int
     is_over: bool = False
 
 
@@ -60,7 +60,6 @@ class Limiter:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
-        expected: ExpectedTokens | None = None,
     ) -> None:
         self._clock = clock
         self._wall = wall
@@ -68,39 +67,25 @@ class Limiter:
         self._keys: dict[str, Meter] = {}
         self._records: Mapping[str, TenantRecord] = {}
         self._open: dict[str, _Open] = {}
-        self.expected = expected or ExpectedTokens()
-        """Learns from every record. Nobody else teaches it."""
         self._unsaved: dict[UseOf, Tokens] = {}
 
     # Requests
 
-    def need(self, identity: Identity, *, body_bytes: int, answers: int) -> Need:
-        """What a request is expected to use."""
-        tenant = identity.tenant
-        return Need(
-            places=answers,
-            input_tokens=self.expected.input_tokens(
-                tenant.name, body_bytes, count_cached=tenant.count_cached_tokens
-            ),
-            output_tokens=self.expected.output_tokens(tenant.name, answers),
-        )
-
-    def enter_now(self, rid: str, identity: Identity, *, body_bytes: int, answers: int) -> bool:
+    def enter_now(self, rid: str, identity: Identity, need: Need) -> bool:
         """Let a request in if no limit is against it; False if it has to wait for its turn.
 
         Raises: RequestError 429 saying which limit refuses it.
         """
-        need = self.need(identity, body_bytes=body_bytes, answers=answers)
         counts = self._counts(identity)
         block = self._block(identity, need, counts)
         if block is not None and block.limit.action == "refuse":
             raise refusal(block)
         if block is not None or any(meter.is_waited_for for meter, _ in counts):
             return False
-        self._take(rid, identity, need, counts, body_bytes)
+        self._take(rid, identity, need, counts)
         return True
 
-    async def enter(self, rid: str, identity: Identity, *, body_bytes: int, answers: int) -> None:
+    async def enter(self, rid: str, identity: Identity, need: Need) -> None:
         """Let a request in when its turn has come: first come, first served, of each key and each tenant.
 
         Raises: RequestError 429 if a limit refuses it, or its longest wait is over.
@@ -113,7 +98,6 @@ class Limiter:
                 for index, (meter, _) in enumerate(counts):
                     await turns.enter_async_context(meter.turn)
                     while True:
-                        need = self.need(identity, body_bytes=body_bytes, answers=answers)
                         block = self._block(identity, need, counts[: index + 1])
                         if block is None:
                             break
@@ -121,9 +105,8 @@ class Limiter:
                             raise refusal(block)
                         waited_for = block
                         await _change_of(block)
-                self._take(rid, identity, need, counts, body_bytes)
+                self._take(rid, identity, need, counts)
         except TimeoutError:
-            need = self.need(identity, body_bytes=body_bytes, answers=answers)
             block = self._block(identity, need, counts) or waited_for
             if block is None:
                 raise RequestError(
@@ -140,10 +123,12 @@ class Limiter:
         if request is None or request.is_over:
             return
         request.is_over = True
+        places = request.need.places
         for meter in request.meters:
-            meter.release(places=request.places)
+            meter.release(places=places)
         if request.answers and was_served:
-            asyncio.get_running_loop().call_later(RECORD_WITHIN_S, self._give_up, rid)
+            within_s = RECORD_WITHIN_S if places == 1 else CHOICES_WITHIN_S
+            asyncio.get_running_loop().call_later(within_s, self._give_up, rid)
         else:
             self._close(rid)
 
@@ -161,7 +146,6 @@ class Limiter:
         if request is None or not request.answers or request.identity.name != record.tenant:
             self._use(record.tenant, None, tokens)
             return
-        self.expected.learn(record.tenant, tokens, request.body_bytes)
         self._settle(request, 1)
         self._use(record.tenant, request.identity.key.key_id, tokens)
         if not request.answers and request.is_over:
@@ -172,7 +156,6 @@ class Limiter:
     def use_tenants(self, tenants: Mapping[str, TenantRecord]) -> None:
         """Forget the tenants that are gone."""
         self._records = tenants
-        self.expected.keep(tenants)
         for gone in self._tenants.keys() - tenants.keys():
             del self._tenants[gone]
 
@@ -219,12 +202,12 @@ class Limiter:
 
     def _used(self, meter: Meter | None, count_cached: bool) -> dict[str, int]:
         if meter is None:
-            return {name: 0 for name in NAMES if name != "max_wait_ms"}
+            return {name: 0 for name in NAMES if name not in BOUNDS}
         now_s, today = self._clock(), self._wall().date()
         return {
             name: meter.used(name, count_cached=count_cached, now_s=now_s, today=today)
             for name in NAMES
-            if name != "max_wait_ms"
+            if name not in BOUNDS
         }
 
     def _tenant(self, name: str) -> Meter:
@@ -256,29 +239,29 @@ class Limiter:
                 found = block
         return found
 
-    def _take(self, rid: str, identity: Identity, need: Need, counts: Counts, body_bytes: int) -> None:
-        now_s = self._clock()
+    def _take(self, rid: str, identity: Identity, need: Need, counts: Counts) -> None:
+        now_s, today, count_cached = self._clock(), self._wall().date(), identity.tenant.count_cached_tokens
         for meter, limits in counts:
-            meter.take(need, limits, now_s)
+            meter.take(need, limits, count_cached=count_cached, now_s=now_s, today=today)
         self._open[rid] = _Open(
             identity=identity,
             meters=tuple([meter for meter, _ in counts]),
-            places=need.places,
-            body_bytes=body_bytes / need.places,
+            need=need,
             answers=need.places,
-            input_tokens=need.input_tokens,
-            output_tokens=need.output_tokens,
         )
 
     def _settle(self, request: _Open, answers: int) -> tuple[int, int]:
         """Give back the input and output tokens that were reserved for so many answers."""
-        inputs = request.input_tokens * answers // request.answers
-        outputs = request.output_tokens * answers // request.answers
+        need = request.need
+        inputs = need.input_tokens * answers // request.answers
+        outputs = need.output_tokens * answers // request.answers
         request.answers -= answers
-        request.input_tokens -= inputs
-        request.output_tokens -= outputs
+        need.input_tokens -= inputs
+        need.output_tokens -= outputs
         for meter in request.meters:
             meter.release(input_tokens=inputs, output_tokens=outputs)
+            if not request.answers:
+                meter.forget(need)
         return inputs, outputs
 
     def _close(self, rid: str) -> None:
@@ -287,12 +270,12 @@ class Limiter:
             self._settle(request, request.answers)
 
     def _give_up(self, rid: str) -> None:
-        """Count what was expected as used, since no record came."""
+        """Count what was reserved as used, since no record came."""
         request = self._open.pop(rid, None)
         if request is None or not request.answers:
             return
         # Several choices of one prompt get ids of their own in SGLang: their tenant is known, not their key.
-        is_counted = request.places > 1
+        is_counted = request.need.places > 1
         inputs, outputs = self._settle(request, request.answers)
         tokens = Tokens(input_tokens=inputs, output_tokens=outputs)
         self._use(request.identity.name, request.identity.key.key_id, tokens, of_tenant=not is_counted)
@@ -326,7 +309,9 @@ def key_wait_s(identity: Identity) -> list[float]:
 def refusal(block: Block, *, waited_s: float | None = None) -> RequestError:
     """The answer to a request that a limit keeps out: which limit, its value, what is used, when to retry."""
     limit, retry_after_s = block.limit, max(1, math.ceil(block.retry_s))
-    more = f", and this one is expected to use {block.wanted}" if "tokens" in limit.name else ""
+    more = ""
+    if limit.name in TOKEN_LIMITS:
+        more = f" and {block.reserved} reserved for requests in flight; this one may use {block.wanted}"
     waited = "" if waited_s is None else f"; it waited {waited_s:g} s for its turn"
     return RequestError(
         f"{limit.name} of {block.of} is {limit.value}, and {block.used} are used{more}{waited}; "
@@ -340,7 +325,8 @@ def refusal(block: Block, *, waited_s: float | None = None) -> RequestError:
                 "of": block.of,
                 "value": limit.value,
                 "used": block.used,
-                "expected": block.wanted,
+                "reserved": block.reserved,
+                "may_use": block.wanted,
                 "retry_after_s": retry_after_s,
             }
         },

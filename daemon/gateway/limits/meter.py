@@ -1,4 +1,9 @@
-"""What one tenant, or one key, has used; and which of its limits a request would exceed."""
+"""What one tenant, or one key, has used; and which of its limits a request would exceed.
+
+Until its tokens are known a request reserves as many as it may use, so no pattern of requests gets past a
+limit of tokens by more than one request. That one is let in while less than the limit is used and reserved,
+however much it may use, for else a limit could not be used up; and only one at a time for each limit.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +12,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from pdmuxd.controlplane.tenants.limit_values import Limit, LimitName
+from pdmuxd.controlplane.tenants.limit_values import BOUNDS, Limit, LimitName
 from pdmuxd.controlplane.tenants.token_use import Tokens
-from pdmuxd.daemon.gateway.limits.window import WINDOW_S, SlidingWindow
+from pdmuxd.daemon.gateway.limits.window import SlidingWindow
 
 CONCURRENCY_RETRY_S = 1.0
-"""Told as the time to retry for `concurrency`, since nobody knows when a request of the tenant ends."""
+"""Told as the time to retry where a request of the tenant has to end first: nobody knows when one does."""
 
 
 _WINDOWS: frozenset[LimitName] = frozenset(
     ("requests_per_min", "input_tokens_per_min", "output_tokens_per_min")
+)
+TOKEN_LIMITS: frozenset[LimitName] = frozenset(
+    ("input_tokens_per_min", "output_tokens_per_min", "tokens_per_day", "tokens_per_month")
 )
 _DAYS_KEPT, _MONTHS_KEPT = 64, 3
 """Kept longer than any budget looks back: the wall clock may be set back into the last month and forward
 again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Need:
-    """What a request is expected to use, before it is known. Tokens are those that limits count."""
+    """What a request may use at most: it is reserved until that is known, and becomes less as answers end."""
 
     places: int = 1
+    """Answers."""
     input_tokens: int = 0
     output_tokens: int = 0
 
@@ -40,8 +49,10 @@ class Block:
     of: str
     """`tenant NAME` or `key ID`."""
     used: int
+    reserved: int
+    """For requests in flight, tokens."""
     wanted: int
-    """How much of the limit the request is expected to use."""
+    """How much of the limit the request may use."""
     retry_s: float
     """Seconds until there is room for it, if nothing else is used meanwhile."""
     meter: Meter
@@ -52,7 +63,7 @@ class Meter:
 
     # There is one for each tenant and key: what few of them need is made when it is needed.
     __slots__ = (
-        *("_changed", "_days", "_months", "_places", "_reserved_input", "_reserved_output"),
+        *("_changed", "_days", "_months", "_overdrafts", "_places", "_reserved_input", "_reserved_output"),
         *("_turn", "_windows", "of"),
     )
 
@@ -63,6 +74,8 @@ class Meter:
         self._places = 0
         self._reserved_input = 0
         self._reserved_output = 0
+        self._overdrafts: dict[LimitName, Need] = {}
+        """By limit, the one request in flight that may get past it: what it reserves keeps out no other."""
         self._windows: dict[LimitName, SlidingWindow] = {}
         self._days: dict[date, Tokens] = {}
         self._months: dict[date, Tokens] = {}
@@ -87,8 +100,15 @@ class Meter:
             self._changed = asyncio.Event()
         return self._changed
 
-    def take(self, need: Need, limits: Iterable[Limit], now_s: float) -> None:
+    def take(
+        self, need: Need, limits: Iterable[Limit], *, count_cached: bool, now_s: float, today: date
+    ) -> None:
         """Count a request that begins."""
+        for limit in limits:
+            if limit.name in TOKEN_LIMITS:
+                taken = self._taken(limit.name, count_cached=count_cached, now_s=now_s, today=today)
+                if taken + _wanted(limit.name, need) > limit.value:
+                    self._overdrafts[limit.name] = need
         self._places += need.places
         self._reserved_input += need.input_tokens
         self._reserved_output += need.output_tokens
@@ -97,6 +117,13 @@ class Meter:
                 self._windows[limit.name] = SlidingWindow()
         if (requests := self._windows.get("requests_per_min")) is not None:
             requests.add(1, now_s)
+
+    def forget(self, need: Need) -> None:
+        """All tokens that a request reserved were given back."""
+        for name in [name for name, overdraft in self._overdrafts.items() if overdraft is need]:
+            del self._overdrafts[name]
+        if self._changed is not None:
+            self._changed.set()
 
     def release(self, *, places: int = 0, input_tokens: int = 0, output_tokens: int = 0) -> None:
         """Give back what `take` counted: the request is over, or its use is known."""
@@ -135,10 +162,10 @@ class Meter:
         if name in _WINDOWS:
             window = self._windows.get(name)
             return self._reserved(name) + (0 if window is None else window.peek(now_s))
-        return self._used(name, count_cached=count_cached, now_s=now_s, today=today)
+        return self._reserved(name) + self._spent(name, count_cached=count_cached, now_s=now_s, today=today)
 
-    def _used(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
-        """The same in the event loop, in time that does not grow with what was used."""
+    def _spent(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
+        """What was really used, or is in flight; in time that does not grow with what was used."""
         match name:
             case "concurrency":
                 return self._places
@@ -148,9 +175,14 @@ class Meter:
                 tokens = self._months.get(today.replace(day=1))
             case _:
                 window = self._windows.get(name)
-                return self._reserved(name) + (0 if window is None else window.total(now_s))
-        reserved = self._reserved_input + self._reserved_output
-        return reserved if tokens is None else reserved + tokens.counted(count_cached=count_cached)
+                return 0 if window is None else window.total(now_s)
+        return 0 if tokens is None else tokens.counted(count_cached=count_cached)
+
+    def _taken(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
+        """What no other request may use: what was used, and what is reserved but for the overdraft."""
+        spent = self._spent(name, count_cached=count_cached, now_s=now_s, today=today)
+        overdraft = self._overdrafts.get(name)
+        return spent + self._reserved(name) - (0 if overdraft is None else _wanted(name, overdraft))
 
     def block(
         self, limits: Iterable[Limit], need: Need, *, count_cached: bool, now_s: float, now: datetime
@@ -158,31 +190,53 @@ class Meter:
         """The limit that keeps a request out; None if none does. A limit that refuses comes before one that
         lets it wait.
 
-        Where nothing else is used or reserved, a request always fits, however large: else it could never be
-        served.
+        More answers than `concurrency` allows are let in where no other is in flight: else such a request
+        could never be served.
         """
         found: Block | None = None
         today = now.date()
         for limit in limits:
-            if limit.name == "max_wait_ms":
+            if limit.name in BOUNDS:
                 continue
-            used = self._used(limit.name, count_cached=count_cached, now_s=now_s, today=today)
+            taken = self._taken(limit.name, count_cached=count_cached, now_s=now_s, today=today)
             wanted = _wanted(limit.name, need)
-            if used + wanted <= limit.value or (not used and wanted):
+            if taken + wanted <= limit.value or self._may_overdraw(limit, taken):
                 continue
-            retry_s = self._retry_s(limit, wanted, now_s=now_s, now=now)
-            block = Block(limit=limit, of=self.of, used=used, wanted=wanted, retry_s=retry_s, meter=self)
+            spent = self._spent(limit.name, count_cached=count_cached, now_s=now_s, today=today)
+            block = Block(
+                limit=limit,
+                of=self.of,
+                used=spent,
+                reserved=self._reserved(limit.name),
+                wanted=wanted,
+                retry_s=self._retry_s(limit, spent, now_s=now_s, now=now),
+                meter=self,
+            )
             if found is None or (block.limit.action, -block.retry_s) < (found.limit.action, -found.retry_s):
                 found = block
         return found
 
-    def _reserved(self, name: LimitName) -> int:
-        if name == "input_tokens_per_min":
-            return self._reserved_input
-        return self._reserved_output if name == "output_tokens_per_min" else 0
+    def _may_overdraw(self, limit: Limit, taken: int) -> bool:
+        """Whether a request may be let in that may get past a limit."""
+        if limit.name in TOKEN_LIMITS:
+            return taken < limit.value and limit.name not in self._overdrafts
+        return not taken
 
-    def _retry_s(self, limit: Limit, wanted: int, *, now_s: float, now: datetime) -> float:
-        if limit.name == "concurrency":
+    def _reserved(self, name: LimitName) -> int:
+        match name:
+            case "input_tokens_per_min":
+                return self._reserved_input
+            case "output_tokens_per_min":
+                return self._reserved_output
+            case "tokens_per_day" | "tokens_per_month":
+                return self._reserved_input + self._reserved_output
+            case _:
+                return 0
+
+    def _retry_s(self, limit: Limit, spent: int, *, now_s: float, now: datetime) -> float:
+        """Seconds until there may be room: until requests in flight end, if less than the limit was used;
+        else until enough of that is over."""
+        if limit.name == "concurrency" or (limit.name in TOKEN_LIMITS and spent < limit.value):
             return CONCURRENCY_RETRY_S
         midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
         if limit.name == "tokens_per_day":
@@ -191,11 +245,8 @@ class Meter:
             while midnight.day != 1:
                 midnight += timedelta(days=1)
             return (midnight - now).total_seconds()
-        window, reserved = self._windows.get(limit.name), self._reserved(limit.name)
-        room = max(0, limit.value - wanted - reserved)
-        if window is None or (wanted + reserved > limit.value and reserved):
-            return float(WINDOW_S)  # what is in flight has to end first, and then to leave the window
-        return window.until(room, now_s)
+        window = self._windows[limit.name]  # something was used
+        return window.until(limit.value - 1, now_s)
 
 
 def _wanted(name: LimitName, need: Need) -> int:

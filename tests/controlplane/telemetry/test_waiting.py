@@ -6,10 +6,8 @@ import pytest
 from telemetry_feeds import HandClock, request_record, telemetry
 
 from pdmuxd.controlplane.telemetry.attainment import MINUTE_S
-from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.telemetry.waiting import OpenCounts
-from pdmuxd.controlplane.tenants.token_use import Tokens
 from pdmuxd.engine.link.messages import TenantQueue, TenantQueues
 
 # Targets: 0.5 s, and 0.8 s more for each 1,000 new tokens; 4,000 bytes are taken for 1,000 tokens.
@@ -123,9 +121,8 @@ def test_a_body_that_comes_slowly_is_not_late(known: Telemetry, clock: HandClock
 
 
 def test_the_target_of_a_long_prompt_is_learned_from_those_before(clock: HandClock) -> None:
-    expected = ExpectedTokens()
-    known = telemetry(clock, expected=expected)
-    expected.learn("chat", Tokens(input_tokens=10_000), BODY_BYTES)
+    known = telemetry(clock)
+    known.expected.learn("chat", 10_000, BODY_BYTES)
     begin(known, "second")
     clock.turn(8.0)
     assert counts(known).late == 0, "10,000 tokens may take 8.5 s"

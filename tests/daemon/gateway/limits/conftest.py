@@ -1,29 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 import pytest
-from telemetry_feeds import request_record
+from limited_tenant import Clock, limits, record
 
-from pdmuxd.controlplane.tenants.limit_values import Limit
 from pdmuxd.controlplane.tenants.records import Identity, KeyRecord, TenantRecord
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.limits.meter import Need
 from pdmuxd.engine.core.slo import DEFAULT_SLO
-from pdmuxd.engine.link.messages import RequestRecord
-
-START = datetime(2026, 1, 31, 12, tzinfo=UTC)
-
-
-@dataclass
-class Clock:
-    now_s: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def wall(self) -> datetime:
-        return START + timedelta(seconds=self.now_s - 1000.0)
 
 
 @dataclass
@@ -62,10 +47,13 @@ class Rig:
         )
         return Identity(tenant=self.tenant, key=record)
 
-    def enter(self, rid: str | None = None, identity: Identity | None = None, *, size=400, answers=1) -> str:
-        """Let one request in, or raise; 400 bytes are 100 tokens unless it was learned otherwise."""
+    def enter(
+        self, rid: str | None = None, identity: Identity | None = None, *, size=100, most=128, answers=1
+    ) -> str:
+        """Let one request in, or raise: `size` input tokens at most, and each answer `most`."""
         rid = rid or self.next_id()
-        entered = self.limiter.enter_now(rid, identity or self.identity(), body_bytes=size, answers=answers)
+        need = Need(places=answers, input_tokens=size, output_tokens=most * answers)
+        entered = self.limiter.enter_now(rid, identity or self.identity(), need)
         assert entered, "it has to wait"
         return rid
 
@@ -79,21 +67,6 @@ class Rig:
 
     def told(self, rid: str, **tokens) -> None:
         self.limiter.on_request(record(rid, **tokens))
-
-
-def limits(**given) -> tuple[Limit, ...]:
-    return tuple(
-        Limit(name=name, value=value[0], action=value[1])
-        if isinstance(value, tuple)
-        else Limit(name=name, value=value)
-        for name, value in given.items()
-    )
-
-
-def record(rid: str, *, new=100, cached=0, output=50, tenant="chat") -> RequestRecord:
-    return request_record(
-        request_id=rid, tenant=tenant, new_tokens=new, reused_tokens=cached, output_tokens=output
-    )
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, date, datetime
 
 import pytest
 
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.limits.meter import Need
 from pdmuxd.engine.core.errors import RequestError
 
 
@@ -26,7 +28,7 @@ async def test_the_limit_its_value_and_its_use_are_named_when_requests_are_too_m
     assert (error.code, error.retry_after_s) == ("requests_per_min", 31)
     assert str(error) == "requests_per_min of tenant chat is 3, and 3 are used; try again in 31 s"
     named = {"name": "requests_per_min", "of": "tenant chat", "value": 3, "used": 3}
-    assert error.details == {"limit": {**named, "expected": 1, "retry_after_s": 31}}
+    assert error.details == {"limit": {**named, "reserved": 0, "may_use": 1, "retry_after_s": 31}}
     rig.clock.now_s += 30
     refused(rig)
     rig.clock.now_s += 1
@@ -34,19 +36,37 @@ async def test_the_limit_its_value_and_its_use_are_named_when_requests_are_too_m
     refused(rig)
 
 
-async def test_tokens_count_as_they_were_used_when_expected_ones_were_others(rig):
+async def test_tokens_count_as_they_were_used_when_more_were_reserved(rig):
     rig.use(input_tokens_per_min=1000, output_tokens_per_min=1000)
-    first = rig.enter(size=400)
+    first = rig.enter(size=400, most=600)
+    assert rig.limiter.of_tenant("chat")["input_tokens_per_min"] == 400
+    assert rig.limiter.of_tenant("chat")["output_tokens_per_min"] == 600
+    rig.end(first, new=100, output=20)
     assert rig.limiter.of_tenant("chat")["input_tokens_per_min"] == 100
-    assert rig.limiter.of_tenant("chat")["output_tokens_per_min"] == 128
-    rig.end(first, new=700, output=20)
-    assert rig.limiter.of_tenant("chat")["input_tokens_per_min"] == 700
     assert rig.limiter.of_tenant("chat")["output_tokens_per_min"] == 20
-    # It was learned that 400 bytes of this tenant are 700 tokens.
-    error = refused(rig, size=400)
-    assert (error.code, error.details["limit"]["used"]) == ("input_tokens_per_min", 700)
-    rig.clock.now_s += error.retry_after_s
-    rig.enter(size=400)
+
+
+async def test_the_time_to_retry_is_when_enough_of_the_window_is_over(rig):
+    rig.use(output_tokens_per_min=1000)
+    rig.end(rig.enter(most=600), output=600)
+    rig.clock.now_s += 20
+    rig.end(rig.enter(most=600), output=600)
+    error = refused(rig, most=10)
+    assert (error.retry_after_s, error.details["limit"]["used"]) == (41, 1200)
+    rig.clock.now_s += 41
+    rig.enter(most=10)
+
+
+async def test_the_time_to_retry_is_short_when_only_requests_in_flight_are_in_the_way(rig):
+    rig.use(tokens_per_day=1000)
+    rig.enter(size=0, most=900)
+    rig.enter(size=0, most=5000)
+    error = refused(rig, size=0, most=500)
+    assert error.retry_after_s == 1
+    assert str(error) == (
+        "tokens_per_day of tenant chat is 1000, and 0 are used and 5900 reserved for requests in flight; "
+        "this one may use 500; try again in 1 s"
+    )
 
 
 @pytest.mark.parametrize(("count", "used"), [(False, 100), (True, 1000)])
@@ -57,17 +77,41 @@ async def test_cached_tokens_count_only_when_the_tenant_says_so(rig, count, used
     assert (found["input_tokens_per_min"], found["tokens_per_day"]) == (used, used + 50)
 
 
-async def test_a_request_above_the_whole_limit_is_let_in_when_nothing_else_was_used(rig):
+async def test_a_request_that_may_pass_a_limit_is_let_in_once_at_a_time(rig):
     rig.use(input_tokens_per_min=50)
-    rig.end(rig.enter(size=4000), new=1000)
-    assert refused(rig, size=4).retry_after_s <= 61
+    large = rig.enter(size=4000)
+    rig.enter(size=50)  # what the large one reserves is in nobody's way
+    refused(rig, size=1)
+    rig.end(large, new=49)
+    refused(rig, size=1)
 
 
-async def test_a_flood_does_not_exceed_a_limit_of_tokens_before_any_has_ended(rig):
+async def test_a_limit_can_be_used_up_when_requests_may_use_more_than_all_of_it(rig):
+    rig.use(tokens_per_day=1000)
+    for _ in range(10):
+        rig.end(rig.enter(size=0, most=131_072), new=0, output=100)
+    assert refused(rig, size=0).details["limit"]["used"] == 1000
+
+
+async def test_a_flood_does_not_exceed_a_limit_of_tokens_when_short_answers_came_before(rig):
     rig.use(output_tokens_per_min=1000)
-    for _ in range(1000 // 128):
-        rig.enter()
-    assert refused(rig).code == "output_tokens_per_min"
+    for _ in range(60):
+        rig.end(rig.enter(most=1), output=1)
+    let_in = []
+    for _ in range(600):
+        with contextlib.suppress(RequestError):
+            let_in.append(rig.enter(most=500))
+    for rid in let_in:
+        rig.end(rid, output=500)
+    assert rig.limiter.of_tenant("chat")["output_tokens_per_min"] <= 1000 + 500
+
+
+async def test_a_part_of_the_reserve_is_free_when_some_prompts_of_a_request_have_ended(rig):
+    rig.use(output_tokens_per_min=1000)
+    rid = rig.enter(most=500, answers=2)
+    refused(rig, most=100)
+    rig.told(f"{rid}_0", output=10)
+    rig.enter(most=100)
 
 
 async def test_places_are_counted_when_a_request_makes_several_answers(rig):
@@ -132,7 +176,7 @@ async def test_a_day_keeps_its_use_when_the_clock_is_set_back_over_the_turn_of_a
     refused(rig)
 
 
-async def test_what_was_expected_is_counted_when_no_record_comes(rig, monkeypatch):
+async def test_what_was_reserved_is_counted_when_no_record_comes(rig, monkeypatch):
     monkeypatch.setattr("pdmuxd.daemon.gateway.limits.limiter.RECORD_WITHIN_S", 0.0)
     rig.use(tokens_per_day=10_000)
     for rid, was_served in (("kept", True), ("refused", False)):
@@ -146,7 +190,7 @@ async def test_what_was_expected_is_counted_when_no_record_comes(rig, monkeypatc
 
 async def test_several_prompts_of_a_request_are_settled_one_by_one(rig):
     rig.use(tokens_per_day=10_000)
-    rid = rig.enter(answers=2, size=400)
+    rid = rig.enter(answers=2, size=100)
     assert rig.limiter.of_tenant("chat")["tokens_per_day"] == 100 + 2 * 128
     for number in (0, 1):
         rig.told(f"{rid}_{number}", new=30, output=5)
@@ -160,17 +204,17 @@ async def test_requests_wait_in_order_when_the_limit_says_so(rig):
     first, order = rig.enter(), asyncio.Queue()
 
     async def come(name):
-        await rig.limiter.enter(name, rig.identity(), body_bytes=4, answers=1)
+        await rig.limiter.enter(name, rig.identity(), Need())
         order.put_nowait(name)
 
-    assert not rig.limiter.enter_now("b", rig.identity(), body_bytes=4, answers=1)
+    assert not rig.limiter.enter_now("b", rig.identity(), Need())
     tasks = []
     for name in "bcd":
         tasks.append(asyncio.create_task(come(name)))
         await asyncio.sleep(0)
     # Nobody comes in between while others wait.
     rig.end(first)
-    assert not rig.limiter.enter_now("e", rig.identity(), body_bytes=4, answers=1)
+    assert not rig.limiter.enter_now("e", rig.identity(), Need())
     for name in "bcd":
         assert await order.get() == name
         rig.end(name)
@@ -181,7 +225,7 @@ async def test_a_request_is_refused_with_the_limit_when_its_longest_wait_is_over
     rig.use(requests_per_min=(1, "wait"), max_wait_ms=1)
     rig.enter()
     with pytest.raises(RequestError, match=r"it waited 0\.001 s for its turn; try again in 61 s"):
-        await rig.limiter.enter("late", rig.identity(), body_bytes=4, answers=1)
+        await rig.limiter.enter("late", rig.identity(), Need())
     assert rig.limiter.of_tenant("chat")["concurrency"] == 1
 
 

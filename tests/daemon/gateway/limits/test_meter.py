@@ -47,8 +47,10 @@ def test_a_day_is_what_all_nodes_stored_when_it_is_corrected() -> None:
 
 def test_what_is_reserved_counts_against_budgets_too() -> None:
     meter = Meter("tenant chat")
-    meter.take(Need(places=2, input_tokens=30, output_tokens=12), (), 0.0)
     today = date(2026, 12, 2)
+    meter.take(
+        Need(places=2, input_tokens=30, output_tokens=12), (), count_cached=False, now_s=0.0, today=today
+    )
     assert (used(meter, "tokens_per_day", today), used(meter, "tokens_per_month", today)) == (42, 42)
     assert used(meter, "concurrency", today) == 2
     meter.release(places=2, input_tokens=30, output_tokens=12)
