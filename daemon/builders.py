@@ -240,6 +240,7 @@ def _body_limits(settings: Settings) -> BodyLimits:
         max_stops=data.max_stops,
         max_prompt_tokens=data.max_prompt_tokens,
         max_body_values=data.max_body_values,
+        max_logprobs=data.max_logprobs,
     )
     return BodyLimits(max_bytes=data.max_body_bytes, bounds=bounds, timeout_s=settings.http.body_timeout_s)
 

@@ -78,13 +78,13 @@ class Admission:
     def grow(self, tenant: str, tenant_max: int, *, outputs: int, weight: float = DEFAULT_WEIGHT) -> None:
         """Take the other places of a request, which turned out to make `outputs` answers.
 
-        Raises: RequestError 422 if its tenant may never have so many, 429 if they are not free now; then
+        Raises: RequestError 400 if its tenant may never have so many, 429 if they are not free now; then
         the request still has its first place.
         """
         if outputs > tenant_max:
             raise RequestError(
                 f"the request makes {outputs} answers; tenant {tenant} may have {tenant_max} in flight",
-                status=422,
+                status=400,
                 code="too_many_outputs",
             )
         if outputs > 1:

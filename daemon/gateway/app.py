@@ -95,6 +95,7 @@ class Gateway:
             observer=self._observer,
             name_prefixes=name_prefixes,
             takes_tokens=self._slot.takes_tokens,
+            ranges=lambda: self._slot.ranges,
         )
         self._turns = Turns(self._limiter, self._slot)
         self._forwarder = Forwarder(

@@ -28,6 +28,7 @@ class RequestBounds:
     max_stops: int = 64
     max_prompt_tokens: int = 1_048_576
     max_body_values: int = 50_000
+    max_logprobs: int = 20
 
 
 def count_outputs(prompts: int, choices: int | Sequence[int]) -> int:
@@ -43,7 +44,7 @@ def count_outputs(prompts: int, choices: int | Sequence[int]) -> int:
 def check_values(body: bytes, bounds: RequestBounds) -> None:
     """Refuse a large body that consists of more values than a request needs. Costs no object per value.
 
-    Raises: RequestError 422.
+    Raises: RequestError 400.
     """
     if len(body) <= LARGE_BODY_BYTES:
         return
@@ -70,7 +71,7 @@ def check_values(body: bytes, bounds: RequestBounds) -> None:
 
 
 def check_stops(stop: str | Sequence[str] | None, bounds: RequestBounds, *, param: str) -> None:
-    """Raises: RequestError 422 for too many stop texts, or one that is too long."""
+    """Raises: RequestError 400 for too many stop texts, or one that is too long."""
     stops = (stop,) if isinstance(stop, str) else stop or ()
     if len(stops) > bounds.max_stops:
         raise _refuse(
@@ -81,7 +82,7 @@ def check_stops(stop: str | Sequence[str] | None, bounds: RequestBounds, *, para
 
 
 def check_outputs(outputs: int, bounds: RequestBounds, *, param: str) -> None:
-    """Raises: RequestError 422 for more answers than one request may ask for."""
+    """Raises: RequestError 400 for more answers than one request may ask for."""
     if outputs > bounds.max_outputs:
         raise _refuse(
             f"prompts times `n` make {outputs} answers; allowed are {bounds.max_outputs} (data.max_outputs)",
@@ -102,4 +103,4 @@ def _outside_texts(body: bytes) -> tuple[int, int, int]:
 
 
 def _refuse(message: str, *, param: str | None = None, code: str = "invalid_value") -> RequestError:
-    return RequestError(message, status=422, code=code, param=param)
+    return RequestError(message, status=400, code=code, param=param)

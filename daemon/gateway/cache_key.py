@@ -31,7 +31,7 @@ def namespace_of(tenant: TenantRecord) -> str:
 def cache_key(fields: dict[str, Raw], namespace: str) -> str | list[str]:
     """Take the client's own fields out of `fields`; the key for the engine, a list if it is one per prompt.
 
-    Raises: RequestError 422 naming the field that is wrong.
+    Raises: RequestError 400 naming the field that is wrong.
     """
     keys: str | list[str] = namespace
     for name in CLIENT_FIELDS:
@@ -63,4 +63,4 @@ def _read(name: str, value: Raw | None) -> str | list[str]:
 
 
 def _refuse(name: str, what: str) -> RequestError:
-    return RequestError(f"the field `{name}` {what}", status=422, code="invalid_value", param=name)
+    return RequestError(f"the field `{name}` {what}", status=400, code="invalid_value", param=name)

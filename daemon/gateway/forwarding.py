@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
 from pdmuxd.daemon.gateway.asgi import done_before_gone
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.exchange import FIRST_BYTE_TIMEOUT_S, End, Exchange
@@ -15,6 +16,8 @@ from pdmuxd.daemon.gateway.requests import EngineRequest, check_model
 from pdmuxd.daemon.gateway.routes import Route
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.daemon.supervisor.address import EngineRanges
+from pdmuxd.engine.core.errors import RequestError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,7 @@ class Forwarder:
                 call.end = End.CLIENT_GONE
                 return
             check_model(request.model, upstream.models)
+            _check_ranges(request, upstream.address.ranges)
             self._observer.on_sent(call.rid)
             call.trace.sent()
             may_again = lost is None and self._left_to_wait_s(call) > 0
@@ -148,3 +152,20 @@ class Forwarder:
 
     def _left_to_wait_s(self, call: Call) -> float:
         return call.started_s + self.times.wait_s - time.monotonic()
+
+
+def _check_ranges(request: EngineRequest, ranges: EngineRanges) -> None:
+    """A request may have come before its engine did: no engine gets one that was not checked for it.
+
+    Raises: RequestError 400 naming a field that this engine does not take; 503 if it was checked for another
+    engine and its fields are not at hand any more.
+    """
+    if request.check is not None:
+        request.check(ranges)
+    elif request.ranges != ranges:
+        raise RequestError(
+            "the engine was replaced by another one while this request waited; send it again",
+            status=503,
+            code="engine_replaced",
+            retry_after_s=RETRY_AFTER_S,
+        )

@@ -15,8 +15,8 @@ from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.observer import CallObserver
 from pdmuxd.daemon.gateway.requests import EngineRequest, rewrite
-from pdmuxd.daemon.gateway.routes import TAGGED, Kind
-from pdmuxd.daemon.gateway.tagged_requests import rewrite_tagged
+from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.daemon.supervisor.address import EngineRanges
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.request_tag import params_of
 
@@ -53,15 +53,18 @@ class Intake:
         observer: CallObserver,
         name_prefixes: Callable[[bytes, str], tuple[int, ...]] | None,
         takes_tokens: Callable[..., bool] = lambda **_: False,
+        ranges: Callable[[], EngineRanges | None] = lambda: None,
     ) -> None:
         """`name_prefixes` names the leading parts of a prompt in a cache namespace; None: none are named.
 
-        `takes_tokens(chat=...)` says whether the scheduler's tokens of an answer can be used.
+        `takes_tokens(chat=...)` says whether the scheduler's tokens of an answer can be used; `ranges` what
+        the engine counts in, or None while no engine has been seen.
         """
         self.limits = limits
         self._observer = observer
         self._name_prefixes = name_prefixes
         self._takes_tokens = takes_tokens
+        self._ranges = ranges
         self._one_large_body = asyncio.Lock()
 
     async def receive(
@@ -76,7 +79,7 @@ class Intake:
     ) -> Received | None:
         """Read the body and make the request for the engine; None if the client left.
 
-        Raises: RequestError 408, 413 or 422.
+        Raises: RequestError 400, 408 or 413.
         """
         limits = self.limits
         reading_s = time.monotonic()
@@ -110,21 +113,18 @@ class Intake:
         max_output_tokens: int | None,
     ) -> EngineRequest:
         """Check and rewrite a body; a large one in a thread, so that other streams go on meanwhile."""
-        makes = rewrite_tagged
-        if kind not in TAGGED:
-            makes = partial(
-                rewrite, takes_tokens=kind in _PLAIN and self._takes_tokens(chat=kind is Kind.CHAT)
-            )
         work = partial(
-            makes,
+            rewrite,
             kind,
             body,
             rid=rid,
             tenant=tenant.name,
             cache_namespace=namespace_of(tenant),
             bounds=self.limits.bounds,
+            ranges=self._ranges(),
             targets=params_of(targets),
             max_output_tokens=max_output_tokens,
+            takes_tokens=kind in _PLAIN and self._takes_tokens(chat=kind is Kind.CHAT),
         )
         if len(body) <= LARGE_BODY_BYTES:
             return work()

@@ -30,7 +30,7 @@ def bound_output(kind: Kind, fields: dict[str, Raw], most: int | None) -> int | 
     """The most tokens of one answer; None if nothing but the context bounds it.
 
     Where `most` is given and the body names no number, it is written into `fields`, which were checked.
-    Raises: RequestError 422 if the body names more than `most`.
+    Raises: RequestError 400 if the body names more than `most`.
     """
     if kind is not Kind.GENERATE:
         return _bound(fields, _FIELDS[kind], most, prefix="")
@@ -54,7 +54,7 @@ def _bound(fields: dict[str, Raw], names: Iterable[str], most: int | None, *, pr
         if most is not None and number > most:
             raise RequestError(
                 f"`{prefix}{name}` is {number}; max_output_tokens of the tenant or key allows {most}",
-                status=422,
+                status=400,
                 code="max_output_tokens",
                 param=prefix + name,
             )

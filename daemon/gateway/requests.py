@@ -1,4 +1,4 @@
-"""Checks a request's body and rewrites it for the engine: identity in, reserved fields out.
+"""Checks a request's body and rewrites it for the engine: identity in, what is not a client's to set out.
 
 Values stay the client's own bytes (`msgspec.Raw`): a prompt of many token ids is checked, but never turned
 into Python objects and back, and no number changes its spelling.
@@ -6,89 +6,56 @@ into Python objects and back, and no number changes its spelling.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Raw
 
-from pdmuxd.daemon.gateway.bounds import (
-    RequestBounds,
-    check_outputs,
-    check_stops,
-    check_values,
-    count_outputs,
-)
+from pdmuxd.daemon.gateway.bounds import RequestBounds, check_outputs, check_values, count_outputs
 from pdmuxd.daemon.gateway.cache_key import cache_key
+from pdmuxd.daemon.gateway.contract import sampling_params
+from pdmuxd.daemon.gateway.contract.fields import check_known, parse_body, require
+from pdmuxd.daemon.gateway.contract.limits import Limits
+from pdmuxd.daemon.gateway.contract.prompts import number_of_prompts
+from pdmuxd.daemon.gateway.contract.refusals import refuse_field, refuse_value
+from pdmuxd.daemon.gateway.contract.tables import (
+    REFUSED,
+    REFUSED_ON,
+    REQUIRED,
+    SAMPLING_PARAMS,
+    TABLES,
+)
+from pdmuxd.daemon.gateway.contract.values import Object, decoder
 from pdmuxd.daemon.gateway.output_tokens import bound_output
 from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.daemon.supervisor.address import EngineRanges
 from pdmuxd.daemon.tokens.plain import is_plain
 from pdmuxd.engine.core.errors import RequestError
-from pdmuxd.engine.link.request_tag import TENANT_PARAM
+from pdmuxd.engine.link.request_tag import TAG_HEADER, TENANT_PARAM, RequestTag
 
 TOKENS_PARAM = "pdmuxd_tokens"
 """Asks the engine's scheduler for the tokens of the answer (`engine/link/token_frames.py`)."""
-RESERVED_PREFIX = "pdmuxd_"
-RESERVED_FIELDS = ("rid", "priority", "custom_labels", "session_params", "kv_hints")
-"""Fields that stock SGLang obeys and that would let one tenant act on another's requests, order or cache."""
 
-_Body = dict[str, Raw]
-_Own = Mapping[str, str | float | bool]
-"""Our own entries in the custom parameters."""
-_Text = Annotated[str, Meta(min_length=1)]
-_TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
-
-
-class _Message(msgspec.Struct):
-    role: str
-    content: str | list[_Body] | None = None
-
-
-def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - a type expression
-    return msgspec.json.Decoder(type_)
-
-
-_BODY = _decoder(_Body)
-_OBJECT_OR_NULL = _decoder(_Body | None)
-_OBJECT = _decoder(_Body)
-_OBJECTS = _decoder(list[_Body])
-_MODEL = _decoder(_Text)
-_TEXT = _decoder(str)
-_BATCH_OF_TEXT = _decoder(Annotated[list[str], Meta(min_length=1)])
-_IDS = _decoder(_TokenIds)
-_BATCH_OF_IDS = _decoder(Annotated[list[_TokenIds], Meta(min_length=1)])
-_CHOICES = _decoder(Annotated[int, Meta(ge=1)] | None)
-_STOPS = _decoder(str | list[str] | None)
-_FALSE = Raw(b"false")
+_CHOICES = decoder(Annotated[int, Meta(ge=1)] | None)
+_MODEL = decoder(str)
+_LIST = decoder(list[Raw])
+_FOR_EACH_PROMPT = frozenset({"sampling_params", "return_logprob", "logprob_start_len", "top_logprobs_num"})
+"""Fields of /generate that may be lists."""
+_NULL, _TRUE = b"null", b"true"
 _DEFAULT_BOUNDS = RequestBounds()
+_UNKNOWN = EngineRanges()
 _NO_TARGETS: Mapping[str, float] = {}
-
-_REQUIRED: Mapping[Kind, Mapping[str, msgspec.json.Decoder[Any]]] = {
-    Kind.CHAT: {
-        "model": _MODEL,
-        "messages": _decoder(Annotated[list[_Message], Meta(min_length=1)]),
-    },
-    Kind.COMPLETION: {"model": _MODEL},
-    Kind.GENERATE: {},
+_PROMPTS = {
+    Kind.CHAT: ("messages",),
+    Kind.COMPLETION: ("prompt",),
+    Kind.GENERATE: ("text", "input_ids"),
+    Kind.RESPONSES: ("input",),
+    Kind.MESSAGES: ("messages",),
 }
-_OPTIONAL: Mapping[str, msgspec.json.Decoder[Any]] = {
-    "stream": _decoder(bool | None),
-    "stream_options": _OBJECT_OR_NULL,
-    "max_tokens": _decoder(int | None),
-    "max_completion_tokens": _decoder(int | None),
-    "min_tokens": _decoder(int | None),
-    "best_of": _CHOICES,
-    "n": _CHOICES,
-    "seed": _decoder(int | None),
-    "temperature": _decoder(float | None),
-    "top_p": _decoder(float | None),
-    "user": _decoder(str | None),
-    "custom_params": _OBJECT_OR_NULL,
-}
-
-
-_PROMPTS = ("messages", "prompt", "text", "input_ids")
+_REFUSED = {kind: {**REFUSED, **REFUSED_ON.get(kind, {})} for kind in TABLES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +78,10 @@ class EngineRequest:
     """Whether the scheduler was asked for its tokens."""
     headers: Mapping[str, str] | None = None
     """Headers that go to the engine beside the body."""
+    ranges: EngineRanges | None = None
+    """The engine's that it was checked against; None: no engine was known yet."""
+    check: Callable[[EngineRanges], None] | None = None
+    """Then this checks it against one. Raises: RequestError 400."""
 
 
 def rewrite(
@@ -121,6 +92,7 @@ def rewrite(
     tenant: str,
     cache_namespace: str | None = None,
     bounds: RequestBounds = _DEFAULT_BOUNDS,
+    ranges: EngineRanges | None = None,
     targets: Mapping[str, float] = _NO_TARGETS,
     takes_tokens: bool = False,
     max_output_tokens: int | None = None,
@@ -129,182 +101,110 @@ def rewrite(
 
     Targets of its own are added too, under the names of `engine/link/request_tag.py`. Without a
     `cache_namespace` it shares the cache with nobody. With `takes_tokens` the scheduler is asked for the
-    tokens, if the answer is plain text. `max_output_tokens` is what an answer may have at most.
-    Raises: RequestError (422) naming the field that is missing, wrong or more than `bounds` allow.
+    tokens, if the answer is plain text. `max_output_tokens` is what an answer may have at most. Bodies of two
+    APIs have no field for all this: it goes in a header.
+    Raises: RequestError (400) naming the field that is missing, wrong or more than is allowed.
     """
-    fields = parse_required(body, bounds, _REQUIRED[kind])
-    prompts = 1
-    if kind is Kind.COMPLETION:
-        prompts = _check_prompt(fields, ("prompt",), missing="prompt")
-    elif kind is Kind.GENERATE:
-        prompts = _check_prompt(fields, ("text", "input_ids", "input_embeds"), missing="text")
-    for name in fields.keys() & _OPTIONAL.keys():
-        check_field(name, fields[name], _OPTIONAL[name])
-    outputs, choices = _count_outputs(kind, fields, prompts, bounds)
-    most = bound_output(kind, fields, max_output_tokens)
-    is_streamed = bytes(fields.get("stream", _FALSE)) == b"true"
-    prompt = next((bytes(fields[name]) for name in _PROMPTS if name in fields), b"")
-
-    for name in RESERVED_FIELDS:
-        fields.pop(name, None)
-    fields["extra_key"] = _raw(cache_key(fields, cache_namespace or f"tenant/{tenant}/"))
-    fields["rid"] = _raw(rid)
-    own: _Own = {TENANT_PARAM: tenant, **targets}
-    if kind is Kind.GENERATE:
-        if "custom_params" in fields:
-            fields["custom_params"] = _with_own(fields["custom_params"], own)
-        fields["sampling_params"] = _sampling_params(fields.get("sampling_params"), own)
+    check_values(body, bounds)
+    fields = parse_body(body)
+    require(fields, REQUIRED[kind])
+    limits = Limits(bounds=bounds, ranges=ranges or _UNKNOWN)
+    kept = check_known(fields, TABLES[kind], limits, refused=_REFUSED[kind])
+    prompt = _prompt(kind, kept)
+    outputs, choices = _count_outputs(kind, kept, prompt, bounds)
+    most = bound_output(kind, kept, max_output_tokens)
+    is_streamed = bytes(kept.get("stream", b"")) == _TRUE
+    key = cache_key(kept, cache_namespace or f"tenant/{tenant}/")
+    own: dict[str, str | float] = {TENANT_PARAM: tenant, **targets}
+    own_fields: dict[str, object] = {}
+    headers = None
+    if kind in (Kind.RESPONSES, Kind.MESSAGES):
+        takes_tokens = False
+        if kind is Kind.RESPONSES:
+            # Whoever knows an id could read another tenant's answer.
+            own_fields["store"] = False
+        headers = {TAG_HEADER: _tag(rid, key, own).encode()}
     else:
-        takes_tokens = takes_tokens and outputs == 1 and is_plain(fields)
+        takes_tokens = takes_tokens and kind is not Kind.GENERATE and outputs == 1 and is_plain(kept)
         if takes_tokens:
-            own = {**own, TOKENS_PARAM: True}
-        fields["custom_params"] = _with_own(fields.get("custom_params"), own)
-    model = _MODEL.decode(fields["model"]) if kind is not Kind.GENERATE else None
+            own[TOKENS_PARAM] = True
+        own_fields |= {"extra_key": key, "rid": rid}
+        if kind is Kind.GENERATE:
+            asked = kept.get("sampling_params")
+            own_fields["sampling_params"] = sampling_params.rewritten(asked, SAMPLING_PARAMS, own)
+        else:
+            own_fields["custom_params"] = own
     return EngineRequest(
-        payload=msgspec.json.encode(fields),
-        model=model,
+        payload=msgspec.json.encode({**kept, **own_fields}),
+        model=None if kind is Kind.GENERATE else _MODEL.decode(kept["model"]),
         outputs=outputs,
         choices=choices,
         max_output_tokens=most,
         is_streamed=is_streamed,
-        prompt=prompt,
-        takes_tokens=takes_tokens and kind is not Kind.GENERATE,
+        prompt=bytes(prompt),
+        takes_tokens=takes_tokens,
+        headers=headers,
+        ranges=ranges,
+        check=partial(_check_again, fields, kind, bounds) if ranges is None else None,
     )
 
 
-def _count_outputs(kind: Kind, fields: _Body, prompts: int, bounds: RequestBounds) -> tuple[int, int]:
-    """Check the stop texts, and count the answers, prompts times choices, and the most choices of one."""
-    if kind is not Kind.GENERATE:
-        most = _sampling(fields, "", bounds)
-        outputs = count_outputs(prompts, most)
-        check_outputs(outputs, bounds, param="prompt" if prompts > 1 else "n")
-        return outputs, most
-    value = fields.get("sampling_params")
-    if value is not None and bytes(memoryview(value)[:1]) == b"[":
-        each = enumerate(check_field("sampling_params", value, _OBJECTS))
-        choices = [_sampling(params, f"sampling_params[{i}].", bounds) for i, params in each]
-        outputs, most = count_outputs(prompts, choices), max(choices, default=1)
-    else:
-        params = {} if value is None else check_field("sampling_params", value, _OBJECT_OR_NULL) or {}
-        most = _sampling(params, "sampling_params.", bounds)
-        outputs = count_outputs(prompts, most)
-    check_outputs(outputs, bounds, param="text" if prompts > 1 else "sampling_params.n")
-    return outputs, most
+def _check_again(fields: Object, kind: Kind, bounds: RequestBounds, ranges: EngineRanges) -> None:
+    check_known(fields, TABLES[kind], Limits(bounds=bounds, ranges=ranges))
 
 
-def _sampling(params: _Body, prefix: str, bounds: RequestBounds) -> int:
+def _prompt(kind: Kind, fields: Object) -> Raw:
+    """The first prompt that is given. Raises: RequestError 400 if none is."""
+    names = _PROMPTS[kind]
+    for name in names:
+        if name in fields and bytes(fields[name]) != _NULL:
+            return fields[name]
+    wanted = " or ".join(f"`{name}`" for name in names)
+    raise refuse_field(f"the field {wanted} is missing", param=names[0], code="missing_field")
+
+
+def _count_outputs(kind: Kind, fields: Object, prompt: Raw, bounds: RequestBounds) -> tuple[int, int]:
+    """Count the answers, prompts times choices, and the most choices of one.
+
+    Raises: RequestError 400 for more than are allowed.
+    """
+    if kind in (Kind.RESPONSES, Kind.MESSAGES) or (kind is Kind.CHAT and "n" not in fields):
+        return 1, 1
+    prompts = 1 if kind is Kind.CHAT else number_of_prompts(prompt)
+    if kind is Kind.GENERATE:
+        _check_lengths(fields, prompts)
+        value = fields.get("sampling_params")
+        sets = sampling_params.each_of(Raw(_NULL) if value is None else value)
+        counts = [_choices(params, ("n",)) for _, params in sets]
+        is_list = value is not None and bytes(memoryview(value)[:1]) == b"["
+        outputs = count_outputs(prompts, counts if is_list else counts[0])
+        check_outputs(outputs, bounds, param="text" if prompts > 1 else "sampling_params.n")
+        return outputs, max(counts, default=1)
+    choices = _choices(fields)
+    outputs = count_outputs(prompts, choices)
+    asked_by = "prompt" if prompts > 1 else "best_of" if "best_of" in fields else "n"
+    check_outputs(outputs, bounds, param=asked_by)
+    return outputs, choices
+
+
+def _check_lengths(fields: Object, prompts: int) -> None:
+    """What is given for each prompt is given for all. Raises: RequestError 400."""
+    for name in _FOR_EACH_PROMPT & fields.keys():
+        value = fields[name]
+        if bytes(memoryview(value)[:1]) == b"[" and (given := len(_LIST.decode(value))) != prompts:
+            raise refuse_value(name, f"one entry for each of {prompts} prompts, not {given}")
+
+
+def _choices(params: Object, names: tuple[str, ...] = ("n", "best_of")) -> int:
     """The number of choices that one set of sampling parameters asks for."""
-    if "stop" in params:
-        check_stops(check_field(f"{prefix}stop", params["stop"], _STOPS), bounds, param=f"{prefix}stop")
-    asked = [
-        check_field(prefix + name, params[name], _CHOICES) for name in ("n", "best_of") if name in params
-    ]
+    asked = [_CHOICES.decode(params[name]) for name in names if name in params]
     return max((number for number in asked if number is not None), default=1)
 
 
-def parse_body(body: bytes) -> _Body:
-    """The fields of a JSON object, not parsed further. Raises: RequestError 422."""
-    try:
-        if not body.isascii():
-            body.decode()
-        fields: _Body = _BODY.decode(body)
-    except msgspec.ValidationError:
-        raise refuse_field("the body must be a JSON object", code="not_an_object") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise refuse_field(f"the body is not JSON: {error}", code="invalid_json") from None
-    return fields
-
-
-def parse_required(
-    body: bytes, bounds: RequestBounds, required: Mapping[str, msgspec.json.Decoder[Any]]
-) -> _Body:
-    """The members of a body that has these fields; RequestError 422 naming one that is missing or wrong."""
-    check_values(body, bounds)
-    fields = parse_body(body)
-    for name, decoder in required.items():
-        if name not in fields:
-            raise refuse_field(f"the field `{name}` is missing", param=name, code="missing_field")
-        check_field(name, fields[name], decoder)
-    return fields
-
-
-def check_field(name: str, value: Raw, decoder: msgspec.json.Decoder[Any]) -> Any:  # noqa: ANN401 - as decoded
-    """Decode one field. Raises: RequestError 422 naming it, or what in it is wrong."""
-    try:
-        return decoder.decode(value)
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$")
-        param = name + where.rstrip("`")
-        raise refuse_field(
-            f"the field `{param}` is wrong: {what[:1].lower()}{what[1:]}", param=param
-        ) from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise refuse_field(
-            f"the field `{name}` cannot be read: {error}", param=name, code="invalid_json"
-        ) from None
-
-
-def _check_prompt(fields: _Body, names: tuple[str, ...], *, missing: str) -> int:
-    """At least one of `names` must be there, and each in a form that it allows; the number of prompts."""
-    given = [name for name in names if name in fields and bytes(fields[name]) != b"null"]
-    if not given:
-        wanted = " or ".join(f"`{name}`" for name in names)
-        raise refuse_field(f"the field {wanted} is missing", param=missing, code="missing_field")
-    prompts = 1
-    for name in given:
-        if name == "input_embeds":
-            continue
-        decoder = _prompt_decoder(name, bytes(memoryview(fields[name])[:64]))
-        value = check_field(name, fields[name], decoder)
-        if decoder in (_BATCH_OF_TEXT, _BATCH_OF_IDS):
-            prompts = max(prompts, len(value))
-    return prompts
-
-
-def _prompt_decoder(name: str, head: bytes) -> msgspec.json.Decoder[Any]:
-    """Which form a prompt takes shows in its first characters: text, token ids, or a batch of either."""
-    compact = bytes(byte for byte in head if byte not in b" \t\r\n")
-    if name == "text":
-        return _BATCH_OF_TEXT if compact.startswith(b"[") else _TEXT
-    if compact.startswith(b"[["):
-        return _BATCH_OF_IDS
-    if name == "input_ids":
-        return _IDS
-    if compact.startswith(b'["'):
-        return _BATCH_OF_TEXT
-    return _IDS if compact.startswith(b"[") else _TEXT
-
-
-def _with_own(custom_params: Raw | None, own: _Own) -> Raw:
-    params = (
-        {} if custom_params is None else check_field("custom_params", custom_params, _OBJECT_OR_NULL) or {}
-    )
-    kept = {name: value for name, value in params.items() if not name.startswith(RESERVED_PREFIX)}
-    return _raw({**kept, **own})
-
-
-def _sampling_params(value: Raw | None, own: _Own) -> Raw:
-    """The sampling parameters: one object, or one per prompt of a batch."""
-    if value is not None and bytes(memoryview(value)[:1]) == b"[":
-        return _raw(
-            [_one_sampling_params(each, own) for each in check_field("sampling_params", value, _OBJECTS)]
-        )
-    if value is None:
-        return _raw(_one_sampling_params({}, own))
-    return _raw(_one_sampling_params(check_field("sampling_params", value, _OBJECT_OR_NULL) or {}, own))
-
-
-def _one_sampling_params(params: _Body, own: _Own) -> Mapping[str, Raw]:
-    return {**params, "custom_params": _with_own(params.get("custom_params"), own)}
-
-
-def _raw(value: object) -> Raw:
-    return Raw(msgspec.json.encode(value))
-
-
-def refuse_field(message: str, *, param: str | None = None, code: str = "invalid_value") -> RequestError:
-    """The error of a request that is refused for its content."""
-    return RequestError(message, status=422, code=code, param=param)
+def _tag(rid: str, key: str | list[str], own: dict[str, str | float]) -> RequestTag:
+    if not isinstance(key, str):
+        raise refuse_field("the field `extra_key` is a list; one prompt has one key", param="extra_key")
+    return RequestTag(rid=rid, extra_key=key, custom_params=own)
 
 
 def check_model(model: str | None, known: frozenset[str]) -> None:

@@ -41,9 +41,6 @@ OPERATIONS = {
 }
 """Kinds of calls that ask the model, with OpenTelemetry's name of each (semantic conventions)."""
 
-TAGGED = frozenset({Kind.RESPONSES, Kind.MESSAGES})
-"""Kinds whose bodies have no field for a tenant or a request's id."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:

@@ -22,7 +22,7 @@ _NUMBER = re.compile(rb"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
 def targets_of(scope: Scope) -> RequestTargets | None:
-    """The targets that the headers ask for; None if they ask for none. Raises: RequestError 422 naming the
+    """The targets that the headers ask for; None if they ask for none. Raises: RequestError 400 naming the
     header."""
     ttft_s = _seconds(scope, TTFT_HEADER, TTFT_FIXED_RANGE_S)
     tbt_s = _seconds(scope, TBT_HEADER, TBT_RANGE_S)
@@ -37,7 +37,7 @@ def _seconds(scope: Scope, name: str, allowed: tuple[float, float]) -> float | N
     if not allowed[0] <= value_s <= allowed[1]:
         raise RequestError(
             f"the header `{name}` is wrong: allowed are {to_ms(allowed[0]):g} to {to_ms(allowed[1]):g} ms",
-            status=422,
+            status=400,
             code="invalid_value",
             param=name,
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
 from pdmuxd.daemon.gateway.upstream import Upstream
-from pdmuxd.daemon.supervisor.address import EngineAddress
+from pdmuxd.daemon.supervisor.address import EngineAddress, EngineRanges
 from pdmuxd.engine.core.errors import RequestError
 
 _WHY = {
@@ -31,6 +31,8 @@ class EngineSlot:
         self._closing: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._is_final = False
+        self.ranges: EngineRanges | None = None
+        """Of the engine that serves, or of the last one; None before the first."""
 
     async def serving_within(self, timeout_s: float, *, other_than: Upstream | None) -> Upstream:
         """The upstream for a request, `other_than` the one that it lost. Raises: RequestError 503."""
@@ -76,6 +78,7 @@ class EngineSlot:
         if self._upstream is not None and self._upstream.address == address:
             return
         self._drop()
+        self.ranges = address.ranges
         self._upstream = Upstream(address, on_abort_error=self._on_abort_error)
         self._tell()
 

@@ -54,6 +54,9 @@ class DataSection(_Section):
     max_stops: Annotated[WholeNumber, Field(ge=0, le=10_000)] = Field(
         64, description="Stop texts of one request."
     )
+    max_logprobs: Annotated[WholeNumber, Field(ge=0, le=10_000)] = Field(
+        20, description="Log probabilities that one request may ask for with each token."
+    )
     max_prompt_tokens: Annotated[WholeNumber, Field(ge=1, le=100_000_000)] = Field(
         1_048_576, description="Token ids in one request, where a prompt is given as ids."
     )

@@ -7,7 +7,26 @@ from typing import Protocol
 
 from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.daemon.tokens.receiver import TokenReceiver
-from pdmuxd.engine.link.messages import RequestRecord, ToDaemon
+from pdmuxd.engine.link.messages import Hello, RequestRecord, ToDaemon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRanges:
+    """What the engine counts in. None: it did not say, and is not held to anything."""
+
+    vocab_size: int | None = None
+    max_context_tokens: int | None = None
+
+    @classmethod
+    def of(cls, hello: Hello) -> EngineRanges:
+        """Read them from an engine's introduction.
+
+        An engine that does not tell its vocabulary has the one of its model's shape. The shape's context may
+        be shorter than the one in force, so it is not used.
+        """
+        shape = hello.model_shape
+        vocab = hello.vocab_size or (shape.vocab if shape is not None else 0)
+        return cls(vocab_size=vocab or None, max_context_tokens=hello.max_context_tokens or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +41,8 @@ class EngineAddress:
     """How many tokens prompt and answer may have together; None: it does not say."""
     partition_groups: int = 0
     """How many groups of SMs it can use."""
+    ranges: EngineRanges = EngineRanges()
+    """What it counts in."""
     tokens: TokenReceiver | None = field(default=None, repr=False)
     """Where its scheduler's tokens come in; None: all answers go through its front end."""
 

@@ -16,7 +16,7 @@ import structlog
 from pdmuxd.controlplane.node.scheduling import write_pairs
 from pdmuxd.daemon.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
-from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener
+from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener, EngineRanges
 from pdmuxd.daemon.supervisor.diagnosis import diagnose, not_understood, parts_of_start, stage
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.evidence import keep_evidence
@@ -295,6 +295,7 @@ class EngineRun:
             models=frozenset({hello.model}) if hello is not None else frozenset[str](),
             context_tokens=hello.context_tokens if hello is not None else None,
             partition_groups=len(hello.partitions) if hello is not None else 0,
+            ranges=EngineRanges() if hello is None else EngineRanges.of(hello),
             tokens=self._tokens,
         )
         self._serving = True

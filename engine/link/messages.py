@@ -99,6 +99,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """What makes the engine's steps other than the model's shape and the GPU tell, such as quantized weights;
     empty for nothing."""
     kv_capacity_tokens: int = 0
+    vocab_size: int = 0
+    """Token ids are 0 to one less; 0 for an engine that does not say."""
+    max_context_tokens: int = 0
+    """Of a prompt and its answer together, as in force; 0 for an engine that does not say."""
     max_prefill_tokens: int = 16384
     max_decode_bs: int = 256
     captured_decode_bs: tuple[int, ...] = ()
@@ -117,7 +121,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     @property
     def context_tokens(self) -> int | None:
         """How many tokens prompt and answer may have together; None if it did not say."""
-        return None if self.model_shape is None else self.model_shape.max_context_tokens
+        shaped = 0 if self.model_shape is None else self.model_shape.max_context_tokens
+        return self.max_context_tokens or shaped or None
 
     @property
     def roofline(self) -> RooflineModel | None:

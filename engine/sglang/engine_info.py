@@ -57,6 +57,8 @@ class EngineInfo:
     """The groups whose streams were made, with the SMs that they really got."""
     limits: EngineLimits
     kv_capacity_tokens: int
+    vocab_size: int
+    max_context_tokens: int
     captured_decode_bs: tuple[int, ...]
     captured_fused_tokens: tuple[int, ...]
     driver: str
@@ -142,6 +144,8 @@ class EngineInfo:
             sglang_version=self.sglang_version,
             variant=self.variant,
             kv_capacity_tokens=self.kv_capacity_tokens,
+            vocab_size=self.vocab_size,
+            max_context_tokens=self.max_context_tokens,
             max_prefill_tokens=self.limits.max_prefill_tokens,
             max_decode_bs=self.limits.max_decode_bs,
             captured_decode_bs=self.captured_decode_bs,

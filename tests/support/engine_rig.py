@@ -61,6 +61,8 @@ def make_engine_info(**changes: Any) -> EngineInfo:
         "table": even_steps(RULES),
         "limits": EngineLimits(),
         "kv_capacity_tokens": 100_000,
+        "vocab_size": LLAMA_8B.vocab,
+        "max_context_tokens": LLAMA_8B.max_context_tokens,
         "captured_decode_bs": (1, 2, 4),
         "captured_fused_tokens": (32, 64),
         "driver": "",

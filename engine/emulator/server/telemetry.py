@@ -125,6 +125,8 @@ def hello(engine: EmulatedEngine, *, model: str, version: str) -> Hello:
         overheads=profile.overheads,
         tensor_parallel=profile.tensor_parallel,
         kv_capacity_tokens=profile.kv_capacity_tokens,
+        vocab_size=profile.model.vocab,
+        max_context_tokens=profile.model.max_context_tokens,
         max_prefill_tokens=engine.max_prefill_tokens,
         max_decode_bs=engine.max_decode_bs,
         captured_decode_bs=captured_sizes(engine.max_decode_bs),

@@ -63,6 +63,8 @@ def engine_info(
             max_decode_bs=captured[-1] if captured else scheduler.max_running_requests,
         ),
         kv_capacity_tokens=scheduler.max_total_num_tokens,
+        vocab_size=scheduler.model_config.vocab_size,
+        max_context_tokens=scheduler.model_config.context_len,
         captured_decode_bs=captured,
         captured_fused_tokens=fused,
         driver=_driver(),

@@ -46,6 +46,8 @@ class ScriptedEngine:
     refuse_aborts: bool = False
     headers: dict = field(default_factory=dict)
     """Of the last request."""
+    raw: bytes = b""
+    """Its body."""
 
     def say(self, *items):
         for item in items:
@@ -69,7 +71,8 @@ class ScriptedEngine:
 
     async def generate(self, request):
         assert request.headers["Authorization"] == f"Bearer {ENGINE_KEY}"
-        body = json.loads(await request.read())
+        self.raw = await request.read()
+        body = json.loads(self.raw)
         self.headers = dict(request.headers)
         self.seen.put_nowait(body)
         try:

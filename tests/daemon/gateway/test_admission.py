@@ -43,7 +43,7 @@ def test_places_are_those_of_all_answers_when_requests_make_several(requests):
         if outputs > 5 or admission.in_flight - 1 + outputs > 10 or _of(inside, tenant) + outputs > 5:
             with pytest.raises(RequestError) as caught:
                 admission.grow(tenant, 5, outputs=outputs)
-            assert caught.value.status == (422 if outputs > 5 else 429)
+            assert caught.value.status == (400 if outputs > 5 else 429)
             admission.leave(tenant)
         else:
             admission.grow(tenant, 5, outputs=outputs)

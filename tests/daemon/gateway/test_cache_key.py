@@ -66,7 +66,7 @@ def test_each_prompt_has_its_key_when_the_client_sends_a_list() -> None:
 def test_the_field_is_named_when_it_is_no_text(field: str, value: object) -> None:
     with pytest.raises(RequestError, match=f"the field `{field}`") as caught:
         cache_key(fields(**{field: value}), "tenant/t/")
-    assert (caught.value.status, caught.value.param) == (422, field)
+    assert (caught.value.status, caught.value.param) == (400, field)
 
 
 def test_it_is_said_when_two_lists_do_not_fit() -> None:

@@ -206,7 +206,12 @@ async def test_what_waits_for_a_client_is_counted_while_it_waits(setup, direct):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"logprobs": 1}, {"n": 2}, {"something": "new"}, {"stream_options": {"continuous_usage_stats": True}}],
+    [
+        {"logprobs": 1},
+        {"n": 2},
+        {"return_token_ids": True},
+        {"stream_options": {"continuous_usage_stats": True}},
+    ],
 )
 async def test_the_front_end_is_asked_alone_when_an_answer_is_more_than_text(setup, direct, fields):
     asking = asyncio.create_task(setup.post(stream=True, **fields).__aenter__())

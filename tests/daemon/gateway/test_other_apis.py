@@ -161,7 +161,7 @@ async def test_the_end_of_a_message_is_in_its_own_shape_when_the_engine_dies(set
 @pytest.mark.parametrize(
     ("headers", "status", "kind"),
     [
-        ({"X-Api-Key": "pdm_alice"}, 422, "invalid_request_error"),
+        ({"X-Api-Key": "pdm_alice"}, 400, "invalid_request_error"),
         ({"X-Api-Key": "pdm_wrong"}, 401, "authentication_error"),
         ({"X-Api-Key": "pdm_alice", "Authorization": "Bearer pdm_wrong"}, 401, "authentication_error"),
         ({"X-Api-Key": "pdm_carol"}, 403, "permission_error"),
@@ -193,8 +193,8 @@ async def test_errors_of_messages_have_anthropics_shape(post, headers, status, k
         (MESSAGES, {"stream": "yes"}, "stream"),
     ],
 )
-async def test_422_naming_the_field_when_a_body_is_wrong(setup, post, path, fields, param):
+async def test_400_naming_the_field_when_a_body_is_wrong(setup, post, path, fields, param):
     async with post(path, **fields) as answer:
-        assert answer.status == 422
+        assert answer.status == 400
         assert (await answer.json())["error"]["param"] == param
     assert setup.engine.seen.empty()

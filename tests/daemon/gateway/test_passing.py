@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import json
 import logging
 
 import pytest
@@ -65,7 +64,7 @@ async def test_reserved_fields_are_overridden_when_the_client_sends_them(setup, 
     assert not seen.keys() & {"priority", "custom_labels"}
     assert seen["extra_key"] == "tenant/alice/e"
     holder = seen["sampling_params"] if path == "/generate" else seen
-    assert holder["custom_params"] == {"kept": [1, 2.5], "pdmuxd_tenant": "alice"}
+    assert holder["custom_params"] == {"pdmuxd_tenant": "alice"}
 
 
 async def test_token_ids_pass_when_they_are_the_prompt(setup):
@@ -114,7 +113,7 @@ async def test_neither_prompt_nor_key_is_logged(setup, logged):
     async with setup.post(prompt="sesame-prompt") as response:
         await response.read()
     async with setup.post(prompt={"sesame-prompt": 1}, key="pdm_alice") as response:
-        assert response.status == 422
+        assert response.status == 400
     async with setup.post(key="pdm_unknown-sesame") as response:
         assert response.status == 401
     async with asyncio.timeout(60):
@@ -126,9 +125,9 @@ async def test_neither_prompt_nor_key_is_logged(setup, logged):
 
 async def test_json_numbers_keep_their_spelling(setup):
     setup.engine.script.put_nowait(b"{}")
-    raw = b'{"model":"test-model","prompt":"x","logit_bias":{"5":1.50},"big":123456789012345678901234567890}'
+    raw = b'{"model":"test-model","prompt":"x","logit_bias":{"5":1.50},"top_p":0.1234567890123456789}'
     headers = {"Authorization": "Bearer pdm_alice"}
     async with setup.client.post(setup.url + "/v1/completions", data=raw, headers=headers):
         seen = await setup.engine.seen.get()
-    assert json.dumps(seen["big"]) == "123456789012345678901234567890"
+    assert b'"top_p":0.1234567890123456789,' in setup.engine.raw
     assert seen["logit_bias"] == {"5": 1.5}

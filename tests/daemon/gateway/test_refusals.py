@@ -85,8 +85,8 @@ async def test_413_before_the_end_when_the_body_has_no_declared_length(setup):
     assert error["code"] == "body_too_large"
 
 
-async def test_422_naming_the_field_when_the_body_is_wrong(setup):
-    error, _ = await refused(setup.post(prompt=[1, -2]), 422)
+async def test_400_naming_the_field_when_the_body_is_wrong(setup):
+    error, _ = await refused(setup.post(prompt=[1, -2]), 400)
     assert (error["param"], error["type"]) == ("prompt[1]", "invalid_request_error")
     assert setup.engine.seen.empty()
 

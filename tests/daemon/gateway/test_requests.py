@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdmuxd.daemon.gateway.requests import RESERVED_FIELDS, rewrite
+from pdmuxd.daemon.gateway.requests import rewrite
 from pdmuxd.daemon.gateway.routes import Kind
 from pdmuxd.engine.core.errors import RequestError
 
@@ -29,7 +29,6 @@ from pdmuxd.engine.core.errors import RequestError
         (Kind.COMPLETION, b'{"model": "test-model", "prompt": [[1], []]}', "prompt[1]"),
         (Kind.COMPLETION, b'{"model": "test-model", "prompt": "x", "stream": "yes"}', "stream"),
         (Kind.COMPLETION, b'{"model": "test-model", "prompt": "x", "max_tokens": "9"}', "max_tokens"),
-        (Kind.COMPLETION, b'{"model": "test-model", "prompt": "x", "custom_params": 1}', "custom_params"),
         (Kind.CHAT, b'{"model": "test-model"}', "messages"),
         (Kind.CHAT, b'{"model": "test-model", "messages": "x"}', "messages"),
         (Kind.CHAT, b'{"model": "test-model", "messages": []}', "messages"),
@@ -40,10 +39,10 @@ from pdmuxd.engine.core.errors import RequestError
         (Kind.GENERATE, b'{"text": "x", "sampling_params": [3]}', "sampling_params[0]"),
     ],
 )
-def test_422_naming_the_field_when_the_body_is_wrong(kind, body, param):
+def test_400_naming_the_field_when_the_body_is_wrong(kind, body, param):
     with pytest.raises(RequestError) as caught:
         rewrite(kind, body, rid="r", tenant="t")
-    assert (caught.value.status, caught.value.param) == (422, param)
+    assert (caught.value.status, caught.value.param) == (400, param)
 
 
 @pytest.mark.parametrize(
@@ -77,28 +76,26 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-NAMES = st.sampled_from(RESERVED_FIELDS) | st.text(min_size=1, max_size=8).map("x_".__add__)
-PARAMS = st.none() | st.dictionaries(
-    st.text(max_size=5) | st.sampled_from(["pdmuxd_tenant", "pdmuxd_x"]), VALUES, max_size=4
-)
+ENGINES = ("rid", "priority", "custom_labels", "custom_params", "bootstrap_host", "kv_hints", "lora_id")
+NAMES = st.sampled_from(ENGINES) | st.text(min_size=1, max_size=8).map("x_".__add__)
 
 
-@given(st.dictionaries(NAMES, VALUES, max_size=6), PARAMS)
-def test_only_identity_changes_whatever_the_client_sends(extra, custom_params):
-    body = {"model": "m", "prompt": "p", **extra, "custom_params": custom_params}
+@given(st.dictionaries(NAMES, VALUES, max_size=6))
+def test_only_known_fields_and_our_own_are_sent_whatever_the_client_sends(extra):
+    body = {"model": "m", "prompt": "p", "temperature": 0.5, **extra}
     request = rewrite(Kind.COMPLETION, json.dumps(body).encode(), rid="r", tenant="t")
-    sent = json.loads(request.payload)
-    kept = {name: value for name, value in (custom_params or {}).items() if not name.startswith("pdmuxd_")}
-    assert sent.pop("custom_params") == kept | {"pdmuxd_tenant": "t"}
-    assert sent.pop("rid") == "r"
-    assert sent.pop("extra_key") == "tenant/t/"
-    assert sent == {
-        name: value for name, value in body.items() if name not in (*RESERVED_FIELDS, "custom_params")
+    assert json.loads(request.payload) == {
+        "model": "m",
+        "prompt": "p",
+        "temperature": 0.5,
+        "rid": "r",
+        "extra_key": "tenant/t/",
+        "custom_params": {"pdmuxd_tenant": "t"},
     }
     assert request.model == "m"
 
 
-def test_reserved_fields_are_found_when_spelled_with_escapes_or_twice():
+def test_an_engines_own_field_is_left_out_when_it_is_spelled_with_escapes_or_twice():
     body = b'{"model":"m","prompt":"p","\\u0072id":"evil","priority":1,"priority":2}'
     sent = json.loads(rewrite(Kind.COMPLETION, body, rid="r", tenant="t").payload)
     own = {"extra_key": "tenant/t/", "custom_params": {"pdmuxd_tenant": "t"}}

@@ -70,8 +70,8 @@ async def test_the_engine_gets_the_tracers_context_when_one_traces(setup, told):
 
 async def test_the_cause_is_told_when_a_request_is_refused(setup, told):
     async with setup.post(prompt=5) as response:
-        assert response.status == 422
-    assert told.said[-1] == ("answered", {"status": 422, "end": "complete", "error": "invalid_value"})
+        assert response.status == 400
+    assert told.said[-1] == ("answered", {"status": 400, "end": "complete", "error": "invalid_value"})
 
 
 async def test_nothing_is_told_of_callers_without_a_key(setup, told):

@@ -13,6 +13,7 @@ class ModelConfig(Protocol):
 
     num_hidden_layers: int
     vocab_size: int
+    context_len: int
     hf_config: Any
     """The model's own configuration; which fields it has depends on the model."""
     hf_text_config: Any
