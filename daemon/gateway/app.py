@@ -34,7 +34,7 @@ from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.limits.reserve import most_output_tokens, need_of
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.requests import check_model
-from pdmuxd.daemon.gateway.routes import OPERATIONS, Kind, Route, find_route, model_of
+from pdmuxd.daemon.gateway.routes import OPERATIONS, Kind, Route, dialect_of, find_route, model_of
 from pdmuxd.daemon.gateway.slo_headers import targets_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
@@ -193,6 +193,7 @@ class Gateway:
             self._account(call, scope)
 
     async def _serve(self, call: Call, scope: Scope) -> None:
+        call.dialect = dialect_of(scope["path"])
         route = find_route(scope["method"], scope["path"])
         call.path, call.dialect = route.path, route.dialect
         if route.kind is Kind.HEALTH:

@@ -57,7 +57,7 @@ async def read_body(
     """
     declared = header(scope, b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > max_bytes:
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes)
     try:
         async with asyncio.timeout(timeout_s):
             return await _read_all(receive, max_bytes)
@@ -79,7 +79,7 @@ async def _read_all(receive: Receive, max_bytes: int) -> bytes | None:
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > max_bytes:
-            raise _too_large(max_bytes)
+            raise too_large(max_bytes)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -97,7 +97,8 @@ async def send_answer(send: Send, answer: Answer, *, extra: tuple[Header, ...] =
     await send({"type": "http.response.body", "body": answer.body})
 
 
-def _too_large(max_bytes: int) -> RequestError:
+def too_large(max_bytes: int) -> RequestError:
+    """The error of a body that is too large."""
     return RequestError(
         f"the body is larger than {max_bytes} bytes (data.max_body_bytes)", status=413, code="body_too_large"
     )

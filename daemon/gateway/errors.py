@@ -16,6 +16,9 @@ _TYPES = {
     429: "rate_limit_error",
 }
 
+MAX_RETRY_AFTER_S = 60
+"""OpenAI's clients do not wait for longer than this: they take a longer time for none, and try at once."""
+
 Header = tuple[bytes, bytes]
 
 
@@ -47,7 +50,7 @@ def answer_for(error: RequestError, make_body: Callable[..., bytes] = error_body
     """The HTTP answer that a refused request gets, with the body of an API."""
     headers: list[Header] = []
     if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        headers.append((b"retry-after", b"%d" % min(error.retry_after_s, MAX_RETRY_AFTER_S)))
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     if error.allow:

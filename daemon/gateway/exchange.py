@@ -13,6 +13,7 @@ from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
 from pdmuxd.daemon.gateway.asgi import Message, Receive, Send, send_answer
 from pdmuxd.daemon.gateway.delivery import Delivery, TimedPush
 from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
+from pdmuxd.daemon.gateway.engine_errors import engine_error
 from pdmuxd.daemon.gateway.errors import Answer, Header
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
@@ -101,14 +102,15 @@ class Exchange:
         self._holds_head = holds_head
         self._task: asyncio.Task[object] | None = None
         self._started = False
+        self._path = ""
         self._tail = b""
 
     async def run(self, method: str, path: str, payload: bytes | None, receive: Receive) -> None:
         """Relay until the end; `end` and `status` then say how it went, also when either side failed.
 
-        Raises: RequestError 503 if the engine refuses the request after all, before anything was sent.
+        Raises: RequestError if the engine refuses the request after all, before anything was sent.
         """
-        self._task = asyncio.current_task()
+        self._task, self._path = asyncio.current_task(), path
         self._first_byte_timer = asyncio.get_running_loop().call_later(
             self._first_byte_timeout_s, self.interrupt, End.TOO_LATE
         )
@@ -250,6 +252,8 @@ class Exchange:
         self._raise_if_refused(body)
         if self._dialect.hides_refusals and response.status == 503:
             raise self._not_begun()
+        if response.status >= 400:
+            raise engine_error(response.status, body, self._path)
         self._on_first_byte()
         self.status = response.status
         self._task = None  # from here on there is nothing left to interrupt

@@ -13,6 +13,7 @@ from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Scope, read_body
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.call import Call
+from pdmuxd.daemon.gateway.content_encoding import decoded
 from pdmuxd.daemon.gateway.observer import CallObserver
 from pdmuxd.daemon.gateway.requests import EngineRequest, rewrite
 from pdmuxd.daemon.gateway.routes import Kind
@@ -79,13 +80,14 @@ class Intake:
     ) -> Received | None:
         """Read the body and make the request for the engine; None if the client left.
 
-        Raises: RequestError 400, 408 or 413.
+        Raises: RequestError 400, 408, 413 or 415.
         """
         limits = self.limits
         reading_s = time.monotonic()
         body = await read_body(scope, call.receive, max_bytes=limits.max_bytes, timeout_s=limits.timeout_s)
         if body is None:
             return None
+        body = await decoded(scope, body, max_bytes=limits.max_bytes)
         read_s = time.monotonic() - reading_s
         request = await self._rewrite(
             kind, body, rid=call.rid, tenant=tenant, targets=targets, max_output_tokens=max_output_tokens

@@ -79,6 +79,11 @@ _NOT_SUPPORTED = {
 """Paths that the engine has and that are not served here, with the reason."""
 
 
+def dialect_of(path: str) -> dialects.Dialect:
+    """The API that a path belongs to, also if nothing is served there."""
+    return dialects.ANTHROPIC if path.startswith("/v1/messages") else dialects.OPENAI
+
+
 def model_of(path: str) -> str:
     """The model that a path of ONE_MODEL names."""
     return path.removeprefix(_ONE_MODEL_PREFIX)
@@ -96,7 +101,7 @@ def find_route(method: str, path: str) -> Route:
         raise RequestError(
             f"there is no such path here; known are {', '.join(ROUTES)}", status=404, code="unknown_path"
         )
-    if method != route.method:
+    if method != route.method and (method, route.method) != ("HEAD", "GET"):
         raise RequestError(
             f"{path} takes {route.method}, not {method}",
             status=405,

@@ -18,6 +18,8 @@ from pdmuxd.daemon.httpd.peers import THROTTLED_DELAY_S, AuthFailures, peer_of
 PROBE_CONNECTIONS = 16
 """Places for requests that are kept for health probes."""
 _RETRY_AFTER_S = 60
+_ENDLESS = ("/api/v1/events",)
+"""Answers without an end have no HEAD."""
 
 log = structlog.get_logger("pdmuxd.http")
 
@@ -46,6 +48,9 @@ class AdminGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD" and scope["path"] not in _ENDLESS:
+            # Answered as GET is; the server, which knows the method by its own scope, sends no body.
+            scope = {**scope, "method": "GET"}
         headers = Headers(scope=scope)
         refusal: ASGIApp | None = None
         is_probe = scope["path"] in PUBLIC_PATHS

@@ -18,6 +18,7 @@ from pdmuxd.daemon.httpd import refusals
 from pdmuxd.daemon.httpd.connections import Connections
 from pdmuxd.daemon.httpd.pushing import PUSH, WRITE, Push
 from pdmuxd.daemon.httpd.refusals import Refusal, render
+from pdmuxd.daemon.httpd.upgrades import head_without_offer
 
 _MAX_PIPELINED = 2
 """Requests that may be sent ahead of answers. Few clients do so, and each costs until it is refused."""
@@ -33,6 +34,7 @@ _OVERHEAD_PER_BODY_BYTE = 8
 """A chunk of one byte has five bytes around it."""
 _BODY_GRACE_S = 1.0
 """The application reads most bodies, and refuses a late one in its own words first."""
+_ABSOLUTE = re.compile(rb"https?://([^/?#@]+)((?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
 _UNSAFE_PATH = re.compile(rb"%(?:2f|5c|00)|\\", re.IGNORECASE)
 
 
@@ -62,6 +64,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """Whatever else comes is ignored: it is no HTTP."""
         self._in_head = True
         self._in_body = False
+        self._offers_upgrade = False
+        """Whether the head that came is to be parsed again without its offer of another protocol."""
         self._since_s = connections.clock()
         """When the present head or body began."""
         self._head_bytes = self._received_bytes = self._body_bytes = self._discarded_bytes = 0
@@ -130,19 +134,33 @@ class LimitedProtocol(HttpToolsProtocol):
         if not was_in_head and not was_in_body:
             self._begin_head()
         try:
-            self.parser.feed_data(data)
+            self._feed(data)
             if was_in_head and self._in_head and self.headers is head_of:
                 self._count_head(len(data))  # the parser does not report a header that has not ended
             elif was_in_body and self._in_body:
                 self._count_body(len(data))
-        except httptools.HttpParserUpgrade:
-            self._is_deaf = True
-            self.cycle.keep_alive = False
         except (httptools.HttpParserError, _RefusedError, MemoryError) as error:
             # The parser wraps what its callbacks raise in an error of its own.
             is_out = isinstance(error, MemoryError) or isinstance(error.__context__, MemoryError)
             other = refusals.OUT_OF_MEMORY if is_out else refusals.MALFORMED
             self._on_malformed(self._refusal or other)
+
+    def _feed(self, data: bytes) -> None:
+        """Parse, and go on in HTTP/1.1 behind the head of a request that offers another protocol."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            head = head_without_offer(
+                self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers
+            )
+            rest = data[offer.args[0] :]
+            self._offers_upgrade = False
+            # A parser that has seen an offer parses nothing more.
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            self.parser.feed_data(head)
+            if rest:
+                self._feed(rest)
 
     def on_message_begin(self) -> None:
         """The parser's call."""
@@ -164,6 +182,9 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The parser's call."""
         self._check_head()
+        self._offers_upgrade = self.parser.should_upgrade()
+        if self._offers_upgrade:
+            return
         if len(self.pipeline) >= _MAX_PIPELINED:
             self._raise(refusals.PIPELINED)
         self._in_head, self._in_body = False, True
@@ -196,6 +217,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The parser's call."""
+        if self._offers_upgrade:
+            return
         self._in_body = False
         super().on_message_complete()
         self._wait_if_idle()
@@ -242,6 +265,14 @@ class LimitedProtocol(HttpToolsProtocol):
         encodings = [value for name, value in self.headers if name == b"transfer-encoding"]
         if encodings and (len(encodings) > 1 or encodings[0].lower() != b"chunked" or version == "1.0"):
             self._raise(refusals.BAD_ENCODING)
+        if self.parser.get_method() == b"CONNECT":
+            self._raise(refusals.BAD_TARGET)
+        if (absolute := _ABSOLUTE.fullmatch(self.url)) is not None:
+            # RFC 9112, 3.2.2: served as its path, and its host stands for that of the header.
+            self.url = absolute[2] if absolute[2].startswith(b"/") else b"/" + absolute[2]
+            for place, (name, _) in enumerate(self.headers):
+                if name == b"host":
+                    self.headers[place] = (name, absolute[1])
         path = self.url.partition(b"?")[0]
         if not path.startswith(b"/") or _UNSAFE_PATH.search(path):
             self._raise(refusals.BAD_TARGET)

@@ -116,8 +116,8 @@ def _tokenize(prompt: str | list[int], param: str, max_context_tokens: int) -> T
 
 def _too_long(length: str, max_context_tokens: int, param: str) -> Exception:
     return refuse(
-        f"the prompt has {length} tokens; the model's context holds {max_context_tokens}, "
-        "of which at least 1 is for the answer",
+        f"the prompt has {length} tokens; this model's maximum context length is {max_context_tokens} "
+        "tokens, of which at least 1 is for the answer",
         param=param,
         code="context_length_exceeded",
     )

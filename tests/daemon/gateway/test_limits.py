@@ -35,7 +35,8 @@ async def test_429_says_which_limit_and_when_to_come_again(setup, make_directory
             1,
             1,
         )
-        assert int(response.headers["Retry-After"]) == error["limit"]["retry_after_s"]
+        # OpenAI's clients take more than 60 for none.
+        assert int(response.headers["Retry-After"]) == min(60, error["limit"]["retry_after_s"])
         assert 55 <= error["limit"]["retry_after_s"] <= 61
     # Another tenant's requests are not counted with these.
     setup.engine.say(b"{}")

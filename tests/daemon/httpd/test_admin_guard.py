@@ -109,3 +109,12 @@ async def test_probes_are_answered_when_others_take_all_the_requests():
         release.set()
         await asyncio.gather(*waiting)
         assert (await http.get("/api/v1/tenants")).status_code == 200
+
+
+async def test_head_is_asked_as_get_unless_the_answer_has_no_end():
+    async def says_method(scope, receive, send):
+        await PlainTextResponse(scope["method"])(scope, receive, send)
+
+    async with client(guarded(says_method)) as http:
+        methods = {path: (await http.head(path)).text for path in ("/healthz", "/api/v1/events")}
+    assert methods == {"/healthz": "GET", "/api/v1/events": "HEAD"}

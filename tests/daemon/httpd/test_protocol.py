@@ -24,7 +24,10 @@ CLOSE = b"Connection: close\r\n\r\n"
         (b"GET /v1%2Fmodels HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_target"),
         (b"GET /%5c HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_target"),
         (b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_target"),
-        (b"GET http://evil/ HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_target"),
+        (b"GET http://me@evil/ HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_target"),
+        (b"GET ftp://evil/ HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_target"),
+        (b"GET http://x/%2F HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_target"),
+        (b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_target"),
         (b"\x16\x03\x01\x02\x00\x01", 400, "malformed"),
         (GET + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 400, "malformed"),
         (GET + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "malformed"),
@@ -47,7 +50,9 @@ async def test_a_bad_head_is_refused_by_name_and_never_reaches_the_application(s
         GET + b"A: " + b"a" * 30_000 + b"\r\n" + CLOSE,
         b"GET /a%20b?x=%2F HTTP/1.1\r\nHost: x\r\n" + CLOSE,
         b"GET / HTTP/1.0\r\n\r\n",
-        GET + b"Upgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+        GET + b"Upgrade: h2c\r\nConnection: Upgrade, close\r\n\r\n",
+        b"GET http://y/a?b HTTP/1.1\r\nHost: x\r\n" + CLOSE,
+        b"GET HTTP://y HTTP/1.1\r\nHost: x\r\n" + CLOSE,
     ],
 )
 async def test_what_is_allowed_passes(serve, request_head):
@@ -178,3 +183,46 @@ async def test_an_answer_is_completed_when_what_follows_its_request_is_no_http(s
     answer = await server.tell(GET + b"\r\n\x00\x00\x00\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"ok 0")
+
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7, 10_000])
+@pytest.mark.parametrize("framing", [b"Content-Length: 11\r\n\r\nhello there", b"Transfer-Encoding: chunked"])
+async def test_a_body_is_read_when_another_protocol_is_offered(serve, pieces, framing):
+    """What Java's HttpClient sends first, in packets of any size; the connection is kept for the next one."""
+    server = await serve()
+    body = framing if b"Length" in framing else framing + b"\r\n\r\nb\r\nhello there\r\n0\r\n\r\n"
+    sent = b"POST / HTTP/1.1\r\nHost: x\r\n" + OFFER + body
+    second = b"POST /second HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n" + CLOSE + b"abc"
+    reader, writer = await server.connect()
+    size = -(-len(sent) // pieces)
+    for start in range(0, len(sent), size):
+        writer.write(sent[start : start + size])
+        await writer.drain()
+        await asyncio.sleep(0)
+    assert (await reader.readuntil(b"ok 11")).startswith(b"HTTP/1.1 200 ")
+    writer.write(second)
+    assert (await server.rest(reader)).endswith(b"ok 3")
+    assert server.app.seen == ["/", "/second"]
+    assert not server.connections.closed
+
+
+async def test_an_offer_is_made_with_each_request_of_a_connection(serve):
+    server = await serve()
+    one = b"POST / HTTP/1.1\r\nHost: x\r\n" + OFFER + b"Content-Length: 2\r\n\r\nhi"
+    reader, writer = await server.connect()
+    for _ in range(3):
+        writer.write(one)
+        await reader.readuntil(b"ok 2")
+    writer.transport.abort()
+
+
+async def test_no_limit_is_passed_by_offering_another_protocol(serve):
+    server = await serve(max_headers=20)
+    head = b"POST / HTTP/1.1\r\nHost: x\r\n" + OFFER
+    assert (await server.tell(head + b"a: b\r\n" * 30 + b"\r\n")).startswith(b"HTTP/1.1 431 ")
+    both = b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert (await server.tell(head + both)).startswith(b"HTTP/1.1 400 ")
+    assert server.app.seen == []

@@ -64,7 +64,7 @@ def test_the_context_bounds_the_answer_when_little_of_it_is_left() -> None:
 
 @pytest.mark.parametrize("length", [100, 101, 5000])
 def test_a_prompt_is_refused_with_both_numbers_when_it_fills_the_context(length: int) -> None:
-    with pytest.raises(RequestError, match=rf"{length} tokens.* holds 100") as refusal:
+    with pytest.raises(RequestError, match=rf"{length} tokens.* length is 100 tokens") as refusal:
         planned(list(range(length)), context=100)
     assert (refusal.value.status, refusal.value.code) == (400, "context_length_exceeded")
 

@@ -1,0 +1,84 @@
+"""What an engine answers to a request that it refuses, as our own error: one dialect for every engine.
+
+SGLang has five forms: OpenAI's old one without `error`, a text or an object as `error`, a list of what its
+parser found, and plain text. Clients know one: `error` with a message, a type, a param and a code in letters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from pdmuxd.engine.core.errors import RequestError
+
+_MOST_BYTES = 64 * 1024
+_MOST_CHARACTERS = 2000
+_TOO_LONG = re.compile(
+    r"longer than the model's context length|maximum context length|exceeds the maximum allowed length",
+    re.IGNORECASE,
+)
+CONTEXT_WORDS = "this model's maximum context length is"
+"""LiteLLM finds a prompt that is too long by these words, LangChain by the code."""
+_AS_TOLD = f"{CONTEXT_WORDS} exceeded: "
+_GRAMMAR = re.compile(r"grammar|json[_ ]schema|\bregex\b|\bebnf\b|unterminated|xgrammar", re.IGNORECASE)
+"""SGLang says 500 where a client's grammar does not compile."""
+_LOCATION = re.compile(r"'loc': \(([^)]*)\), 'msg': (?:'([^']*)'|\"([^\"]*)\")")
+_LENGTH = re.compile(r"context length (?:of |\()?(\d+)")
+_PROMPTS: Mapping[str, str] = {
+    "/v1/chat/completions": "messages",
+    "/v1/completions": "prompt",
+    "/v1/responses": "input",
+    "/v1/messages": "messages",
+    "/generate": "text",
+}
+
+
+def engine_error(status: int, body: bytes, path: str) -> RequestError:
+    """Read an answer of 400 or more to a request on `path`."""
+    message, param = _read(body)
+    if _TOO_LONG.search(message):
+        found = _LENGTH.search(message)
+        if CONTEXT_WORDS not in message.lower():
+            message = f"{CONTEXT_WORDS} {found[1]} tokens: {message}" if found else _AS_TOLD + message
+        return RequestError(
+            message, status=400, code="context_length_exceeded", param=param or _PROMPTS.get(path)
+        )
+    if status >= 500 and not _GRAMMAR.search(message):
+        return RequestError(message, status=status, code="engine_error", param=param)
+    if status == 404:
+        return RequestError(message, status=404, code="not_found", param=param)
+    return RequestError(message, status=400, code="invalid_value", param=param)
+
+
+def _read(body: bytes) -> tuple[str, str | None]:
+    """The message, and the field if it names one."""
+    try:
+        found: object = msgspec.json.decode(body[:_MOST_BYTES])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = {"message": body[:_MOST_CHARACTERS].decode(errors="replace").strip()}
+    holder: object = found
+    if isinstance(found, dict):
+        error = found.get("error")
+        holder = error if isinstance(error, dict) else {"message": error} if error is not None else found
+    message = holder.get("message") or holder.get("detail") if isinstance(holder, dict) else None
+    param = holder.get("param") if isinstance(holder, dict) else None
+    text = message if isinstance(message, str) else "the engine refused this request"
+    located = _LOCATION.search(text)
+    if located is not None:
+        param = _joined(located[1])
+        what = located[2] or located[3]
+        text = f"the field `{param}` is wrong: {what[:1].lower()}{what[1:]}" if param else what
+    return text[:_MOST_CHARACTERS], param if isinstance(param, str) else None
+
+
+def _joined(location: str) -> str | None:
+    """A place as pydantic names it, `'body', 'messages', 0, 'role'`, in our form, `messages[0].role`."""
+    joined = ""
+    for part in (each.strip() for each in location.split(",") if each.strip()):
+        if part.isdigit():
+            joined += f"[{part}]"
+        elif (name := part.strip("'\"")) != "body":
+            joined += f".{name}"
+    return joined.lstrip(".") or None

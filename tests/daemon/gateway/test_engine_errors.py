@@ -1,0 +1,59 @@
+"""Answers of SGLang 0.5.23 as it gave them on the CPU (2026-11-25), and what clients get instead."""
+
+import json
+
+import pytest
+
+from pdmuxd.daemon.gateway.engine_errors import engine_error
+
+CHAT = "/v1/chat/completions"
+TOO_LONG = "The input (9000 tokens) is longer than the model's context length (4096 tokens)."
+REQUESTED = (
+    "Requested token count exceeds the model's maximum context length of 131072 tokens. "
+    "You requested a total of 131092 tokens: 20 tokens from the input messages."
+)
+PARSED = (
+    "1 validation error:\n  {'type': 'int_parsing_size', 'loc': ('body', 'messages', 0, 'role'), "
+    "'msg': 'Unable to parse input string as an integer', 'input': 5}"
+)
+
+
+def old_form(message, status=400):
+    return {"object": "error", "message": message, "type": "BadRequestError", "param": None, "code": status}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (400, old_form("top_p must be in (0, 1], got 2.0."), (400, "invalid_value", None)),
+        (400, old_form(TOO_LONG), (400, "context_length_exceeded", "messages")),
+        (400, {"error": {"message": TOO_LONG}}, (400, "context_length_exceeded", "messages")),
+        (400, old_form(REQUESTED), (400, "context_length_exceeded", "messages")),
+        (400, old_form(PARSED), (400, "invalid_value", "messages[0].role")),
+        (422, {"detail": "wrong"}, (400, "invalid_value", None)),
+        (400, {"error": "unknown field `x`"}, (400, "invalid_value", None)),
+        (400, {"type": "error", "error": {"type": "a", "message": "b"}}, (400, "invalid_value", None)),
+        (500, old_form("Failed to compile ebnf grammar: nest layer", 500), (400, "invalid_value", None)),
+        (500, old_form("Internal server error: 'x'", 500), (500, "engine_error", None)),
+        (404, old_form("no such model", 404), (404, "not_found", None)),
+    ],
+)
+def test_every_form_becomes_one(status, body, expected):
+    error = engine_error(status, json.dumps(body).encode(), CHAT)
+    assert (error.status, error.code, error.param) == expected
+    assert str(error)
+
+
+@pytest.mark.parametrize("body", [b"Internal Server Error", b"", b"\xff\xfe", b"[" * 5000, b"[]", b"7"])
+def test_an_answer_that_is_no_json_has_a_message_too(body):
+    error = engine_error(500, body, CHAT)
+    assert (error.status, error.code) == (500, "engine_error")
+    assert str(error) or not body
+
+
+@pytest.mark.parametrize("message", [TOO_LONG, REQUESTED])
+def test_a_prompt_that_is_too_long_is_said_in_the_words_that_clients_look_for(message):
+    """LiteLLM's `is_error_str_context_window_exceeded` looks for these in lower case."""
+    said = str(engine_error(400, json.dumps(old_form(message)).encode(), CHAT)).lower()
+    assert "this model's maximum context length is" in said
+    assert any(number in said for number in ("4096", "131072"))
