@@ -247,7 +247,11 @@ def _body_limits(settings: Settings) -> BodyLimits:
 
 def _engine_times(settings: Settings) -> EngineTimes:
     data = settings.data
-    return EngineTimes(first_byte_s=data.first_byte_timeout_s, wait_s=data.engine_wait_s)
+    return EngineTimes(
+        first_byte_s=data.first_byte_timeout_s,
+        wait_s=data.engine_wait_s,
+        quarantine_s=data.quarantine_s,
+    )
 
 
 def engine_plan(settings: Settings, engine: EngineChoice) -> EnginePlan:

@@ -15,7 +15,7 @@ LIVE = (
     *("log.level", "log.format", "drain_timeout_s", "upgrade_drain_timeout_s"),
     *("data.max_body_bytes", "data.max_in_flight", "data.max_outputs", "data.max_stops"),
     *("data.max_logprobs", "data.max_prompt_tokens", "data.max_body_values", "data.first_byte_timeout_s"),
-    *("data.engine_wait_s",),
+    *("data.engine_wait_s", "data.quarantine_s"),
     *("http.max_header_bytes", "http.max_headers", "http.header_timeout_s", "http.body_timeout_s"),
     *("http.keep_alive_s", "http.write_timeout_s"),
 )

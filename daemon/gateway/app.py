@@ -33,6 +33,7 @@ from pdmuxd.daemon.gateway.intake import BodyLimits, Intake
 from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
 from pdmuxd.daemon.gateway.limits.reserve import most_output_tokens, need_of
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
+from pdmuxd.daemon.gateway.quarantine import Quarantine
 from pdmuxd.daemon.gateway.requests import check_model
 from pdmuxd.daemon.gateway.routes import OPERATIONS, Kind, Route, dialect_of, find_route, model_of
 from pdmuxd.daemon.gateway.slo_headers import targets_of
@@ -98,9 +99,11 @@ class Gateway:
             ranges=lambda: self._slot.ranges,
         )
         self._turns = Turns(self._limiter, self._slot)
+        self._quarantine = Quarantine((times or EngineTimes()).quarantine_s)
         self._forwarder = Forwarder(
             self._slot,
             times or EngineTimes(),
+            quarantine=self._quarantine,
             observer=self._observer,
             on_first_byte=self._on_first_byte,
             retry_after_s=self._retry_after_s,
@@ -116,6 +119,7 @@ class Gateway:
 
     def use_limits(self, limits: BodyLimits, times: EngineTimes) -> None:
         """From now on requests may be so large and take so long."""
+        self._quarantine.hold_s = times.quarantine_s
         self._intake.limits = limits
         self._forwarder.times = times
 
@@ -125,6 +129,12 @@ class Gateway:
 
     def lose_engine(self, state: str) -> None:
         """End what is in flight with an error; new requests are refused because of `state`."""
+        lost = self._slot.upstream
+        if lost is not None:
+            if self._slot.is_draining:
+                self._quarantine.engine_ended(lost)
+            else:
+                self._quarantine.engine_died(lost)
         self._forwarder.interrupt_all(End.ENGINE_LOST)
         self._slot.empty(state)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from enum import StrEnum
@@ -69,7 +70,6 @@ class Exchange:
         abortable: bool,
         first_byte_timeout_s: float = FIRST_BYTE_TIMEOUT_S,
         holds_head: bool = False,
-        may_be_sent_again: bool = False,
         delivery: Delivery | None = None,
         merged: MergedStream | None = None,
         push: Push | None = None,
@@ -83,9 +83,10 @@ class Exchange:
         `retry_after_s` says by the cause when such a request may come again.
         """
         self.rid = rid
-        self._may_be_sent_again = may_be_sent_again
         self.end = End.COMPLETE
         self.status = CLIENT_GONE_STATUS
+        self.begun_s: float | None = None
+        """When the answer began."""
         self._upstream = upstream
         self._send = send
         self._id_headers = id_headers
@@ -128,13 +129,8 @@ class Exchange:
             self._task = None
             self._first_byte_timer.cancel()
             watcher.cancel()
-        if self.end is not End.COMPLETE and not self.is_to_be_sent_again:
+        if self.end is not End.COMPLETE:
             await self._finish_early()
-
-    @property
-    def is_to_be_sent_again(self) -> bool:
-        """Whether the engine was lost before the client was told anything, and another one may be asked."""
-        return self._may_be_sent_again and self.end is End.ENGINE_LOST and not self._started
 
     def interrupt(self, end: End) -> None:
         """End the exchange now because of `end`; the first cause wins."""
@@ -145,6 +141,7 @@ class Exchange:
     def _on_first_byte(self) -> None:
         if self._first_byte_timer is not None:
             self._first_byte_timer.cancel()
+        self.begun_s = time.monotonic()
         self._told_of_first_byte()
 
     async def _watch(self, receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""Requests on their way to the engine that serves: which engine, once more if it is lost, and how all end."""
+"""Requests on their way to the engine that serves: which engine, and how all end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pdmuxd.daemon.gateway.asgi import done_before_gone
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.exchange import FIRST_BYTE_TIMEOUT_S, End, Exchange
 from pdmuxd.daemon.gateway.observer import CallObserver
+from pdmuxd.daemon.gateway.quarantine import Quarantine
 from pdmuxd.daemon.gateway.requests import EngineRequest, check_model
 from pdmuxd.daemon.gateway.routes import Route
 from pdmuxd.daemon.gateway.slot import EngineSlot
@@ -27,6 +28,8 @@ class EngineTimes:
     first_byte_s: float = FIRST_BYTE_TIMEOUT_S
     wait_s: float = 0.0
     """0: a request that finds no engine is refused at once."""
+    quarantine_s: float = 600.0
+    """How long a request that was there at two deaths of engines is refused; 0: never."""
 
 
 class Forwarder:
@@ -37,6 +40,7 @@ class Forwarder:
         slot: EngineSlot,
         times: EngineTimes,
         *,
+        quarantine: Quarantine,
         observer: CallObserver,
         on_first_byte: Callable[[Call], None],
         retry_after_s: Callable[[Call, str], int],
@@ -44,6 +48,7 @@ class Forwarder:
         """`retry_after_s`: when a request that the engine refuses for that cause may come again."""
         self.times = times
         self._slot = slot
+        self._quarantine = quarantine
         self._observer = observer
         self._told_of_first_byte = on_first_byte
         self._retry_after_s = retry_after_s
@@ -58,35 +63,29 @@ class Forwarder:
         first_byte_within_s: Sequence[float],
         holds_head: bool,
     ) -> None:
-        """To the engine that serves, or the next; once more if that is lost before the answer began.
+        """To the engine that serves, or the next one that does. Raises: RequestError 503 if none serves.
 
-        Only once, since it may be this request that ends engines. Raises: RequestError 503 if none serves.
+        A request that was in an engine when it ended goes to no other: it may be what ends engines.
         """
-        lost: Upstream | None = None
-        while True:
-            upstream = await self._engine_for(call, other_than=lost)
-            if upstream is None:
-                call.end = End.CLIENT_GONE
-                return
-            check_model(request.model, upstream.models)
-            _check_ranges(request, upstream.address.ranges)
-            self._observer.on_sent(call.rid)
-            call.trace.sent()
-            may_again = lost is None and self._left_to_wait_s(call) > 0
-            is_lost = await self.relay(
-                call,
-                route,
-                upstream,
-                request.payload,
-                first_byte_within_s=first_byte_within_s,
-                may_be_sent_again=may_again,
-                holds_head=holds_head or call.dialect.token_mark is not None,
-                headers=request.headers,
-                takes_tokens=request.takes_tokens,
-            )
-            if not is_lost:
-                return
-            lost = upstream
+        upstream = await self._engine_for(call)
+        if upstream is None:
+            call.end = End.CLIENT_GONE
+            return
+        check_model(request.model, upstream.models)
+        _check_ranges(request, upstream.address.ranges)
+        self._quarantine.check(tenant=call.tenant, payload=request.payload, rid=call.rid)
+        self._observer.on_sent(call.rid)
+        call.trace.sent()
+        await self.relay(
+            call,
+            route,
+            upstream,
+            request.payload,
+            first_byte_within_s=first_byte_within_s,
+            holds_head=holds_head or call.dialect.token_mark is not None,
+            headers=request.headers,
+            takes_tokens=request.takes_tokens,
+        )
 
     async def relay(
         self,
@@ -96,14 +95,13 @@ class Forwarder:
         payload: bytes | None = None,
         *,
         first_byte_within_s: Sequence[float] = (),
-        may_be_sent_again: bool = False,
         holds_head: bool = False,
         takes_tokens: bool = False,
         headers: Mapping[str, str] | None = None,
-    ) -> bool:
-        """Relay it; whether it is to be sent again, to another engine.
+    ) -> None:
+        """Relay it.
 
-        Raises: RequestError 503 if the engine refuses the request before anything was sent to the client.
+        Raises: RequestError if the engine refuses the request before anything was sent to the client.
         """
         tokens = upstream.address.tokens if takes_tokens else None
         if call.token_path is not None:
@@ -117,7 +115,6 @@ class Forwarder:
             on_first_byte=lambda: self._told_of_first_byte(call),
             abortable=payload is not None,
             first_byte_timeout_s=min([self.times.first_byte_s, *first_byte_within_s]),
-            may_be_sent_again=may_be_sent_again,
             delivery=call.delivery,
             headers={**call.trace.headers, **headers} if headers else call.trace.headers,
             dialect=call.dialect,
@@ -133,7 +130,16 @@ class Forwarder:
             if tokens is not None:
                 tokens.leave(call.rid)
             call.status, call.end = exchange.status, exchange.end
-        return exchange.is_to_be_sent_again
+            if payload is not None:
+                self._note_end(call, upstream, payload, exchange)
+
+    def _note_end(self, call: Call, upstream: Upstream, payload: bytes, exchange: Exchange) -> None:
+        if exchange.end is End.ENGINE_LOST:
+            self._quarantine.in_flight(
+                upstream, tenant=call.tenant, payload=payload, rid=call.rid, begun_s=exchange.begun_s
+            )
+        elif exchange.end is End.CLIENT_GONE and exchange.begun_s is None:
+            self._quarantine.client_left(upstream, tenant=call.tenant, payload=payload, rid=call.rid)
 
     def interrupt_all(self, end: End) -> int:
         """End what is in flight because of `end`; returns how many requests that were."""
@@ -142,12 +148,12 @@ class Forwarder:
             exchange.interrupt(end)
         return len(exchanges)
 
-    async def _engine_for(self, call: Call, *, other_than: Upstream | None) -> Upstream | None:
+    async def _engine_for(self, call: Call) -> Upstream | None:
         """The engine that is asked; None if the client left before one served. Raises: RequestError 503."""
         left_s = self._left_to_wait_s(call)
         if left_s <= 0:
             return self._slot.serving()
-        waiting = asyncio.create_task(self._slot.serving_within(left_s, other_than=other_than))
+        waiting = asyncio.create_task(self._slot.serving_within(left_s))
         return waiting.result() if await done_before_gone(waiting, call.receive) else None
 
     def _left_to_wait_s(self, call: Call) -> float:

@@ -34,14 +34,23 @@ class EngineSlot:
         self.ranges: EngineRanges | None = None
         """Of the engine that serves, or of the last one; None before the first."""
 
-    async def serving_within(self, timeout_s: float, *, other_than: Upstream | None) -> Upstream:
-        """The upstream for a request, `other_than` the one that it lost. Raises: RequestError 503."""
+    @property
+    def upstream(self) -> Upstream | None:
+        """The engine that is there, whether it takes requests or not."""
+        return self._upstream
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether an operator has new requests refused."""
+        return self._draining
+
+    async def serving_within(self, timeout_s: float) -> Upstream:
+        """The upstream for a request. Raises: RequestError 503."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self._is_final:
                     with contextlib.suppress(RequestError):
-                        if (found := self.serving()) is not other_than:
-                            return found
+                        return self.serving()
                     await self._changed.wait()
         return self.serving()
 

@@ -70,8 +70,13 @@ class DataSection(_Section):
     )
     engine_wait_s: Annotated[Number, Field(ge=0, le=3600)] = Field(
         0.0,
-        description="Seconds that a request may wait for an engine that starts, is restarted or is silent, "
-        "and for the next one if the first is lost before the answer began; 0: 503 or 502 at once.",
+        description="Seconds that a request may wait for an engine that starts, is restarted or is silent; "
+        "0: 503 at once.",
+    )
+    quarantine_s: Annotated[Number, Field(ge=0, le=86_400)] = Field(
+        600.0,
+        description="Seconds that a request which was in flight when two engines died is refused, or a "
+        "tenant whose requests alone were; 0: never, and all are released.",
     )
     max_connections: _Connections = Field(
         4096,

@@ -1,0 +1,116 @@
+"""Requests that were in flight when engines died: one that was there twice is not sent to a third.
+
+What ends an engine once ends the next one too, and its client sends it again. Nothing is known of the cause
+here, so what counts is who was there: requests that had no token yet or only their first, and of these the
+same body, or the same tenant alone, at two deaths.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from pdmuxd.engine.core.errors import RequestError
+
+FIRST_STEPS_S = 1.0
+"""An answer that began so short a time ago is in its first steps: 20 of 50 ms, the default TBT target."""
+LEFT_S = 30.0
+"""A client may leave after it has sent what ends an engine. An engine that hangs is ended after 30 s."""
+_MOST_LEFT = 1024
+_MOST_DEATHS = 16
+_DEATHS_TO_HOLD = 2
+
+_Body = tuple[str, bytes]
+"""A tenant, and the hash of what it asked."""
+
+
+@dataclass(slots=True)
+class _Death:
+    engine: object
+    at_s: float
+    suspects: set[_Body] = field(default_factory=set)
+    others: set[_Body] = field(default_factory=set)
+
+    @property
+    def accused(self) -> set[_Body]:
+        return self.suspects or self.others
+
+
+class Quarantine:
+    """Remembers the deaths of the last `hold_s` seconds; 0 switches it off and releases all."""
+
+    def __init__(self, hold_s: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.hold_s = hold_s
+        self._clock = clock
+        self._deaths: deque[_Death] = deque(maxlen=_MOST_DEATHS)
+        self._left: deque[tuple[float, object, _Body]] = deque(maxlen=_MOST_LEFT)
+        self._ended: object = None
+        """The engine that an operator ended last."""
+
+    def in_flight(
+        self, engine: object, *, tenant: str, payload: bytes, rid: str, begun_s: float | None
+    ) -> None:
+        """A request that `engine` lost; `begun_s` is when its answer began, None if it did not."""
+        if engine is self._ended:
+            return
+        death = self._death_of(engine)
+        is_suspect = begun_s is None or self._clock() - begun_s < FIRST_STEPS_S
+        (death.suspects if is_suspect else death.others).add((tenant, _digest(payload, rid)))
+
+    def client_left(self, engine: object, *, tenant: str, payload: bytes, rid: str) -> None:
+        """A request without a token whose client left while `engine` had it."""
+        self._left.append((self._clock(), engine, (tenant, _digest(payload, rid))))
+
+    def engine_died(self, engine: object) -> None:
+        """It ended, and not because an operator wanted it to."""
+        since_s = self._clock() - LEFT_S
+        gone = {body for at_s, of, body in self._left if of is engine and at_s >= since_s}
+        if gone or any(death.engine is engine for death in self._deaths):
+            self._death_of(engine).suspects |= gone
+        self._left.clear()
+
+    def engine_ended(self, engine: object) -> None:
+        """An operator ended it: nobody is to blame."""
+        self._ended = engine
+        self._deaths = deque((each for each in self._deaths if each.engine is not engine), _MOST_DEATHS)
+        self._left.clear()
+
+    def check(self, *, tenant: str, payload: bytes, rid: str) -> None:
+        """Raises: RequestError 403 for a request, or a tenant, that was there at two deaths."""
+        since_s = self._clock() - self.hold_s
+        while self._deaths and (self._deaths[0].at_s < since_s or not self.hold_s):
+            self._deaths.popleft()
+        accusing = [death for death in self._deaths if any(who == tenant for who, _ in death.accused)]
+        if len(accusing) < _DEATHS_TO_HOLD:
+            return
+        left_s = max(1, round(accusing[-1].at_s - since_s))
+        body = (tenant, _digest(payload, rid))
+        if sum(body in death.accused for death in accusing) >= _DEATHS_TO_HOLD:
+            raise _held("this request was in flight when two engines ended", left_s)
+        alone = [death for death in accusing if all(who == tenant for who, _ in death.accused)]
+        if len(alone) >= _DEATHS_TO_HOLD:
+            raise _held(f"only requests of tenant {tenant} were in flight when two engines ended", left_s)
+
+    def _death_of(self, engine: object) -> _Death:
+        for death in self._deaths:
+            if death.engine is engine:
+                return death
+        self._deaths.append(_Death(engine, self._clock()))
+        return self._deaths[-1]
+
+
+def _digest(payload: bytes, rid: str) -> bytes:
+    """The hash of what is asked, which is the same when it is sent again under another id."""
+    return blake2b(payload.replace(rid.encode(), b""), digest_size=16).digest()
+
+
+def _held(why: str, left_s: int) -> RequestError:
+    return RequestError(
+        f"{why}; it is not sent to another one for {left_s} s, or until an operator sets "
+        "data.quarantine_s to 0",
+        status=403,
+        code="quarantined",
+    )

@@ -1,0 +1,172 @@
+"""Who was there when engines died: held back the third time, and nobody else."""
+
+import asyncio
+
+import pytest
+
+from pdmuxd.daemon.gateway.quarantine import FIRST_STEPS_S, LEFT_S, Quarantine
+from pdmuxd.engine.core.errors import RequestError
+
+
+class Engines:
+    """A quarantine with a clock that the test moves, and engines that die."""
+
+    def __init__(self, hold_s=600.0):
+        self.now_s = 1000.0
+        self.quarantine = Quarantine(hold_s, lambda: self.now_s)
+
+    def die(self, *bodies, begun_ago_s=None, is_planned=False):
+        """An engine that has these, each a tenant and a text."""
+        engine = object()
+        if is_planned:
+            self.quarantine.engine_ended(engine)
+        for number, (tenant, text) in enumerate(bodies):
+            rid = f"rid-{number}-{self.now_s}"
+            begun_s = None if begun_ago_s is None else self.now_s - begun_ago_s
+            payload = f'{{"prompt":"{text}","rid":"{rid}"}}'.encode()
+            self.quarantine.in_flight(engine, tenant=tenant, payload=payload, rid=rid, begun_s=begun_s)
+        if not is_planned:
+            self.quarantine.engine_died(engine)
+        self.now_s += 60
+        return engine
+
+    def is_held(self, tenant, text):
+        payload = f'{{"prompt":"{text}","rid":"new"}}'.encode()
+        try:
+            self.quarantine.check(tenant=tenant, payload=payload, rid="new")
+        except RequestError as error:
+            return error.code == "quarantined"
+        return False
+
+
+BAD, GOOD, OTHER = ("mallory", "bad"), ("alice", "good"), ("alice", "other")
+
+
+def test_a_body_is_held_after_two_deaths_whatever_its_id():
+    engines = Engines()
+    engines.die(BAD, GOOD)
+    assert not engines.is_held(*BAD)
+    engines.die(BAD, OTHER)
+    assert engines.is_held(*BAD)
+    assert not engines.is_held("mallory", "something else")
+    assert not engines.is_held(*GOOD)
+    assert not engines.is_held("bob", "bad"), "another tenant's, which was never there"
+
+
+def test_a_tenant_is_held_when_its_requests_alone_were_there_twice():
+    engines = Engines()
+    engines.die(("mallory", "one"), ("mallory", "two"))
+    engines.die(("mallory", "three"))
+    assert engines.is_held("mallory", "four")
+    assert not engines.is_held(*GOOD)
+
+
+def test_no_tenant_is_held_when_all_were_there():
+    engines = Engines()
+    for number in range(5):
+        engines.die(("mallory", f"a{number}"), ("alice", f"b{number}"))
+    assert not engines.is_held("mallory", "new")
+    assert not engines.is_held("alice", "new")
+
+
+def test_answers_that_go_on_for_long_are_not_suspected_beside_one_that_begins():
+    engines = Engines()
+    for _ in range(2):
+        engine = engines.die(GOOD, begun_ago_s=FIRST_STEPS_S + 1)
+        engines.now_s -= 60
+        engines.quarantine.in_flight(engine, tenant="mallory", payload=b"bad", rid="r", begun_s=None)
+        engines.now_s += 60
+    assert not engines.is_held(*GOOD)
+    with pytest.raises(RequestError):
+        engines.quarantine.check(tenant="mallory", payload=b"bad", rid="r")
+
+
+def test_long_answers_are_suspected_when_nothing_else_was_there():
+    engines = Engines()
+    for _ in range(2):
+        engines.die(GOOD, begun_ago_s=100)
+    assert engines.is_held(*GOOD)
+
+
+def test_a_client_that_leaves_is_suspected_all_the_same():
+    engines = Engines()
+    for ago_s in (1, LEFT_S - 1):
+        engine = object()
+        engines.quarantine.client_left(engine, tenant="mallory", payload=b"bad", rid="r")
+        engines.now_s += ago_s
+        engines.quarantine.engine_died(engine)
+    with pytest.raises(RequestError, match="two engines"):
+        engines.quarantine.check(tenant="mallory", payload=b"bad", rid="r")
+
+
+def test_a_client_that_left_long_before_is_not_suspected():
+    engines = Engines()
+    for _ in range(2):
+        engine = object()
+        engines.quarantine.client_left(engine, tenant="alice", payload=b"x", rid="r")
+        engines.now_s += LEFT_S + 1
+        engines.quarantine.engine_died(engine)
+    engines.quarantine.check(tenant="alice", payload=b"x", rid="r")
+
+
+def test_nobody_is_held_for_what_an_operator_ended():
+    engines = Engines()
+    for _ in range(3):
+        engines.die(BAD, is_planned=True)
+    assert not engines.is_held(*BAD)
+
+
+def test_all_are_released_with_time_or_by_the_setting():
+    engines = Engines(hold_s=300)
+    for _ in range(2):
+        engines.die(BAD)
+    assert engines.is_held(*BAD)
+    engines.now_s += 300
+    assert not engines.is_held(*BAD)
+    for _ in range(2):
+        engines.die(BAD)
+    assert engines.is_held(*BAD)
+    engines.quarantine.hold_s = 0.0
+    assert not engines.is_held(*BAD)
+
+
+async def lost(setup, prompt):
+    """The engine dies with this request in flight, and the next one serves."""
+    setup.engine.die()
+    async with setup.post(prompt=prompt) as answer:
+        assert answer.status == 502
+    setup.gateway.lose_engine("down")
+    setup.gateway.use_engine(setup.address)
+
+
+async def test_a_poisoned_request_ends_two_engines_and_no_third(setup):
+    for _ in range(2):
+        await lost(setup, "poison")
+        await setup.engine.seen.get()
+    async with setup.post(prompt="poison") as answer:
+        assert answer.status == 403
+        error = (await answer.json())["error"]
+    assert (error["code"], error["type"]) == ("quarantined", "permission_error")
+    assert setup.engine.seen.empty()
+    assert 'pdmuxd_refusals_total{cause="quarantined",tenant="alice"} 1.0' in (
+        setup.metrics.render().decode()
+    )
+    setup.engine.say(b"{}")
+    async with setup.post(key="pdm_bob", prompt="poison") as answer:
+        assert answer.status == 200
+    async with asyncio.timeout(30):
+        await setup.gateway.admission.wait_idle()
+
+
+async def test_a_restart_that_an_operator_asked_for_holds_nobody(setup):
+    for _ in range(3):
+        task = asyncio.create_task(setup.post(prompt="x").__aenter__())
+        await setup.engine.seen.get()
+        setup.gateway.refuse_new()
+        setup.gateway.lose_engine("down")
+        assert (await task).status == 502
+        setup.gateway.use_engine(setup.address)
+        setup.gateway.accept_new()
+    setup.engine.say(b"{}")
+    async with setup.post(prompt="x") as answer:
+        assert answer.status == 200
