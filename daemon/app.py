@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import socket
 import subprocess
@@ -237,7 +236,8 @@ async def _start(
     start_capping(duties, parts.keepers.caps)
     start_keeping_effects(duties, parts.keepers.effects)
     start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)
-    collect_garbage_seldom()
+    parts.garbage.hold()
+    stack.callback(parts.garbage.release)
     welcome = first.welcome(loaded, engine, data_url=url_of(data), admin_url=url_of(admin), api_key=api_key)
     return _Daemon(
         gateway=gateway,
@@ -251,17 +251,6 @@ async def _start(
         events=parts.telemetry.events,
         welcome=welcome,
     )
-
-
-def collect_garbage_seldom() -> None:
-    """Keep the garbage collector from delaying tokens and admissions.
-
-    What the start made lives as long as the daemon: no collection need look at it. And the young objects are
-    looked at after every 10,000 and not 700: each third admission in a hundred would wait for that.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
 
 
 async def _take_engine(supervisor: Supervisor, successor: Successor) -> None:

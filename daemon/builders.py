@@ -44,6 +44,7 @@ from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import TokenCollector, collectors
+from pdmuxd.daemon.metrics.garbage import garbage_holder
 from pdmuxd.daemon.node_load import node_load
 from pdmuxd.daemon.predicting import LivePredictors
 from pdmuxd.daemon.probes import add_probes
@@ -60,6 +61,7 @@ from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.prefixes import PrefixHasher
 from pdmuxd.daemon.traffic.ring import TrafficRing
 from pdmuxd.daemon.uses import Uses
+from pdmuxd.engine.link.garbage import GarbageHolder
 from pdmuxd.engine.link.messages import Hello, RequestRecord, TenantQueues
 
 
@@ -87,6 +89,7 @@ class Parts:
     traffic: TrafficRing
     replays: TrafficReplays
     keepers: Keepers
+    garbage: GarbageHolder
 
 
 def build(
@@ -104,6 +107,7 @@ def build(
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
+    garbage = garbage_holder(admission, lambda: supervisor.link, metrics)
     limiter, first_tokens = Limiter(), FirstTokens()
     telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
     history = build_history(settings, telemetry, control_plane)
@@ -224,6 +228,7 @@ def build(
         traffic=traffic,
         replays=replays,
         keepers=keepers,
+        garbage=garbage,
     )
 
 

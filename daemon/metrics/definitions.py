@@ -16,6 +16,7 @@ from pdmuxd.engine.link.durations import GROWTH, LOWEST_S
 
 Kind = Literal["counter", "gauge", "histogram"]
 T = ("tenant",)
+GC = ("process", "generation")
 
 ABORT_CAUSES = ("client_disconnected", "engine_lost", "shutdown", "first_byte_timeout", "defect")
 """Each has its series from the start: Prometheus sees no increase in one that begins with its first event."""
@@ -124,6 +125,13 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "cause",
         ),
         _gauge("direct_held_bytes", "Bytes of such answers that wait for their clients."),
+    ),
+    "Of garbage collections": (
+        _counter("gc_collections", "Collections since the process is ready to serve.", *GC),
+        _counter("gc_seconds", "Time that they took: no token passes the process meanwhile.", *GC),
+        _counter("gc_found_objects", "Objects that they freed.", *GC),
+        _gauge("gc_longest_seconds", "The longest one.", *GC),
+        _counter("gc_forced", "Full collections while answers ran, since the process had grown.", "process"),
     ),
     "Of targets": (
         _gauge("slo_ttft_fixed_seconds", "The TTFT target of an empty prompt.", *T),

@@ -270,6 +270,12 @@ class Supervisor:
         while self._state != "serving":
             await self._changed.wait()
 
+    @property
+    def link(self) -> str | None:
+        """The running engine's address; None if there is none. Callable from any thread."""
+        handle = None if self._run is None else self._run.handle
+        return None if handle is None else handle.link
+
     def status(self) -> EngineStatus:
         """The engine as the control plane and the metrics show it; callable from any thread."""
         run = self._run

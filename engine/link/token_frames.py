@@ -20,6 +20,8 @@ from pathlib import Path
 
 import msgspec
 
+from pdmuxd.engine.link.garbage import remove_reports
+
 TOKEN_FRAMES_PROTOCOL = 1
 """Both ends must agree; the daemon closes the connection of an engine of another version."""
 READY = b"ready"
@@ -97,6 +99,7 @@ def remove_files(link: str) -> None:
     """Of an engine that has ended. Raises: OSError."""
     for path in (frames_path(link), tokenizer_path(link)):
         path.unlink(missing_ok=True)
+    remove_reports(link)
 
 
 class TokenSender:

@@ -192,6 +192,12 @@ class EngineLoop:
         """Whether anything of ours is on the device or holds KV."""
         return bool(len(self._decode) or self.prefill.members())
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request runs, waits or is on the device."""
+        state = self._port.state
+        return not (self.is_busy or len(state.running) or len(state.waiting))
+
     def counters(self) -> Counters:
         """For the heartbeat."""
         state, group = self._port.state, self._streams.groups[self._port.stream_group]

@@ -18,12 +18,12 @@ from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.controlplane.tenants.limit_values import Limit
 from pdmuxd.controlplane.tenants.records import KeyRecord, TenantRecord
-from pdmuxd.daemon.app import collect_garbage_seldom
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.gateway.limits.meter import Need
 from pdmuxd.engine.core.slo import DEFAULT_SLO
+from pdmuxd.engine.link.garbage import GarbageHolder
 from pdmuxd.engine.link.messages import RequestRecord
 
 TENANTS, KEYS_PER_TENANT, REQUESTS, IN_FLIGHT = 10_000, 10, 50_000, 1000
@@ -100,7 +100,7 @@ async def main() -> None:
     limiter.use_tenants(known.tenants)
     first_tokens = FirstTokens(speed=lambda tokens: 1e-9 * tokens)
     first_tokens.use_tenants(known.tenants.values())
-    collect_garbage_seldom()
+    GarbageHolder("gateway", is_idle=lambda: False).hold()
     pauses: list[float] = []
     begun_s = 0.0
 

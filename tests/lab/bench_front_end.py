@@ -23,13 +23,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from gpu_servers.model_folder import write_model_folder
 from pdmuxd.daemon.ports import free_port
+from pdmuxd.engine.link.garbage import GarbageReport, read_reports
 from pdmuxd.engine.link.token_frames import frames_path
+from pdmuxd.engine.sglang.launch.checks import PLUGIN
 
 sys.path.insert(1, str(Path(__file__).parent / "front_end"))
 sys.path.insert(1, str(Path(__file__).parents[1] / "support"))
@@ -45,8 +48,10 @@ ENGINE_KEY = "engine-key"
 MODEL = "tiny"
 STEP_S = 0.05
 VOCABULARY = 8000
-START_S = 300.0
+START_S = 600.0
 STREAMS = (100, 500, 1000)
+PYTHONS_THRESHOLDS = (700, 10, 10)
+"""Of Python's collector by itself, up to 3.12."""
 ROLES = ("gateway", "http", "detokenizer", "scheduler")
 
 
@@ -58,16 +63,21 @@ class Arm:
     flags: tuple[str, ...] = ()
     has_gateway: bool = False
     is_direct: bool = False
+    is_held: bool = True
+    """With the plugin's hold on the garbage collector; else it is SGLang's."""
 
 
 ARMS = {
     arm.name: arm
     for arm in (
-        Arm(name="sglang"),
+        Arm(name="sglang", is_held=False),
+        Arm(name="held"),
         # With a key SGLang refuses several workers: what this arm gains cannot be had as it is.
-        Arm(name="workers", flags=("--tokenizer-worker-num", "2")),
+        Arm(name="workers", flags=("--tokenizer-worker-num", "2"), is_held=False),
         Arm(name="http", has_gateway=True),
         Arm(name="direct", has_gateway=True, is_direct=True),
+        Arm(name="http-unheld", has_gateway=True, is_held=False),
+        Arm(name="direct-unheld", has_gateway=True, is_direct=True, is_held=False),
     )
 }
 
@@ -97,11 +107,16 @@ def sglang(python: Path, model: Path, arm: Arm, folder: Path) -> Iterator[tuple[
     command = [str(python), "-P", str(FOLDER / "fake_sglang.py"), "--model-path", str(model)]
     command += ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
     command += ["--attention-backend", "torch_native", "--log-level", "warning", *keys, *arm.flags]
+    if not arm.is_held:
+        command += ["--gc-threshold", *map(str, PYTHONS_THRESHOLDS)]
     own = {
         "FAKE_STEP_S": str(STEP_S),
         "FAKE_COUNTS": str(folder / f"{arm.name}.counts"),
         "FAKE_LINK": _link(folder) if arm.is_direct else "",
-        "SGLANG_PLUGINS": "none",
+        "SGLANG_PLUGINS": PLUGIN,
+        # Else SGLang's own; the holder counts collections in any case.
+        "PDMUXD_POLICY": "auto",
+        "PDMUXD_LINK": _link(folder),
         "PYTHONPATH": f"{ROOT / '.build/src'}:{STUB}",
     }
     log_path = folder / f"{arm.name}.log"
@@ -214,11 +229,17 @@ def run_client(target: Mapping[str, Any], load: StreamLoad, mark: Callable[[], N
 
 
 def run_load(
-    target: Mapping[str, Any], load: StreamLoad, roles: Mapping[str, int], counts: Path
+    target: Mapping[str, Any], load: StreamLoad, roles: Mapping[str, int], counts: Path, link: str
 ) -> dict[str, Any]:
     """One load: what the client saw, and microseconds of CPU per token and process."""
     marks: list[tuple[dict[str, float], tuple[int, int, float]]] = []
-    seen = run_client(target, load, lambda: marks.append((_group_cpu_s(roles["http"], roles), made(counts))))
+    reports: list[dict[str, GarbageReport]] = []
+
+    def mark() -> None:
+        marks.append((_group_cpu_s(roles["http"], roles), made(counts)))
+        reports.append({report.process: report for report in read_reports(link)})
+
+    seen = run_client(target, load, mark)
     if seen["failed"] and not seen["events_per_s"]:
         sys.exit(f"{seen['failed']} requests failed: {seen['failure']}")
     (before, made_before), (after, made_after) = marks
@@ -228,7 +249,28 @@ def run_load(
     seen["us_per_token"]["client"] = 1e6 * seen.pop("client_cpu_s") / tokens
     seen["tokens_per_s"] = tokens / load.measured_s
     seen["us_per_step"] = 1e6 * cost_s / steps
+    seen["collections"] = _collections(*reports)
+    seen["rss_mib"] = {role: psutil.Process(pid).memory_info().rss / 2**20 for role, pid in roles.items()}
     return seen
+
+
+def _collections(
+    before: Mapping[str, GarbageReport], after: Mapping[str, GarbageReport]
+) -> dict[str, list[dict[str, float]]]:
+    """By process and generation, the youngest first: how many, their time, what they found."""
+    return {
+        process: [
+            {
+                "count": end.count - begin.count,
+                "total_ms": 1e3 * (end.total_s - begin.total_s),
+                "cpu_ms": 1e3 * (end.cpu_s - begin.cpu_s),
+                "longest_ms": 1e3 * end.longest_s,
+                "found": end.found - begin.found,
+            }
+            for begin, end in zip(before[process].generations, after[process].generations, strict=True)
+        ]
+        for process in before.keys() & after.keys()
+    }
 
 
 def measure(args: argparse.Namespace, model: Path, folder: Path) -> list[dict[str, Any]]:
@@ -254,7 +296,7 @@ def measure(args: argparse.Namespace, model: Path, folder: Path) -> list[dict[st
                 Console(stderr=True).print(f"{name}: {streams} streams ...")
                 found.append(
                     {"arm": name, "streams": streams}
-                    | run_load(target, load, roles, folder / f"{name}.counts")
+                    | run_load(target, load, roles, folder / f"{name}.counts", _link(folder))
                 )
                 Console(stderr=True).print(str(found[-1]))
                 time.sleep(3.0)  # what was left unfinished is aborted
@@ -272,7 +314,8 @@ def show(found: Sequence[Mapping[str, Any]]) -> None:
         *ROLES,
         "client",
         "us/step",
-        "gap p50 / p99, ms",
+        "gap p50 / p99 / p99.9 / max, ms",
+        "full collections",
         "failed",
     ):
         table.add_column(heading, justify="left" if heading == "arm" else "right")
@@ -285,7 +328,13 @@ def show(found: Sequence[Mapping[str, Any]]) -> None:
             f"{row['events_per_s']:.0f}",
             *(f"{costs[role]:.1f}" if role in costs else "" for role in (*ROLES, "client")),
             f"{row['us_per_step']:.0f}",
-            f"{row['gap_p50_ms']:.1f} / {row['gap_p99_ms']:.1f}",
+            " / ".join(
+                f"{row[key]:.1f}" for key in ("gap_p50_ms", "gap_p99_ms", "gap_p999_ms", "gap_max_ms")
+            ),
+            ", ".join(
+                f"{process} {found[2]['count']:.0f} of up to {found[2]['longest_ms']:.0f} ms"
+                for process, found in sorted(row["collections"].items())
+            ),
             str(row["failed"]),
         )
     Console(width=140).print(table)

@@ -91,6 +91,9 @@ class SglangApi:
     ]
     streams: Annotated[scheduler.StreamGroups, "sglang.srt.multiplex.pdmux_context"]
     TokenizerManager: Annotated[type[process.TokenizerManager], f"{_TOKENIZER}:TokenizerManager"]
+    DetokenizerManager: Annotated[
+        type[process.DetokenizerManager], "sglang.srt.managers.detokenizer_manager:DetokenizerManager"
+    ]
     GenerateRequest: Annotated[
         type[process.GenerateRequest], "sglang.srt.managers.io_struct:GenerateReqInput"
     ]

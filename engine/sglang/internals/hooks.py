@@ -24,6 +24,7 @@ from pdmuxd.engine.loop.loop import EngineLoop
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.sglang.api.symbols import attention, sglang, target
 from pdmuxd.engine.sglang.api.types.model import DecodeGraphs, ModelRunner
+from pdmuxd.engine.sglang.api.types.process import FreezeRequest
 from pdmuxd.engine.sglang.api.types.requests import Batch, Request
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.environment import PluginEnvironment
@@ -38,6 +39,7 @@ from pdmuxd.engine.sglang.internals import (
     warming,
     whole_graphs,
 )
+from pdmuxd.engine.sglang.internals.garbage import ProcessGarbage
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.partition_tables import make_table
@@ -58,6 +60,7 @@ class _Process:
 
     environment: PluginEnvironment
     phases: StartPhases
+    garbage: ProcessGarbage
     table: PartitionTable | None = None
     streams: LaunchStreams | None = None
     kernels: PartitionKernels | None = None
@@ -76,7 +79,7 @@ def register_hooks(environment: PluginEnvironment) -> None:
     """
     meeting_point.keep_on_loopback(os.environ)
     phases = StartPhases(launcher_s=environment.launched_s, process_s=started_s(os.getpid()))
-    process = _Process(environment=environment, phases=phases)
+    process = _Process(environment=environment, phases=phases, garbage=ProcessGarbage(environment.link))
     when = sglang().HookType
     hooks: dict[str, Hook] = {
         target("streams", "initialize_stream_groups"): (
@@ -109,6 +112,15 @@ def register_hooks(environment: PluginEnvironment) -> None:
         ),
         target("TokenizerManager", "sigterm_watchdog"): (stopping.end_without_delay, when.AROUND),
         target("TokenizerManager", "generate_request"): (tagging.tag, when.BEFORE),
+        target("TokenizerManager", "freeze_gc"): (process.garbage.http_frozen, when.AROUND),
+        target("DetokenizerManager", "handle_freeze_gc_req"): (
+            process.garbage.detokenizer_frozen,
+            when.AFTER,
+        ),
+        target("Scheduler", "handle_freeze_gc"): (
+            lambda _, _scheduler, request: _frozen(process, request),
+            when.AFTER,
+        ),
         target("try_small_copy"): (warming.decline_small_copy, when.REPLACE),
     }
     if torch.cuda.is_available():
@@ -273,6 +285,16 @@ def _released(
 def _prefills(process: _Process) -> list[Batch]:
     """SGLang aborts requests in the batches it knows to be in flight."""
     return [] if process.loop is None else [batch.batch for batch in process.loop.prefill.members()]
+
+
+def _frozen(process: _Process, request: FreezeRequest) -> None:
+    """This scheduler has served its first request, and keeps what it has made."""
+    loop, rank = process.loop, sglang().get_parallel().tp_rank
+    process.garbage.hold(
+        f"scheduler-{rank}" if rank else "scheduler",
+        is_idle=lambda: loop is None or loop.is_idle,
+        keeps_thresholds=bool(request.gc_threshold),
+    )
 
 
 def _drained(process: _Process, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -21,7 +21,9 @@ from pdmuxd.daemon.metrics.collectors import (
     collectors,
 )
 from pdmuxd.daemon.metrics.definitions import DEFINITIONS
+from pdmuxd.daemon.metrics.garbage import GarbageCounts
 from pdmuxd.daemon.tokens.counts import FallbackCause, TokenCounts
+from pdmuxd.engine.link.garbage import GarbageReport, Generation
 from pdmuxd.engine.link.messages import ShadowCounts
 
 STATS = heartbeat(steps=7)
@@ -85,7 +87,7 @@ def test_every_family_is_defined_and_every_definition_is_exported(fed):
     metrics = Metrics()
     fallback = FallbackCollector(lambda: FALLBACK)
     costs = TbtCostCollector(SimpleNamespace(cost_s={}, cost_ratios={}, caps=dict), metrics.tenants)
-    others = (HttpCollector(()), fallback, costs, TokenCollector(TokenCounts()))
+    others = (HttpCollector(()), fallback, costs, TokenCollector(TokenCounts()), GarbageCounts(list))
     for collector in (*collectors(fed, metrics.tenants, node_limit=1024), *others):
         metrics.registry.register(collector)
     exported = {
@@ -119,6 +121,23 @@ def test_tokens_from_the_scheduler_are_shown_over_all_engines():
     counts.release(first)
     counts.release(first)
     assert value(metrics, "pdmuxd_direct_held_bytes") == 2
+
+
+def test_collections_are_shown_by_process_and_generation():
+    generations = (
+        Generation(count=9, total_s=0.5, longest_s=0.1),
+        Generation(),
+        Generation(count=1, found=3),
+    )
+    reports = [GarbageReport(process="http", pid=7, generations=generations, forced=1)]
+    metrics = Metrics()
+    metrics.registry.register(GarbageCounts(lambda: reports))
+    assert value(metrics, "pdmuxd_gc_collections_total", process="http", generation="0") == 9
+    assert value(metrics, "pdmuxd_gc_seconds_total", process="http", generation="0") == 0.5
+    assert value(metrics, "pdmuxd_gc_longest_seconds", process="http", generation="0") == 0.1
+    assert value(metrics, "pdmuxd_gc_collections_total", process="http", generation="2") == 1
+    assert value(metrics, "pdmuxd_gc_found_objects_total", process="http", generation="2") == 3
+    assert value(metrics, "pdmuxd_gc_forced_total", process="http") == 1
 
 
 def test_the_engine_is_shown_as_it_is_when_scraped():

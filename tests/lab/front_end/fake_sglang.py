@@ -18,11 +18,12 @@ from typing import Any, cast
 import zmq
 from sglang.srt.entrypoints.http_server import launch_server
 from sglang.srt.managers import scheduler as sglang_scheduler
-from sglang.srt.managers.io_struct import AbortReq, TokenizedGenerateReqInput, sock_recv
+from sglang.srt.managers.io_struct import AbortReq, FreezeGCReq, TokenizedGenerateReqInput, sock_recv
 from sglang.srt.managers.schedule_batch import FINISH_ABORT, FINISH_LENGTH, Req
 from sglang.srt.managers.scheduler_components.ipc_channels import SchedulerIpcChannels
 from sglang.srt.managers.scheduler_components.output_streamer import SchedulerOutputStreamer
 from sglang.srt.server_args import prepare_server_args
+from sglang.srt.utils import freeze_gc
 
 STEP = "FAKE_STEP_S"
 LINK = "FAKE_LINK"
@@ -48,6 +49,7 @@ class FakeScheduler:
             metrics_enabled=False,
             enable_scripted_runtime=False,
         )
+        self.to_detokenizer = channels.send_to_detokenizer
         self.receiver = channels.recv_from_tokenizer
         self.tokenizer = get_tokenizer(server_args.model_path)
         self.streamer: Any = SchedulerOutputStreamer(
@@ -72,6 +74,11 @@ class FakeScheduler:
             )
             self.direct = direct_tokens.install(cast(Any, own), link)
             self.streamer = holder.output_streamer
+        self.garbage: Any = None
+        if garbage_link := os.environ.get("PDMUXD_LINK"):
+            from pdmuxd.engine.sglang.internals.garbage import ProcessGarbage
+
+            self.garbage = ProcessGarbage(garbage_link)
         self.step_s = float(os.environ[STEP])
         self.running: dict[str, Any] = {}
         self.words = [
@@ -113,6 +120,8 @@ class FakeScheduler:
                 self._begin(message)
             elif isinstance(message, AbortReq):
                 self._abort(message)
+            elif isinstance(message, FreezeGCReq):
+                handle_freeze_gc(self, message)
 
     def _begin(self, message: Any) -> None:
         message.unwrap_pickle_fields()
@@ -147,6 +156,18 @@ class FakeScheduler:
                 request.finished_len = most
                 del self.running[request.rid]
         return requests
+
+
+def handle_freeze_gc(scheduler: FakeScheduler, request: Any) -> None:
+    """As SGLang's does: this process freezes, then the detokenizer is told."""
+    freeze_gc("Scheduler", request.gc_threshold)
+    if scheduler.garbage is not None:
+        scheduler.garbage.hold(
+            "scheduler",
+            is_idle=lambda: not scheduler.running,
+            keeps_thresholds=bool(request.gc_threshold),
+        )
+    scheduler.to_detokenizer.send_output(request, request)
 
 
 def run_scheduler_process(

@@ -15,8 +15,8 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 import uvloop
 from lone_gateway import lone_gateway
 
-from pdmuxd.daemon.app import collect_garbage_seldom
 from pdmuxd.daemon.logging import configure_logging
+from pdmuxd.engine.link.garbage import GarbageHolder
 
 
 async def main(base_url: str, key: str, model: str, tokens: str | None = None) -> None:
@@ -24,7 +24,7 @@ async def main(base_url: str, key: str, model: str, tokens: str | None = None) -
     configure_logging("info", "console")
     path = None if tokens is None else Path(tokens)
     async with lone_gateway(base_url, key, model, tokens=path) as (url, _):
-        collect_garbage_seldom()
+        GarbageHolder("gateway", is_idle=lambda: False).hold()
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.read)

@@ -190,6 +190,7 @@ class Client:
             "gap_p50_ms": _percentile(gaps, 0.5),
             "gap_p99_ms": _percentile(gaps, 0.99),
             "gap_p999_ms": _percentile(gaps, 0.999),
+            "gap_max_ms": _percentile(gaps, 1.0),
             "ttft_p50_ms": _percentile(ttft, 0.5),
             "answers": len(ttft),
             "failed": self._failed,

@@ -71,13 +71,35 @@ class GenerateRequest(Protocol):
     sampling_params: dict[str, Any]
 
 
+class CollectorSettings(Protocol):
+    """`ServerArgs`, as far as the garbage collector goes."""
+
+    gc_threshold: list[int] | None
+
+
+class FreezeRequest(Protocol):
+    """`FreezeGCReq`: SGLang has warmed up, and what there is now stays."""
+
+    gc_threshold: list[int] | None
+
+
+class DetokenizerManager(Protocol):
+    """What the detokenizer's process keeps of requests."""
+
+    decode_status: dict[str, Any]
+
+    def handle_freeze_gc_req(self, recv_req: FreezeRequest, /) -> None: ...
+
+
 class TokenizerManager(Protocol):
     """What the process with the HTTP server keeps of requests."""
 
     gracefully_exit: bool
     rid_to_state: dict[str, Any]
     server_status: object
+    server_args: CollectorSettings
 
+    async def freeze_gc(self) -> None: ...
     async def sigterm_watchdog(self) -> None: ...
     def generate_request(self, obj: Any, request: Any = None, /) -> object: ...
 

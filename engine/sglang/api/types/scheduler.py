@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from pdmuxd.engine.sglang.api.types.device import DeviceModule, Stream
 from pdmuxd.engine.sglang.api.types.memory import KvAllocator, PrefixCache, RequestPool
 from pdmuxd.engine.sglang.api.types.model import ModelConfig, ModelRunner
-from pdmuxd.engine.sglang.api.types.process import ProcessGroup
+from pdmuxd.engine.sglang.api.types.process import FreezeRequest, ProcessGroup
 from pdmuxd.engine.sglang.api.types.requests import AbortRequest, Batch, BatchResult, NextBatchPlan, Request
 
 
@@ -138,6 +138,8 @@ class Scheduler(Protocol):
     def _release_aborted_request(self, req: Request, /) -> None: ...
 
     def abort_request(self, recv_req: AbortRequest, /) -> None: ...
+
+    def handle_freeze_gc(self, recv_req: FreezeRequest, /) -> object: ...
 
 
 class OverlapBookkeeping(Scheduler, Protocol):

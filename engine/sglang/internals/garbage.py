@@ -1,0 +1,44 @@
+"""Holds the garbage collector of SGLang's processes, once each is ready to serve.
+
+SGLang freezes what there is at that moment, in one process after the other; ours follows each time. A user's
+`--gc-threshold` stays in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from pdmuxd.engine.link.garbage import GarbageHolder, report_path
+from pdmuxd.engine.sglang.api.types.process import DetokenizerManager, FreezeRequest, TokenizerManager
+
+
+class ProcessGarbage:
+    """The holder of this process, made when SGLang freezes."""
+
+    def __init__(self, link: str | None) -> None:
+        self._link = link
+        self._holder: GarbageHolder | None = None
+
+    async def http_frozen(self, original: Callable[..., Awaitable[None]], manager: TokenizerManager) -> None:
+        """Around `TokenizerManager.freeze_gc`."""
+        await original(manager)
+        self.hold(
+            "http",
+            is_idle=lambda: not manager.rid_to_state,
+            keeps_thresholds=bool(manager.server_args.gc_threshold),
+        )
+
+    def detokenizer_frozen(self, _: object, manager: DetokenizerManager, request: FreezeRequest) -> None:
+        """After `DetokenizerManager.handle_freeze_gc_req`."""
+        self.hold(
+            "detokenizer",
+            is_idle=lambda: not manager.decode_status,
+            keeps_thresholds=bool(request.gc_threshold),
+        )
+
+    def hold(self, process: str, *, is_idle: Callable[[], bool], keeps_thresholds: bool) -> None:
+        """Hold it from now on."""
+        if self._holder is None:
+            path = None if self._link is None else report_path(self._link, process)
+            self._holder = GarbageHolder(process, is_idle=is_idle, path=path)
+        self._holder.hold(keeps_thresholds=keeps_thresholds)

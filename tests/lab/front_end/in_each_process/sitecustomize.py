@@ -1,0 +1,61 @@
+"""For `late_behind.py`: in each process under it, the collector as the measurement wants it, and its pauses.
+
+Python imports this at its start, from the path. A thread wakes every 10 ms. When it wakes late, somebody
+held the interpreter's lock or no core was free: the time and how long are written down, with what the main
+thread waited for a core meanwhile. A file says whether Python's own thresholds are in force, or those of
+the product.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+FOLDER = "LATE_BEHIND_FOLDER"
+PERIOD_S = 0.01
+LATE_S = 0.01
+PYTHONS = (700, 10, 10)
+DAEMONS = (10_000, 10, 10)
+"""Of pdmuxd's daemon, before its collector was held."""
+
+
+def _waited_s() -> float:
+    """For a core, the main thread so far."""
+    try:
+        return int(Path(f"/proc/self/task/{os.getpid()}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _watch(folder: Path) -> None:
+    held: tuple[int, int, int] | None = None
+    out = (folder / f"{os.getpid()}.pauses").open("a", buffering=1)
+    waited_s, turns = _waited_s(), 0
+    while True:
+        begin_s = time.monotonic()
+        time.sleep(PERIOD_S)
+        now_s = time.monotonic()
+        if now_s - begin_s - PERIOD_S > LATE_S:
+            after_s = _waited_s()
+            late_s = now_s - begin_s - PERIOD_S
+            out.write(json.dumps([now_s, late_s, after_s - waited_s]) + "\n")
+            waited_s = after_s
+        turns += 1
+        if turns % 25 == 0:
+            waited_s = _waited_s()
+            is_python = (folder / "python").exists()
+            if is_python and held is None:
+                held = gc.get_threshold()
+                gc.set_threshold(*(DAEMONS if "pdmuxd.daemon.app" in sys.modules else PYTHONS))
+            elif not is_python and held is not None:
+                gc.set_threshold(*held)
+                held = None
+
+
+if os.environ.get(FOLDER):
+    threading.Thread(target=_watch, args=(Path(os.environ[FOLDER]),), daemon=True).start()

@@ -1,0 +1,585 @@
+"""What the scheduler makes in time and the client gets late: `late_behind.py --model-shape SHAPE`.
+
+`pdmuxd serve --engine sglang` with made-up weights, as a user starts it, and an open load from a process of
+its own. Arms by turns: the garbage collector of every process as Python has it by itself or held as the
+product holds it, and tokens through SGLang's HTTP server or straight from the scheduler (a field that
+nobody knows sends a request the former way). A request is good by client if its first token came within 1 s
+plus 1 s per 1,000 prompt tokens and the p99 of its gaps is within `--tbt-ms`; by steps if the engine's own
+record of it says so; forgiven if one late gap is left out. Gaps behind the scheduler: those late at the
+client less those late at the step. Pauses of 10 ms and more are written down in each process
+(`front_end/in_each_process`).
+
+Every wait is bounded; an arm that would not end before `--until-s` is left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+HERE = Path(__file__).parent
+sys.path.insert(1, str(HERE))
+
+from gpu_servers.model_folder import SHAPES, write_model_folder  # noqa: E402
+from pdmuxd.engine.link.garbage import GarbageReport, read_reports  # noqa: E402
+
+LOADS = {
+    "chat": (150.0, 200, 46),
+    "conv": (24.0, 1155, 211),
+    "few": (4.0, 40, 20),
+}
+"""Arrivals/s, mean prompt and mean answer in tokens (both log-normal): short chat, conversation (the means of
+Azure's trace of 2023), and one that a CPU serves."""
+SIGMA = 0.6
+ARMS = {
+    "python/http": (True, "http"),
+    "held/http": (False, "http"),
+    "held/direct": (False, "direct"),
+    "python/direct": (True, "direct"),
+}
+UNKNOWN_FIELD = {"pdmuxd_no_such_field": None}
+DRAIN_S = 8.0
+READY = "tokens come from the engine's scheduler"
+
+
+@dataclass(slots=True)
+class Answer:
+    """One request, as the client saw it."""
+
+    prompt: int
+    tokens: int
+    due_s: float
+    first_s: float | None = None
+    last_s: float = 0.0
+    gaps_s: list[float] | None = None
+    is_done: bool = False
+    error: str = ""
+
+
+class Connection(asyncio.Protocol):
+    """One keep-alive connection."""
+
+    def __init__(self, idle: list[Connection]) -> None:
+        self._idle = idle
+        self._last = b""
+        self.answer: Answer | None = None
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def ask(self, answer: Answer, request: bytes) -> None:
+        assert self.transport is not None
+        self.answer, self._last = answer, b""
+        answer.gaps_s = []
+        self.transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        now_s = time.monotonic()
+        answer = self.answer
+        if answer is None:
+            return
+        if not self._last and not data.startswith(b"HTTP/1.1 200 "):
+            answer.error = data[:200].decode(errors="replace")
+        events = (self._last[-1:] + data).count(b"\n\n")
+        self._last = (self._last + data)[-5:]
+        if events and not answer.error:
+            if answer.first_s is None:
+                answer.first_s = now_s
+            elif answer.gaps_s is not None:
+                answer.gaps_s.append(now_s - answer.last_s)
+            answer.last_s = now_s
+        if self._last == b"0\r\n\r\n" or answer.error:
+            answer.is_done = not answer.error
+            self.answer = None
+            if answer.error:
+                assert self.transport is not None
+                self.transport.abort()
+            else:
+                self._idle.append(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self in self._idle:
+            self._idle.remove(self)
+        if self.answer is not None:
+            self.answer.error = "the connection was closed"
+            self.answer = None
+
+
+def drawn(load: str, seconds: float, seed: int, rate: float | None) -> list[Answer]:
+    """Poisson arrivals with log-normal lengths."""
+    usual, prompt, tokens = LOADS[load]
+    rng = random.Random(seed)
+    answers, at_s = [], 0.0
+
+    def length(mean: int) -> int:
+        return max(2, round(rng.lognormvariate(0.0, SIGMA) * mean / 2.718281828 ** (SIGMA**2 / 2)))
+
+    while (at_s := at_s + rng.expovariate(rate or usual)) < seconds:
+        answers.append(Answer(prompt=length(prompt), tokens=length(tokens), due_s=at_s))
+    return answers
+
+
+async def sent(
+    target: Mapping[str, Any], answers: Sequence[Answer], extra: Mapping[str, Any], seed: int
+) -> None:
+    """Send each at its time; what is not done `DRAIN_S` after the last is cut."""
+    loop, rng = asyncio.get_running_loop(), random.Random(seed)
+    idle: list[Connection] = []
+    all_of_them: list[Connection] = []
+    begin_s = time.monotonic() + 0.2
+    for answer in answers:
+        body: dict[str, Any] = {
+            "model": target["model"],
+            "prompt": [rng.randrange(3, target["vocab"]) for _ in range(answer.prompt)],
+            "max_tokens": answer.tokens,
+            "ignore_eos": True,
+            "stream": True,
+            **extra,
+        }
+        data = json.dumps(body).encode()
+        head = (
+            "POST /v1/completions HTTP/1.1\r\nhost: lab\r\n"
+            f"authorization: Bearer {target['key']}\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+        )
+        answer.due_s += begin_s
+        if (wait_s := answer.due_s - time.monotonic()) > 0:
+            await asyncio.sleep(wait_s)
+        if idle:
+            connection = idle.pop()
+        else:
+            _, connection = await loop.create_connection(
+                lambda: Connection(idle), target["host"], target["port"]
+            )
+            all_of_them.append(connection)
+        connection.ask(answer, head.encode() + data)
+    end_s = time.monotonic() + DRAIN_S
+    while time.monotonic() < end_s and any(connection.answer for connection in all_of_them):  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+    for connection in all_of_them:
+        connection.answer = None
+        if connection.transport is not None:
+            connection.transport.abort()
+
+
+def client() -> None:
+    """In a process of its own: what to send comes as JSON, what was seen goes back."""
+    import gc
+
+    given = json.loads(sys.stdin.read())
+    answers = drawn(given["load"], given["seconds"], given["seed"], given["rate"])
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    asyncio.run(sent(given["target"], answers, given["extra"], given["seed"]))
+    rows = [
+        {
+            "prompt": a.prompt,
+            "ttft_s": None if a.first_s is None else a.first_s - a.due_s,
+            "gaps_s": a.gaps_s or [],
+            "done": a.is_done,
+            "error": a.error,
+        }
+        for a in answers
+    ]
+    sys.stdout.write(json.dumps(rows))
+
+
+def judged(rows: Sequence[Mapping[str, Any]], tbt_s: float) -> dict[str, float]:
+    """Shares of the answers, and their gaps. Only what was done, or failed, counts."""
+    good = forgiven = late = gaps = 0
+    all_gaps: list[float] = []
+    counted = [row for row in rows if row["done"] or row["error"] or row["ttft_s"] is None]
+    for row in counted:
+        ordered = sorted(row["gaps_s"])
+        in_time = row["done"] and row["ttft_s"] <= 1.0 + row["prompt"] / 1000.0
+        good += in_time and _p99(ordered) <= tbt_s
+        forgiven += in_time and _p99(ordered[:-1]) <= tbt_s
+        late += sum(gap > tbt_s for gap in ordered)
+        gaps += len(ordered)
+        all_gaps += ordered
+    all_gaps.sort()
+    ttfts = sorted(row["ttft_s"] for row in counted if row["ttft_s"] is not None)
+    return {
+        "answers": len(counted),
+        "cut": len(rows) - len(counted),
+        "errors": sum(bool(row["error"]) for row in rows),
+        "good_by_client": good / max(1, len(counted)),
+        "good_forgiven": forgiven / max(1, len(counted)),
+        "late_gaps": late,
+        "gaps": gaps,
+        "gap_p50_ms": 1e3 * _at(all_gaps, 0.5),
+        "gap_p99_ms": 1e3 * _at(all_gaps, 0.99),
+        "gap_p999_ms": 1e3 * _at(all_gaps, 0.999),
+        "gap_max_ms": 1e3 * _at(all_gaps, 1.0),
+        "ttft_p50_ms": 1e3 * _at(ttfts, 0.5),
+        "ttft_p99_ms": 1e3 * _at(ttfts, 0.99),
+    }
+
+
+def _p99(ordered: Sequence[float]) -> float:
+    return _at(ordered, 0.99)
+
+
+def _at(ordered: Sequence[float], part: float) -> float:
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
+
+
+class Serving:
+    """One `pdmuxd serve`, ready; ended by `close`."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path, until_s: float) -> None:
+        self.folder = folder
+        self.marks = folder / "marks"
+        self.marks.mkdir()
+        self.args = args
+        model = write_model_folder(args.model_shape, folder / "model")
+        (model / "tokenizer.json").write_text(json.dumps(_tokenizer(SHAPES[args.model_shape]["vocab_size"])))
+        words = [sys.executable, "-P", "-m", "pdmuxd.daemon.cli.main"]
+        settings = [
+            *("state_dir=state", "data.port=0", "admin.port=0", "engine.token_path=direct"),
+            *("engine.kind=sglang", f"engine.sglang.model={model}", f"engine.sglang.python={args.python}"),
+            f"engine.sglang.extra_args={args.flags}",
+            *args.settings,
+        ]
+        words += [word for setting in settings for word in ("--set", setting)]
+        paths = (str(HERE / "front_end/in_each_process"), *args.path, os.environ.get("PYTHONPATH", ""))
+        environ = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "LATE_BEHIND_FOLDER": str(self.marks),
+        }
+        self.log = (folder / "daemon.log").open("wb")
+        self.out = (folder / "daemon.out").open("wb")
+        self.process = subprocess.Popen(
+            [*words, "serve", "--first-run"],
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=self.out,
+            stderr=self.log,
+            start_new_session=True,
+        )
+        self._until(lambda: " curl " in f" {self._said()}", until_s)
+        self._until(lambda: READY in (folder / "daemon.log").read_text(errors="replace"), until_s)
+        said = self._said()
+        self.admin_url = _found(r"admin plane +(\S+)", said)
+        host, _, port = _found(r"data plane +http://(\S+)", said).rpartition(":")
+        self.target = {
+            "host": host,
+            "port": int(port.rstrip("/")),
+            "key": _found(r"^ +(pdm_\S+)$", said),
+            "model": _found(r"model (\S+)\)", said),
+            "vocab": SHAPES[args.model_shape]["vocab_size"],
+        }
+        self.link = next(iter(self._links()), None)
+
+    def _links(self) -> list[str]:
+        """The engine's link: its command line names it."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if folder.name.isdigit() and os.getpgid(int(folder.name)) != 0:
+                    words = (folder / "cmdline").read_bytes().split(b"\0")
+                    if b"--link" in words and str(self.process.pid).encode() in words:
+                        found.append(words[words.index(b"--link") + 1].decode())
+        return found
+
+    def _said(self) -> str:
+        return (self.folder / "daemon.out").read_text(errors="replace")
+
+    def _until(self, holds: Any, until_s: float) -> None:
+        told_s = time.monotonic()
+        while not holds():
+            if self.process.poll() is not None or time.monotonic() > until_s:
+                for name in ("daemon.log", "daemon.out", "state/engine.log"):
+                    with contextlib.suppress(OSError):
+                        say(f"{name}: ...{(self.folder / name).read_text(errors='replace')[-2500:]}")
+                self.close()
+                sys.exit("pdmuxd did not become ready")
+            if time.monotonic() - told_s > 20:
+                told_s = time.monotonic()
+                say("starting ...")
+            time.sleep(0.3)
+
+    def metrics(self) -> dict[str, float]:
+        with urllib.request.urlopen(f"{self.admin_url}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        found: dict[str, float] = {}
+        for line in text.splitlines():
+            if not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                found[name] = float(value)
+        return found
+
+    def reports(self) -> dict[str, GarbageReport]:
+        return {} if self.link is None else {report.process: report for report in read_reports(self.link)}
+
+    def close(self) -> None:
+        """Within 20 s."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(15)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(5)
+
+
+def _tokenizer(vocab: int) -> dict[str, Any]:
+    """Every token a word of its own: an answer of any tokens has text in each event."""
+    tokens = {"<pad>": 0, "<s>": 1, "</s>": 2} | {f"Ġw{number}": number for number in range(3, vocab)}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": number, "content": text, "special": True, "single_word": False}
+            | {"lstrip": False, "rstrip": False, "normalized": False}
+            for number, text in enumerate(("<pad>", "<s>", "</s>"))
+        ],
+        "pre_tokenizer": level,
+        "decoder": level,
+        "model": {"type": "BPE", "vocab": tokens, "merges": [], "unk_token": "<pad>"},
+    }
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text, re.MULTILINE)
+    if match is None:
+        sys.exit(f"pdmuxd did not say {pattern}: {text[-2000:]}")
+    return match[1]
+
+
+def say(text: str) -> None:
+    print(f"[{time.monotonic() - BEGUN_S:5.0f} s] {text}", flush=True)
+
+
+BEGUN_S = time.monotonic()
+
+
+def total(metrics: Mapping[str, float], name: str) -> float:
+    """Over all labels."""
+    return sum(value for key, value in metrics.items() if key == name or key.startswith(name + "{"))
+
+
+def arm(
+    one: Serving, load: str, name: str, seconds: float, seed: int, args: argparse.Namespace
+) -> dict[str, Any]:
+    """One load; what the client and the engine say of it."""
+    is_python, token_path = ARMS[name]
+    mark = one.marks / "python"
+    mark.touch() if is_python else mark.unlink(missing_ok=True)
+    time.sleep(1.0)  # each process looks four times a second
+    given = {
+        "target": one.target,
+        "load": load,
+        "seconds": seconds,
+        "seed": seed,
+        "rate": args.rate,
+        "extra": UNKNOWN_FIELD if token_path == "http" else {},
+    }
+    before, reports, begin_s = one.metrics(), one.reports(), time.monotonic()
+    seen = subprocess.run(
+        [*args.client_cores, sys.executable, "-P", __file__, "--client"],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        timeout=seconds + DRAIN_S + 60,
+        check=True,
+    )
+    time.sleep(1.5)  # records and reports come once a second
+    end_s, after = time.monotonic(), one.metrics()
+    told = {key: total(after, key) - total(before, key) for key in COUNTED}
+    finished = told["pdmuxd_tbt_requests_total"]
+    row: dict[str, Any] = {"load": load, "arm": name} | judged(json.loads(seen.stdout), args.tbt_ms / 1e3)
+    late_at_steps = told["pdmuxd_tbt_gaps_total"] - told["pdmuxd_tbt_gaps_met_total"]
+    row |= {
+        "good_by_steps": told["pdmuxd_good_requests_total"] / finished if finished else 0.0,
+        "late_at_steps": late_at_steps,
+        "late_behind_ratio": max(0.0, row["late_gaps"] - late_at_steps) / max(1, row["gaps"]),
+        "direct_tokens": told["pdmuxd_direct_tokens_total"],
+        "prompt_tokens": told["pdmuxd_prompt_tokens_total"],
+        "output_tokens": told["pdmuxd_output_tokens_total"],
+        "pauses": pauses(one, begin_s, end_s),
+    }
+    row["full_collections"] = {
+        process: report.generations[2].count
+        - (reports[process].generations[2].count if process in reports else 0)
+        for process, report in one.reports().items()
+    }
+    row["long_collections"] = {
+        process: [
+            (it.generation, round(1e3 * it.duration_s, 1))
+            for it in report.recent
+            if begin_s <= it.ended_s <= end_s
+        ]
+        for process, report in one.reports().items()
+    }
+    return row
+
+
+COUNTED = (
+    *("pdmuxd_tbt_requests_total", "pdmuxd_good_requests_total", "pdmuxd_tbt_gaps_total"),
+    *("pdmuxd_tbt_gaps_met_total", "pdmuxd_direct_tokens_total", "pdmuxd_prompt_tokens_total"),
+    "pdmuxd_output_tokens_total",
+)
+
+
+def pauses(one: Serving, begin_s: float, end_s: float) -> dict[str, dict[str, float]]:
+    """By process: how many of 10 ms and more, the longest, and how long it waited for a core then."""
+    found: dict[str, dict[str, float]] = {}
+    for path in one.marks.glob("*.pauses"):
+        role = _role(int(path.stem), one.process.pid)
+        rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("]")]
+        inside = [row for row in rows if begin_s <= row[0] <= end_s]
+        if role is not None and inside:
+            _, longest_s, waited_s = max(inside, key=lambda row: row[1])
+            found[role] = {
+                "count": len(inside),
+                "longest_ms": round(1e3 * longest_s, 1),
+                "of_it_for_a_core_ms": round(1e3 * min(waited_s, longest_s), 1),
+            }
+    return found
+
+
+def _role(pid: int, daemon: int) -> str | None:
+    if pid == daemon:
+        return "gateway"
+    try:
+        title = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return None
+    if b"sglang::scheduler" in title:
+        return "scheduler"
+    if b"sglang::detokenizer" in title:
+        return "detokenizer"
+    return "http" if b"pdmuxd.engine.sglang" in title else None
+
+
+GAPS = ("gap_p50_ms", "gap_p99_ms", "gap_p999_ms", "gap_max_ms")
+
+
+def show(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The short table, last."""
+    print(
+        "\n| load, arm | good client / forgiven / steps, % | late behind, % of gaps | gaps p50/99/99.9/max "
+        "| TTFT p50/p99 ms | longest pause per process, ms (for a core) | full collections |\n"
+        "|---|---|---|---|---|---|---|"
+    )
+    for row in rows:
+        stopped = ", ".join(
+            f"{role} {it['longest_ms']:.0f} ({it['of_it_for_a_core_ms']:.0f}) of {it['count']:.0f}"
+            for role, it in sorted(row["pauses"].items())
+        )
+        full = ", ".join(
+            f"{process} {count}" + (f" up to {max(ms for _, ms in long):.0f} ms" if long else "")
+            for process, count in sorted(row["full_collections"].items())
+            for long in [row["long_collections"].get(process, [])]
+        )
+        print(
+            f"| {row['load']}, {row['arm']} "
+            f"| {100 * row['good_by_client']:.1f} / {100 * row['good_forgiven']:.1f} / "
+            f"{100 * row['good_by_steps']:.1f} | {100 * row['late_behind_ratio']:.3f} "
+            f"| {'/'.join(f'{row[key]:.1f}' for key in GAPS)} "
+            f"| {row['ttft_p50_ms']:.0f}/{row['ttft_p99_ms']:.0f} | {stopped} | {full} |",
+            flush=True,
+        )
+
+
+@contextlib.contextmanager
+def serving(args: argparse.Namespace) -> Iterator[Serving]:
+    """From the start to the end; logs are kept beside `--json`."""
+    with tempfile.TemporaryDirectory(prefix="late-behind-") as name:
+        one = Serving(args, Path(name), BEGUN_S + args.start_s)
+        try:
+            yield one
+        finally:
+            one.close()
+            if args.json is not None:
+                for kept in ("daemon.log", "state/engine.log"):
+                    with contextlib.suppress(OSError):
+                        shutil.copy(Path(name) / kept, args.json.parent)
+
+
+def main() -> int:
+    """Read the flags, measure, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--model-shape", choices=sorted(SHAPES), default="llama-8b")
+    parser.add_argument("--python", default=sys.executable, help="SGLang's (default: this one)")
+    parser.add_argument("--flags", default="--load-format dummy", help="SGLang's own (default: %(default)s)")
+    parser.add_argument("--path", action="append", default=[], help="more for PYTHONPATH")
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="more settings")
+    parser.add_argument(
+        "--cells", nargs="+", default=["chat:" + name for name in ARMS], help="LOAD:ARM, in order"
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="of arrivals each (default: %(default)s)")
+    parser.add_argument("--rate", type=float, help="arrivals/s in place of the load's own")
+    parser.add_argument("--tbt-ms", type=float, default=50.0)
+    parser.add_argument("--start-s", type=float, default=260.0, help="until it is ready, at most")
+    parser.add_argument("--until-s", type=float, default=480.0, help="of all of this (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="keep the rows there, after each")
+    args = parser.parse_args()
+    if args.client:
+        client()
+        return 0
+    # The client has two cores for itself where there are many.
+    cores = sorted(os.sched_getaffinity(0))
+    args.client_cores = []
+    if len(cores) >= 8:
+        args.client_cores = ["taskset", "-c", f"{cores[-2]},{cores[-1]}"]
+        os.sched_setaffinity(0, cores[:-2])
+    rows: list[dict[str, Any]] = []
+    with serving(args) as one:
+        say(f"ready, {len(cores)} cores, link {one.link}")
+        _set_target(one, args.tbt_ms)
+        arm(one, args.cells[0].partition(":")[0], "held/direct", 6.0, 7, args)  # kernels, caches, connections
+        for number, cell in enumerate(args.cells):
+            load, _, name = cell.partition(":")
+            if time.monotonic() - BEGUN_S + args.seconds + DRAIN_S + 6 > args.until_s:
+                say(f"no time is left for {cell}")
+                continue
+            row = arm(one, load, name, args.seconds, 11 + number // 4, args)
+            rows.append(row)
+            say(json.dumps(row))
+            if args.json is not None:
+                args.json.write_text(json.dumps(rows, indent=1))
+        say("stopping")
+    show(rows)
+    return 0
+
+
+def _set_target(one: Serving, tbt_ms: float) -> None:
+    token = (one.folder / "state" / "admin-token").read_text().strip()
+    url = f"{one.admin_url}/api/v1/tenants/default/slo"
+    head = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, headers=head), timeout=10) as answer:
+        tag, slo = answer.headers["etag"], json.load(answer)
+    wanted = {"ttft_fixed_ms": 1000, "ttft_per_1k_new_tokens_ms": 1000, "tbt_ms": tbt_ms}
+    wanted["attainment_ratio"] = slo["attainment_ratio"]
+    request = urllib.request.Request(
+        url, data=json.dumps(wanted).encode(), headers=head | {"if-match": tag}, method="PUT"
+    )
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
