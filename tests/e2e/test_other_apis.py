@@ -45,7 +45,7 @@ def test_the_anthropic_client_recognises_refusals(daemon, claude, error, model, 
 
 
 def test_what_would_be_stored_is_refused_by_name(daemon):
-    with pytest.raises(openai.UnprocessableEntityError, match="previous_response_id"):
+    with pytest.raises(openai.BadRequestError, match="previous_response_id"):
         daemon.client.responses.create(model=daemon.model, input=TEXT, previous_response_id="resp_1")
     with pytest.raises(openai.InternalServerError, match="answers are not stored"):
         daemon.client.responses.retrieve("resp_1")

@@ -42,7 +42,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "return_hidden_states": "hidden states are not told",
         "return_routed_experts": "which experts a token took is not told",
         "return_sampling_mask": "which tokens were candidates is not told",
-        "session_params": "no state is kept between requests",
         "stop_regex": "the engine's loop would stand still while it searches",
         "watermark": "watermarks are not made",
         "beam_width": "beam search is not served",
