@@ -36,9 +36,9 @@ from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes
 from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
-from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
+from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 from pdmuxd.daemon.keepers import Keepers, build_keepers
 from pdmuxd.daemon.lifecycle import Lifecycle
 from pdmuxd.daemon.logging import configure_logging
@@ -114,6 +114,15 @@ def build(
     listeners = Listeners.of(settings)
     predictors = LivePredictors(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
+    )
+    reader, own = ReaderToken(settings.resolved_reader_token_file).sha256, digest(admin_token)
+    listeners.recognize(
+        data=lambda secret: control_plane.directory.knows_key(secret),
+        admin=lambda secret: (
+            digest(secret) in (own, reader())
+            or control_plane.directory.find_admin_token(secret) is not None
+            or control_plane.directory.knows_key(secret)
+        ),
     )
     metrics.registry.register(listeners.collector())
     trusted = TrustedPeers(settings.data.trusted_peers)

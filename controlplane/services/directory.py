@@ -55,6 +55,11 @@ class DirectorySnapshot:
             raise UnknownKeyError(f"the API key {key.key_id} has expired")
         return Identity(tenant=self.tenants[key.tenant], key=key)
 
+    def knows_key(self, secret: str) -> bool:
+        """Whether this is an API key that was not revoked and has not expired."""
+        key = self.keys.get(digest(secret))
+        return key is not None and not has_ended(key.expires_at_s)
+
     def find_admin_token(self, secret: str, *, now_s: float | None = None) -> AdminTokenRecord | None:
         """The admin token of this secret; None if there is none, or it has expired."""
         token = self.admin_tokens.get(digest(secret))

@@ -39,11 +39,11 @@ from pdmuxd.daemon.gateway.routes import OPERATIONS, Kind, Route, dialect_of, fi
 from pdmuxd.daemon.gateway.slo_headers import targets_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
-from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
 from pdmuxd.daemon.gateway.turns import Turns
 from pdmuxd.daemon.httpd.peers import AuthFailures
 from pdmuxd.daemon.httpd.pushing import push_of
 from pdmuxd.daemon.httpd.refusals import OUT_OF_MEMORY
+from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 from pdmuxd.daemon.metrics import OTHER_PATH, Metrics
 from pdmuxd.daemon.supervisor.address import EngineAddress
 from pdmuxd.engine.core.errors import RequestError
@@ -89,7 +89,7 @@ class Gateway:
         self._limiter = limiter or Limiter()
         self._expected = expected or ExpectedTokens()
         self._first_tokens = first_tokens or FirstTokens()
-        self._authenticator = Authenticator(directory, auth_failures)
+        self._authenticator = Authenticator(directory, auth_failures, self._trusted)
         self._slot = EngineSlot(on_abort_error=metrics.abort_failed)
         self._intake = Intake(
             limits,
@@ -214,7 +214,7 @@ class Gateway:
         if route.kind is Kind.LOAD_METRICS:
             await self._tell_scraper(call)
             return
-        identity = await self._authenticator.identify(call, scope)
+        identity = self._authenticator.identify(call, scope)
         tenant = identity.tenant
         call.tenant = tenant.name
         self._key_used(identity.key.key_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import structlog
@@ -12,11 +11,12 @@ from pdmuxd.controlplane.tenants.records import Identity
 from pdmuxd.daemon.gateway.asgi import Scope
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.identity import identify
-from pdmuxd.daemon.httpd.peers import THROTTLED_DELAY_S, AuthFailures, peer_of
+from pdmuxd.daemon.httpd.peers import AuthFailures
+from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 from pdmuxd.engine.core.errors import RequestError
 
 _MAX_FAILURES = 30
-"""Wrong keys of one address in a minute; further ones are slowed down."""
+"""Wrong keys of one address in a minute; further ones are answered with 429."""
 _RETRY_AFTER_S = 60
 
 log = structlog.get_logger("pdmuxd.access")
@@ -25,12 +25,17 @@ log = structlog.get_logger("pdmuxd.access")
 class Authenticator:
     """Finds the tenant and the key of each request."""
 
-    def __init__(self, directory: DirectorySnapshot, failures: AuthFailures | None) -> None:
+    def __init__(
+        self, directory: DirectorySnapshot, failures: AuthFailures | None, trusted: TrustedPeers | None = None
+    ) -> None:
         self.directory = directory
+        self._trusted = trusted or TrustedPeers()
         self._failures = failures or AuthFailures(_MAX_FAILURES, time.monotonic)
 
-    async def identify(self, call: Call, scope: Scope) -> Identity:
-        """Whose key the request has. Whoever keeps sending wrong keys waits for the answer.
+    def identify(self, call: Call, scope: Scope) -> Identity:
+        """Whose key the request has.
+
+        Most of an address's further wrong keys are refused before they come here (`httpd/doors.py`).
 
         Raises: RequestError 401, 403, or 429 instead of 401.
         """
@@ -39,14 +44,13 @@ class Authenticator:
         except RequestError as error:
             if error.status != 401:
                 raise
-            peer = peer_of(scope.get("client"))
+            peer = self._trusted.client_of(scope)
             failure = self._failures.count(peer)
             call.is_logged = failure.is_first
             if failure.is_first:
                 log.warning("wrong or missing API key", peer=peer, unlogged=failure.unlogged)
             if not failure.is_throttled:
                 raise
-            await asyncio.sleep(THROTTLED_DELAY_S)
             raise RequestError(
                 "too many wrong keys came from your address; try again in a minute",
                 status=429,

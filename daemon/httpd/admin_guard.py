@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
@@ -13,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pdmuxd.controlplane.api.auth import PUBLIC_PATHS
 from pdmuxd.controlplane.api.problems import problem
-from pdmuxd.daemon.httpd.peers import THROTTLED_DELAY_S, AuthFailures, peer_of
+from pdmuxd.daemon.httpd.peers import AuthFailures, peer_of
 
 PROBE_CONNECTIONS = 16
 """Places for requests that are kept for health probes."""
@@ -144,7 +143,6 @@ class _Answering:
             return
         if message["type"] == "http.response.start" and message["status"] == 401 and self._on_unauthorized():
             self._is_replaced = True
-            await asyncio.sleep(THROTTLED_DELAY_S)
             await _throttled()({"type": "http"}, self._body, self._send)
             return
         await self._send(message)

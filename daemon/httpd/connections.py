@@ -1,7 +1,10 @@
 """The connections of one listener: how many, whose, which may be closed for a new one, and why others were.
 
 A connection *waits* while it has no request in progress: a new one, one with half a head, one that is kept
-alive. When there is no room, the one that has waited longest makes it; one with a request never does.
+alive. When there is no room, one of those makes it; one with a request never does. First go connections that
+sent one wrong key too many, then those that have shown no good key, last those that have. Among these it is
+the oldest of the address that has most, so that nobody makes room for a crowd elsewhere. Connections with a
+good key are counted apart: no other of their address takes their places.
 """
 
 from __future__ import annotations
@@ -9,29 +12,20 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
+from pdmuxd.daemon.httpd.doors import Door
 from pdmuxd.daemon.httpd.limits import HttpLimits
 from pdmuxd.daemon.httpd.peers import Windows
+from pdmuxd.daemon.httpd.pools import Connection, Pool
 from pdmuxd.daemon.httpd.refusals import EVICTED, FULL, PEER_FULL, Refusal, Style
 
-_FLOOD_S = 1.0
+_FLOOD_S = 0.25
+"""So long a new connection has for its first head, however many others its address opens: longer than a round
+trip, and short enough that 1,024 places let 4,000 connections a second have their turn."""
 
 log = structlog.get_logger("pdmuxd.http")
-
-
-class Connection(Protocol):
-    """What is needed of an open connection."""
-
-    peer: str
-
-    def evict(self) -> None:
-        """Close it at once; `Connections.leave` is called soon after."""
-
-    def check(self, now_s: float) -> None:
-        """Close it if it is over one of its times."""
 
 
 class Connections:
@@ -44,7 +38,9 @@ class Connections:
         *,
         style: Style = "openai",
         clock: Callable[[], float] = time.monotonic,
+        door: Door | None = None,
     ) -> None:
+        self.door = door
         self.listener = listener
         self.limits = limits
         self.style = style
@@ -54,10 +50,13 @@ class Connections:
         self.write_timeout_s = limits.write_timeout_s
         self._by_peer: Counter[str] = Counter()
         self._open: set[Connection] = set()
+        """Those that have shown no good key."""
+        self._proved: set[Connection] = set()
+        self._proved_by_peer: Counter[str] = Counter()
         self._total = 0
-        # Since when each waits; the first has waited longest.
-        self._waiting: dict[Connection, float] = {}
-        self._waiting_by_peer: dict[str, dict[Connection, float]] = {}
+        self._penalized, self._waiting, self._proved_waiting = Pool(), Pool(), Pool()
+        self._pools = (self._penalized, self._waiting, self._proved_waiting)
+        """In the order in which they make room."""
         self._logged = Windows(clock)
 
     @property
@@ -67,11 +66,15 @@ class Connections:
 
     def admit(self, peer: str) -> Refusal | None:
         """Count a new connection from `peer`, if need be in place of one that waits; else why not."""
-        if self._by_peer[peer] >= self.limits.max_connections_per_peer:
+        limits = self.limits
+        if limits.max_connections_per_peer <= self._by_peer[peer] < limits.max_connections:
             # Only one that has waited a while: in a flood each would else be accepted and closed at once.
-            if not self._evict(self._waiting_by_peer.get(peer, {}), waited_s=_FLOOD_S):
+            if not (
+                self._evict(self._penalized.oldest(peer))
+                or self._evict(self._waiting.oldest(peer), waited_s=_FLOOD_S)
+            ):
                 return PEER_FULL
-        elif self._total >= self.limits.max_connections and not self._evict(self._waiting):
+        elif self._total >= limits.max_connections and not self._evict_any():
             return FULL
         self._total += 1
         self._by_peer[peer] += 1
@@ -85,32 +88,48 @@ class Connections:
             self._open.discard(connection)
             self.set_waiting(connection, waits=False)
         self._total -= 1
-        self._by_peer[peer] -= 1
-        if self._by_peer[peer] <= 0:
-            del self._by_peer[peer]
+        if connection is not None and connection in self._proved:
+            self._proved.discard(connection)
+            _take_off(self._proved_by_peer, peer)
+        else:
+            _take_off(self._by_peer, peer)
 
     def enter(self, connection: Connection) -> None:
         """An admitted connection begins to wait for its first request."""
         self._open.add(connection)
+        if self.door is not None and self.door.is_trusted(connection.peer):
+            self.prove(connection)
         self.set_waiting(connection, waits=True)
+
+    def prove(self, connection: Connection) -> None:
+        """A connection has shown a good key. An address may have as many of these beside its others."""
+        peer = connection.peer
+        is_allowed = self._proved_by_peer[peer] < self.limits.max_connections_per_peer
+        if connection in self._proved or connection not in self._open:
+            return
+        if is_allowed or (self.door is not None and self.door.is_trusted(peer)):
+            self._proved.add(connection)
+            self._proved_by_peer[peer] += 1
+            _take_off(self._by_peer, peer)
+
+    def penalize(self, connection: Connection) -> None:
+        """A connection sent one wrong key too many: until its answer it is the first to make room."""
+        self.set_waiting(connection, waits=False)
+        self._penalized.add(connection, self.clock())
 
     def set_waiting(self, connection: Connection, *, waits: bool) -> None:
         """Whether a connection has no request in progress."""
         if waits:
-            since_s = self._waiting.setdefault(connection, self.clock())
-            self._waiting_by_peer.setdefault(connection.peer, {})[connection] = since_s
+            pool = self._proved_waiting if connection in self._proved else self._waiting
+            pool.add(connection, self.clock())
             return
-        self._waiting.pop(connection, None)
-        of_peer = self._waiting_by_peer.get(connection.peer)
-        if of_peer is not None:
-            of_peer.pop(connection, None)
-            if not of_peer:
-                del self._waiting_by_peer[connection.peer]
+        for pool in self._pools:
+            pool.discard(connection)
 
     def shed(self, count: int) -> None:
         """Close up to `count` connections that wait: the process is out of descriptors."""
         for _ in range(count):
-            if not self._evict(self._waiting):
+            if not self._evict_any():
                 return
 
     def use(self, limits: HttpLimits) -> None:
@@ -119,7 +138,7 @@ class Connections:
 
     def close_idle(self) -> None:
         """Close all connections that wait: another process takes new ones."""
-        for connection in tuple(self._waiting):
+        for connection in [each for pool in self._pools for each in pool]:
             self.leave(connection.peer, connection)
             connection.evict()
 
@@ -140,11 +159,20 @@ class Connections:
         if count == 1:
             log.warning("connection closed", listener=self.listener, peer=peer, cause=cause, unlogged=before)
 
-    def _evict(self, among: dict[Connection, float], *, waited_s: float = 0.0) -> bool:
-        victim = next(iter(among), None)
-        if victim is None or self.clock() - among[victim] < waited_s:
+    def _evict_any(self) -> bool:
+        return any(self._evict(pool.oldest()) for pool in self._pools)
+
+    def _evict(self, found: tuple[Connection, float] | None, *, waited_s: float = 0.0) -> bool:
+        if found is None or self.clock() - found[1] < waited_s:
             return False
+        victim = found[0]
         self.note(victim.peer, EVICTED)
         self.leave(victim.peer, victim)
         victim.evict()
         return True
+
+
+def _take_off(counter: Counter[str], peer: str) -> None:
+    counter[peer] -= 1
+    if counter[peer] <= 0:
+        del counter[peer]

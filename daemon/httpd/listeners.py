@@ -9,12 +9,19 @@ from typing import Any
 
 import structlog
 
+from pdmuxd.controlplane.api.auth import PUBLIC_PATHS
 from pdmuxd.daemon.httpd.admin_guard import AdminGuard
 from pdmuxd.daemon.httpd.connections import Connections
+from pdmuxd.daemon.httpd.doors import Door
 from pdmuxd.daemon.httpd.limits import HttpLimits, connection_budget, raise_descriptor_limit
 from pdmuxd.daemon.httpd.metrics import HttpCollector
 from pdmuxd.daemon.httpd.peers import AuthFailures
+from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 from pdmuxd.daemon.settings import Settings
+
+_DATA_OPEN = frozenset({b"/health", b"/health_generate", b"/metrics"})
+_ADMIN_OPEN = frozenset(path.encode() for path in PUBLIC_PATHS)
+"""Paths that need no key."""
 
 log = structlog.get_logger("pdmuxd.http")
 
@@ -42,12 +49,29 @@ class Listeners:
                 admin=budget.admin,
             )
         most = settings.http.max_auth_failures
+        data_failures, admin_failures = (AuthFailures(most, time.monotonic) for _ in range(2))
+        trusted = TrustedPeers(settings.data.trusted_peers)
         return cls(
-            data=Connections("data", _limits(settings, budget.data, settings.data.max_connections_per_peer)),
-            admin=Connections("admin", _limits(settings, budget.admin, budget.admin), style="problem"),
-            data_failures=AuthFailures(most, time.monotonic),
-            admin_failures=AuthFailures(most, time.monotonic),
+            data=Connections(
+                "data",
+                _limits(settings, budget.data, settings.data.max_connections_per_peer),
+                door=Door(data_failures, open_paths=_DATA_OPEN, is_trusted=trusted.has),
+            ),
+            admin=Connections(
+                "admin",
+                _limits(settings, budget.admin, budget.admin),
+                style="problem",
+                door=Door(admin_failures, open_paths=_ADMIN_OPEN),
+            ),
+            data_failures=data_failures,
+            admin_failures=admin_failures,
         )
+
+    def recognize(self, *, data: Callable[[str], bool], admin: Callable[[str], bool]) -> None:
+        """From now on these say whether a key or token is good."""
+        for connections, knows in ((self.data, data), (self.admin, admin)):
+            if connections.door is not None:
+                connections.door.knows = knows
 
     def use(self, settings: Settings) -> None:
         """The limits of `[http]` for connections that are yet to come; the numbers of connections stay."""

@@ -42,6 +42,11 @@ class Windows:
         window.count += 1
         return window.count, window.before
 
+    def seen(self, key: Hashable) -> int:
+        """Events of a key in its present window."""
+        window = self._windows.get(key)
+        return 0 if window is None or self._clock() - window.begin_s >= self._interval_s else window.count
+
 
 class AuthFailures:
     """Wrong keys and tokens by address: the first of a minute is logged, more than a limit are slowed down.
@@ -53,6 +58,10 @@ class AuthFailures:
         self.total = 0
         self._max = max_per_interval
         self._windows = Windows(clock)
+
+    def is_throttled(self, peer: str) -> bool:
+        """Whether an address has sent as many wrong keys as it may in a minute."""
+        return self._windows.seen(peer) >= self._max
 
     def count(self, peer: str) -> AuthFailure:
         """Count a wrong key from `peer`."""
@@ -73,7 +82,8 @@ class AuthFailure:
 
 
 THROTTLED_DELAY_S = 1.0
-"""How long a wrong key waits for its answer when its address has sent too many."""
+"""How long a wrong key waits for its answer when its address has sent too many. Its connection makes room for
+any other meanwhile."""
 
 
 def peer_of(address: object) -> str:

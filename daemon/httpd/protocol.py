@@ -16,6 +16,8 @@ from uvicorn.server import ServerState
 
 from pdmuxd.daemon.httpd import refusals
 from pdmuxd.daemon.httpd.connections import Connections
+from pdmuxd.daemon.httpd.doors import Shown
+from pdmuxd.daemon.httpd.peers import THROTTLED_DELAY_S
 from pdmuxd.daemon.httpd.pushing import PUSH, WRITE, Push
 from pdmuxd.daemon.httpd.refusals import Refusal, render
 from pdmuxd.daemon.httpd.upgrades import head_without_offer
@@ -185,6 +187,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._offers_upgrade = self.parser.should_upgrade()
         if self._offers_upgrade:
             return
+        self._look()
         if len(self.pipeline) >= _MAX_PIPELINED:
             self._raise(refusals.PIPELINED)
         self._in_head, self._in_body = False, True
@@ -277,6 +280,17 @@ class LimitedProtocol(HttpToolsProtocol):
         if not path.startswith(b"/") or _UNSAFE_PATH.search(path):
             self._raise(refusals.BAD_TARGET)
 
+    def _look(self) -> None:
+        """Refuse one wrong key too many; connections with a good one are counted apart."""
+        door = self._gate.door
+        if door is None:
+            return
+        shown = door.look(self.peer, self.url.partition(b"?")[0], self.headers)
+        if shown is Shown.TOO_MANY:
+            self._raise(refusals.WRONG_KEYS)
+        if shown is Shown.GOOD_KEY:
+            self._gate.prove(self)
+
     def _raise(self, refusal: Refusal) -> None:
         self._refusal = refusal
         raise _RefusedError
@@ -302,11 +316,19 @@ class LimitedProtocol(HttpToolsProtocol):
         self._abandon()
         if begun:
             self.transport.abort()
+        elif refusal is refusals.WRONG_KEYS:
+            self._gate.penalize(self)
+            self.loop.call_later(THROTTLED_DELAY_S, self._say_last, refusal)
+        else:
+            self._gate.set_waiting(self, waits=True)
+            self._say_last(refusal)
+
+    def _say_last(self, refusal: Refusal) -> None:
+        if self.transport.is_closing():
             return
         self.transport.write(render(refusal, self._gate.style))
         self.transport.write_eof()
         self._lingers_since_s = self._gate.clock()
-        self._gate.set_waiting(self, waits=True)
 
     def _discard(self, more_bytes: int) -> None:
         self._discarded_bytes += more_bytes

@@ -11,6 +11,7 @@ import msgspec
 
 from pdmuxd.controlplane.api.problems import MEDIA_TYPE, TYPE_PREFIX
 
+_RETRY_AFTER_S = {429: 60, 503: 1}
 Style = Literal["openai", "problem"]
 
 
@@ -58,6 +59,12 @@ OUT_OF_MEMORY = Refusal(
     message="the daemon has no memory for this request now; send a smaller one, or try again",
 )
 
+WRONG_KEYS = Refusal(
+    status=429,
+    cause="too_many_auth_failures",
+    message="too many wrong keys came from your address; try again in a minute",
+)
+
 # These are not told: there is nobody who reads, or no request to answer.
 NOT_READING = "not_reading"
 EVICTED = "evicted"
@@ -71,6 +78,7 @@ def render(refusal: Refusal, style: Style) -> bytes:
     body: dict[str, object]
     if style == "openai":
         kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
+        kind = "rate_limit_error" if refusal.status == 429 else kind
         body = {"error": {"message": refusal.message, "type": kind, "param": None, "code": refusal.cause}}
     else:
         body = {
@@ -87,6 +95,6 @@ def render(refusal: Refusal, style: Style) -> bytes:
         f"content-type: {content_type}",
         f"content-length: {len(content)}",
         "connection: close",
-        *(["retry-after: 1"] if refusal.status == 503 else []),
+        *([f"retry-after: {_RETRY_AFTER_S[refusal.status]}"] if refusal.status in _RETRY_AFTER_S else []),
     ]
     return "\r\n".join([*lines, "", ""]).encode() + content

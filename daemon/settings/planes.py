@@ -94,7 +94,8 @@ class DataSection(_Section):
     trusted_peers: _Networks = Field(
         "",
         description="Routers whose x-llm-d-slo-* headers set a request's targets, and whose decision to "
-        "trace it is followed. The connection's address counts, no header.",
+        "trace it is followed. The connection's address counts, no header. Wrong keys count for the client "
+        "that their X-Forwarded-For names last.",
         json_schema_extra=_ALLOWED_NETWORKS,
     )
 

@@ -5,7 +5,7 @@ import pytest
 from pdmuxd.daemon.gateway import app
 from pdmuxd.daemon.gateway.observer import NobodyWatches
 from pdmuxd.daemon.gateway.slo_headers import targets_of
-from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
+from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.request_tag import TAG_HEADER, decode_tag

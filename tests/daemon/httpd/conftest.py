@@ -95,8 +95,8 @@ async def serve():
     """Start a server with the given limits."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(**limits):
-            connections = Connections("data", HttpLimits(**limits))
+        async def start(*, door=None, **limits):
+            connections = Connections("data", HttpLimits(**limits), door=door)
             app = App()
             listener = bind("127.0.0.1", 0, section="data")
             await stack.enter_async_context(serving(app, listener, connections))

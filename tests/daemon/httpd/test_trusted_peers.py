@@ -2,7 +2,7 @@
 
 import pytest
 
-from pdmuxd.daemon.gateway.trusted_peers import TrustedPeers
+from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 
 
 @pytest.mark.parametrize(
