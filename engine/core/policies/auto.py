@@ -54,7 +54,6 @@ from pdmuxd.engine.core.policies.overtaking import (
 from pdmuxd.engine.core.policies.stalls import stall_room_s
 from pdmuxd.engine.core.queueing import (
     OrderedQueue,
-    admitted,
     begun_within,
     fitting_within,
     form_prefill_batch,
@@ -124,6 +123,11 @@ class AutoPolicy:
 
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
+        decision, after = self._decide_for_classes(obs, state)
+        decoding = (obs.decode.bs - len(decision.sits_out)) * min(1, decision.decode_steps)
+        return decision, replace(after, answer=after.answer.decoded(decoding, obs.now_s))
+
+    def _decide_for_classes(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         if not self.options.classes or not obs.decoding or state.breaker.is_open:
             return self._decide(obs, state)
         part, sits_out = self._divided(obs, state)
@@ -164,36 +168,32 @@ class AutoPolicy:
         if not batch:
             return _ordered_by(decode_alone(obs, self.table), queue), replace(state, queue=queue.state)
         work = new_work(batch, self.context.layers)
-        stall_s = self._stall_room_s(obs, state, batch)
         if self.options.split and obs.limits.holds(work.shape.new_tokens):
-            fused = self._fused_whole(obs, state, batch, work, stall_s)
-            plan, rejected = self._chosen(obs, state, batch, work, fused, stall_s)
+            fused = self._fused_whole(obs, state, batch, work)
+            plan, rejected = self._chosen(obs, state, batch, work, fused)
         else:
-            plan, rejected = (
-                self.fused.next_step(obs, batch, state.latency_margin, state.size_correction, stall_s),
-                (),
-            )
+            plan, rejected = self._next_step(obs, state, batch), ()
         if plan.kind is PlanKind.SPLIT:
             decision, begun = split_decision(obs, work, plan, rejected, queue), batch
         else:
-            decision, begun = (
-                fused_decision(obs, plan, batch, rejected, queue),
-                begun_within(batch, plan.prompt_tokens),
-            )
-        return decision, replace(state, queue=admitted(queue, begun, obs.now_s))
+            decision = fused_decision(obs, plan, batch, rejected, queue)
+            begun = begun_within(batch, plan.prompt_tokens)
+        return decision, state.begun(queue, begun, obs.now_s)
 
     def _fused_whole(
-        self,
-        obs: Observation,
-        state: AutoState,
-        batch: tuple[WaitingRequest, ...],
-        work: Work,
-        stall_s: float,
+        self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...], work: Work
     ) -> Plan | None:
         if not self.options.fuse:
             return None
         margin, correction = state.latency_margin, state.size_correction
-        return self.fused.whole_batch(obs, batch, work.shape, margin, correction, stall_s)
+        slot_use, stall_s = state.slot_use(obs), self._stall_room_s(obs, state, batch)
+        return self.fused.whole_batch(obs, batch, work.shape, margin, correction, stall_s, slot_use)
+
+    def _next_step(self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...]) -> Plan:
+        """A fused step of what cannot run in any other way."""
+        stall_s, slot_use = self._stall_room_s(obs, state, batch), state.slot_use(obs)
+        margin, correction = state.latency_margin, state.size_correction
+        return self.fused.next_step(obs, batch, margin, correction, stall_s, slot_use)
 
     def _chosen(
         self,
@@ -202,16 +202,17 @@ class AutoPolicy:
         batch: tuple[WaitingRequest, ...],
         work: Work,
         fused: Plan | None,
-        stall_s: float,
     ) -> tuple[Plan, tuple[Alternative, ...]]:
+        slot_use, stall_s = state.slot_use(obs), self._stall_room_s(obs, state, batch)
         return fused_or_split(
             obs,
             batch,
-            self.split.best_fit(obs, work, state.guard, stall_s=stall_s),
+            self.split.best_fit(obs, work, state.guard, stall_s=stall_s, slot_use=slot_use),
             fused,
             context=self.context,
             table=self.table,
             prefill_correction=state.prefill_correction,
+            slot_use=slot_use,
         )
 
     def _order(self, obs: Observation, state: AutoState) -> OrderedQueue:
@@ -242,8 +243,7 @@ class AutoPolicy:
         """A batch that began fused stays so, and what a step leaves goes to those who wait."""
         queue = self._order(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-        stall_s = self._stall_room_s(obs, state, batch)
-        plan = self.fused.next_step(obs, batch, state.latency_margin, state.size_correction, stall_s)
+        plan = self._next_step(obs, state, batch)
         overtaking = self._overtake_chunk(obs, state, queue, plan)
         if overtaking is not None:
             return overtaking
@@ -255,7 +255,7 @@ class AutoPolicy:
         if len(fitting) < len(batch):
             plan = self.fused.holding(obs, plan, fitting)
         decision = fused_decision(obs, plan, fitting, queue=queue)
-        return decision, replace(state, queue=admitted(queue, fitting, obs.now_s), has_chunk_waited=False)
+        return decision, replace(state.begun(queue, fitting, obs.now_s), has_chunk_waited=False)
 
     def _would_be_fused(
         self,
@@ -273,7 +273,7 @@ class AutoPolicy:
         if not self.options.fuse or not obs.decode.bs or not plan.meets:
             return False
         total_s = self.fused.total_s(obs, state.size_correction, work.shape, plan.prompt_tokens)
-        chosen, _ = self._chosen(obs, state, batch, work, plan._replace(finish_s=total_s), 0.0)
+        chosen, _ = self._chosen(obs, state, batch, work, plan._replace(finish_s=total_s))
         return chosen.kind is plan.kind
 
     def _overtake_chunk(
@@ -293,7 +293,7 @@ class AutoPolicy:
         decision = replace(
             fused_decision(alone, own, batch, queue=queue), preempt=True, reason=Reason.PREEMPTED_FOR_SHORTER
         )
-        return decision, replace(state, queue=admitted(queue, batch, obs.now_s), has_chunk_waited=True)
+        return decision, replace(state.begun(queue, batch, obs.now_s), has_chunk_waited=True)
 
     def _by_layers(self, obs: Observation, state: AutoState, work: Work | None = None) -> Decision:
         """The best split for the prefill that goes on, or for `work`."""
@@ -301,7 +301,8 @@ class AutoPolicy:
         if work is None:
             return without_prefill(obs, self.table)
         stall_s = self._stall_room_s(obs, state, obs.waiting)
-        return split_decision(obs, work, self.split.best_fit(obs, work, state.guard, stall_s=stall_s))
+        plan = self.split.best_fit(obs, work, state.guard, stall_s=stall_s, slot_use=state.slot_use(obs))
+        return split_decision(obs, work, plan)
 
     def _overtake(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState] | None:
         """Waiting requests that would miss their targets behind the prefill that runs, or that would go on
@@ -329,7 +330,7 @@ class AutoPolicy:
             return drain_to_preempt(obs), state
         work = new_work(batch, self.context.layers, preempt=running is not None)
         decision = self._by_layers(obs, state, work)
-        return replace(decision, order=queue.by), replace(state, queue=admitted(queue, batch, obs.now_s))
+        return replace(decision, order=queue.by), state.begun(queue, batch, obs.now_s)
 
     def _stall_room_s(self, obs: Observation, state: AutoState, queue: Sequence[WaitingRequest]) -> float:
         margin, latency = state.latency_margin, self.context.latency
@@ -375,16 +376,14 @@ class AutoPolicy:
         queue = self._order(obs, state)
         if obs.prefill is not None:
             batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
-            stall_s = self._stall_room_s(obs, state, batch)
-            return (self.fused.next_step(obs, batch, state.latency_margin, state.size_correction, stall_s),)
+            return (self._next_step(obs, state, batch),)
         batch = self._batch(obs, queue.order, queue.unreachable)
         if not batch:
             return ()
         work = new_work(batch, self.context.layers)
-        stall_s = self._stall_room_s(obs, state, batch)
         if not self.options.split or not obs.limits.holds(work.shape.new_tokens):
-            return (self.fused.next_step(obs, batch, state.latency_margin, state.size_correction, stall_s),)
-        fused = self._fused_whole(obs, state, batch, work, stall_s)
+            return (self._next_step(obs, state, batch),)
+        fused = self._fused_whole(obs, state, batch, work)
         splits = self.split.every(obs, work, state.guard)
         return splits if fused is None else (*splits, fused)
 

@@ -8,7 +8,8 @@ that is used while predictions cannot be trusted).
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from pdmuxd.engine.core.latency_cache import LatencyCache
 from pdmuxd.engine.core.latency_margin import HOST_RATIO, LatencyMargin
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
+from pdmuxd.engine.core.policies.slots import SlotUse
 from pdmuxd.engine.core.queueing import UNORDERED, OrderedQueue, form_prefill_batch
 from pdmuxd.engine.core.types import (
     NO_DECODE,
@@ -131,13 +133,16 @@ class FusedSteps:
         latency_margin: LatencyMargin,
         size_correction: BatchSizeCorrection,
         stall_s: float = 0.0,
+        slot_use: SlotUse | None = None,
     ) -> Plan | None:
         """A batch in steps that meet the target, if any do; whole in one step if nothing decodes."""
         bs = obs.decode.bs
         if not bs:
             whole_s = self.context.latency.fused_s(shape, NO_DECODE, self.table.rules.total_sms)
             return self.plan(obs, shape.new_tokens, whole_s, kind=PlanKind.WHOLE, finish_s=whole_s)
-        tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, stall_s, must=False)
+        tokens, step_s = self.prompt_tokens(
+            obs, batch, latency_margin, size_correction, stall_s, slot_use, must=False
+        )
         if not tokens:
             return None
         bound_s = latency_margin.bound_s(step_s * size_correction.ratio(tokens + bs))
@@ -151,15 +156,18 @@ class FusedSteps:
         latency_margin: LatencyMargin,
         size_correction: BatchSizeCorrection,
         stall_s: float = 0.0,
+        slot_use: SlotUse | None = None,
     ) -> Plan:
         """A step of a prefill that cannot run in any other way: within the target if some step is, else one
         that is hardly longer than the shortest."""
-        tokens, step_s = self.prompt_tokens(obs, batch, latency_margin, size_correction, stall_s, must=True)
+        tokens, step_s = self.prompt_tokens(
+            obs, batch, latency_margin, size_correction, stall_s, slot_use, must=True
+        )
         if tokens:
             return self.plan(obs, tokens, step_s)
         least_s = self.step_s(obs, LEAST_PROMPT_TOKENS, batch)
         ratio = size_correction.ratio(LEAST_PROMPT_TOKENS + obs.decode.bs)
-        _, tokens, step_s = self._most_within(obs, batch, size_correction, LATE_RATIO * least_s * ratio)
+        tokens, step_s = self._most_within(obs, batch, size_correction, LATE_RATIO * least_s * ratio)
         if tokens < LEAST_PROMPT_TOKENS:
             tokens, step_s = LEAST_PROMPT_TOKENS, least_s
         return self.plan(obs, tokens, step_s, meets=False)
@@ -182,11 +190,12 @@ class FusedSteps:
         latency_margin: LatencyMargin,
         size_correction: BatchSizeCorrection,
         stall_s: float = 0.0,
+        slot_use: SlotUse | None = None,
         *,
         must: bool,
     ) -> tuple[int, float]:
-        """Prompt tokens of a step that meets the TBT target, and its predicted seconds; (0, 0) if none does:
-        all that wait; where they are more than the largest such step holds, those of the best size.
+        """Prompt tokens of a step that meets the TBT target, and its predicted seconds; (0, 0) if none does.
+        The step has the best size up to the one that holds all that wait, or the largest within the target.
 
         The step must meet the target even in the rare case that the latency margin covers. The part of the
         running gap that has passed already counts. `must`: where the host alone takes longer than the target,
@@ -203,14 +212,14 @@ class FusedSteps:
             min(left_s / latency_margin.ratio, (left_s - stall_s) / (1.0 + latency_margin.deviation)) - gone_s
         )
         bs = obs.decode.bs
-        low, tokens, step_s = self._most_within(obs, batch, size_correction, left_s)
-        waiting_tokens = sum([request.new_tokens for request in batch])
-        if obs.prefill is not None:
-            waiting_tokens += obs.prefill.shape.new_tokens - obs.prefill.done_tokens
-        if not tokens or waiting_tokens <= tokens:
-            return tokens, step_s
-        most = STEP_TOKENS[low - 1]
-        size = self._best_size(most, bs, size_correction)
+        tokens, step_s = self._most_within(obs, batch, size_correction, left_s)
+        if not tokens:
+            return 0, 0.0
+        most = STEP_TOKENS[bisect_left(STEP_TOKENS, tokens + bs)]
+        useful = math.inf
+        if slot_use is not None and batch:
+            useful = slot_use.useful_tokens(sum([r.new_tokens for r in batch]) / len(batch))
+        size = self._best_size(most, bs, size_correction, useful)
         return (tokens, step_s) if size == most else (size - bs, self.step_s(obs, size - bs, batch))
 
     def _most_within(
@@ -219,9 +228,9 @@ class FusedSteps:
         batch: tuple[WaitingRequest, ...],
         size_correction: BatchSizeCorrection,
         limit_s: float,
-    ) -> tuple[int, int, float]:
-        """The sizes that take at most so long: how many of `STEP_TOKENS` are no larger than the largest of
-        them, the prompt tokens in it, and its predicted seconds; 0 tokens if none does."""
+    ) -> tuple[int, float]:
+        """Of the sizes that take at most so long, the prompt tokens in the largest and its predicted seconds;
+        0 tokens if none does."""
         latency, total_sms, bs = self.context.latency, self.table.rules.total_sms, obs.decode.bs
         low, tokens, step_s = bisect_right(STEP_TOKENS, bs), 0, 0.0
         high = len(STEP_TOKENS)
@@ -233,22 +242,25 @@ class FusedSteps:
                 low, tokens, step_s = middle + 1, chunk.new_tokens, predicted_s
             else:
                 high = middle
-        return low, tokens, step_s
+        return tokens, step_s
 
-    def _best_size(self, most: int, decode_bs: int, size_correction: BatchSizeCorrection) -> int:
-        """The size of a step, of `most` tokens or fewer, whose products take the fewest seconds for a token;
-        the largest of several.
+    def _best_size(
+        self, most: int, decode_bs: int, size_correction: BatchSizeCorrection, useful_tokens: float
+    ) -> int:
+        """The size of a step, of `most` tokens or fewer, whose products take the fewest seconds for a token
+        that is of use; the largest of several.
 
         They do not grow evenly with it: Llama-8B takes 26 ms for 1,152 tokens and 32 for 1,280 (one H200,
         2026-11-22). A decode token counts as a prompt token does, and attention does not count: each token
-        has to be computed and to read its context once, in steps of any size. Prompts have at least half of
-        the tokens that they have in the largest step, so that they do not starve beside a large decode batch.
+        has to be computed and to read its context once, in steps of any size. Prompts have half of the step,
+        or of the tokens that they have in the largest one, so that they do not starve beside a large decode
+        batch.
         """
-        sms, enough = self.table.rules.total_sms, (most + decode_bs) / 2
+        sms, enough = self.table.rules.total_sms, min((most + decode_bs) / 2, 2 * decode_bs)
 
         def token_s(size: int) -> float:
             products_s = self._cache.lookup(size, 0, sms, self._products_s)
-            return round(products_s * size_correction.ratio(size) / size, 12)
+            return round(products_s * size_correction.ratio(size) / min(size, useful_tokens), 12)
 
         return min([size for size in reversed(STEP_TOKENS) if enough <= size <= most], key=token_s)
 
@@ -268,20 +280,33 @@ class FusedSteps:
         self, obs: Observation, size_correction: BatchSizeCorrection, shape: PrefillShape, budget: int
     ) -> float:
         """What a whole batch typically takes in steps of this budget; the last has what is left of it, or,
-        where others wait, is filled with them and counts by the batch's part of it. Each chunk also reads
-        what came before it, which is half of the prompt on average."""
-        new, reused = shape.new_tokens, shape.reused_tokens
+        where others wait, is filled with them and counts by the batch's part of it.
+
+        A token attends to its own prompt alone. So a step holds several prompts of the usual length, or a
+        chunk of one, which also reads what came before it: half of the rest of that prompt on average. The
+        usual length is the mean over tokens, of which a long prompt has more than a short one.
+        """
+        new = shape.new_tokens
+        prompt, reused = shape.sum_new_squared / new, shape.sum_new_times_reused / new
         steps, left = divmod(new, budget)
 
-        def typical_s(tokens: int, before: int) -> float:
-            chunk = PrefillShape.of([(tokens, reused + before)])
+        def typical_s(tokens: int, before: float) -> float:
+            own, before = min(prompt, tokens), before + reused
+            chunk = PrefillShape(
+                bs=max(1, round(tokens / own)),
+                new_tokens=tokens,
+                reused_tokens=round(tokens / own * before),
+                sum_new_squared=round(tokens * own),
+                sum_new_times_reused=round(tokens * before),
+            )
             step_s = self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
             return step_s * size_correction.ratio(tokens + obs.decode.bs)
 
+        before = max(0.0, prompt - budget) / 2
         if len(obs.waiting) > shape.bs:
-            return typical_s(budget, max(0, new - budget) // 2) * new / budget
-        total_s = steps * typical_s(budget, (new - budget) // 2) if steps else 0.0
-        return total_s + typical_s(left, new - left) if left else total_s
+            return typical_s(budget, before) * new / budget
+        total_s = steps * typical_s(budget, before) if steps else 0.0
+        return total_s + typical_s(left, max(0.0, prompt - left)) if left else total_s
 
     def plan(
         self,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pdmuxd.engine.core.guard import ContentionGuard, guard_cell
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
+from pdmuxd.engine.core.policies.slots import SlotUse
 from pdmuxd.engine.core.queueing import UNORDERED, OrderedQueue, form_prefill_batch, shape_of
 from pdmuxd.engine.core.types import (
     Alternative,
@@ -197,9 +198,11 @@ class SplitPlans:
         guard: ContentionGuard,
         among: Sequence[int] | None = None,
         stall_s: float = 0.0,
+        slot_use: SlotUse | None = None,
     ) -> Plan:
         """The first split whose worst-case decode meets the target, so the one with the fewest decode SMs. If
-        none does, the widest; if nothing decodes, all SMs. `among`: of these groups only."""
+        none does, the widest; if nothing decodes, all SMs. `among`: of these groups only. `slot_use`, while
+        others wait: decode gets more than it needs as long as it is what the next batch waits for."""
         if not obs.decode.bs:
             return prefill_alone(self.context, self.table, work, layerwise=self.layerwise)
         table, latency, layers = self.table, self.context.latency, self.context.layers
@@ -216,6 +219,12 @@ class SplitPlans:
             if meets:
                 break
             rejected.append(Alternative(label=f"decode_sms={decode_sms}", predicted_s=worst_s))
+        if meets and slot_use is not None and among is None:
+            group = self._widened(obs, work, group, slot_use)
+            decode_sms = table.groups[group].decode_sms
+            decode_s = latency.decode_s(obs.decode, decode_sms)
+            ratio = guard.ratio(decode_sms, work.shape, obs.decode) if self.uses_guard else 1.0
+            worst_s = decode_s * ratio
         # The plan: as many decode steps as the prefill lasts, and the layers that cover them.
         prefill_sms, in_flight = table.groups[group].prefill_sms, work.layers_in_flight
         prefill_s, layers_left = latency.prefill_s(work.shape, prefill_sms), work.layers_left + in_flight
@@ -241,6 +250,30 @@ class SplitPlans:
             ),
             rejected=tuple(rejected),
         )
+
+    def _widened(self, obs: Observation, work: Work, group: int, slot_use: SlotUse) -> int:
+        """The split from which the next batch can begin soonest: `group`, which meets the target, or one with
+        more decode SMs, if decode steps or slots take longer than the prefill does."""
+        requests, held = work.shape.bs, obs.partition_id
+        decode = slot_use.all_decoding(obs.decode)
+
+        def next_s(group: int) -> tuple[float, bool]:
+            split, latency = self.table.groups[group], self.context.latency
+            ratio = latency.colocated_ratio(split.prefill_sms)
+            prefill_s = latency.prefill_s(work.shape, split.prefill_sms) * ratio
+            step_s = latency.decode_s(decode, split.decode_sms) * slot_use.split_step_ratio
+            decode_s = slot_use.occupied_s(requests, step_s, prefill_s)
+            wait_s = max(prefill_s, decode_s)
+            return wait_s * SHRINK_MARGIN if group == held else wait_s, decode_s > prefill_s
+
+        best_s, is_short = next_s(group)
+        for wider in range(group + 1, len(self.table.split_indices) + self.table.split_indices[0]):
+            if not is_short:
+                break
+            wider_s, is_short = next_s(wider)
+            if wider_s < best_s:
+                best_s, group = wider_s, wider
+        return group
 
     def every(self, obs: Observation, work: Work, guard: ContentionGuard) -> tuple[Plan, ...]:
         """All splits by growing decode SMs, whichever fits best."""

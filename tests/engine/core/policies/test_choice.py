@@ -7,6 +7,7 @@ from observations import linear_context, observe, waiting
 
 from pdmuxd.engine.core.policies.base import Plan, PlanKind
 from pdmuxd.engine.core.policies.choice import FUSED_LIMIT_S, fused_or_split
+from pdmuxd.engine.core.policies.slots import SlotUse
 from pdmuxd.engine.core.types import DecisionNumbers, Reason, WaitingRequest
 
 CONTEXT = linear_context()
@@ -28,6 +29,7 @@ def chosen(
     from_group: int = 0,
     meets: bool = True,
     prefill_correction: float = 1.0,
+    slot_use: SlotUse | None = None,
 ) -> PlanKind:
     numbers = DecisionNumbers(predicted_decode_s=STEP_S, guard_ratio=1.25)
     split = Plan(
@@ -39,12 +41,21 @@ def chosen(
         decode_steps=1,
         numbers=numbers,
     )
-    fused = Plan(kind=PlanKind.FUSED, partition_id=7, reason=Reason.FUSED_FITS, finish_s=fused_s)
+    fused = Plan(
+        kind=PlanKind.FUSED, partition_id=7, reason=Reason.FUSED_FITS, finish_s=fused_s, prompt_tokens=100
+    )
     obs = observe(
         partition_id=from_group, decode_bs=34, tbt_target_s=TARGET_S, queue=(*batch, *behind), now_s=1.0
     )
     plan, rejected = fused_or_split(
-        obs, batch, split, fused, context=CONTEXT, table=TABLE, prefill_correction=prefill_correction
+        obs,
+        batch,
+        split,
+        fused,
+        context=CONTEXT,
+        table=TABLE,
+        prefill_correction=prefill_correction,
+        slot_use=slot_use,
     )
     assert rejected[-1].label == ("split" if plan.kind is PlanKind.FUSED else "fused")
     return plan.kind
@@ -57,20 +68,21 @@ def test_the_step_until_its_end_is_seen_counts_when_nobody_waits_behind(
     assert chosen(split_s=0.25, fused_s=fused_s) is kind
 
 
-@pytest.mark.parametrize(("fused_s", "kind"), [(0.249, PlanKind.FUSED), (0.251, PlanKind.SPLIT)])
+@pytest.mark.parametrize(("fused_s", "kind"), [(0.262, PlanKind.FUSED), (0.264, PlanKind.SPLIT)])
 def test_the_rate_counts_when_others_wait_behind(fused_s: float, kind: PlanKind) -> None:
+    """A fifth of a step of 66 ms is for the hand-over: 250 ms count as 263."""
     assert chosen(split_s=0.25, fused_s=fused_s, behind=(OTHER,)) is kind
 
 
 @pytest.mark.parametrize(
     ("behind_tokens", "fused_s", "kind"),
     [
-        (1, 0.184, PlanKind.FUSED),
-        (1, 0.186, PlanKind.SPLIT),
-        (100, 0.216, PlanKind.FUSED),
-        (100, 0.218, PlanKind.SPLIT),
-        (101, 0.184, PlanKind.FUSED),
-        (101, 0.186, PlanKind.SPLIT),
+        (1, 0.197, PlanKind.FUSED),
+        (1, 0.199, PlanKind.SPLIT),
+        (100, 0.229, PlanKind.FUSED),
+        (100, 0.231, PlanKind.SPLIT),
+        (101, 0.197, PlanKind.FUSED),
+        (101, 0.199, PlanKind.SPLIT),
     ],
 )
 def test_fused_steps_wait_for_a_step_once_when_the_last_batch_was_split(
@@ -82,7 +94,7 @@ def test_fused_steps_wait_for_a_step_once_when_the_last_batch_was_split(
     assert chosen(split_s=0.25, fused_s=fused_s, from_group=GROUP) is PlanKind.FUSED
 
 
-@pytest.mark.parametrize(("fused_s", "kind"), [(0.065, PlanKind.FUSED), (0.067, PlanKind.SPLIT)])
+@pytest.mark.parametrize(("fused_s", "kind"), [(0.078, PlanKind.FUSED), (0.080, PlanKind.SPLIT)])
 def test_a_short_batch_takes_a_whole_step_when_it_is_split(fused_s: float, kind: PlanKind) -> None:
     assert chosen(split_s=0.02, fused_s=fused_s, behind=(OTHER,)) is kind
 
@@ -108,3 +120,25 @@ def test_it_is_split_when_its_chunks_could_not_be_preempted_for_long() -> None:
 def test_prefills_that_take_longer_than_predicted_count_as_that_when_a_split_is_weighed() -> None:
     assert chosen(split_s=0.25, fused_s=0.28, behind=(OTHER,)) is PlanKind.SPLIT
     assert chosen(split_s=0.25, fused_s=0.28, behind=(OTHER,), prefill_correction=1.2) is PlanKind.FUSED
+
+
+@pytest.mark.parametrize(
+    ("answer_tokens", "fused_s", "kind"),
+    [(0, 0.20, PlanKind.FUSED), (200, 0.20, PlanKind.SPLIT), (200, 0.33, PlanKind.SPLIT)],
+)
+def test_the_slower_of_prefill_and_slots_counts_when_slots_are_short(
+    answer_tokens: int, fused_s: float, kind: PlanKind
+) -> None:
+    """With 34 slots: a split's steps of 66 ms let a request through every 66 x 200 / 34 = 388 ms, fused steps
+    of 134 tokens one every 134 x 201 / 34 = 792 ms. The prefill is faster either way, in fused steps."""
+    use = SlotUse(slots=34, answer_tokens=answer_tokens)
+    assert chosen(split_s=0.25, fused_s=fused_s, behind=(OTHER,), slot_use=use) is kind
+
+
+def test_steps_that_take_longer_than_predicted_hold_slots_for_longer() -> None:
+    """400 ms of slots in a split, 0.25 s of prefill, against 0.3 s of prefill in fused steps of 134 tokens,
+    whose 85 answer tokens hold slots for 339 ms."""
+    use = SlotUse(slots=34, answer_tokens=85, split_step_ratio=1.0)
+    assert chosen(split_s=0.25, fused_s=0.3, behind=(OTHER,), slot_use=use) is PlanKind.SPLIT
+    use = SlotUse(slots=34, answer_tokens=85, split_step_ratio=2.5)
+    assert chosen(split_s=0.25, fused_s=0.3, behind=(OTHER,), slot_use=use) is PlanKind.FUSED

@@ -130,7 +130,7 @@ def _products_of(name: str) -> tuple[FusedSteps, dict[int, float]]:
         ("h200-codellama-34b-measured", 0.180, 1152, 1408),
     ],
 )
-def test_a_step_has_the_size_that_takes_least_for_a_token_while_more_waits(
+def test_a_step_has_the_size_that_takes_least_for_a_token_whether_or_not_more_waits(
     profile: str, target_s: float, best: int, largest: int
 ) -> None:
     fused, _ = _products_of(profile)
@@ -141,7 +141,10 @@ def test_a_step_has_the_size_that_takes_least_for_a_token_while_more_waits(
     assert tokens + 30 == best
     assert step_s == fused.step_s(obs, tokens, many)
     last = (waiting(1, largest - 30),)
-    assert fused.prompt_tokens(obs, last, **ask)[0] + 30 == largest, "all of it fits: one step"
+    assert fused.step_s(obs, largest - 30, last) <= target_s
+    assert fused.prompt_tokens(obs, last, **ask)[0] + 30 == best, "the rest goes with whoever comes next"
+    few = (waiting(1, best - 130),)
+    assert fused.prompt_tokens(obs, few, **ask)[0] == best - 130, "a smaller step reads the weights for less"
     slow = AS_FITTED
     for _ in range(40):
         for size in STEP_TOKENS:
@@ -155,7 +158,7 @@ def test_a_step_has_the_size_that_takes_least_for_a_token_while_more_waits(
     tokens=st.integers(1, 20_000),
     profile=st.sampled_from(["h200-llama-8b-measured", "h200-codellama-34b-measured"]),
 )
-def test_no_step_of_at_least_half_of_the_prompt_tokens_takes_less_for_a_token(
+def test_no_larger_step_takes_less_for_a_token_when_the_prompt_does_not_fit_into_the_best(
     decode_bs: int, target_s: float, tokens: int, profile: str
 ) -> None:
     fused, each_s = _products_of(profile)
@@ -167,8 +170,9 @@ def test_no_step_of_at_least_half_of_the_prompt_tokens_takes_less_for_a_token(
     if not found or found == tokens:
         return
     size = found + decode_bs
+    holds_all = next((s for s in STEP_TOKENS if s >= tokens + decode_bs), STEP_TOKENS[-1])
     for other in STEP_TOKENS:
-        if size < other and 2 * found >= other - decode_bs:
+        if size < other <= holds_all:
             held = min(tokens, other - decode_bs)
             assert fused.step_s(obs, held, batch) > target_s or each_s[other] >= each_s[size] - 1e-12
 
@@ -203,6 +207,27 @@ def test_the_last_step_of_a_batch_counts_by_its_part_while_others_wait() -> None
     assert FUSED.total_s(obs, AS_FITTED, PrefillShape.of([(350, 0)]), 100) == pytest.approx(3.5 * 0.110)
     both = PrefillShape.of([(350, 0), (100, 0)])
     assert FUSED.total_s(obs, AS_FITTED, both, 100) == pytest.approx(4 * 0.110 + 0.060)
+
+
+def test_short_prompts_take_what_short_prompts_take_however_many_they_are() -> None:
+    """Each token attends to its own prompt alone: 30 prompts of 200 tokens take five times what 6 do, and one
+    of 6,000 tokens takes longer, by what its chunks read of it again."""
+    context = load_profile("h200-llama-8b-measured").policy_context
+    fused = FusedSteps(context=context, table=context.table())
+    many = [waiting(number, 200) for number in range(40)]
+    obs = observe(decode_bs=10, decode_reused_tokens=10_000, queue=many)
+
+    def total_s(lengths: list[tuple[int, int]]) -> float:
+        return fused.total_s(obs, AS_FITTED, PrefillShape.of(lengths), 1200)
+
+    assert total_s([(200, 0)] * 30) == pytest.approx(5 * total_s([(200, 0)] * 6), rel=1e-9)
+    assert total_s([(6000, 0)]) > 1.03 * total_s([(200, 0)] * 30)
+    step = [(200, 0)] * 6
+    assert total_s(step) == pytest.approx(context.latency.fused_s(PrefillShape.of(step), obs.decode, 132))
+    reusing = [(200, 5000)] * 6
+    assert total_s(reusing) == pytest.approx(
+        context.latency.fused_s(PrefillShape.of(reusing), obs.decode, 132)
+    )
 
 
 def test_a_batch_takes_as_many_steps_as_its_budget_needs() -> None:
