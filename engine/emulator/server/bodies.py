@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from pdmuxd.engine.core.slo import TBT_RANGE_S, TTFT_FIXED_RANGE_S, RequestTargets
 from pdmuxd.engine.emulator.server.refusals import refuse
+from pdmuxd.engine.emulator.server.structures import ResponseFormat, Structure
 from pdmuxd.engine.emulator.server.tokenizer import MAX_TOKEN_ID
 from pdmuxd.engine.link.request_tag import targets_in
 
@@ -24,6 +25,8 @@ MAX_STOP_CHARS = 1024
 MAX_PROMPT_TOKEN_IDS = 1_048_576
 """In one request; the gateway's own limits may be lower."""
 DEFAULT_TENANT = "default"
+ROLES = "^(?i:system|developer|user|assistant|tool|function)$"
+"""As SGLang has them."""
 
 _Positive = Annotated[int, Meta(ge=1)]
 _Count = Annotated[int, Meta(ge=0)]
@@ -63,12 +66,6 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool | None = None
 
 
-class ResponseFormat(msgspec.Struct):
-    """Anything but plain text cannot be kept: the tokens are filler."""
-
-    type: str = "text"
-
-
 class _OpenAiBody(msgspec.Struct, kw_only=True):
     response_format: ResponseFormat | None = None
     json_schema: msgspec.Raw = _ABSENT
@@ -104,7 +101,7 @@ class ContentPart(msgspec.Struct):
 class ChatMessage(msgspec.Struct):
     """A message of a conversation; an assistant's may be without content."""
 
-    role: str
+    role: Annotated[str, Meta(pattern=ROLES)]
     content: str | list[ContentPart] | None = None
 
 
@@ -117,6 +114,7 @@ class ChatBody(_OpenAiBody, kw_only=True):
     tool_choice: msgspec.Raw = _ABSENT
     functions: msgspec.Raw = _ABSENT
     logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0)] | None = None
 
 
 class CompletionBody(_OpenAiBody, kw_only=True):
@@ -125,7 +123,7 @@ class CompletionBody(_OpenAiBody, kw_only=True):
     prompt: msgspec.Raw
     best_of: _Positive | None = None
     echo: bool | None = None
-    logprobs: int | None = None
+    logprobs: Annotated[int, Meta(ge=0)] | bool | None = None
     suffix: str | None = None
 
 
@@ -178,6 +176,8 @@ class Sampling:
     stops: tuple[str, ...]
     keep_stop: bool
     seed: int
+    default_max_tokens: int = 128
+    """Where the body names no number."""
     limit_param: str = "max_tokens"
     """The body's own name for `max_tokens`, for error messages."""
 
@@ -199,6 +199,14 @@ class Call:
     """Of the request itself, in place of its tenant's."""
     cache_details: bool = False
     """Whether the answer says in SGLang's own way where its cached tokens were."""
+    choices: int = 1
+    """How many answers each prompt gets; `prompts` has each as often."""
+    structure: Structure | None = None
+    """What is to be said in a form of its own."""
+    logprobs: int | None = None
+    """For how many likely tokens log probabilities are told beside each token; None: for no token."""
+    echo: bool = False
+    """Whether the prompt stands before the answer."""
     direct_tokens: bool = False
     """Whether the daemon wants its tokens straight from the engine."""
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.emulator.server.bodies import (
     DEFAULT_TENANT,
     MAX_PROMPT_TOKEN_IDS,
+    MAX_PROMPTS,
     Call,
     ChatBody,
     ChatMessage,
     CompletionBody,
     CustomParams,
     GenerateBody,
-    ResponseFormat,
     Sampling,
     SamplingParams,
     StreamOptions,
@@ -25,29 +26,34 @@ from pdmuxd.engine.emulator.server.bodies import (
     decode,
 )
 from pdmuxd.engine.emulator.server.refusals import refuse
+from pdmuxd.engine.emulator.server.structures import called, fits, formatted
 
 
 def chat_call(body: ChatBody) -> Call:
     """Read a chat request. Raises: RequestError."""
-    if body.logprobs:
-        raise unsupported("logprobs")
-    _no_tools(body)
+    if bytes(body.functions) not in (b"null", b"[]"):
+        raise unsupported("functions")
     prompts = (conversation((each.role, _content(each, i)) for i, each in enumerate(body.messages)),)
+    limit, name = body.max_tokens, "max_tokens"
     if body.max_completion_tokens is not None:
-        return _openai_call(body, prompts, "messages", body.max_completion_tokens, "max_completion_tokens")
-    return _openai_call(body, prompts, "messages", body.max_tokens, "max_tokens")
+        limit, name = body.max_completion_tokens, "max_completion_tokens"
+    has_result = body.messages[-1].role.lower() == "tool"
+    call = _openai_call(body, prompts, "messages", limit, name)
+    return replace(
+        call,
+        structure=called(bytes(body.tools), bytes(body.tool_choice), has_result=has_result) or call.structure,
+        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+    )
 
 
 def completion_call(body: CompletionBody) -> Call:
-    """Read a completion request: a text, token ids, or several of either. Raises: RequestError."""
-    for field in ("echo", "suffix"):
-        if getattr(body, field):
-            raise unsupported(field)
-    if body.logprobs is not None:
-        raise unsupported("logprobs")
-    if body.best_of not in (None, 1):
-        raise refuse("`best_of` must be 1", param="best_of")
-    return _openai_call(body, _prompts(bytes(body.prompt)), "prompt", body.max_tokens, "max_tokens")
+    """Read a completion request: a text, token ids, or several of either. Raises: RequestError.
+
+    What stands behind the answer (`suffix`) does not change it, and of `best_of` the first ones are the best.
+    """
+    call = _openai_call(body, _prompts(bytes(body.prompt)), "prompt", body.max_tokens, "max_tokens")
+    logprobs = None if body.logprobs is None or body.logprobs is False else int(body.logprobs)
+    return replace(call, logprobs=logprobs, echo=bool(body.echo))
 
 
 def generate_call(body: GenerateBody) -> Call:
@@ -61,12 +67,13 @@ def generate_call(body: GenerateBody) -> Call:
     sampling = body.sampling_params or SamplingParams()
     prompt, param = _generate_prompt(body)
     _one_choice(sampling.n, "sampling_params.n")
-    _no_structure(sampling, "sampling_params.")
+    _no_grammar(sampling, "sampling_params.")
     return Call(
         rid=body.rid,
         tenant=_tenant(sampling.custom_params),
         targets=_targets(sampling.custom_params),
         prompts=(prompt,),
+        structure=fits(bytes(sampling.json_schema), "sampling_params.json_schema"),
         prompt_param=param,
         sampling=Sampling(
             max_tokens=sampling.max_new_tokens,
@@ -82,29 +89,13 @@ def generate_call(body: GenerateBody) -> Call:
     )
 
 
-def _no_tools(body: ChatBody) -> None:
-    """Filler calls no tool; with `tool_choice` none that is what was asked for."""
-    given = bytes(body.tools) not in (b"null", b"[]")
-    if given and bytes(body.tool_choice) != b'"none"':
-        raise unsupported("tools")
-    if bytes(body.functions) not in (b"null", b"[]"):
-        raise unsupported("functions")
-
-
-def _no_structure(body: ChatBody | CompletionBody | SamplingParams, prefix: str) -> None:
-    """Filler follows no grammar."""
-    for name in ("json_schema", "structural_tag"):
-        if bytes(getattr(body, name)) != b"null":
-            raise unsupported(prefix + name)
+def _no_grammar(body: ChatBody | CompletionBody | SamplingParams, prefix: str) -> None:
+    """Filler follows a JSON schema, and no other grammar."""
+    if bytes(body.structural_tag) != b"null":
+        raise unsupported(prefix + "structural_tag")
     for name in ("regex", "ebnf"):
         if getattr(body, name) is not None:
             raise unsupported(prefix + name)
-
-
-def no_structure_in(asked: ResponseFormat | None, param: str) -> None:
-    """Raises: RequestError for anything but text."""
-    if asked is not None and asked.type != "text":
-        raise unsupported(param)
 
 
 def _openai_call(
@@ -114,9 +105,10 @@ def _openai_call(
     limit: int | None,
     limit_param: str,
 ) -> Call:
-    _one_choice(body.n, "n")
-    no_structure_in(body.response_format, "response_format")
-    _no_structure(body, "")
+    _no_grammar(body, "")
+    choices = body.n or 1
+    if choices * len(prompts) > MAX_PROMPTS:
+        raise refuse(f"prompts times `n` make more than {MAX_PROMPTS} answers", param="n")
     if body.stream_options is not None and not body.stream:
         raise refuse("`stream_options` is only allowed with `stream`: true", param="stream_options")
     options = body.stream_options or StreamOptions()
@@ -124,7 +116,10 @@ def _openai_call(
         rid=body.rid,
         tenant=_tenant(body.custom_params),
         targets=_targets(body.custom_params),
-        prompts=prompts,
+        prompts=tuple(prompt for prompt in prompts for _ in range(choices)),
+        choices=choices,
+        structure=formatted(body.response_format, "response_format")
+        or fits(bytes(body.json_schema), "json_schema"),
         prompt_param=prompt_param,
         sampling=Sampling(
             max_tokens=limit,

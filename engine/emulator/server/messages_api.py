@@ -1,6 +1,6 @@
 """POST /v1/messages, Anthropic's Messages API: the body, and the answer with its events.
 
-Only text is emulated; tools and other content are refused by name.
+Text and tools are emulated; other content is refused by name.
 Source of the forms: SGLang 0.5.23, `entrypoints/anthropic/serving.py`; the `anthropic` package's models.
 """
 
@@ -12,17 +12,38 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from pdmuxd.engine.emulator.server.bodies import Call, ChatMessage, ContentPart, ResponseFormat, Sampling
-from pdmuxd.engine.emulator.server.calls import conversation, no_structure_in, unsupported
+from pdmuxd.engine.emulator.server.bodies import Call, Sampling
+from pdmuxd.engine.emulator.server.calls import conversation, unsupported
 from pdmuxd.engine.emulator.server.delivery import Output
+from pdmuxd.engine.emulator.server.structures import ResponseFormat, Structure, called, formatted
 from pdmuxd.engine.emulator.server.tags import Tag
 from pdmuxd.engine.emulator.server.usage import finish_reason, text_of, usage_of
 
 _ABSENT = msgspec.Raw(b"null")
 
 
+class _Part(msgspec.Struct):
+    """A part of a message: a text, the call of a tool, or what it gave back."""
+
+    type: str
+    text: str | None = None
+    content: str | list[msgspec.Raw] | None = None
+    input: msgspec.Raw = _ABSENT
+
+
+class _Turn(msgspec.Struct):
+    role: str
+    content: str | list[_Part]
+
+
 class _ToolChoice(msgspec.Struct):
     type: str
+    name: str | None = None
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    input_schema: dict[str, Any] | None = None
 
 
 class _OutputConfig(msgspec.Struct):
@@ -32,25 +53,23 @@ class _OutputConfig(msgspec.Struct):
 class MessagesBody(msgspec.Struct, kw_only=True):
     """POST /v1/messages."""
 
-    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    messages: Annotated[list[_Turn], Meta(min_length=1)]
     max_tokens: Annotated[int, Meta(ge=1)]
     model: str | None = None
-    system: str | list[ContentPart] | None = None
+    system: str | list[_Part] | None = None
     stop_sequences: list[str] | None = None
     stream: bool | None = None
     temperature: Annotated[float, Meta(ge=0)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    tools: msgspec.Raw = _ABSENT
+    tools: list[_Tool] | None = None
     tool_choice: _ToolChoice | None = None
     output_config: _OutputConfig | None = None
 
 
 def messages_call(body: MessagesBody, tag: Tag) -> Call:
     """Read a request. Raises: RequestError."""
-    has_tools = bytes(body.tools) not in (b"null", b"[]")
-    if has_tools and (body.tool_choice is None or body.tool_choice.type != "none"):
-        raise unsupported("tools")
-    no_structure_in(None if body.output_config is None else body.output_config.format, "output_config.format")
+    wanted = None if body.output_config is None else body.output_config.format
+    structure = _tool_call(body) or formatted(wanted, "output_config.format")
     system = [("system", _text(body.system, "system"))] if body.system else []
     turns = [
         (each.role, _text(each.content, f"messages[{i}].content")) for i, each in enumerate(body.messages)
@@ -60,6 +79,7 @@ def messages_call(body: MessagesBody, tag: Tag) -> Call:
         tenant=tag.tenant,
         targets=tag.targets,
         prompts=(conversation([*system, *turns]),),
+        structure=structure,
         prompt_param="messages",
         sampling=Sampling(
             max_tokens=body.max_tokens,
@@ -74,19 +94,40 @@ def messages_call(body: MessagesBody, tag: Tag) -> Call:
     )
 
 
-def _text(content: str | list[ContentPart] | None, param: str) -> str:
+def _tool_call(body: MessagesBody) -> Structure | None:
+    """The same choice in the form of chat completions."""
+    choice: object = None
+    if body.tool_choice is not None:
+        kinds = {"auto": "auto", "any": "required", "none": "none"}
+        choice = kinds.get(body.tool_choice.type, {"function": {"name": body.tool_choice.name or ""}})
+    tools = [{"function": {"name": tool.name, "parameters": tool.input_schema}} for tool in body.tools or ()]
+    last = body.messages[-1].content
+    has_result = isinstance(last, list) and any(part.type == "tool_result" for part in last)
+    return called(msgspec.json.encode(tools), msgspec.json.encode(choice), has_result=has_result)
+
+
+def _text(content: str | list[_Part] | None, param: str) -> str:
     if not isinstance(content, list):
         return content or ""
+    said = []
     for i, part in enumerate(content):
-        if part.type != "text" or part.text is None:
+        if part.type == "tool_use":
+            said.append(bytes(part.input).decode())
+        elif part.type == "tool_result":
+            said.append(part.content if isinstance(part.content, str) else str(part.content or ""))
+        elif part.type == "text" and part.text is not None:
+            said.append(part.text)
+        else:
             raise unsupported(f"{param}[{i}].type")
-    return "\n".join(part.text or "" for part in content)
+    return "\n".join(said)
 
 
 class MessagesAnswer:
     """Implements Answer, of the one output that a request has."""
 
-    def __init__(self, call: Call, response_id: str, model: str) -> None:  # noqa: ARG002 - as the others
+    def __init__(self, call: Call, response_id: str, model: str) -> None:
+        self._tool = None if call.structure is None else call.structure.tool
+        self._delta = _TEXT_DELTA if self._tool is None else _INPUT_DELTA
         self._id = f"msg_{response_id}"
         self._model = model
         self._is_open = False
@@ -94,9 +135,8 @@ class MessagesAnswer:
     def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:  # noqa: ARG002
         """A delta for each token, after what opens the message."""
         opening = self._opening(output) if first == 0 else b""
-        return opening + b"".join(
-            [_DELTA_HEAD + piece + _DELTA_TAIL for piece in output.plan.pieces[first:stop]]
-        )
+        head, tail = self._delta
+        return opening + b"".join([head + piece + tail for piece in output.plan.pieces[first:stop]])
 
     def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
         """As `tokens`: none of them go straight to the daemon."""
@@ -105,7 +145,7 @@ class MessagesAnswer:
     def ending(self, index: int, output: Output) -> bytes:  # noqa: ARG002
         """The end of the text, and why."""
         opening = b"" if self._is_open else self._opening(output)
-        delta = {"stop_reason": _stop_reason(output), "stop_sequence": output.plan.matched_stop}
+        delta = {"stop_reason": self._stop_reason(output), "stop_sequence": output.plan.matched_stop}
         return opening + b"".join(
             (
                 _event("content_block_stop", index=0),
@@ -120,26 +160,38 @@ class MessagesAnswer:
     def whole(self, outputs: Sequence[Output]) -> bytes:
         """The body of an answer without streaming."""
         output = outputs[0]
-        content = [{"type": "text", "text": text_of(output)}]
+        content: list[dict[str, Any]] = [{"type": "text", "text": text_of(output)}]
+        if self._tool is not None:
+            # What was cut by max_tokens is no JSON; its reader is told so by the reason.
+            whole = _stop_reason(output) == "end_turn"
+            content = [self._call(msgspec.json.decode(text_of(output)) if whole else {})]
         return msgspec.json.encode(
             {
                 **self._message(content, _usage(outputs)),
-                "stop_reason": _stop_reason(output),
+                "stop_reason": self._stop_reason(output),
                 "stop_sequence": output.plan.matched_stop,
             }
         )
 
+    def _call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {"type": "tool_use", "id": f"toolu_{self._id}", "name": self._tool, "input": arguments}
+
+    def _stop_reason(self, output: Output) -> str:
+        reason = _stop_reason(output)
+        return "tool_use" if reason == "end_turn" and self._tool is not None else reason
+
     def _opening(self, output: Output) -> bytes:
         self._is_open = True
         usage = {**_usage([output]), "output_tokens": 0}
+        block = {"type": "text", "text": ""} if self._tool is None else self._call({})
         return b"".join(
             (
                 _event("message_start", message=self._message([], usage)),
-                _event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+                _event("content_block_start", index=0, content_block=block),
             )
         )
 
-    def _message(self, content: list[dict[str, str]], usage: Mapping[str, int]) -> Mapping[str, Any]:
+    def _message(self, content: list[dict[str, Any]], usage: Mapping[str, int]) -> Mapping[str, Any]:
         return {
             "id": self._id,
             "type": "message",
@@ -156,9 +208,13 @@ def _event(name: str, **fields: Any) -> bytes:  # noqa: ANN401 - what JSON can h
     return f"event: {name}\ndata: ".encode() + msgspec.json.encode({"type": name, **fields}) + b"\n\n"
 
 
-_DELTA_HEAD, _, _DELTA_TAIL = _event(
-    "content_block_delta", index=0, delta={"type": "text_delta", "text": "\0"}
-).partition(b"\\u0000")
+def _template(delta: Mapping[str, str]) -> tuple[bytes, bytes]:
+    head, _, tail = _event("content_block_delta", index=0, delta=delta).partition(b"\\u0000")
+    return head, tail
+
+
+_TEXT_DELTA = _template({"type": "text_delta", "text": "\0"})
+_INPUT_DELTA = _template({"type": "input_json_delta", "partial_json": "\0"})
 
 
 def _stop_reason(output: Output) -> str:

@@ -12,6 +12,11 @@ import msgspec
 from pdmuxd.engine.emulator.server.answers import DONE, GAP, GAP_JSON
 from pdmuxd.engine.emulator.server.bodies import Call
 from pdmuxd.engine.emulator.server.delivery import Output
+from pdmuxd.engine.emulator.server.logprobs import (
+    chat_logprobs,
+    completion_logprobs,
+    text_of_pieces,
+)
 from pdmuxd.engine.emulator.server.usage import finish_reason, text_of, usage_of
 
 _END = b"}\n\n"
@@ -36,11 +41,13 @@ class _OpenAiAnswer(ABC):
         """The part of a streamed choice that carries text; None for the last event, which has none."""
 
     @abstractmethod
-    def whole_part(self, text: str) -> Mapping[str, Any]:
+    def whole_part(self, index: int, text: str) -> Mapping[str, Any]:
         """The part of a choice that carries the whole text."""
 
     def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:
         """Events of the tokens from `first` up to `stop`, one each."""
+        if self.call.logprobs is not None:
+            return b"".join(self._with_logprobs(index, output, i) for i in range(first, stop))
         template = self._templates.get(index)
         if template is None:
             event = self.event([_choice(index, self.stream_part(GAP))])
@@ -54,6 +61,16 @@ class _OpenAiAnswer(ABC):
             )
         return b"".join([prefix + piece + suffix for piece in output.plan.pieces[first:stop]])
 
+    def _with_logprobs(self, index: int, output: Output, position: int) -> bytes:
+        piece = output.plan.pieces[position : position + 1]
+        part = self.stream_part(text_of_pieces(piece))
+        event = self.event([_choice(index, part, logprobs=self.logprobs(output, position, position + 1))])
+        return _with_usage(event, output, position + 1) if self.call.continuous_usage else event
+
+    @abstractmethod
+    def logprobs(self, output: Output, first: int, stop: int) -> Mapping[str, Any]:
+        """The log probabilities of these tokens, in the form of the endpoint."""
+
     def at_once(self, index: int, output: Output, first: int, stop: int) -> bytes:
         """One event with all tokens from `first` up to `stop`; the first token was sent before."""
         prefix, suffix = self._templates[index]
@@ -61,20 +78,33 @@ class _OpenAiAnswer(ABC):
 
     def ending(self, index: int, output: Output) -> bytes:
         """The event that says why an output ended."""
-        event = self.event([_choice(index, self.stream_part(None), output)])
+        event = self.event([_choice(index, self.stream_part(None), output, tool=self._tool)])
         return _with_usage(event, output, output.produced) if self.call.continuous_usage else event
 
     def closing(self, outputs: Sequence[Output]) -> bytes:
         """The cache's details and the usage, if they were asked for, and the end of the stream."""
         details = self.event([], **self._details(outputs)) if self.call.cache_details else b""
-        usage = self.event([], usage=usage_of(outputs)) if self.call.include_usage else b""
+        usage = self.event([], usage=self._usage(outputs)) if self.call.include_usage else b""
         return details + usage + DONE
 
     def whole(self, outputs: Sequence[Output]) -> bytes:
         """The body of an answer without streaming."""
-        choices = [_choice(i, self.whole_part(text_of(output)), output) for i, output in enumerate(outputs)]
+        choices = [self._whole_choice(i, output) for i, output in enumerate(outputs)]
         details = self._details(outputs) if self.call.cache_details else {}
-        return self._object(self.whole_object, choices, usage=usage_of(outputs), **details)
+        return self._object(self.whole_object, choices, usage=self._usage(outputs), **details)
+
+    @property
+    def _tool(self) -> str | None:
+        """The tool that is called."""
+        return None if self.call.structure is None else self.call.structure.tool
+
+    def _usage(self, outputs: Sequence[Output]) -> Mapping[str, Any]:
+        return usage_of(outputs, choices=self.call.choices)
+
+    def _whole_choice(self, index: int, output: Output) -> Mapping[str, Any]:
+        logprobs = None if self.call.logprobs is None else self.logprobs(output, 0, output.produced)
+        part = self.whole_part(index, text_of(output))
+        return _choice(index, part, output, logprobs=logprobs, tool=self._tool)
 
     def event(self, choices: list[Mapping[str, Any]], **more: Mapping[str, Any]) -> bytes:
         """One server-sent event."""
@@ -109,17 +139,37 @@ class ChatAnswer(_OpenAiAnswer):
         events = super().tokens(index, output, first, stop)
         if first > 0:
             return events
-        return self.event([_choice(index, {"delta": {"role": "assistant", "content": ""}})]) + events
+        opening: dict[str, Any] = {"role": "assistant", "content": ""}
+        if self._tool is not None:
+            opening = {"role": "assistant", "content": None, "tool_calls": [self._call_of(index, "")]}
+        return self.event([_choice(index, {"delta": opening})]) + events
 
     def stream_part(self, text: str | None) -> Mapping[str, Any]:
         """A delta."""
+        if text is not None and self._tool is not None:
+            return {"delta": {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}}
         return {"delta": {} if text is None else {"content": text}}
 
-    def whole_part(self, text: str) -> Mapping[str, Any]:
+    def whole_part(self, index: int, text: str) -> Mapping[str, Any]:
         """A message."""
+        calls = None if self._tool is None else [self._call_of(index, text)]
+        content = text if calls is None else None
         return {
-            "message": {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None}
+            "message": {
+                "role": "assistant",
+                "content": content,
+                "reasoning_content": None,
+                "tool_calls": calls,
+            }
         }
+
+    def logprobs(self, output: Output, first: int, stop: int) -> Mapping[str, Any]:
+        """As the tokens of `content`."""
+        return chat_logprobs(output.plan.pieces[first:stop], self.call.logprobs or 0)
+
+    def _call_of(self, index: int, arguments: str) -> Mapping[str, Any]:
+        function = {"name": self._tool, "arguments": arguments}
+        return {"index": 0, "id": f"call_{self.id}_{index}", "type": "function", "function": function}
 
 
 class CompletionAnswer(_OpenAiAnswer):
@@ -132,17 +182,40 @@ class CompletionAnswer(_OpenAiAnswer):
         """A text."""
         return {"text": text or ""}
 
-    def whole_part(self, text: str) -> Mapping[str, Any]:
+    def tokens(self, index: int, output: Output, first: int, stop: int) -> bytes:
+        """Events of tokens; one with the prompt goes before the first, if it is wanted."""
+        events = super().tokens(index, output, first, stop)
+        echoed = self._echoed(index) if first == 0 else ""
+        return self.event([_choice(index, {"text": echoed})]) + events if echoed else events
+
+    def whole_part(self, index: int, text: str) -> Mapping[str, Any]:
         """A text."""
-        return {"text": text}
+        return {"text": self._echoed(index) + text}
+
+    def logprobs(self, output: Output, first: int, stop: int) -> Mapping[str, Any]:
+        """As lists over the tokens of the answer."""
+        return completion_logprobs(output.plan.pieces[first:stop], self.call.logprobs or 0)
+
+    def _echoed(self, index: int) -> str:
+        """The prompt, where it is a text: the emulated tokenizer has no text of ids."""
+        prompt = self.call.prompts[index] if self.call.echo else ""
+        return prompt if isinstance(prompt, str) else ""
 
 
-def _choice(index: int, part: Mapping[str, Any], ended: Output | None = None) -> Mapping[str, Any]:
+def _choice(
+    index: int,
+    part: Mapping[str, Any],
+    ended: Output | None = None,
+    *,
+    logprobs: Mapping[str, Any] | None = None,
+    tool: str | None = None,
+) -> Mapping[str, Any]:
+    reason = None if ended is None else finish_reason(ended)
     return {
         "index": index,
         **part,
-        "logprobs": None,
-        "finish_reason": None if ended is None else finish_reason(ended),
+        "logprobs": logprobs,
+        "finish_reason": "tool_calls" if reason == "stop" and tool is not None else reason,
         "matched_stop": None if ended is None else ended.plan.matched_stop,
     }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import NormalDist
 
+import msgspec
 import numpy as np
 
 from pdmuxd.engine.emulator.server.bodies import Call, Sampling
@@ -22,10 +23,10 @@ from pdmuxd.engine.emulator.server.tokenizer import (
     TokenIds,
     block_keys,
     piece_ids,
+    split,
     token_ids,
 )
 
-DEFAULT_MAX_TOKENS = 128
 NATURAL_MEDIAN_TOKENS = 150
 NATURAL_SIGMA = 0.8
 """Of the logarithm: nine natural lengths in ten lie between 40 and 560 tokens."""
@@ -35,7 +36,7 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One prompt's answer. `pieces[i]` is the text of output token i, ASCII that JSON need not escape."""
+    """One prompt's answer. `pieces[i]` is the text of output token i as it stands in a JSON string: ASCII."""
 
     prompt_tokens: int
     block_keys: tuple[int, ...]
@@ -67,8 +68,13 @@ def plan(
         natural_tokens = max(natural_length(seed), call.sampling.min_tokens)
         if natural_tokens < max_tokens:
             tokens, reason = natural_tokens, "stop"
-    pieces = passage(seed, tokens)
-    matched = _apply_stops(pieces, call.sampling)
+    if call.structure is None:
+        pieces = passage(seed, tokens)
+        matched = _apply_stops(pieces, call.sampling)
+    else:
+        said = _escaped(call.structure.text)
+        pieces, matched = said[:max_tokens], None
+        reason = "length" if len(said) > max_tokens else "stop"
     return Plan(
         prompt_tokens=len(ids),
         block_keys=keys,
@@ -78,6 +84,11 @@ def plan(
         matched_stop=matched,
         max_tokens=max_tokens,
     )
+
+
+def _escaped(text: str) -> list[bytes]:
+    """A text's tokens as parts of a JSON string."""
+    return [msgspec.json.encode(piece)[1:-1] for piece in split(text)]
 
 
 def _answer_keys(
@@ -125,7 +136,7 @@ def _too_long(length: str, max_context_tokens: int, param: str) -> Exception:
 
 def _limit(sampling: Sampling) -> int:
     if sampling.max_tokens is None:
-        return max(DEFAULT_MAX_TOKENS, sampling.min_tokens)
+        return max(sampling.default_max_tokens, sampling.min_tokens)
     if sampling.min_tokens > sampling.max_tokens:
         param = sampling.limit_param.replace("max_new", "min_new")
         param = param if param != sampling.limit_param else "min_tokens"

@@ -13,13 +13,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from pdmuxd.engine.emulator.server.bodies import Call, ContentPart, ResponseFormat, Sampling
-from pdmuxd.engine.emulator.server.calls import conversation, no_structure_in, unsupported
+from pdmuxd.engine.emulator.server.bodies import Call, ContentPart, Sampling
+from pdmuxd.engine.emulator.server.calls import conversation, unsupported
 from pdmuxd.engine.emulator.server.delivery import Output
+from pdmuxd.engine.emulator.server.structures import ResponseFormat, formatted
 from pdmuxd.engine.emulator.server.tags import Tag
 from pdmuxd.engine.emulator.server.usage import finish_reason, text_of, usage_of
 
 _ABSENT = msgspec.Raw(b"null")
+_DEFAULT_OUTPUT_TOKENS = 4096
+"""Nearly all natural lengths are shorter: an answer without a limit ends by itself, as on SGLang."""
 _TEXT_PARTS = ("input_text", "output_text", "text")
 
 
@@ -61,7 +64,6 @@ def responses_call(body: ResponsesBody, tag: Tag) -> Call:
         raise unsupported("previous_response_id")
     if bytes(body.tools) not in (b"null", b"[]") and bytes(body.tool_choice) != b'"none"':
         raise unsupported("tools")
-    no_structure_in(None if body.text is None else body.text.format, "text.format")
     system = [("system", body.instructions)] if body.instructions else []
     turns = [("user", body.input)] if isinstance(body.input, str) else _turns(body.input)
     stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
@@ -70,6 +72,7 @@ def responses_call(body: ResponsesBody, tag: Tag) -> Call:
         tenant=tag.tenant,
         targets=tag.targets,
         prompts=(conversation([*system, *turns]),),
+        structure=formatted(None if body.text is None else body.text.format, "text.format"),
         prompt_param="input",
         sampling=Sampling(
             max_tokens=body.max_output_tokens,
@@ -78,6 +81,7 @@ def responses_call(body: ResponsesBody, tag: Tag) -> Call:
             stops=stops,
             keep_stop=False,
             seed=0,
+            default_max_tokens=_DEFAULT_OUTPUT_TOKENS,
             limit_param="max_output_tokens",
         ),
         salt=tag.salt,

@@ -7,17 +7,25 @@ from typing import Any
 
 from pdmuxd.engine.emulator.requests import Phase
 from pdmuxd.engine.emulator.server.delivery import Output
+from pdmuxd.engine.emulator.server.logprobs import text_of_pieces
 
 
-def usage_of(outputs: Sequence[Output], *, produced_tokens: int | None = None) -> Mapping[str, Any]:
-    """OpenAI's usage object over all outputs of a response, or after `produced_tokens` of it."""
-    prompt = sum(output.plan.prompt_tokens for output in outputs)
+def usage_of(
+    outputs: Sequence[Output], *, produced_tokens: int | None = None, choices: int = 1
+) -> Mapping[str, Any]:
+    """OpenAI's usage object over all outputs of a response, or after `produced_tokens` of it.
+
+    Of `choices` answers to one prompt, it counts once.
+    """
+    prompt = sum(output.plan.prompt_tokens for output in outputs[::choices])
     completion = sum(output.produced for output in outputs) if produced_tokens is None else produced_tokens
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
         "completion_tokens": completion,
-        "prompt_tokens_details": {"cached_tokens": sum(output.request.reused_tokens for output in outputs)},
+        "prompt_tokens_details": {
+            "cached_tokens": sum(output.request.reused_tokens for output in outputs[::choices])
+        },
     }
 
 
@@ -28,4 +36,4 @@ def finish_reason(output: Output) -> str:
 
 def text_of(output: Output) -> str:
     """The text produced so far."""
-    return b"".join(output.plan.pieces[: output.produced]).decode("ascii")
+    return text_of_pieces(output.plan.pieces[: output.produced])

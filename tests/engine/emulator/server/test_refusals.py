@@ -11,6 +11,11 @@ COMPLETIONS = "/v1/completions"
 GENERATE = "/generate"
 SMALL_POOL_TOKENS = 2000
 HELLO = [{"role": "user", "content": "hello"}]
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+
+
+def schema(of: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": of}}
 
 
 @pytest.mark.parametrize(
@@ -29,17 +34,27 @@ HELLO = [{"role": "user", "content": "hello"}]
         (CHAT, {"messages": HELLO, "max_completion_tokens": "many"}, "max_completion_tokens"),
         (CHAT, {"messages": HELLO, "temperature": -1}, "temperature"),
         (CHAT, {"messages": HELLO, "top_p": 1.5}, "top_p"),
-        (CHAT, {"messages": HELLO, "n": 2}, "n"),
-        (CHAT, {"messages": HELLO, "logprobs": True}, "logprobs"),
         (CHAT, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
         (CHAT, {"messages": HELLO, "tools": [{}], "tool_choice": "required"}, "tools"),
         (CHAT, {"messages": HELLO, "functions": [{}]}, "functions"),
-        (CHAT, {"messages": HELLO, "response_format": {"type": "json_schema"}}, "response_format"),
+        (CHAT, {"messages": HELLO, "response_format": {"type": "xml"}}, "response_format.type"),
+        (CHAT, {"messages": HELLO, "response_format": schema({"pattern": "a+"})}, "response_format"),
+        (CHAT, {"messages": HELLO, "response_format": schema({"$ref": "#/$defs/X"})}, "response_format"),
+        (CHAT, {"messages": HELLO, "response_format": schema({"$ref": "#"})}, "response_format"),
+        (CHAT, {"messages": HELLO, "response_format": schema({"minItems": 10**9})}, "response_format"),
+        (CHAT, {"messages": HELLO, "response_format": schema({"minLength": 10**9})}, "response_format"),
+        (CHAT, {"messages": HELLO, "response_format": schema({"type": "word"})}, "response_format"),
+        (CHAT, {"messages": HELLO, "tools": [TOOL], "tool_choice": "sometimes"}, "tool_choice"),
+        (CHAT, {"messages": HELLO, "tool_choice": "required"}, "tool_choice"),
+        (
+            CHAT,
+            {"messages": HELLO, "tools": [TOOL], "tool_choice": {"function": {"name": "other"}}},
+            "tool_choice",
+        ),
+        (CHAT, {"messages": [{"role": "poet", "content": "x"}]}, "messages[0].role"),
+        (CHAT, {"messages": HELLO, "n": 129}, "n"),
         (CHAT, {"messages": HELLO, "regex": "a+"}, "regex"),
-        (COMPLETIONS, {"prompt": "x", "response_format": {"type": "json_object"}}, "response_format"),
-        (COMPLETIONS, {"prompt": "x", "json_schema": "{}"}, "json_schema"),
         (COMPLETIONS, {"prompt": "x", "ebnf": "root ::= x"}, "ebnf"),
-        (GENERATE, {"text": "x", "sampling_params": {"json_schema": "{}"}}, "sampling_params.json_schema"),
         (GENERATE, {"text": "x", "sampling_params": {"regex": "a"}}, "sampling_params.regex"),
         (CHAT, {"messages": HELLO, "stream": "yes"}, "stream"),
         (CHAT, {"messages": HELLO, "stream_options": {"include_usage": True}}, "stream_options"),
@@ -60,11 +75,7 @@ HELLO = [{"role": "user", "content": "hello"}]
         (COMPLETIONS, {"prompt": ["a", 5]}, "prompt[1]"),
         (COMPLETIONS, {"prompt": [[1], []]}, "prompt[1]"),
         (COMPLETIONS, {"prompt": ["a"] * 129}, "prompt"),
-        (COMPLETIONS, {"prompt": "x", "echo": True}, "echo"),
-        (COMPLETIONS, {"prompt": "x", "suffix": "y"}, "suffix"),
-        (COMPLETIONS, {"prompt": "x", "logprobs": 1}, "logprobs"),
-        (COMPLETIONS, {"prompt": "x", "best_of": 2}, "best_of"),
-        (COMPLETIONS, {"prompt": "x", "n": 3}, "n"),
+        (COMPLETIONS, {"prompt": ["x"] * 100, "n": 2}, "n"),
         (GENERATE, {}, "text"),
         (GENERATE, {"text": "x", "input_ids": [1]}, "text"),
         (GENERATE, {"text": ["x", "y"]}, "text"),
