@@ -70,6 +70,8 @@ class Answer:
     gaps_s: list[float] | None = None
     is_done: bool = False
     error: str = ""
+    sent_late_s: float = 0.0
+    """How late the client itself was to ask."""
 
 
 class Connection(asyncio.Protocol):
@@ -162,6 +164,7 @@ async def sent(
         answer.due_s += begin_s
         if (wait_s := answer.due_s - time.monotonic()) > 0:
             await asyncio.sleep(wait_s)
+        answer.sent_late_s = max(0.0, time.monotonic() - answer.due_s)
         if idle:
             connection = idle.pop()
         else:
@@ -196,6 +199,7 @@ def client() -> None:
             "gaps_s": a.gaps_s or [],
             "done": a.is_done,
             "error": a.error,
+            "sent_late_s": a.sent_late_s,
         }
         for a in answers
     ]
@@ -221,6 +225,7 @@ def judged(rows: Sequence[Mapping[str, Any]], tbt_s: float) -> dict[str, float]:
         "answers": len(counted),
         "cut": len(rows) - len(counted),
         "errors": sum(bool(row["error"]) for row in rows),
+        "client_late_max_ms": 1e3 * max((row["sent_late_s"] for row in rows), default=0.0),
         "good_by_client": good / max(1, len(counted)),
         "good_forgiven": forgiven / max(1, len(counted)),
         "late_gaps": late,
@@ -401,13 +406,17 @@ def arm(
         capture_output=True,
         text=True,
         timeout=seconds + DRAIN_S + 60,
-        check=True,
+        check=False,
     )
+    if seen.returncode:
+        sys.exit(f"the client failed: {seen.stderr[-2000:]}")
     time.sleep(1.5)  # records and reports come once a second
     end_s, after = time.monotonic(), one.metrics()
     told = {key: total(after, key) - total(before, key) for key in COUNTED}
     finished = told["pdmuxd_tbt_requests_total"]
-    row: dict[str, Any] = {"load": load, "arm": name} | judged(json.loads(seen.stdout), args.tbt_ms / 1e3)
+    answers = json.loads(seen.stdout)
+    row: dict[str, Any] = {"load": load, "arm": name} | judged(answers, args.tbt_ms / 1e3)
+    row["first_error"] = next((answer["error"] for answer in answers if answer["error"]), "")
     late_at_steps = told["pdmuxd_tbt_gaps_total"] - told["pdmuxd_tbt_gaps_met_total"]
     row |= {
         "good_by_steps": told["pdmuxd_good_requests_total"] / finished if finished else 0.0,
@@ -544,7 +553,7 @@ def main() -> int:
     # The client has two cores for itself where there are many.
     cores = sorted(os.sched_getaffinity(0))
     args.client_cores = []
-    if len(cores) >= 8:
+    if len(cores) >= 8 and shutil.which("taskset"):
         args.client_cores = ["taskset", "-c", f"{cores[-2]},{cores[-1]}"]
         os.sched_setaffinity(0, cores[:-2])
     rows: list[dict[str, Any]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,6 +125,23 @@ def test_one_late_gap_in_a_hundred_is_good_but_not_strictly_when_judged() -> Non
     ninety_nine = {"ttft": 0.1, "output": 100, "gaps": [0.010] * 98 + [0.2]}
     m = measure(outcomes(hundred, ninety_nine), totals(), SLO)
     assert (m.good_ratio, m.good_strict_ratio) == (0.5, 0.0)
+
+
+def test_one_late_gap_is_forgiven_and_no_second_one_when_judged() -> None:
+    one_of_ten = {"ttft": 0.1, "output": 11, "gaps": [0.010] * 9 + [0.2]}
+    two_of_ten = {"ttft": 0.1, "output": 11, "gaps": [0.010] * 8 + [0.2] * 2}
+    first_late = {"ttft": 30.0, "output": 11, "gaps": [0.010] * 10}
+    two_of_101 = {"ttft": 0.1, "output": 102, "gaps": [0.010] * 99 + [0.2] * 2}
+    two_of_100 = {"ttft": 0.1, "output": 101, "gaps": [0.010] * 98 + [0.2] * 2}
+    only = {"ttft": 0.1, "output": 2, "gaps": [0.2]}
+    lost = {"ttft": 0.1, "output": 3, "gaps": [0.01], "lost": True}
+
+    def of(*requests: dict[str, Any]) -> tuple[float, float]:
+        found = measure(outcomes(*requests), totals(), SLO)
+        return found.good_ratio, found.good_forgiven_ratio
+
+    assert of(one_of_ten) == of(only) == of(two_of_101) == (0.0, 1.0)
+    assert of(two_of_ten) == of(first_late) == of(two_of_100) == of(lost) == (0.0, 0.0)
 
 
 def test_a_single_token_has_no_gap_to_miss_when_judged() -> None:

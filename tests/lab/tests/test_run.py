@@ -77,6 +77,25 @@ def test_one_late_gap_of_two_hundred_is_forgiven_when_the_p99_is_judged():
     assert good_ratio(seen(ttft_s=0.1, gaps_s=[0.04] * 199 + [0.5])) == 1.0
 
 
+def forgiven_ratio(*all_seen, tbt_ms=50.0):
+    return score.summary(score.record(all_seen), tbt_ms=tbt_ms)["forgiven_ratio"]
+
+
+def test_the_longest_gap_is_forgiven_and_no_second_one():
+    assert forgiven_ratio(seen(ttft_s=0.1, gaps_s=[0.04] * 9 + [0.5])) == 1.0
+    assert forgiven_ratio(seen(ttft_s=0.1, gaps_s=[0.5])) == 1.0
+    assert forgiven_ratio(seen(ttft_s=0.1, gaps_s=[0.04] * 8 + [0.5] * 2)) == 0.0
+    assert forgiven_ratio(seen(ttft_s=1.2, gaps_s=[0.04])) == 0.0
+    assert forgiven_ratio(seen(ttft_s=None, gaps_s=[], outcome="error")) == 0.0
+    assert forgiven_ratio(seen(ttft_s=None, gaps_s=[], outcome="cut")) is None
+
+
+def test_nothing_is_said_of_forgiving_when_rows_do_not_tell_of_the_other_gaps():
+    before = score.record([seen(ttft_s=0.1, gaps_s=[0.04, 0.5])])
+    before["rows"][0].pop()
+    assert score.summary(before, tbt_ms=50.0)["forgiven_ratio"] is None
+
+
 def test_the_wait_for_a_next_token_counts_when_a_request_was_cut_in_it():
     waiting = seen(ttft_s=0.1, gaps_s=[], outcome="cut")
     assert (good_ratio(waiting, tbt_ms=390.0), good_ratio(waiting, tbt_ms=410.0)) == (0.0, 1.0)
