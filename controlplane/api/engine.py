@@ -158,8 +158,10 @@ def engine_routes(control_plane: ControlPlane, engine_status: Callable[[], Engin
 
     @router.get("/version", responses=documented())
     def get_version() -> VersionOut:
-        """Show the version of pdmuxd and of its settings."""
-        return VersionOut(version=installed_version("pdmuxd"), settings_version=control_plane.store.version())
+        """Show the version of pdmuxd and of the settings that it serves by; needs no database."""
+        return VersionOut(
+            version=installed_version("pdmuxd"), settings_version=control_plane.directory.version
+        )
 
     return router
 

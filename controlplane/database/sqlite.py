@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -61,24 +61,51 @@ def configure(engine: Engine, *, foreign_keys: bool, begin: Begin) -> None:
 
 
 def remember_file(engine: Engine) -> None:
-    """Keep which file the database is, for `require_in_place`."""
+    """Keep which files the database is, for `require_in_place`."""
     path = sqlite_path(engine.url)
     if path is not None:
-        _files[engine] = (path, _identity(path))
+        _files[engine] = {each: _identity(each) for each in (path, *_side_files(path))}
 
 
 def require_in_place(engine: Engine) -> None:
-    """Raise StoreError if the file is another one now, or none."""
-    path, identity = _files.get(engine, (None, None))
-    if path is None:
+    """Raise StoreError if one of its files is another one now, or none.
+
+    SQLite itself makes and removes the side files, so of them those are missed that this process has open and
+    that are no longer in their place: what was written last is in them alone.
+    """
+    path = sqlite_path(engine.url)
+    known = _files.get(engine)
+    if path is None or known is None:
         return
-    now = _identity(path)
-    if now != identity:
+    for each, identity in known.items():
+        now = _identity(each)
+        if now == identity:
+            continue
+        if each != path and str(each) not in _removed_but_open():
+            known[each] = now
+            continue
         what = "was removed" if now is None else "was replaced by another file"
+        remedy = "Put the file back, or restore a backup, and start again"
+        if each != path:
+            remedy = "Stop the daemon by SIGTERM: at its end it writes what is in the file into the database"
         raise StoreError(
-            f"the database {path} {what} while it is in use; nothing is written any more. Put the file back, "
-            "or restore a backup, and start again"
+            f"the database {each} {what} while it is in use; nothing is written any more. {remedy}"
         )
+
+
+def _side_files(path: Path) -> tuple[Path, Path]:
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+def _removed_but_open() -> set[str]:
+    """The files that this process has open and that are in no folder any more, under their last names."""
+    found = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            name = str(link.readlink())
+            if name.endswith(_DELETED):
+                found.add(name.removesuffix(_DELETED))
+    return found
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -90,7 +117,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-_files: WeakKeyDictionary[Engine, tuple[Path, tuple[int, int] | None]] = WeakKeyDictionary()
+_files: WeakKeyDictionary[Engine, dict[Path, tuple[int, int] | None]] = WeakKeyDictionary()
+_DELETED = " (deleted)"
+"""What Linux writes behind such a name."""
 
 
 def require_whole(connection: Connection) -> None:

@@ -130,7 +130,7 @@ class Store:
             return self._read_all(session)
 
     def lost_because(self) -> str | None:
-        """Why nothing can be stored any more: the file of the database is gone or another. Costs one stat."""
+        """Why nothing can be stored any more: a file of the database is gone or another."""
         try:
             require_in_place(self._engine)
         except StoreError as error:

@@ -256,6 +256,33 @@ class TestLostFile:
         with opened(url) as control_plane:
             assert control_plane.list_tenants() == []
 
+    @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+    def test_nothing_is_acknowledged_when_a_side_file_is_gone(
+        self, url: str, path: Path, suffix: str
+    ) -> None:
+        side = path.with_name(path.name + suffix)
+        with opened(url) as control_plane:
+            control_plane.create_tenant("chat")
+            assert control_plane.store.lost_because() is None
+            side.unlink()
+            assert f"{suffix} was removed" in str(control_plane.store.lost_because())
+            with pytest.raises(StoreError, match="was removed while it is in use"):
+                control_plane.create_tenant("lost")
+        with opened(url) as control_plane:
+            # An orderly end has written what was acknowledged before.
+            assert [each.name for each in control_plane.list_tenants()] == ["chat"]
+
+    def test_the_database_is_in_place_when_sqlite_makes_its_side_files_anew(
+        self, url: str, path: Path
+    ) -> None:
+        with opened(url) as control_plane:
+            control_plane.create_tenant("chat")
+            control_plane.store._engine.dispose()  # the last connection takes the side files with it
+            assert not path.with_name(path.name + "-wal").exists()
+            assert control_plane.store.lost_because() is None
+            control_plane.create_tenant("code")
+            assert control_plane.store.lost_because() is None
+
     def test_no_change_is_acknowledged_when_the_file_goes_meanwhile(self, url: str, path: Path) -> None:
         def remove_and_change(control_plane: ControlPlane) -> None:
             with control_plane.store.change() as change:
