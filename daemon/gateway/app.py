@@ -35,9 +35,10 @@ from pdmuxd.daemon.gateway.limits.reserve import most_output_tokens, need_of
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.quarantine import Quarantine
 from pdmuxd.daemon.gateway.requests import check_model
-from pdmuxd.daemon.gateway.routes import OPERATIONS, Kind, Route, dialect_of, find_route, model_of
+from pdmuxd.daemon.gateway.routes import OPERATIONS, TOKENIZING, Kind, Route, dialect_of, find_route, model_of
 from pdmuxd.daemon.gateway.slo_headers import targets_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
+from pdmuxd.daemon.gateway.tokenizing import Tokenizing
 from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
 from pdmuxd.daemon.gateway.turns import Turns
 from pdmuxd.daemon.httpd.peers import AuthFailures
@@ -107,6 +108,9 @@ class Gateway:
             observer=self._observer,
             on_first_byte=self._on_first_byte,
             retry_after_s=self._retry_after_s,
+        )
+        self._tokenizing = Tokenizing(
+            admission=admission, intake=self._intake, slot=self._slot, forwarder=self._forwarder
         )
         self.use_directory(directory)
 
@@ -245,6 +249,9 @@ class Gateway:
                 await self._forwarder.relay(call, route, upstream)
             finally:
                 self.admission.leave(tenant.name)
+            return
+        if route.kind in TOKENIZING:
+            await self._tokenizing.serve(call, scope, route, tenant)
             return
         await self._generate(call, scope, route, identity)
 

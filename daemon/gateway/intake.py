@@ -82,12 +82,10 @@ class Intake:
 
         Raises: RequestError 400, 408, 413 or 415.
         """
-        limits = self.limits
         reading_s = time.monotonic()
-        body = await read_body(scope, call.receive, max_bytes=limits.max_bytes, timeout_s=limits.timeout_s)
+        body = await self.read(call, scope)
         if body is None:
             return None
-        body = await decoded(scope, body, max_bytes=limits.max_bytes)
         read_s = time.monotonic() - reading_s
         request = await self._rewrite(
             kind, body, rid=call.rid, tenant=tenant, targets=targets, max_output_tokens=max_output_tokens
@@ -103,6 +101,12 @@ class Intake:
             prefixes = self._name_prefixes(request.prompt, namespace_of(tenant))
             self._observer.on_prompt(call.rid, prompt_bytes=len(request.prompt), prefixes=prefixes)
         return Received(request=request, body_bytes=len(body), arrived_s=call.started_s + read_s)
+
+    async def read(self, call: Call, scope: Scope) -> bytes | None:
+        """The body, unpacked; None if the client left. Raises: RequestError 400, 408, 413 or 415."""
+        limits = self.limits
+        body = await read_body(scope, call.receive, max_bytes=limits.max_bytes, timeout_s=limits.timeout_s)
+        return None if body is None else await decoded(scope, body, max_bytes=limits.max_bytes)
 
     async def _rewrite(
         self,

@@ -55,7 +55,7 @@ _PROMPTS = {
     Kind.RESPONSES: ("input",),
     Kind.MESSAGES: ("messages",),
 }
-_REFUSED = {kind: {**REFUSED, **REFUSED_ON.get(kind, {})} for kind in TABLES}
+_REFUSED = {kind: {**REFUSED, **REFUSED_ON.get(kind, {})} for kind in _PROMPTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

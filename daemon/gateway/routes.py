@@ -30,6 +30,12 @@ class Kind(StrEnum):
     """OpenAI's Responses API."""
     MESSAGES = "messages"
     """Anthropic's Messages API."""
+    COUNT_TOKENS = "count_tokens"
+    """How many tokens a request of that API would have."""
+    TOKENIZE = "tokenize"
+    """SGLang's own: the token ids of a prompt."""
+    DETOKENIZE = "detokenize"
+    """SGLang's own: the text of token ids."""
 
 
 OPERATIONS = {
@@ -52,6 +58,10 @@ class Route:
     dialect: dialects.Dialect = dialects.OPENAI
 
 
+COUNT_TOKENS = "/v1/messages/count_tokens"
+TOKENIZING = frozenset({Kind.COUNT_TOKENS, Kind.TOKENIZE, Kind.DETOKENIZE})
+"""Kinds of calls that the engine's tokenizer answers."""
+
 ROUTES = {
     route.path: route
     for route in (
@@ -65,6 +75,9 @@ ROUTES = {
         Route(path="/generate", method="POST", kind=Kind.GENERATE),
         Route(path="/v1/responses", method="POST", kind=Kind.RESPONSES, dialect=dialects.RESPONSES),
         Route(path="/v1/messages", method="POST", kind=Kind.MESSAGES, dialect=dialects.ANTHROPIC),
+        Route(path=COUNT_TOKENS, method="POST", kind=Kind.COUNT_TOKENS, dialect=dialects.ANTHROPIC),
+        Route(path="/tokenize", method="POST", kind=Kind.TOKENIZE),
+        Route(path="/detokenize", method="POST", kind=Kind.DETOKENIZE),
     )
 }
 
@@ -74,7 +87,7 @@ _ONE_MODEL_PREFIX = "/v1/models/"
 _NOT_SUPPORTED = {
     # Whoever knows an id could read another tenant's answer.
     "/v1/responses/": "answers are not stored, so none can be read, continued or cancelled by its id",
-    "/v1/messages/": "only whole requests are served; the usage of each counts its tokens",
+    "/v1/messages/": "batches are not served; send each request by itself",
 }
 """Paths that the engine has and that are not served here, with the reason."""
 

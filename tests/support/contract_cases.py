@@ -154,7 +154,7 @@ def _of_path(kind: Kind, vocab: int, context: int) -> Mapping[str, tuple[Sequenc
 def cases(model: str, *, vocab: int, context: int) -> Iterator[Case]:
     """All cases with one field that is tried."""
     common = _values(vocab, context)
-    for kind, table in TABLES.items():
+    for kind, table in ((kind, TABLES[kind]) for kind in _BASES):
         known = {**{name: common[name] for name in table if name in common}, **_of_path(kind, vocab, context)}
         for name, (good, bad) in known.items():
             for value in (*good, *bad):
@@ -173,7 +173,7 @@ def drawn(model: str, *, vocab: int, context: int, count: int, seed: int) -> Ite
     """`count` cases, of which many have several fields tried at once: good ones, and at most one bad one."""
     rng = random.Random(seed)
     single = list(cases(model, vocab=vocab, context=context))
-    good = {kind: [case for case in single if case.kind is kind and case.is_good] for kind in TABLES}
+    good = {kind: [case for case in single if case.kind is kind and case.is_good] for kind in _BASES}
     for _ in range(count):
         case = rng.choice(single)
         body = dict(case.body)

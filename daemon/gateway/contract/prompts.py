@@ -15,6 +15,7 @@ _Text = Annotated[str, Meta(min_length=1)]
 """A tokenizer that adds nothing makes no token of an empty text, and SGLang's scheduler ends on that."""
 _TEXT = decoder(_Text)
 _TEXTS = decoder(Annotated[list[_Text], Meta(min_length=1)])
+_ANY_TEXTS = decoder(str | Annotated[list[str], Meta(min_length=1)])
 _NULL = b"null"
 
 
@@ -27,6 +28,12 @@ def text_of_generate(param: str, value: Raw, limits: Limits) -> None:  # noqa: A
     """A text, or several; null where the prompt is given as ids."""
     if bytes(value) != _NULL:
         check_field(param, value, _TEXTS if _head(value).startswith(b"[") else _TEXT)
+
+
+def texts(param: str, value: Raw, limits: Limits) -> None:  # noqa: ARG001 - a Check
+    """A text, or several; each may be empty."""
+    if bytes(value) != _NULL:
+        check_field(param, value, _ANY_TEXTS)
 
 
 def ids_of_generate(param: str, value: Raw, limits: Limits) -> None:

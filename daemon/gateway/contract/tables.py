@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from pdmuxd.daemon.gateway.contract import messages, values
-from pdmuxd.daemon.gateway.contract.prompts import ids_of_chat, ids_of_generate, prompt_of_completion
+from pdmuxd.daemon.gateway.contract.prompts import ids_of_chat, ids_of_generate, prompt_of_completion, texts
 from pdmuxd.daemon.gateway.contract.prompts import text_of_generate as text
 from pdmuxd.daemon.gateway.contract.sampling_params import checked_of_each
 from pdmuxd.daemon.gateway.contract.template_kwargs import template_kwargs
@@ -199,6 +199,18 @@ _MESSAGES: Table = {
     "tool_choice": OBJECT,
     "output_config": OBJECT,
 }
+_COUNT: Table = {
+    name: _MESSAGES[name]
+    for name in ("model", "messages", "system", "thinking", "tools", "tool_choice", "output_config")
+}
+_TOKENIZE: Table = {
+    **{name: _CHAT[name] for name in ("model", "messages", "tools", "tool_choice", "reasoning_effort")},
+    **{name: _CHAT[name] for name in ("continue_final_message", "chat_template_kwargs")},
+    "prompt": texts,
+    "add_special_tokens": BOOL,
+    "add_generation_prompt": BOOL,
+}
+_DETOKENIZE: Table = {"model": NAME, "tokens": ids_of_generate, "skip_special_tokens": BOOL}
 
 TABLES: Mapping[Kind, Table] = MappingProxyType(
     {
@@ -207,6 +219,9 @@ TABLES: Mapping[Kind, Table] = MappingProxyType(
         Kind.GENERATE: _GENERATE,
         Kind.RESPONSES: _RESPONSES,
         Kind.MESSAGES: _MESSAGES,
+        Kind.COUNT_TOKENS: _COUNT,
+        Kind.TOKENIZE: _TOKENIZE,
+        Kind.DETOKENIZE: _DETOKENIZE,
     }
 )
 REQUIRED: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
@@ -216,6 +231,9 @@ REQUIRED: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
         Kind.GENERATE: (),
         Kind.RESPONSES: ("model", "input"),
         Kind.MESSAGES: ("model", "max_tokens", "messages"),
+        Kind.COUNT_TOKENS: ("model", "messages"),
+        Kind.TOKENIZE: (),
+        Kind.DETOKENIZE: ("tokens",),
     }
 )
 REFUSED_ON: Mapping[Kind, Mapping[str, str]] = MappingProxyType(

@@ -57,6 +57,7 @@ def whole(least: int, most: int = INT32_MAX) -> Check:
 BOOL = of_type(bool | None)
 TEXT = of_type(str | None)
 NAME = of_type(Annotated[str, Meta(min_length=1)])
+NAME_OF: msgspec.json.Decoder[str] = decoder(str)
 OBJECT = of_type(Object | None)
 OBJECTS = of_type(list[Object] | None)
 TEXT_OR_OBJECT = of_type(str | Object | None)

@@ -33,13 +33,20 @@ from pdmuxd.engine.emulator.server.bodies import (
 from pdmuxd.engine.emulator.server.calls import chat_call, completion_call, generate_call
 from pdmuxd.engine.emulator.server.delivery import Inbox
 from pdmuxd.engine.emulator.server.driver import WallClockDriver
-from pdmuxd.engine.emulator.server.messages_api import MessagesAnswer, MessagesBody, messages_call
+from pdmuxd.engine.emulator.server.messages_api import (
+    CountBody,
+    MessagesAnswer,
+    MessagesBody,
+    messages_call,
+    prompt_of,
+)
 from pdmuxd.engine.emulator.server.openai_answers import ChatAnswer, CompletionAnswer
 from pdmuxd.engine.emulator.server.planning import Plan, plan
 from pdmuxd.engine.emulator.server.refusals import MESSAGES, error_response, handle_request_error, refuse
 from pdmuxd.engine.emulator.server.responses import EventStream, WholeAnswer
 from pdmuxd.engine.emulator.server.responses_api import ResponsesAnswer, ResponsesBody, responses_call
 from pdmuxd.engine.emulator.server.tags import tag_of
+from pdmuxd.engine.emulator.server.tokenizer import token_ids
 
 MAX_BODY_BYTES = 64 * 2**20
 """The gateway's own limit is lower; this one only keeps a stray client from filling the memory."""
@@ -88,6 +95,7 @@ class _Endpoints:
             Route("/generate", self.generate, methods=["POST", "PUT"]),
             Route("/v1/responses", self.responses, methods=["POST"]),
             Route(MESSAGES, self.messages, methods=["POST"]),
+            Route(f"{MESSAGES}/count_tokens", self.count_tokens, methods=["POST"]),
             Route("/v1/models", self.models),
             Route("/v1/models/{model:path}", self.one_model),
             Route("/health", self.health),
@@ -128,6 +136,13 @@ class _Endpoints:
         work = await self._prepare(request, MessagesBody, partial(messages_call, tag=tag_of(request)))
         response_id = _id(work.call.rid)
         return self._respond(work, response_id, MessagesAnswer(work.call, response_id, self._model))
+
+    async def count_tokens(self, request: Request) -> Response:
+        """POST /v1/messages/count_tokens."""
+        body = decode(await _read(request), CountBody)
+        self._check_model(body.model)
+        ids = await asyncio.to_thread(token_ids, prompt_of(body))
+        return _json({"input_tokens": len(ids)})
 
     async def models(self, _: Request) -> Response:
         """GET /v1/models."""

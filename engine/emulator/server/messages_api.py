@@ -50,13 +50,18 @@ class _OutputConfig(msgspec.Struct):
     format: ResponseFormat | None = None
 
 
-class MessagesBody(msgspec.Struct, kw_only=True):
-    """POST /v1/messages."""
+class CountBody(msgspec.Struct, kw_only=True):
+    """POST /v1/messages/count_tokens."""
 
     messages: Annotated[list[_Turn], Meta(min_length=1)]
-    max_tokens: Annotated[int, Meta(ge=1)]
     model: str | None = None
     system: str | list[_Part] | None = None
+
+
+class MessagesBody(CountBody, kw_only=True):
+    """POST /v1/messages."""
+
+    max_tokens: Annotated[int, Meta(ge=1)]
     stop_sequences: list[str] | None = None
     stream: bool | None = None
     temperature: Annotated[float, Meta(ge=0)] | None = None
@@ -70,15 +75,11 @@ def messages_call(body: MessagesBody, tag: Tag) -> Call:
     """Read a request. Raises: RequestError."""
     wanted = None if body.output_config is None else body.output_config.format
     structure = _tool_call(body) or formatted(wanted, "output_config.format")
-    system = [("system", _text(body.system, "system"))] if body.system else []
-    turns = [
-        (each.role, _text(each.content, f"messages[{i}].content")) for i, each in enumerate(body.messages)
-    ]
     return Call(
         rid=tag.rid,
         tenant=tag.tenant,
         targets=tag.targets,
-        prompts=(conversation([*system, *turns]),),
+        prompts=(prompt_of(body),),
         structure=structure,
         prompt_param="messages",
         sampling=Sampling(
@@ -92,6 +93,15 @@ def messages_call(body: MessagesBody, tag: Tag) -> Call:
         salt=tag.salt,
         stream=bool(body.stream),
     )
+
+
+def prompt_of(body: CountBody) -> str:
+    """The conversation in the emulated model's template. Raises: RequestError 400 for other content."""
+    system = [("system", _text(body.system, "system"))] if body.system else []
+    turns = [
+        (each.role, _text(each.content, f"messages[{i}].content")) for i, each in enumerate(body.messages)
+    ]
+    return conversation([*system, *turns])
 
 
 def _tool_call(body: MessagesBody) -> Structure | None:

@@ -146,7 +146,8 @@ async def engine_server(engine):
     app.router.add_get("/v1/models", engine.models)
     app.router.add_get("/v1/models/{model:.+}", engine.one_model)
     app.router.add_post("/abort_request", engine.abort)
-    for path in ("/v1/chat/completions", "/v1/completions", "/generate", "/v1/responses", "/v1/messages"):
+    asked = ("/v1/chat/completions", "/v1/completions", "/generate", "/v1/responses", "/v1/messages")
+    for path in (*asked, "/v1/messages/count_tokens", "/tokenize", "/detokenize"):
         app.router.add_post(path, engine.generate)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()

@@ -77,7 +77,7 @@ async def test_one_model_is_passed_and_an_unknown_one_is_not_found(setup):
         assert (await answer.json())["id"] == "test-model"
 
 
-@pytest.mark.parametrize("path", ["/v1/responses/resp_1", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize("path", ["/v1/responses/resp_1", "/v1/messages/batches"])
 async def test_what_the_engine_has_and_is_not_served_is_refused_by_name(setup, path):
     async with setup.client.post(setup.url + path, json={}) as answer:
         assert answer.status == 501

@@ -63,7 +63,7 @@ def test_a_bad_field_is_refused_whatever_good_ones_stand_beside_it(seed):
 
 def test_nothing_reaches_the_engine_that_is_in_no_table():
     engines = ("bootstrap_room", "session_id", "http_worker_ipc", "encoder_urls", "lora_id", "log_metrics")
-    for kind, table in TABLES.items():
+    for kind, table in ((kind, TABLES[kind]) for kind in {case.kind for case in ALL}):
         base = next(case.body for case in ALL if case.kind is kind and case.is_good)
         body = {**base, **dict.fromkeys(engines, "x")}
         asked = rewrite(kind, json.dumps(body).encode(), rid="r", tenant="t", ranges=RANGES)

@@ -213,3 +213,10 @@ async def test_log_probabilities_are_of_the_tokens_whole_and_streamed(server: An
         assert len(logprobs["token_logprobs"]) == len(logprobs["text_offset"]) == 7
         assert all(len(each) == 3 for each in logprobs["top_logprobs"])
         assert [token for each in streamed for token in each["tokens"]] == logprobs["tokens"]
+
+
+async def test_tokens_are_counted_as_the_answer_would_count_them(server: Any) -> None:
+    asked = {"messages": HELLO, "system": "be brief"}
+    counted = (await server.post(f"{MESSAGES}/count_tokens", **asked)).json()
+    usage = (await server.post(MESSAGES, max_tokens=1, **asked)).json()["usage"]
+    assert counted == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}

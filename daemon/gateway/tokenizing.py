@@ -1,0 +1,69 @@
+"""What an engine's tokenizer answers without the model: how long a prompt is, its token ids, their text.
+
+No tokens are made, so no limit of tokens counts it. It takes a place in flight as any other request, since
+engines tokenize in the process that all tenants share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from pdmuxd.controlplane.tenants.records import TenantRecord
+from pdmuxd.daemon.gateway.admission import Admission
+from pdmuxd.daemon.gateway.asgi import Scope
+from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds, check_values
+from pdmuxd.daemon.gateway.call import Call
+from pdmuxd.daemon.gateway.contract.fields import check_known, parse_body, require
+from pdmuxd.daemon.gateway.contract.limits import Limits
+from pdmuxd.daemon.gateway.contract.tables import REFUSED, REQUIRED, TABLES
+from pdmuxd.daemon.gateway.contract.values import NAME_OF
+from pdmuxd.daemon.gateway.exchange import End
+from pdmuxd.daemon.gateway.forwarding import Forwarder
+from pdmuxd.daemon.gateway.intake import Intake
+from pdmuxd.daemon.gateway.requests import check_model
+from pdmuxd.daemon.gateway.routes import Kind, Route
+from pdmuxd.daemon.gateway.slot import EngineSlot
+from pdmuxd.daemon.supervisor.address import EngineRanges
+
+
+class Tokenizing:
+    """Passes such requests on, checked as all others are."""
+
+    def __init__(
+        self, *, admission: Admission, intake: Intake, slot: EngineSlot, forwarder: Forwarder
+    ) -> None:
+        self._admission = admission
+        self._intake = intake
+        self._slot = slot
+        self._forwarder = forwarder
+
+    async def serve(self, call: Call, scope: Scope, route: Route, tenant: TenantRecord) -> None:
+        """Answer one. Raises: RequestError."""
+        self._admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
+        try:
+            body = await self._intake.read(call, scope)
+            if body is None:
+                call.end = End.CLIENT_GONE
+                return
+            upstream = self._slot.serving()
+            work = (route.kind, body, self._intake.limits.bounds, upstream.address.ranges)
+            if len(body) > LARGE_BODY_BYTES:
+                payload, model = await asyncio.to_thread(checked, *work)
+            else:
+                payload, model = checked(*work)
+            check_model(model, upstream.models)
+            await self._forwarder.relay(call, route, upstream, payload)
+        finally:
+            self._admission.leave(tenant.name)
+
+
+def checked(kind: Kind, body: bytes, bounds: RequestBounds, ranges: EngineRanges) -> tuple[bytes, str | None]:
+    """The body with its known fields alone, and the model that it names. Raises: RequestError 400."""
+    check_values(body, bounds)
+    fields = parse_body(body)
+    require(fields, REQUIRED[kind])
+    kept = check_known(fields, TABLES[kind], Limits(bounds=bounds, ranges=ranges), refused=REFUSED)
+    model = kept.get("model")
+    return msgspec.json.encode(kept), None if model is None else NAME_OF.decode(model)
