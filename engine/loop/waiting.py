@@ -1,10 +1,14 @@
 """The waiting requests as policies see them: a window over every tenant's line.
 
-A window that showed the oldest of all would show one tenant alone as soon as that one sends enough.
+A window that showed the oldest of all would show one tenant alone as soon as that one sends enough. Of a
+tenant that has more than its part of the window, half of that part is shown by deadline: its own short
+requests would wait unseen behind its long ones.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,9 +21,40 @@ from pdmuxd.engine.loop.requests import RefusalCause
 DEPRIORITIZED_SHARE = 8
 """One part in so many of the window is kept for those whose deadline is unreachable."""
 
-_Line = OrderedDict[str, tuple[int, WaitingRequest]]
-"""By id, in the order of the numbers."""
 _number = itemgetter(0)
+
+
+class _Line(OrderedDict[str, tuple[int, WaitingRequest]]):
+    """Requests by id, in the order of their numbers; and the same by deadline."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._due: list[tuple[float, int, str]] = []
+
+    def put(self, number: int, entry: WaitingRequest) -> None:
+        """Add a request, or show it anew under its number."""
+        if entry.request_id in self:
+            self._forget(*self[entry.request_id])
+        self[entry.request_id] = number, entry
+        insort(self._due, (entry.deadline_s, number, entry.request_id))
+
+    def take(self, request_id: str) -> tuple[int, WaitingRequest]:
+        """Remove a request. Raises: KeyError if it is not in the line."""
+        number, entry = self.pop(request_id)
+        self._forget(number, entry)
+        return number, entry
+
+    def first(self, room: int) -> list[tuple[int, WaitingRequest]]:
+        """At most `room`: the oldest, and where there are more, for half of the room those due first."""
+        if len(self) <= room:
+            return list(self.values())
+        oldest = list(islice(self.values(), room - room // 2))
+        last = oldest[-1][0] if oldest else -math.inf
+        due = (self[name] for _, number, name in self._due if number > last)
+        return [*oldest, *islice(due, room // 2)]
+
+    def _forget(self, number: int, entry: WaitingRequest) -> None:
+        del self._due[bisect_left(self._due, (entry.deadline_s, number, entry.request_id))]
 
 
 class WaitingLines:
@@ -30,7 +65,7 @@ class WaitingLines:
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
-        self._deprioritized: _Line = OrderedDict()
+        self._deprioritized = _Line()
         self._line_of: dict[str, _Line] = {}
         self._last = self._first = 0
         self._shown: tuple[int, tuple[WaitingRequest, ...]] | None = None
@@ -56,7 +91,7 @@ class WaitingLines:
     def remove(self, request_id: str) -> None:
         """It does not wait any more. Raises: KeyError if it did not."""
         line = self._line_of.pop(request_id)
-        _, entry = line.pop(request_id)
+        _, entry = line.take(request_id)
         if not line and line is not self._deprioritized:
             del self._lines[entry.tenant]
         self._shown = None
@@ -65,7 +100,7 @@ class WaitingLines:
         """Show a waiting request anew, where it is. Raises: KeyError if it does not wait."""
         line = self._line_of[entry.request_id]
         entry = _marked(entry, is_deprioritized=line is self._deprioritized)
-        line[entry.request_id] = line[entry.request_id][0], entry
+        line.put(line[entry.request_id][0], entry)
         self._shown = None
 
     def deprioritize(self, request_id: str) -> None:
@@ -75,14 +110,14 @@ class WaitingLines:
             return
         number, entry = line[request_id]
         self.remove(request_id)
-        self._deprioritized[request_id] = number, _marked(entry, is_deprioritized=True)
+        self._deprioritized.put(number, _marked(entry, is_deprioritized=True))
         self._line_of[request_id] = self._deprioritized
 
     def restore(self, renewed: Callable[[WaitingRequest], WaitingRequest]) -> None:
         """Every entry as `renewed` makes it, and none deprioritized any more."""
         numbered = sorted((line[request_id] for request_id, line in self._line_of.items()), key=_number)
         self._lines.clear()
-        self._deprioritized.clear()
+        self._deprioritized = _Line()
         self._line_of.clear()
         for number, entry in numbered:
             self._put(number, renewed(entry))
@@ -100,8 +135,8 @@ class WaitingLines:
         return found
 
     def window(self, size: int) -> tuple[WaitingRequest, ...]:
-        """At most `size`: each tenant's first ones in arrival order, as many of each as there is room for,
-        and the oldest deprioritized ones behind, for which an eighth is kept."""
+        """At most `size`: of each tenant as many as there is room for, its oldest and those due first, all in
+        arrival order, and the oldest deprioritized ones behind, for which an eighth is kept."""
         if self._shown is not None and self._shown[0] == size:
             return self._shown[1]
         late = self._deprioritized
@@ -113,19 +148,17 @@ class WaitingLines:
 
     def _first_of_all(self, room: int) -> list[WaitingRequest]:
         lines = self._lines
-        if len(lines) == 1:
-            return [entry for line in lines.values() for _, entry in islice(line.values(), room)]
         chosen: list[tuple[int, WaitingRequest]] = []
         left = len(lines)
         for line in sorted(lines.values(), key=len):
-            chosen.extend(islice(line.values(), (room - len(chosen)) // left))
+            chosen.extend(line.first((room - len(chosen)) // left))
             left -= 1
         chosen.sort(key=_number)
         return [entry for _, entry in chosen]
 
     def _put(self, number: int, entry: WaitingRequest) -> _Line:
-        line = self._lines.setdefault(entry.tenant, OrderedDict())
-        line[entry.request_id] = number, _marked(entry, is_deprioritized=False)
+        line = self._lines.setdefault(entry.tenant, _Line())
+        line.put(number, _marked(entry, is_deprioritized=False))
         self._line_of[entry.request_id] = line
         self._shown = None
         return line

@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from observations import waiting
 
 from pdmuxd.engine.core.slo import DEFAULT_SLO
@@ -40,6 +42,48 @@ def test_every_tenant_is_seen_when_one_floods() -> None:
     seen = [request.tenant for request in lines.window(16)]
     assert (seen.count("a"), seen.count("b"), seen.count("c")) == (13, 1, 2)
     assert shown(lines, 16)[:13] == [f"r{n}" for n in range(13)]
+
+
+def test_those_due_first_are_seen_when_a_tenant_has_more_than_its_part() -> None:
+    """300 documents that are due in an hour hide no question that is due in a second."""
+    lines = WaitingLines()
+    for number in range(300):
+        lines.add(replace(of(number, "a"), deadline_s=3600.0))
+    for number in range(300, 320):
+        lines.add(replace(of(number, "a"), deadline_s=1.0 + number))
+    seen = shown(lines, 64)
+    assert seen[:32] == [f"r{n}" for n in range(32)]
+    assert seen[44:] == [f"r{n}" for n in range(300, 320)]
+    assert len(set(seen)) == 64
+    lines.update(replace(of(310, "a"), deadline_s=7200.0))
+    lines.remove("r311")
+    assert {"r310", "r311"}.isdisjoint(shown(lines, 64))
+    assert shown(lines, 1) == ["r0"]
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from("ardu"), st.integers(0, 30), st.floats(0.0, 9.0)), max_size=80),
+    size=st.integers(1, 20),
+)
+def test_a_window_is_full_and_shows_nobody_twice_whatever_comes_and_goes(
+    steps: list[tuple[str, int, float]], size: int
+) -> None:
+    lines, waits = WaitingLines(), set[int]()
+    for step, number, deadline_s in steps:
+        entry = replace(of(number, "ab"[number % 2]), deadline_s=deadline_s)
+        if step == "a" and number not in waits:
+            lines.add(entry, first=deadline_s < 1.0)
+            waits.add(number)
+        elif step == "r" and number in waits:
+            lines.remove(entry.request_id)
+            waits.remove(number)
+        elif step == "u" and number in waits:
+            lines.update(entry)
+        elif step == "d":
+            lines.deprioritize(entry.request_id)
+    seen = shown(lines, size)
+    assert len(set(seen)) == len(seen) == min(size, len(waits))
+    assert set(seen) <= {f"r{number}" for number in waits}
 
 
 def test_the_window_is_shared_evenly_when_all_flood() -> None:
