@@ -20,13 +20,14 @@ from pdmuxd.engine.core.policies.layerwise import (
     split_decision,
     without_prefill,
 )
-from pdmuxd.engine.core.queueing import form_prefill_batch
+from pdmuxd.engine.core.queueing import form_prefill_batch, shape_of
 from pdmuxd.engine.core.types import (
     Decision,
     Feedback,
     Mode,
     Observation,
     PrefillFeedback,
+    WaitingRequest,
 )
 
 
@@ -109,9 +110,10 @@ class BestFitPolicy:
         return self.splits.every(obs, work, state.guard) if work is not None else ()
 
     def _preempting_work(self, obs: Observation) -> Work | None:
-        """A waiting request that may overtake the running prefill at the next layer boundary, or None.
+        """Waiting requests that may overtake the running prefill at the next layer boundary, or None.
 
-        MuxWise: the first that is shorter than what is left of the running one; DRIFT: the first.
+        A batch in order of arrival: of those that take less together than what is left of the running one
+        (MuxWise, from the first such request on), or than its headroom (DRIFT).
         The running one must still meet its own deadline afterwards; nothing is preempted twice and nothing
         preempts a preemptor (MuxWise 3.4.2, DRIFT algorithm 1 lines 6-20; invariants 3 and 4).
         """
@@ -121,13 +123,15 @@ class BestFitPolicy:
         sms = self.table.prefill_sms(obs.partition_id)
         left_s = self.splits.left_s(running, sms)
         headroom_s = running.earliest_deadline_s - obs.now_s - left_s
-        for request in obs.waiting if self.options.only_shorter_preempt else obs.waiting[:1]:
-            new_s = self.context.latency.request_s(request.new_tokens, request.reused_tokens, sms)
-            if new_s <= headroom_s and (new_s < left_s or not self.options.only_shorter_preempt):
+        only_shorter = self.options.only_shorter_preempt
+        chosen: tuple[WaitingRequest, ...] = ()
+        for request in obs.waiting:
+            new_s = self.context.latency.prefill_s(shape_of((*chosen, request)), sms)
+            if new_s <= headroom_s and (new_s < left_s or not only_shorter):
+                chosen = (*chosen, request)
+            elif chosen or not only_shorter:
                 break
-        else:
-            return None
-        batch = form_prefill_batch(obs, queue=(request,))
+        batch = form_prefill_batch(obs, queue=chosen) if chosen else ()
         return new_work(batch, self.context.layers, preempt=True) if batch else None
 
     def _launches_last(self, obs: Observation, decision: Decision) -> bool:

@@ -41,6 +41,13 @@ def test_a_new_batch_preempts_when_the_running_one_has_headroom() -> None:
     assert not decide(observe(prefill=running, queue=(waiting(1, 2000),)), "drift:nopreempt").preempt
 
 
+def test_as_many_preempt_together_as_the_running_one_has_headroom_for() -> None:
+    """750 ms are left of the running prefill, due in 4 s: 3.25 s are for others, 1 ms a token."""
+    running = running_prefill(1000, launched=8, done=8, deadline_s=4.0)
+    queue = (waiting(1, 2000), waiting(2, 1000), waiting(3, 500), waiting(4, 10))
+    assert decide(observe(prefill=running, queue=queue)).admit == ("r1", "r2")
+
+
 def test_the_stack_holds_one_when_something_is_preempted_already() -> None:
     running = running_prefill(1000, launched=8, done=8)
     aside = running_prefill(1000, launched=8, done=8, was_preempted=True)

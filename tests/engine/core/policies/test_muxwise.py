@@ -116,6 +116,13 @@ class TestPreemption:
         assert (decision.preempt, decision.admit) == (True, ("r1",))
         assert decision.reason is Reason.PREEMPTED_FOR_SHORTER
 
+    def test_shorts_overtake_together_when_they_take_less_than_what_is_left(self) -> None:
+        # 7.5 s are left; the first is longer than that, and the last would make it 7.6 s.
+        long = running_prefill(10_000, launched=8, done=8, deadline_s=40.0)
+        queue = (waiting(1, 8000), waiting(2, 100), waiting(3, 7000), waiting(4, 500))
+        decision = decide(observe(partition_id=0, prefill=long, queue=queue), "muxwise:preempt")
+        assert decision.admit == ("r2", "r3")
+
     def test_the_prefill_stream_is_drained_first_when_layers_are_in_flight(self) -> None:
         long = running_prefill(10_000, launched=9, done=8, deadline_s=20.0)
         decision = decide(observe(partition_id=0, prefill=long, queue=(waiting(1, 100),)), "muxwise:preempt")
