@@ -3,7 +3,8 @@
 The order is of arrival, or least slack first among those that can still make it.
 Slack is what is left until a request's deadline after its own predicted prefill. Serving a request that has
 no slack left costs the next one its target, so those wait behind, oldest first. So that no tenant starves,
-one that has waited for `AGEING_BOUND_S` is paid for from a credit that grows with what the others get.
+one that has waited for `AGEING_BOUND_S` is paid for from a credit that grows with what the others get; the
+smallest of them goes before that, at a higher price: it costs the others little, and waits no half a minute.
 
 Once requests come too late there is more work than time. Who is passed over is then for `overload.py`: class,
 share of the tenant and lot are looked at before slack.
@@ -30,6 +31,10 @@ the last moment, and a prediction that is a little short would make near misses 
 
 AGED_SHARE = 0.08
 """Prompt tokens that aged requests are credited per prompt token of the others."""
+
+LATE_PRICE = 4
+"""Times its tokens, what a request whose deadline is unreachable costs of the credit if it goes before it has
+aged: a late question of a few tokens is served soon, and the credit still lasts for those that have aged."""
 
 FEW_SLOTS_SHARE = 0.5
 """Of the slots by weight that another tenant holds: one that has fewer goes first while slots are short."""
@@ -79,11 +84,13 @@ def order_by_slack(
     slowdown_ratio: float = 1.0,
     state: QueueState | None = None,
     short_of_slots: Collection[str] | None = None,
+    only_aged: bool = False,
 ) -> OrderedQueue:
     """Sort by (aged and paid for, can still make it, class and share, slack); ties keep arrival order.
 
     `sms` are the SMs that the prefill would get, `slowdown_ratio` what it loses to others there;
-    `short_of_slots` as `tenants_short_of_slots` has them.
+    `short_of_slots` as `tenants_short_of_slots` has them. `only_aged`: no late request goes for being small,
+    as where slots are short, of which each takes one whatever its length.
     Source: least-laxity scheduling, cut off at lateness.
     """
     state = state or QueueState()
@@ -117,8 +124,10 @@ def order_by_slack(
     refused = tuple(request.request_id for request in late if request.refuses_late)
     if refused:
         late = [request for request in late if not request.refuses_late]
-    if late and _has_aged(late[0], now_s) and late[0].new_tokens <= state.aged_credit_tokens:
-        order, by = (late[0], *ordered, *late[1:]), QueueOrder.AGED
+    paid = _paid_for(late, now_s, state.aged_credit_tokens, only_aged=only_aged)
+    if paid is not None:
+        late.remove(paid)
+        order, by = (paid, *ordered, *late), QueueOrder.AGED
     else:
         order = (*ordered, *late)
     if overload is not state.overload:
@@ -153,7 +162,7 @@ def admitted(queue: OrderedQueue, batch: Sequence[WaitingRequest], now_s: float)
     late = frozenset(queue.unreachable)
     for request in batch:
         if request.request_id in late:
-            credit_tokens = max(0.0, credit_tokens - request.new_tokens)
+            credit_tokens = max(0.0, credit_tokens - _price_tokens(request, now_s))
         else:
             credit_tokens += AGED_SHARE * request.new_tokens
     if overload.is_on and batch:
@@ -267,6 +276,28 @@ def fitting_within(
 def shape_of(requests: tuple[WaitingRequest, ...]) -> PrefillShape:
     """The sums over a batch that latency depends on."""
     return PrefillShape.of([(r.new_tokens, r.reused_tokens) for r in requests])
+
+
+def _paid_for(
+    late: Sequence[WaitingRequest], now_s: float, credit_tokens: float, *, only_aged: bool
+) -> WaitingRequest | None:
+    """Of the late, oldest first, the one that goes first of all if there is credit for it: the smallest, or
+    the oldest that has aged."""
+    if not late:
+        return None
+    first = late[0] if only_aged else min(late, key=_new_tokens)
+    if not only_aged and _price_tokens(first, now_s) <= credit_tokens:
+        return first
+    return late[0] if _has_aged(late[0], now_s) and late[0].new_tokens <= credit_tokens else None
+
+
+def _price_tokens(request: WaitingRequest, now_s: float) -> int:
+    """What a late request costs of the credit."""
+    return request.new_tokens if _has_aged(request, now_s) else LATE_PRICE * request.new_tokens
+
+
+def _new_tokens(request: WaitingRequest) -> int:
+    return request.new_tokens
 
 
 def _has_aged(request: WaitingRequest, now_s: float) -> bool:

@@ -265,6 +265,11 @@ class Observation:
         """Of `limits.max_decode_bs`: by all that decode, and by prompts under way, which will."""
         return self.decode.bs + self.sitting_out + sum([unit.shape.bs for unit in self.under_way])
 
+    @property
+    def are_slots_short(self) -> bool:
+        """Whether more requests wait than decode slots are free."""
+        return self.waiting_count > self.limits.max_decode_bs - self.slots_taken
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:

@@ -227,6 +227,7 @@ class AutoPolicy:
             slowdown_ratio=self.context.latency.colocated_ratio(sms) * state.prefill_correction,
             state=state.queue,
             short_of_slots=tenants_short_of_slots(obs),
+            only_aged=obs.are_slots_short,
         )
 
     def _batch(

@@ -65,11 +65,10 @@ class AutoState:
 
     def slot_use(self, obs: Observation) -> SlotUse | None:
         """What is typical of the slots that requests hold, if more of them wait than slots are free."""
-        slots = obs.limits.max_decode_bs
-        if obs.waiting_count <= slots - obs.slots_taken:
+        if not obs.are_slots_short:
             return None
         return SlotUse(
-            slots=slots,
+            slots=obs.limits.max_decode_bs,
             answer_tokens=self.answer.tokens,
             split_step_ratio=self.split_step_ratio,
             fused_step_ratio=self.fused_correction,

@@ -109,6 +109,7 @@ class OrderedPolicy(Generic[StateT]):
             sms=sms,
             slowdown_ratio=latency.colocated_ratio(sms),
             state=state,
+            only_aged=obs.are_slots_short,
         )
 
 

@@ -12,6 +12,7 @@ from pdmuxd.engine.core.queueing import (
     AGED_SHARE,
     AGEING_BOUND_S,
     DECODE_HEADROOM_TOKENS,
+    LATE_PRICE,
     OrderedQueue,
     QueueState,
     admitted,
@@ -21,7 +22,7 @@ from pdmuxd.engine.core.queueing import (
     shape_of,
     tenants_short_of_slots,
 )
-from pdmuxd.engine.core.types import EngineLimits, WaitingRequest
+from pdmuxd.engine.core.types import EngineLimits, QueueOrder, WaitingRequest
 
 
 def order(
@@ -30,6 +31,7 @@ def order(
     now_s: float = 0.0,
     aged_credit_tokens: float = 0.0,
     short_of_slots: Collection[str] | None = None,
+    only_aged: bool = False,
 ) -> OrderedQueue:
     return order_by_slack(
         queue,
@@ -38,6 +40,7 @@ def order(
         sms=132,
         state=QueueState(aged_credit_tokens=aged_credit_tokens),
         short_of_slots=short_of_slots,
+        only_aged=only_aged,
     )
 
 
@@ -77,13 +80,26 @@ def test_the_oldest_lost_comes_first_when_it_has_aged_and_is_paid_for() -> None:
 def test_credit_is_earned_and_spent_when_batches_are_admitted() -> None:
     live, unreachable = waiting(1, 1000, deadline_s=10.0), waiting(2, 500, deadline_s=0.1)
 
-    def credit(before_tokens: float, batch: list[WaitingRequest]) -> float:
-        queue = order([live, unreachable], aged_credit_tokens=before_tokens)
-        return admitted(queue, batch, 0.0).aged_credit_tokens
+    def credit(before_tokens: float, batch: list[WaitingRequest], now_s: float = 0.0) -> float:
+        queue = order([live, unreachable], aged_credit_tokens=before_tokens, now_s=now_s)
+        return admitted(queue, batch, now_s).aged_credit_tokens
 
     assert credit(0.0, [live]) == pytest.approx(AGED_SHARE * 1000)
-    assert credit(600.0, [unreachable]) == 100.0
+    assert credit(600.0, [unreachable], AGEING_BOUND_S + 1.0) == 100.0
+    assert credit(LATE_PRICE * 500 + 100.0, [unreachable]) == 100.0
     assert credit(0.0, [unreachable]) == 0.0
+
+
+def test_the_smallest_of_the_late_goes_at_once_when_the_credit_is_some_times_its_cost() -> None:
+    small, large = waiting(1, 100, deadline_s=0.01), waiting(2, 5000, deadline_s=0.01)
+    queue = [large, small, waiting(3, 100, deadline_s=200.0)]
+    assert ids(order(queue, aged_credit_tokens=LATE_PRICE * 100 - 1.0)) == ["r3", "r2", "r1"]
+    ordered = order(queue, aged_credit_tokens=LATE_PRICE * 100)
+    assert (ids(ordered), ordered.by) == (["r1", "r3", "r2"], QueueOrder.AGED)
+    assert ids(order(queue, aged_credit_tokens=LATE_PRICE * 100, only_aged=True)) == ["r3", "r2", "r1"]
+    aged_s = AGEING_BOUND_S + 1.0
+    assert ids(order(queue, now_s=aged_s, aged_credit_tokens=5000.0, only_aged=True))[0] == "r2"
+    assert ids(order(queue, now_s=aged_s, aged_credit_tokens=5000.0))[0] == "r1"
 
 
 @given(
