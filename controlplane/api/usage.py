@@ -38,7 +38,7 @@ class UsageLineOut(BaseModel):
     model: str = Field(
         examples=["llama-8b"], description="Empty for what came before an engine introduced itself."
     )
-    requests: int = Field(description="Ended in the engine.")
+    requests: int = Field(description="Ended in the engine; a batch of prompts is one.")
     good: int
     prompt_tokens: int
     cached_tokens: int = Field(description="Of these, found in the prefix cache.")

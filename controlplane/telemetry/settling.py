@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pdmuxd.controlplane.telemetry.batches import parent_of, together
 from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest, judge
 from pdmuxd.controlplane.telemetry.waiting import OpenRequests
 from pdmuxd.controlplane.tenants.records import TenantRecord
@@ -23,6 +24,7 @@ class _Answered:
     waited_s: float
     instead: RequestRecord | None
     """What is judged if no record comes; None if there is nothing to judge."""
+    answers: int
 
 
 class Settling:
@@ -32,9 +34,18 @@ class Settling:
         self._open = open_requests
         self._records: dict[str, RequestRecord] = {}
         self._answered: dict[str, _Answered] = {}
+        self._parts: dict[str, list[RequestRecord]] = {}
+        """By request of several answers, the records that came."""
 
     def on_record(self, record: RequestRecord) -> Iterator[JudgedRequest]:
         """The engine is done; yields the request if the gateway is too, or never knew of it."""
+        answers = self._answers_of(parent := parent_of(record.request_id))
+        if answers > 1:
+            parts = self._parts.setdefault(parent, [])
+            parts.append(record)
+            if len(parts) < answers:
+                return
+            record = together(parent, self._parts.pop(parent))
         if self._open.find(record.request_id) is not None:
             self._records[record.request_id] = record
             return
@@ -63,13 +74,19 @@ class Settling:
             yield judge(record, delivered, waited_s=waited_s)
             return
         tenant, instead = tenants.get(request.tenant), None
-        if tenant is not None and (status in _LOST or status < 400):
+        # Records of several choices have ids of their own in SGLang, and are judged by themselves.
+        is_told = request.answers > 1 and request_id not in self._parts
+        if tenant is not None and (status in _LOST or (status < 400 and not is_told)):
             target_s = self._open.target_s(request, tenant)
             slo = self._open.slo_of(request, tenant)
             instead = _without_record(request_id, tenant, ttft_target_s=target_s, tbt_target_s=slo.tbt_s)
         self._answered[request_id] = _Answered(
-            at_s=now_s, delivered=delivered, waited_s=waited_s, instead=instead
+            at_s=now_s, delivered=delivered, waited_s=waited_s, instead=instead, answers=request.answers
         )
+
+    def _answers_of(self, request_id: str) -> int:
+        found = self._open.find(request_id) or self._answered.get(request_id)
+        return 0 if found is None else found.answers
 
     def overdue(self, now_s: float) -> Iterator[JudgedRequest]:
         """Those for which no record came."""
@@ -77,7 +94,10 @@ class Settling:
             if now_s - answered.at_s < RECORD_WITHIN_S:
                 return  # they stand in the order in which they were answered
             del self._answered[request_id]
-            if answered.instead is not None:
+            parts = self._parts.pop(request_id, None)
+            if parts:
+                yield judge(together(request_id, parts), answered.delivered, waited_s=answered.waited_s)
+            elif answered.instead is not None:
                 yield judge(answered.instead, answered.delivered, waited_s=answered.waited_s)
 
 

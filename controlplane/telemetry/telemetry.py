@@ -196,7 +196,9 @@ class Telemetry:
     ) -> None:
         """The gateway has the body of a request, which makes so many answers."""
         self.expected.on_read(request_id, body_bytes / answers)
-        self.open.read(request_id, is_streamed=is_streamed, body_bytes=body_bytes, read_s=read_s)
+        self.open.read(
+            request_id, is_streamed=is_streamed, body_bytes=body_bytes, read_s=read_s, answers=answers
+        )
 
     def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
         """The gateway has named the leading parts of a prompt."""

@@ -59,6 +59,7 @@ class OpenRequest:
     body_bytes: int | None = None
     """None while the body is being read: it cannot be late then."""
     is_streamed: bool = True
+    answers: int = 1
     is_sent: bool = False
     """To the engine; before that no token can have come."""
     first_s: float | None = None
@@ -101,11 +102,13 @@ class OpenRequests:
         if request is not None:
             request.targets = targets
 
-    def read(self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float) -> None:
+    def read(
+        self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float, answers: int = 1
+    ) -> None:
         """Its body is there and took `read_s` to arrive, for which nobody here can be blamed."""
         request = self._open.get(request_id)
         if request is not None:
-            request.is_streamed, request.body_bytes = is_streamed, body_bytes
+            request.is_streamed, request.body_bytes, request.answers = is_streamed, body_bytes, answers
             request.arrived_s += read_s
 
     def sent(self, request_id: str) -> None:

@@ -124,3 +124,54 @@ def test_a_requests_delivery_is_shown(known: Telemetry) -> None:
     lifecycle = known.requests.find("r1")
     assert lifecycle is not None
     assert lifecycle.delivered == SLOW
+
+
+@pytest.mark.parametrize("is_answered_first", [False, True])
+def test_a_batch_of_prompts_counts_as_one_request(
+    known: Telemetry, clock: HandClock, *, is_answered_first: bool
+) -> None:
+    settled = []
+    known.on_settled = settled.append
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    known.on_read("r1", is_streamed=False, body_bytes=4000, read_s=0.0, answers=3)
+    if is_answered_first:
+        known.on_answered("r1", status=200)
+    late = {"ttft_s": 9.0, "tbt_gaps_met": 7, "tbt_max_s": 0.2, "tbt_p99_s": 0.2}
+    for number, changes in enumerate(({}, late, {})):
+        known.on_request(request_record(request_id=f"r1_{number}", **changes))
+    if not is_answered_first:
+        known.on_answered("r1", status=200)
+    clock.turn(2 * RECORD_WITHIN_S)
+    known.tick()
+    (one,) = settled
+    assert (one.record.request_id, one.record.output_tokens, one.record.new_tokens) == ("r1", 33, 3000)
+    assert (one.ttft_s, one.ttft_missed, one.good) == (9.0, True, False)
+    assert (one.gaps, one.gaps_missed, one.gap_max_s) == (30, 3, 0.2)
+
+
+def test_what_is_known_of_a_batch_counts_when_a_record_is_lost(known: Telemetry, clock: HandClock) -> None:
+    settled = []
+    known.on_settled = settled.append
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    known.on_read("r1", is_streamed=False, body_bytes=4000, read_s=0.0, answers=2)
+    known.on_request(request_record(request_id="r1_0"))
+    known.on_answered("r1", status=200)
+    clock.turn(2 * RECORD_WITHIN_S)
+    known.tick()
+    (one,) = settled
+    assert (one.record.request_id, one.record.output_tokens) == ("r1", 11)
+
+
+def test_choices_with_ids_of_their_own_are_not_followed_by_one_that_failed(
+    known: Telemetry, clock: HandClock
+) -> None:
+    settled = []
+    known.on_settled = settled.append
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    known.on_read("r1", is_streamed=False, body_bytes=4000, read_s=0.0, answers=2)
+    for name in ("x", "y"):
+        known.on_request(request_record(request_id=name))
+    known.on_answered("r1", status=200)
+    clock.turn(2 * RECORD_WITHIN_S)
+    known.tick()
+    assert [each.good for each in settled] == [True, True]
