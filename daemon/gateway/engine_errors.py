@@ -24,7 +24,8 @@ CONTEXT_WORDS = "this model's maximum context length is"
 _AS_TOLD = f"{CONTEXT_WORDS} exceeded: "
 _GRAMMAR = re.compile(r"grammar|json[_ ]schema|\bregex\b|\bebnf\b|unterminated|xgrammar", re.IGNORECASE)
 """SGLang says 500 where a client's grammar does not compile."""
-_LOCATION = re.compile(r"'loc': \(([^)]*)\), 'msg': (?:'([^']*)'|\"([^\"]*)\")")
+_LOCATION = re.compile(r"'loc': \((.{0,500}?)\), 'msg': (?:'([^']*)'|\"([^\"]*)\")")
+_PLACE = re.compile(r"'([^']*)'|(\d+)")
 _LENGTH = re.compile(r"context length (?:of |\()?(\d+)")
 _PROMPTS: Mapping[str, str] = {
     "/v1/chat/completions": "messages",
@@ -76,9 +77,9 @@ def _read(body: bytes) -> tuple[str, str | None]:
 def _joined(location: str) -> str | None:
     """A place as pydantic names it, `'body', 'messages', 0, 'role'`, in our form, `messages[0].role`."""
     joined = ""
-    for part in (each.strip() for each in location.split(",") if each.strip()):
-        if part.isdigit():
-            joined += f"[{part}]"
-        elif (name := part.strip("'\"")) != "body":
+    for name, number in _PLACE.findall(location):
+        if number:
+            joined += f"[{number}]"
+        elif name != "body" and "[" not in name:  # a validator stands in the place as well
             joined += f".{name}"
     return joined.lstrip(".") or None

@@ -18,6 +18,12 @@ PARSED = (
 )
 
 
+VALIDATED = (
+    "2 validation errors:\n  {'type': 'value_error', 'loc': ('body', 'messages', 0, "
+    "'function-after[validate_parts(), Param]', 'role'), 'msg': \"Value error, 'role' must be 'user'.\"}"
+)
+
+
 def old_form(message, status=400):
     return {"object": "error", "message": message, "type": "BadRequestError", "param": None, "code": status}
 
@@ -30,6 +36,7 @@ def old_form(message, status=400):
         (400, {"error": {"message": TOO_LONG}}, (400, "context_length_exceeded", "messages")),
         (400, old_form(REQUESTED), (400, "context_length_exceeded", "messages")),
         (400, old_form(PARSED), (400, "invalid_value", "messages[0].role")),
+        (400, old_form(VALIDATED), (400, "invalid_value", "messages[0].role")),
         (422, {"detail": "wrong"}, (400, "invalid_value", None)),
         (400, {"error": "unknown field `x`"}, (400, "invalid_value", None)),
         (400, {"type": "error", "error": {"type": "a", "message": "b"}}, (400, "invalid_value", None)),
