@@ -2,10 +2,11 @@
 
 `pdmuxd serve --engine sglang` with made-up weights, as a user starts it, and an open load from a process of
 its own. Arms by turns: the garbage collector of every process as Python has it by itself or held as the
-product holds it, and tokens through SGLang's HTTP server or straight from the scheduler (a field that
-nobody knows sends a request the former way). A request is good by client if its first token came within 1 s
-plus 1 s per 1,000 prompt tokens and the p99 of its gaps is within `--tbt-ms`; by steps if the engine's own
-record of it says so; forgiven if one late gap is left out. Gaps behind the scheduler: those late at the
+product holds it, and tokens through SGLang's HTTP server or straight from the scheduler (a field that only
+SGLang's front end answers sends a request the former way). A request is good by client if its first token
+came within 1 s plus 1 s per 1,000 prompt tokens and the p99 of its gaps is within `--tbt-ms`; by steps if
+the engine's own record of it says so; forgiven if one late gap is left out.
+Gaps behind the scheduler: those late at the
 client less those late at the step. Pauses of 10 ms and more are written down in each process
 (`front_end/in_each_process`).
 
@@ -53,7 +54,7 @@ ARMS = {
     "held/direct": (False, "direct"),
     "python/direct": (True, "direct"),
 }
-UNKNOWN_FIELD = {"pdmuxd_no_such_field": None}
+FRONT_END_FIELD = {"return_token_ids": False}
 DRAIN_S = 8.0
 READY = "tokens come from the engine's scheduler"
 
@@ -397,7 +398,7 @@ def arm(
         "seconds": seconds,
         "seed": seed,
         "rate": args.rate,
-        "extra": UNKNOWN_FIELD if token_path == "http" else {},
+        "extra": FRONT_END_FIELD if token_path == "http" else {},
     }
     before, reports, begin_s = one.metrics(), one.reports(), time.monotonic()
     seen = subprocess.run(
