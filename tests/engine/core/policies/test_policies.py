@@ -146,11 +146,12 @@ def test_the_invariants_hold_when_any_policy_decides(spec: str, data: st.DataObj
         assert max(admitted, default=0) <= FLOOR_TOKENS or len(admitted) == 1, "never short and long together"
         assert decision.prefill_graph is None or decision.prefill_layers in (0, 32)
     elif decision.preempt and policy.name not in REORDERING:
-        (overtaking,) = (r for r in obs.waiting if r.request_id in decision.admit)
-        passed_over = obs.waiting[: obs.waiting.index(overtaking)]
-        assert all(r.new_tokens > overtaking.new_tokens for r in passed_over), (
-            "the first that is short enough"
+        overtaking = [r for r in obs.waiting if r.request_id in decision.admit]
+        passed_over = obs.waiting[: obs.waiting.index(overtaking[0])]
+        assert all(r.new_tokens > overtaking[0].new_tokens for r in passed_over), (
+            "the first of the batch is the first that is short enough"
         )
+        assert list(decision.admit) == [r.request_id for r in overtaking], "in order of arrival"
     elif policy.name not in REORDERING:
         assert list(decision.admit) == waiting_ids[: len(decision.admit)]
     if obs.decode.bs and policy.name != "prefill-first":
