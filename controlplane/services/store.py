@@ -39,7 +39,7 @@ def utc_now() -> datetime:
 
 @dataclass(slots=True, kw_only=True)
 class Change:
-    """A transaction that changes something (see `changes.Changing`), and what the directory must reread."""
+    """A transaction that changes something (`transactions.Changing`), and what the directory must reread."""
 
     session: Session
     version: int
