@@ -20,38 +20,38 @@ from pdmuxd.controlplane.database.opening import open_database
 from pdmuxd.controlplane.events.buffer import EventBuffer
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, Telemetry
-from pdmuxd.daemon import first_run as first
-from pdmuxd.daemon import lock
-from pdmuxd.daemon.background import first_to_end, in_background
 from pdmuxd.daemon.builders import build
-from pdmuxd.daemon.clock import start_watching_clock
+from pdmuxd.daemon.duties.kept_effects import start_keeping_effects
+from pdmuxd.daemon.duties.kept_history import start_keeping_history
+from pdmuxd.daemon.duties.last_used import start_noting_uses
+from pdmuxd.daemon.duties.prefill_speed import start_forecasting
+from pdmuxd.daemon.duties.refinement import start_refining
+from pdmuxd.daemon.duties.retention import start_forgetting
+from pdmuxd.daemon.duties.tbt_cap_check import start_capping
+from pdmuxd.daemon.duties.token_use import load_use, start_storing_use
 from pdmuxd.daemon.events import connect_service_manager, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.handover.channel import Channel
 from pdmuxd.daemon.handover.inheritance import Inheritance, inherited
 from pdmuxd.daemon.handover.predecessor import Predecessor, become_waiter
 from pdmuxd.daemon.handover.successor import Successor
-from pdmuxd.daemon.history import start_keeping_history
 from pdmuxd.daemon.httpd.listeners import Listeners
-from pdmuxd.daemon.kept_effects import start_keeping_effects
-from pdmuxd.daemon.lifecycle import Lifecycle
-from pdmuxd.daemon.logging import hide_secret
-from pdmuxd.daemon.notify import Notifier
-from pdmuxd.daemon.prefill_speed import start_forecasting
-from pdmuxd.daemon.refinement import start_refining
-from pdmuxd.daemon.retention import start_forgetting
-from pdmuxd.daemon.servers import Server, adopt, bind, serving, url_of
+from pdmuxd.daemon.process import lock
+from pdmuxd.daemon.process.background import first_to_end, in_background
+from pdmuxd.daemon.process.clock import start_watching_clock
+from pdmuxd.daemon.process.logging import hide_secret
+from pdmuxd.daemon.process.notify import Notifier
+from pdmuxd.daemon.process.signals import StopRequests, on_hangup, stop_requests
+from pdmuxd.daemon.serving import first_run as first
+from pdmuxd.daemon.serving.lifecycle import Lifecycle
+from pdmuxd.daemon.serving.servers import Server, adopt, bind, serving, url_of
 from pdmuxd.daemon.settings import LoadedSettings, Settings
 from pdmuxd.daemon.settings.places import make_private
-from pdmuxd.daemon.signals import StopRequests, on_hangup, stop_requests
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.orphan import remove_stale_sockets
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
-from pdmuxd.daemon.tbt_caps import start_capping
-from pdmuxd.daemon.token_use import load_use, start_storing_use
 from pdmuxd.daemon.traffic.fallback import start_learning
 from pdmuxd.daemon.traffic.ring import start_writing
-from pdmuxd.daemon.uses import start_noting_uses
 from pdmuxd.engine.core.errors import EngineError, PdmuxdError, SettingsError
 
 _STOP_MARGIN_S = 15.0

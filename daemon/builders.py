@@ -18,9 +18,12 @@ from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.credentials import digest
-from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.bus import DirectoryChanged, EventBus
-from pdmuxd.daemon.clock import ClockWatch, steady_clock
+from pdmuxd.daemon.duties.keepers import Keepers, build_keepers
+from pdmuxd.daemon.duties.kept_history import HistoryKeeper
+from pdmuxd.daemon.duties.last_used import Uses
+from pdmuxd.daemon.duties.refinement import Refinement
+from pdmuxd.daemon.duties.shipped_profile import StandIn
 from pdmuxd.daemon.events import (
     EngineEvents,
     connect_engine,
@@ -36,22 +39,20 @@ from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes
 from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
-from pdmuxd.daemon.history import HistoryKeeper
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
-from pdmuxd.daemon.keepers import Keepers, build_keepers
-from pdmuxd.daemon.lifecycle import Lifecycle
-from pdmuxd.daemon.logging import configure_logging
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import TokenCollector, collectors
 from pdmuxd.daemon.metrics.garbage import garbage_holder
-from pdmuxd.daemon.node_load import node_load
-from pdmuxd.daemon.predicting import LivePredictors
-from pdmuxd.daemon.probes import add_probes
-from pdmuxd.daemon.reader_token import ReaderToken
-from pdmuxd.daemon.refinement import Refinement
+from pdmuxd.daemon.process.clock import ClockWatch, steady_clock
+from pdmuxd.daemon.process.logging import configure_logging
+from pdmuxd.daemon.serving.actions import OperatorActions
+from pdmuxd.daemon.serving.lifecycle import Lifecycle
+from pdmuxd.daemon.serving.live_predictors import LivePredictors
+from pdmuxd.daemon.serving.node_load import node_load
+from pdmuxd.daemon.serving.probes import add_probes
+from pdmuxd.daemon.serving.reader_token import ReaderToken
 from pdmuxd.daemon.settings import LoadedSettings, Settings
-from pdmuxd.daemon.stand_in import StandIn
 from pdmuxd.daemon.supervisor.choice import EngineChoice, choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
@@ -60,7 +61,6 @@ from pdmuxd.daemon.traffic.fallback import FallbackKeeper
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.daemon.traffic.prefixes import PrefixHasher
 from pdmuxd.daemon.traffic.ring import TrafficRing
-from pdmuxd.daemon.uses import Uses
 from pdmuxd.engine.link.garbage import GarbageHolder
 from pdmuxd.engine.link.messages import Hello, RequestRecord, TenantQueues
 

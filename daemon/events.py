@@ -12,7 +12,6 @@ from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.background import in_background
 from pdmuxd.daemon.bus import (
     DirectoryChanged,
     EngineAccepting,
@@ -21,9 +20,10 @@ from pdmuxd.daemon.bus import (
     EngineUnresponsive,
     EventBus,
 )
+from pdmuxd.daemon.duties.refinement import Refinement
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.refinement import Refinement
+from pdmuxd.daemon.process.background import in_background
 from pdmuxd.daemon.supervisor.address import EngineAddress
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
 from pdmuxd.engine.core.errors import StoreError

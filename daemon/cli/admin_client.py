@@ -16,7 +16,7 @@ import httpx
 import typer
 
 from pdmuxd.daemon.cli.admin_address import origin_of, read_token, settings_of, why_of
-from pdmuxd.daemon.lock import holder_of, state_dir_of_listener
+from pdmuxd.daemon.process.lock import holder_of, state_dir_of_listener
 from pdmuxd.engine.core.errors import (
     AuthError,
     ConflictError,

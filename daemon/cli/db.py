@@ -13,7 +13,7 @@ import typer
 
 from pdmuxd.daemon.cli.admin_address import settings_of
 from pdmuxd.daemon.cli.output import AsJson, print_json
-from pdmuxd.daemon.redaction import mask_url
+from pdmuxd.daemon.process.redaction import mask_url
 
 app = typer.Typer(help="Upgrade, check, back up and restore the database.")
 
@@ -60,7 +60,7 @@ def restore_(
 ) -> None:
     """Put a backup in the place of the database, which is kept beside it. The daemon must be stopped."""
     from pdmuxd.controlplane.database.opening import restore
-    from pdmuxd.daemon.lock import exclusive
+    from pdmuxd.daemon.process.lock import exclusive
     from pdmuxd.migrations import head_revision
 
     settings = settings_of(ctx)

@@ -17,7 +17,7 @@ import typer
 from typer.main import get_command
 
 from pdmuxd.daemon.cli.lazy import Entry, LazyGroup
-from pdmuxd.daemon.redaction import mask_text
+from pdmuxd.daemon.process.redaction import mask_text
 from pdmuxd.engine.core.errors import (
     ConflictError,
     InvalidValueError,
@@ -163,7 +163,7 @@ def _reader(
     config: Path | None, assignments: Sequence[str], log_level: str | None
 ) -> Callable[[], LoadedSettings]:
     def read() -> LoadedSettings:
-        from pdmuxd.daemon.logging import configure_logging
+        from pdmuxd.daemon.process.logging import configure_logging
         from pdmuxd.daemon.settings import load_settings
         from pdmuxd.daemon.settings.layers import parse_assignments
 

@@ -74,7 +74,7 @@ def serve(
 
 def _loaded(ctx: typer.Context, flags: dict[str, str | None]) -> LoadedSettings:
     """The settings with this command's own flags above those of the root command."""
-    from pdmuxd.daemon.logging import configure_logging
+    from pdmuxd.daemon.process.logging import configure_logging
 
     loaded = _read(ctx, flags)
     configure_logging(loaded.settings.log.level, loaded.settings.log.format)

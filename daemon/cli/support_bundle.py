@@ -41,7 +41,7 @@ def support_bundle(
     Works with a daemon that runs, hangs or is stopped: what cannot be had is named in missing.txt. Names of
     tenants and models are in it; prompts and answers are not, unless the engine was told to log them.
     """
-    from pdmuxd.daemon.support_bundle import Bundle, daemon_parts, local_parts, secrets_of
+    from pdmuxd.daemon.doctor.support_bundle import Bundle, daemon_parts, local_parts, secrets_of
 
     target = path or Path(f"pdmuxd-support-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
     bundle = Bundle(secrets_of(ctx.obj, os.environ))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from pdmuxd.daemon.reader_token import ReaderToken
+from pdmuxd.daemon.serving.reader_token import ReaderToken
 
 app = typer.Typer(help="Make and end the reader token, which may read everything and change nothing.")
 

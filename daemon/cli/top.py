@@ -79,7 +79,7 @@ def origin_given(ctx: typer.Context, url: str | None) -> str:
     """The daemon's admin address as asked for, else the running daemon's. Raises: typer.BadParameter."""
     if url is None:
         from pdmuxd.daemon.cli.admin_address import origin_of, settings_of
-        from pdmuxd.daemon.lock import holder_of
+        from pdmuxd.daemon.process.lock import holder_of
 
         settings = settings_of(ctx)
         holder = holder_of(settings.resolved_state_dir)

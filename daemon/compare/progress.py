@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 
-from pdmuxd.daemon.progress import ProgressBars
+from pdmuxd.daemon.report.progress import ProgressBars
 
 
 class CompareProgress(ProgressBars):

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pdmuxd.daemon.doctor.findings import Finding, fail, ok
-from pdmuxd.daemon.lock import Holder
+from pdmuxd.daemon.process.lock import Holder
 from pdmuxd.daemon.settings import AdminSection, DataSection, Settings
 from pdmuxd.engine.core.errors import PdmuxdError
 

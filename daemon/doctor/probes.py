@@ -19,7 +19,7 @@ from pdmuxd.daemon.doctor.libcuda import ask_driver
 from pdmuxd.daemon.doctor.network import Bind, HolderOf, IsPdmuxd
 from pdmuxd.daemon.doctor.storage import ActiveProfile, Directory, LookAt, Revision
 from pdmuxd.daemon.doctor.system import ClockReading
-from pdmuxd.daemon.lock import holder_of
+from pdmuxd.daemon.process.lock import holder_of
 
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 _SYSTEMD = Path("/run/systemd/system")

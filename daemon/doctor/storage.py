@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdmuxd.daemon.doctor.findings import Finding, fail, info, ok, warn
-from pdmuxd.daemon.redaction import mask_text
+from pdmuxd.daemon.process.redaction import mask_text
 from pdmuxd.daemon.settings import LoadedSettings
 from pdmuxd.engine.core.errors import PdmuxdError
 

@@ -14,14 +14,14 @@ from rich.console import Console
 from pdmuxd.controlplane.database.opening import open_database
 from pdmuxd.controlplane.profiles.values import StoredProfile
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon.lock import exclusive
+from pdmuxd.daemon.process.lock import exclusive
+from pdmuxd.daemon.process.signals import stop_requests
 from pdmuxd.daemon.profiling.engine import measuring_engine
 from pdmuxd.daemon.profiling.journal import NOTHING, Journal, journal_path, read_journal
 from pdmuxd.daemon.profiling.progress import CampaignProgress
 from pdmuxd.daemon.profiling.run import Outcome, now_text, run_campaign
 from pdmuxd.daemon.settings import Settings
 from pdmuxd.daemon.settings.places import make_private
-from pdmuxd.daemon.signals import stop_requests
 from pdmuxd.daemon.supervisor.choice import choose_engine
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, ProfileError

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pdmuxd.daemon.ports import free_port
+from pdmuxd.daemon.process.ports import free_port
 from pdmuxd.daemon.supervisor import child
 from pdmuxd.daemon.supervisor.enginelog import EngineLog
 from pdmuxd.daemon.supervisor.plan import KEY_VARIABLE, EnginePlan

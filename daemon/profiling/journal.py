@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from pdmuxd.daemon.state_file import replace_file
+from pdmuxd.daemon.process.state_file import replace_file
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.measurement import Sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 
-from pdmuxd.daemon.progress import ProgressBars, clock_text
+from pdmuxd.daemon.report.progress import ProgressBars, clock_text
 from pdmuxd.engine.profiling import campaign
 
 

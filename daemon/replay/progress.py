@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from pdmuxd.daemon.progress import ProgressBars, clock_text
+from pdmuxd.daemon.report.progress import ProgressBars, clock_text
 
 
 class ReplayProgress(ProgressBars):

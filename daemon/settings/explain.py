@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pdmuxd.daemon.redaction import mask_url
+from pdmuxd.daemon.process.redaction import mask_url
 from pdmuxd.daemon.settings.keys import SECRET_KEYS, Key, all_keys
 from pdmuxd.daemon.settings.layers import Layer
 from pdmuxd.daemon.settings.values import NOT_ALLOWED

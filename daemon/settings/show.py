@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pdmuxd.daemon.redaction import mask_url
+from pdmuxd.daemon.process.redaction import mask_url
 from pdmuxd.daemon.settings.explain import shown
 from pdmuxd.daemon.settings.keys import SECRET_KEYS, all_keys
 from pdmuxd.daemon.settings.load import LoadedSettings

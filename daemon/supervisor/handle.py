@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from pdmuxd.daemon.ports import free_port
+from pdmuxd.daemon.process.ports import free_port
 from pdmuxd.daemon.supervisor.plan import HOST
 from pdmuxd.engine.link import token_frames
 from pdmuxd.engine.link.owner import owner_path

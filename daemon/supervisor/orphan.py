@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from pdmuxd.daemon.state_file import replace_file
+from pdmuxd.daemon.process.state_file import replace_file
 from pdmuxd.engine.core.errors import EngineError
 from pdmuxd.engine.link import procfs, token_frames
 

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from pdmuxd.controlplane.node.scheduling import write_pairs
-from pdmuxd.daemon.background import first_to_end
+from pdmuxd.daemon.process.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineListener, EngineRanges
 from pdmuxd.daemon.supervisor.diagnosis import diagnose, not_understood, parts_of_start, stage

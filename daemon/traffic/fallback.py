@@ -19,8 +19,8 @@ from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
 from pdmuxd.controlplane.node.traffic_replays import Job, Outcome, WantedVariant
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
-from pdmuxd.daemon.background import periodically
-from pdmuxd.daemon.state_file import read_state, write_state
+from pdmuxd.daemon.process.background import periodically
+from pdmuxd.daemon.process.state_file import read_state, write_state
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 from pdmuxd.engine.core.errors import ConflictError, EngineError
 from pdmuxd.engine.core.misprediction_breaker import WRONG_RATIO

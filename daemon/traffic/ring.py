@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from pdmuxd.controlplane.telemetry.telemetry import PromptNames
-from pdmuxd.daemon.background import in_background
+from pdmuxd.daemon.process.background import in_background
 from pdmuxd.engine.link.messages import RequestRecord
 
 PERIOD_S = 5.0

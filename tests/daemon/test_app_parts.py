@@ -10,11 +10,11 @@ import pytest
 
 from pdmuxd.controlplane.database.opening import open_database, upgrade
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon import first_run
-from pdmuxd.daemon.lock import exclusive
-from pdmuxd.daemon.servers import bind, url_of
+from pdmuxd.daemon.process.lock import exclusive
+from pdmuxd.daemon.process.signals import stop_requests
+from pdmuxd.daemon.serving import first_run
+from pdmuxd.daemon.serving.servers import bind, url_of
 from pdmuxd.daemon.settings import load_settings
-from pdmuxd.daemon.signals import stop_requests
 from pdmuxd.engine.core.errors import SettingsError
 
 

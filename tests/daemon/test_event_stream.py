@@ -15,7 +15,7 @@ from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.events.follow import LAG_S
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.controlplane.tenants.credentials import digest
-from pdmuxd.daemon.servers import bind, serving, url_of
+from pdmuxd.daemon.serving.servers import bind, serving, url_of
 
 AUTH = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 FRAMES = 3000

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pdmuxd.daemon.ports import free_port
+from pdmuxd.daemon.process.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 TITLE = "## From an empty node to the first restore\n"

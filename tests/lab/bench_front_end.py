@@ -29,7 +29,7 @@ from rich.table import Table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from gpu_servers.model_folder import write_model_folder
-from pdmuxd.daemon.ports import free_port
+from pdmuxd.daemon.process.ports import free_port
 from pdmuxd.engine.link.garbage import GarbageReport, read_reports
 from pdmuxd.engine.link.token_frames import frames_path
 from pdmuxd.engine.sglang.launch.checks import PLUGIN

@@ -13,7 +13,7 @@ from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.servers import bind, serving, url_of
+from pdmuxd.daemon.serving.servers import bind, serving, url_of
 from pdmuxd.daemon.supervisor.address import EngineAddress
 from pdmuxd.daemon.tokens.receiver import TokenReceiver
 from pdmuxd.engine.core.slo import DEFAULT_SLO

@@ -16,7 +16,7 @@ import aiohttp
 import httpx
 
 from pdmuxd.daemon.monitoring.panels import ROWS
-from pdmuxd.daemon.ports import free_port
+from pdmuxd.daemon.process.ports import free_port
 
 PROMETHEUS = shutil.which("prometheus")
 RATE_INTERVAL = "10s"

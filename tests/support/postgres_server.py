@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, text
 
 from pdmuxd.controlplane.database.opening import upgrade
-from pdmuxd.daemon.ports import free_port
+from pdmuxd.daemon.process.ports import free_port
 
 PASSWORD = "hunter2-of-the-database"
 _USER = "pdmuxd"

@@ -23,7 +23,7 @@ import httpx
 import process_logs
 import psutil
 
-from pdmuxd.daemon.ports import free_port
+from pdmuxd.daemon.process.ports import free_port
 from pdmuxd.engine.link.measuring import Measure, Measured, MeasureMode
 from pdmuxd.engine.link.messages import (
     Ack,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pdmuxd.daemon.cli.main import main
-from pdmuxd.daemon.first_run import ensure_admin_token
+from pdmuxd.daemon.serving.first_run import ensure_admin_token
 from pdmuxd.daemon.settings import places
 from pdmuxd.engine.core.errors import EngineError, SettingsError
 from pdmuxd.systemd.install import Wanted, commands_for, files_for, run, write

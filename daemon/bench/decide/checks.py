@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pdmuxd.daemon.bench.servers.nvidia import FREE_BYTES, used_bytes
 from pdmuxd.daemon.bench.servers.predicting import predictors
-from pdmuxd.daemon.ports import free_port
+from pdmuxd.daemon.process.ports import free_port
 from pdmuxd.engine.core.errors import ProfileError, SettingsError
 
 LEAST_FREE_BYTES = 256 * 2**20

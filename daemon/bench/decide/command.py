@@ -28,8 +28,8 @@ from pdmuxd.daemon.bench.runner import (
 )
 from pdmuxd.daemon.bench.servers.nvidia import gpu_name
 from pdmuxd.daemon.cli.output import standard_output
-from pdmuxd.daemon.progress import clock_text
 from pdmuxd.daemon.report.files import write_file
+from pdmuxd.daemon.report.progress import clock_text
 from pdmuxd.engine.core.errors import SettingsError
 
 INTERRUPTED = 130

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 
 from pdmuxd.daemon.bench.runner import Runner
-from pdmuxd.daemon.progress import ProgressBars, clock_text
+from pdmuxd.daemon.report.progress import ProgressBars, clock_text
 
 LOOK_S = 0.5
 

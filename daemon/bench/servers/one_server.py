@@ -16,7 +16,7 @@ from pdmuxd.daemon.bench.servers.arms import HOST
 from pdmuxd.daemon.bench.servers.link import Link, listening
 from pdmuxd.daemon.bench.servers.models import ServedModel
 from pdmuxd.daemon.bench.servers.server import healthy, started
-from pdmuxd.daemon.ports import free_port
+from pdmuxd.daemon.process.ports import free_port
 
 ModelOf = Callable[[str], ServedModel]
 """From its name to a model, its folder written."""

@@ -13,9 +13,9 @@ import pytest
 from admin_daemon import AdminDaemon
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon import lock
 from pdmuxd.daemon.cli import admin_client
-from pdmuxd.daemon.lock import exclusive, holder_of
+from pdmuxd.daemon.process import lock
+from pdmuxd.daemon.process.lock import exclusive, holder_of
 from pdmuxd.daemon.settings import AdminSection
 
 UNUSED_PORT = 1

@@ -9,7 +9,7 @@ from stores import opened
 
 from pdmuxd.controlplane.database.sqlite import sqlite_url
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon.lock import exclusive
+from pdmuxd.daemon.process.lock import exclusive
 from pdmuxd.migrations import head_revision
 
 

@@ -23,7 +23,7 @@ from pdmuxd.daemon.doctor.probes import Probes
 from pdmuxd.daemon.doctor.run import examine
 from pdmuxd.daemon.doctor.storage import Directory
 from pdmuxd.daemon.doctor.system import ClockReading
-from pdmuxd.daemon.lock import Holder
+from pdmuxd.daemon.process.lock import Holder
 from pdmuxd.daemon.settings import DeferredSettings, LoadedSettings, load_settings
 from pdmuxd.engine.core.errors import StoreError
 from pdmuxd.engine.sglang.api.versions import REQUIREMENT, TESTED

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pdmuxd.daemon.support_bundle import LOG_BYTES, REST, tail
+from pdmuxd.daemon.doctor.support_bundle import LOG_BYTES, REST, tail
 
 SECRETS = {
     "api key": "pdm_ZXhhbXBsZS1rZXktdGhhdC1pcy1sb25nLWVub3VnaA",

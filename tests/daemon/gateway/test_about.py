@@ -10,7 +10,7 @@ from telemetry_feeds import HELLO, HandClock, heartbeat, step, telemetry
 
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.daemon.gateway import about
-from pdmuxd.daemon.node_load import node_load
+from pdmuxd.daemon.serving.node_load import node_load
 
 LOAD = about.NodeLoad(
     hello=HELLO,

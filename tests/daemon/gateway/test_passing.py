@@ -7,7 +7,7 @@ import logging
 import pytest
 import structlog
 
-from pdmuxd.daemon.logging import configure_logging
+from pdmuxd.daemon.process.logging import configure_logging
 
 EVENTS = (b'data: {"a": 1}\n\n', b'data: {"b": "\xc3\xa4"}\n\n', b"data: [DONE]\n\n")
 

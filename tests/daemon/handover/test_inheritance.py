@@ -9,7 +9,7 @@ import pytest
 
 from pdmuxd.daemon.handover import inheritance
 from pdmuxd.daemon.handover.inheritance import VARIABLE, inherited
-from pdmuxd.daemon.servers import adopt
+from pdmuxd.daemon.serving.servers import adopt
 from pdmuxd.engine.core.errors import SettingsError
 
 

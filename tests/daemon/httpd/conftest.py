@@ -10,7 +10,7 @@ import pytest
 
 from pdmuxd.daemon.httpd.connections import Connections
 from pdmuxd.daemon.httpd.limits import HttpLimits
-from pdmuxd.daemon.servers import bind, serving
+from pdmuxd.daemon.serving.servers import bind, serving
 
 PATIENCE_S = 30
 

@@ -7,7 +7,7 @@ import aiohttp
 from pdmuxd.daemon.httpd.connections import Connections
 from pdmuxd.daemon.httpd.limits import HttpLimits
 from pdmuxd.daemon.httpd.pushing import push_of
-from pdmuxd.daemon.servers import bind, serving, url_of
+from pdmuxd.daemon.serving.servers import bind, serving, url_of
 
 PATIENCE_S = 30
 START = {"type": "http.response.start", "status": 200, "headers": []}

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdmuxd.daemon.background import first_to_end
+from pdmuxd.daemon.process.background import first_to_end
 from pdmuxd.daemon.supervisor import child, orphan
 from pdmuxd.daemon.supervisor.backoff import HEALTHY_S, Backoff
 from pdmuxd.daemon.supervisor.child import describe_exit, engine_environment

@@ -9,7 +9,7 @@ import pytest
 import structlog
 from daemon_process import wait_until
 
-from pdmuxd.daemon.logging import configure_logging
+from pdmuxd.daemon.process.logging import configure_logging
 from pdmuxd.daemon.tracing import exporting
 
 

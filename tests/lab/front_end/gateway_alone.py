@@ -15,7 +15,7 @@ sys.path.insert(1, str(Path(__file__).parents[2] / "support"))
 import uvloop
 from lone_gateway import lone_gateway
 
-from pdmuxd.daemon.logging import configure_logging
+from pdmuxd.daemon.process.logging import configure_logging
 from pdmuxd.engine.link.garbage import GarbageHolder
 
 

@@ -13,7 +13,7 @@ from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.bench.servers.link import Link, listening
 from pdmuxd.daemon.bench.servers.models import ServedModel
 from pdmuxd.daemon.bench.servers.server import running
-from pdmuxd.daemon.ports import free_port
+from pdmuxd.daemon.process.ports import free_port
 
 
 class Linked(NamedTuple):

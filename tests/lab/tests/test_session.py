@@ -24,7 +24,7 @@ from gpu_session.trial import tried
 from gpu_session.work import Work
 from pdmuxd.daemon.bench.results import MISSED
 from pdmuxd.daemon.bench.servers import arms
-from pdmuxd.daemon.ports import PORTS
+from pdmuxd.daemon.process.ports import PORTS
 
 READS = {
     "micro": micro.options_of,

@@ -7,7 +7,7 @@ import pytest
 from profiling import greeting_of, measured_profile
 
 from pdmuxd.controlplane.node.engine_status import EngineStatus
-from pdmuxd.daemon.predicting import LivePredictors
+from pdmuxd.daemon.serving.live_predictors import LivePredictors
 from pdmuxd.engine.core.shapes import TensorParallel
 from pdmuxd.engine.core.types import PrefillShape
 from pdmuxd.engine.emulator.profile import load_profile

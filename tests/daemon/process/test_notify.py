@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pdmuxd.daemon.notify import Notifier
+from pdmuxd.daemon.process.notify import Notifier
 
 
 class ServiceManager:

@@ -19,7 +19,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from pdmuxd.daemon.redaction import MASK, mask_text
+from pdmuxd.daemon.process.redaction import MASK, mask_text
 from pdmuxd.daemon.settings import LoadedSettings
 from pdmuxd.daemon.settings.show import effective
 from pdmuxd.engine.core.errors import PdmuxdError, SettingsError

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon.refinement import Refinement
+from pdmuxd.daemon.duties.refinement import Refinement
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.link.messages import EngineStats, IterationRecord
 from pdmuxd.engine.link.predictors import Predictors, latency_model

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from pdmuxd.daemon import clock as module
-from pdmuxd.daemon.background import by_calendar, periodically
-from pdmuxd.daemon.clock import TRUSTED_WITHIN_S, ClockWatch
+from pdmuxd.daemon.process import clock as module
+from pdmuxd.daemon.process.background import by_calendar, periodically
+from pdmuxd.daemon.process.clock import TRUSTED_WITHIN_S, ClockWatch
 
 
 class Clocks:

@@ -12,8 +12,8 @@ import structlog
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.limit_service import USE_AT_ONCE
-from pdmuxd.daemon.background import periodically
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.process.background import periodically
 from pdmuxd.engine.core.errors import StoreError
 
 PERIOD_S = 1.0

@@ -7,9 +7,9 @@ import pytest
 from stores import new_database, opened
 
 from pdmuxd.controlplane.services.store import utc_now
-from pdmuxd.daemon import retention
-from pdmuxd.daemon.clock import ClockWatch
-from pdmuxd.daemon.retention import forget_old
+from pdmuxd.daemon.duties import retention
+from pdmuxd.daemon.duties.retention import forget_old
+from pdmuxd.daemon.process.clock import ClockWatch
 from pdmuxd.engine.core.errors import StoreError
 
 

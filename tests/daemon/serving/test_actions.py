@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineState
-from pdmuxd.daemon.actions import OperatorActions
 from pdmuxd.daemon.gateway.admission import Admission
+from pdmuxd.daemon.serving.actions import OperatorActions
 from pdmuxd.engine.core.errors import ConflictError
 
 

@@ -11,8 +11,8 @@ import structlog
 from pdmuxd.controlplane.outlook.assumed_load import Wish
 from pdmuxd.controlplane.outlook.what_if import Predicting, what_if
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.background import in_background
 from pdmuxd.daemon.gateway.forecast import FirstTokens, Speed
+from pdmuxd.daemon.process.background import in_background
 from pdmuxd.engine.core.errors import PdmuxdError
 
 PERIOD_S = 1.0

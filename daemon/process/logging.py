@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from pdmuxd.daemon.redaction import MASK, mask_text, names_secret
+from pdmuxd.daemon.process.redaction import MASK, mask_text, names_secret
 
 QUIET = ("alembic", "httpcore", "httpx", "urllib3", "uvicorn")
 """Libraries whose `info` would repeat what the daemon says itself; their warnings are shown."""

@@ -10,7 +10,7 @@ import structlog
 
 from pdmuxd.controlplane.database.callers import Caller
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon.background import periodically
+from pdmuxd.daemon.process.background import periodically
 from pdmuxd.engine.core.errors import StoreError
 
 PERIOD_S = 30.0

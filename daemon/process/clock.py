@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from pdmuxd.daemon.background import periodically
+from pdmuxd.daemon.process.background import periodically
 
 LOOK_EVERY_S = 5.0
 TOLD_FROM_S = 1.0

@@ -12,8 +12,8 @@ from profiling import greeting_of, measured_profile
 from stores import new_database, opened
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.daemon.duties.shipped_profile import StandIn
 from pdmuxd.daemon.profiling.report.page import report_page
-from pdmuxd.daemon.stand_in import StandIn
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.document import to_json
 from pdmuxd.engine.profiling.shipped_profiles import shipped_profiles

@@ -4,7 +4,7 @@ import pytest
 
 from pdmuxd.controlplane.tenants.credentials import matches
 from pdmuxd.daemon.cli.main import main
-from pdmuxd.daemon.reader_token import ReaderToken
+from pdmuxd.daemon.serving.reader_token import ReaderToken
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from telemetry_feeds import HELLO, HandClock, directory, request_record, step, t
 
 from pdmuxd.controlplane.telemetry.effects import KEPT, Effect
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.kept_effects import EffectsKeeper, start_keeping_effects
+from pdmuxd.daemon.duties.kept_effects import EffectsKeeper, start_keeping_effects
 
 
 class Node:

@@ -11,8 +11,8 @@ from typing import Any
 import structlog
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.daemon.background import by_calendar, in_background
-from pdmuxd.daemon.clock import ClockWatch
+from pdmuxd.daemon.process.background import by_calendar, in_background
+from pdmuxd.daemon.process.clock import ClockWatch
 from pdmuxd.engine.core.errors import StoreError
 
 PERIOD_S = 3600.0

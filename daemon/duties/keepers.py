@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.kept_effects import EffectsKeeper
+from pdmuxd.daemon.duties.kept_effects import EffectsKeeper
+from pdmuxd.daemon.duties.tbt_cap_check import TbtCapKeeper
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import FallbackCollector, TbtCostCollector
-from pdmuxd.daemon.predicting import LivePredictors
+from pdmuxd.daemon.serving.live_predictors import LivePredictors
 from pdmuxd.daemon.settings import Settings
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
-from pdmuxd.daemon.tbt_caps import TbtCapKeeper
 from pdmuxd.daemon.traffic.fallback import FallbackKeeper
 from pdmuxd.daemon.traffic.jobs import TrafficReplays
 

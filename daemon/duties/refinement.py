@@ -11,7 +11,7 @@ import structlog
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
-from pdmuxd.daemon.background import periodically
+from pdmuxd.daemon.process.background import periodically
 from pdmuxd.engine.core.errors import PdmuxdError
 from pdmuxd.engine.core.latency import SoloRunModel
 from pdmuxd.engine.link.compatibility import difference

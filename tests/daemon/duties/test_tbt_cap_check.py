@@ -15,9 +15,9 @@ from pdmuxd.controlplane.outlook.tbt_cap_rules import BEGINS_AFTER, ENDS_AFTER
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.daemon.bus import DirectoryChanged
+from pdmuxd.daemon.duties.tbt_cap_check import TbtCapKeeper
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import TbtCostCollector
-from pdmuxd.daemon.tbt_caps import TbtCapKeeper
 from pdmuxd.engine.core.errors import StoreError
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdmuxd.controlplane.tenants.credentials import new_secret
-from pdmuxd.daemon import logging as daemon_logging
-from pdmuxd.daemon.logging import configure_logging, hide_secret, redact
-from pdmuxd.daemon.redaction import mask_text, mask_url
+from pdmuxd.daemon.process import logging as daemon_logging
+from pdmuxd.daemon.process.logging import configure_logging, hide_secret, redact
+from pdmuxd.daemon.process.redaction import mask_text, mask_url
 
 
 @pytest.fixture(autouse=True)

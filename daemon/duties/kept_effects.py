@@ -14,8 +14,8 @@ from pathlib import Path
 import structlog
 
 from pdmuxd.controlplane.telemetry.effects import Effect, Effects
-from pdmuxd.daemon.background import in_background
-from pdmuxd.daemon.state_file import read_state, write_state
+from pdmuxd.daemon.process.background import in_background
+from pdmuxd.daemon.process.state_file import read_state, write_state
 
 PERIOD_S = 60.0
 """A comparison that goes on is written so often: no more of it is lost when the daemon is killed."""

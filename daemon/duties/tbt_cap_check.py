@@ -17,9 +17,9 @@ from pdmuxd.controlplane.outlook.what_if import Predictors
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap, TbtCaps
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.daemon.background import in_background
 from pdmuxd.daemon.bus import DirectoryChanged
-from pdmuxd.daemon.state_file import read_state, write_state
+from pdmuxd.daemon.process.background import in_background
+from pdmuxd.daemon.process.state_file import read_state, write_state
 from pdmuxd.engine.core.errors import EngineError, StoreError
 
 PERIOD_S = 15.0

@@ -6,7 +6,7 @@ import pytest
 from settings_files import load, toml
 
 from pdmuxd.controlplane.node.daemon_actions import Reloaded
-from pdmuxd.daemon.lifecycle import ENGINE, FIXED, LIVE, Lifecycle
+from pdmuxd.daemon.serving.lifecycle import ENGINE, FIXED, LIVE, Lifecycle
 from pdmuxd.daemon.settings.keys import all_keys
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, SettingsError
 

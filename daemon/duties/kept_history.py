@@ -21,8 +21,8 @@ from pdmuxd.controlplane.history.reading import Judged
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
-from pdmuxd.daemon.background import by_calendar, in_background, periodically
-from pdmuxd.daemon.clock import ClockWatch
+from pdmuxd.daemon.process.background import by_calendar, in_background, periodically
+from pdmuxd.daemon.process.clock import ClockWatch
 from pdmuxd.engine.core.errors import StoreError
 
 FLUSH_EVERY_S = 30.0

@@ -15,7 +15,7 @@ from telemetry_feeds import START_S, loaded_telemetry, predicting
 from pdmuxd.controlplane.outlook.tbt_cap_rules import BEGINS_AFTER
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.bus import DirectoryChanged
-from pdmuxd.daemon.tbt_caps import TbtCapKeeper
+from pdmuxd.daemon.duties.tbt_cap_check import TbtCapKeeper
 
 PROGRAMS = find_programs()
 pytestmark = [

@@ -1,0 +1,1 @@
+"""The two listeners and what they serve beyond the gateway: actions, probes, load, the first welcome."""
