@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pdmuxd.controlplane.telemetry.recent import P50, quantile
+from pdmuxd.controlplane.telemetry.recent import P50
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.policies.base import AnyPolicy
+from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.types import DecodeShape, EngineLimits, Observation, WaitingRequest
 from pdmuxd.engine.link.messages import Hello
 
@@ -85,10 +86,10 @@ def assume(wish: Wish, telemetry: Telemetry, share: float = P50) -> Assumed:
     source: Source = "recent" if samples else "default"
     if any(value is not None for value in given):
         source = "request" if None not in given[:3] else "mixed"
-    context = quantile((max(1, one.context_tokens) for one in decoded), share)
-    new_tokens = quantile((one.prefill_new_tokens for one in prefilled), share)
-    reused = quantile((one.prefill_reused_tokens for one in prefilled), share)
-    decode_bs = quantile((one.decode_bs for one in decoded), share)
+    context = nearest_rank((max(1, one.context_tokens) for one in decoded), share)
+    new_tokens = nearest_rank((one.prefill_new_tokens for one in prefilled), share)
+    reused = nearest_rank((one.prefill_reused_tokens for one in prefilled), share)
+    decode_bs = nearest_rank((one.decode_bs for one in decoded), share)
     return Assumed(
         decode_bs=_first(wish.decode_bs, decode_bs, DEFAULT_DECODE_BS),
         decode_context_tokens=_first(wish.decode_context_tokens, context, DEFAULT_CONTEXT_TOKENS),

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 
 from pdmuxd.controlplane.outlook.assumed_load import Assumed
 from pdmuxd.controlplane.outlook.what_if import Questions
-from pdmuxd.controlplane.telemetry.recent import P50, EndedRequest, LoadSample, quantile
+from pdmuxd.controlplane.telemetry.recent import P50, EndedRequest, LoadSample
 from pdmuxd.engine.core.policies.base import AnyPolicy
 from pdmuxd.engine.core.policies.fusedsteps import LARGE_CHUNK_TOKENS
+from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import Decision, DecodeShape, PrefillShape
 
@@ -130,8 +131,8 @@ def _tenant(times: Sequence[tuple[float, int]], slo: Slo, tbt: float | None) -> 
     met = sum(first_s <= slo.ttft_target_s(new_tokens) for first_s, new_tokens in times)
     return TenantForecast(
         requests=len(times),
-        ttft_p50_s=quantile((first_s for first_s, _ in times), P50),
-        ttft_p99_s=quantile((first_s for first_s, _ in times), P99),
+        ttft_p50_s=nearest_rank((first_s for first_s, _ in times), P50),
+        ttft_p99_s=nearest_rank((first_s for first_s, _ in times), P99),
         ttft_attainment_ratio=met / len(times),
         tbt_attainment_ratio=tbt,
     )
@@ -189,7 +190,7 @@ class _Device:
         self._targets = targets
         self._questions = questions
         self._strictest = [self._strictest_of(one.tenants) for one in recent.moments]
-        self._prompt_tokens = int(quantile((one.new_tokens for one in recent.requests), P50) or 1)
+        self._prompt_tokens = int(nearest_rank((one.new_tokens for one in recent.requests), P50) or 1)
 
     @property
     def goes_by_deadline(self) -> bool:

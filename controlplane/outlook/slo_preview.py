@@ -19,9 +19,10 @@ from pdmuxd.controlplane.outlook.assumed_load import (
 )
 from pdmuxd.controlplane.outlook.queue_forecast import Forecast, Recent, TenantForecast, forecast
 from pdmuxd.controlplane.outlook.what_if import Predictors, Questions, in_words, questions, tokens_per_s
-from pdmuxd.controlplane.telemetry.recent import P50, P90, WINDOW_S, EndedRequest, quantile
+from pdmuxd.controlplane.telemetry.recent import P50, P90, WINDOW_S, EndedRequest
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.engine.core.errors import EngineError, InfeasibleTargetError
+from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.slo import Slo
 
 Verdict = Literal["feasible", "at_risk", "infeasible", "unknown"]
@@ -228,7 +229,7 @@ def _waiting(telemetry: Telemetry, requests: Sequence[EndedRequest], now_s: floa
             tenant=one.tenant,
             arrived_s=one.arrived_s,
             ended_s=now_s,
-            new_tokens=int(quantile(lengths[one.tenant], P50) or 1),
+            new_tokens=int(nearest_rank(lengths[one.tenant], P50) or 1),
             reused_tokens=0,
             output_tokens=0,
             ttft_s=None,

@@ -108,10 +108,6 @@ class ControlPlane:
             )
         return before if change.is_needless else after
 
-    def set_enabled(self, name: str, enabled: bool) -> Tenant:
-        """Let a tenant's keys work, or answer them with 403. Raises: NotFoundError."""
-        return self.update_tenant(name, enabled=enabled)
-
     def delete_tenant(self, name: str, *, expected_version: int | None = None) -> None:
         """Delete a tenant with its keys and the history of its targets.
 

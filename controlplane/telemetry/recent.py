@@ -6,9 +6,7 @@ tokens/s. So questions are asked of a median and of a busy moment of the last mi
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Iterable
 
 import msgspec
 
@@ -106,9 +104,3 @@ class RecentLoad:
     def requests(self, now_s: float) -> tuple[EndedRequest, ...]:
         """Those that arrived within the last WINDOW_S, in the order of their ends."""
         return tuple(one for one in tuple(self._requests) if one.arrived_s >= now_s - WINDOW_S)
-
-
-def quantile(values: Iterable[float], share: float) -> float | None:
-    """The nearest rank; None of nothing."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None

@@ -17,8 +17,6 @@ from pdmuxd.daemon.bench.load.workload import Cell
 from pdmuxd.daemon.bench.servers.arms import ENGINE, Arm
 
 _ENGINE_FOLDERS = ("core", "loop", "sglang")
-MISSED = 3
-"""Exit code of a script that has measured, and kept, something else than was aimed at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

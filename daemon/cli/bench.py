@@ -135,4 +135,6 @@ def bench(
         show_plan(wanted, place, standard_output())
         return 0
     check(wanted, python, out, on_gpu=not engines.cpu)
-    return measure(wanted, place, command=command_line(ctx, "bench"), progress=not no_progress)
+    return measure(
+        wanted, place, standard_output(), command=command_line(ctx, "bench"), progress=not no_progress
+    )

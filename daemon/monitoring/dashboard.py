@@ -13,7 +13,7 @@ _WIDTH = 24
 _HEIGHT = 8
 _UNITS = {"tokens/s": "short", "ratio": "short"}
 """Ours that Grafana does not have."""
-_COLOURS = {
+COLOURS = {
     "prefill": colours.PREFILL,
     "decode|decoding": colours.DECODE,
     "idle": colours.IDLE,
@@ -98,16 +98,10 @@ def _panels() -> Iterator[dict[str, Any]]:
         y += -(-len(panels) // columns) * _HEIGHT
 
 
-def colour_of(name: str) -> str | None:
-    """The colour of a series by its name's last word, where that has one everywhere."""
-    last = name.rpartition(" ")[2]
-    return next((colour for word, colour in _COLOURS.items() if re.fullmatch(word, last)), None)
-
-
 def _overrides(panel: Panel) -> Iterator[dict[str, Any]]:
     """Grafana chooses the colours of all other series, also of a tenant whose name is one of these words."""
     legends = " ".join(legend for _, legend in panel.queries)
-    for word, colour in _COLOURS.items():
+    for word, colour in COLOURS.items():
         if re.search(rf"\b({word})\b", legends.replace("{{phase}}", "prefill decode")):
             yield {
                 "matcher": {"id": "byRegexp", "options": f"/ ({word})$/"},

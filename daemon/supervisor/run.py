@@ -105,11 +105,6 @@ class EngineRun:
         """Leave the engine as it is, for another daemon; `run` then returns."""
         self._told_to_give_away.set()
 
-    @property
-    def is_greeted(self) -> bool:
-        """Whether the engine has introduced itself."""
-        return self._greeted.is_set()
-
     async def run(self) -> None:
         """Start the engine and stay with it. Raises: EngineError saying why it ended."""
         handle = self._adopted or EngineHandle.fresh(self._plan.runtime_dir)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import resource
@@ -21,6 +22,7 @@ from pdmuxd.daemon.traffic.prefixes import BLOCK_BYTES
 from pdmuxd.daemon.traffic.ring import CapturedRequest
 from pdmuxd.daemon.traffic.task import Failed, Finished, Progress, ReplayTask, Said, Variant
 from pdmuxd.engine.core.errors import PdmuxdError
+from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.observer import NullObserver
 from pdmuxd.engine.emulator.replay import drive
@@ -196,8 +198,8 @@ def _in_time(record: RequestRecord) -> bool:
 
 
 def _quantile(values: np.ndarray[tuple[int], np.dtype[np.float64]], share: float) -> float | None:
-    found = float(np.quantile(values, share, method="inverted_cdf"))
-    return round(found, 6) if np.isfinite(found) else None
+    found = nearest_rank(values.tolist(), share)
+    return round(found, 6) if found is not None and math.isfinite(found) else None
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.core.types import WaitingRequest
 from pdmuxd.engine.link.durations import counted
@@ -79,7 +80,7 @@ class TrackedRequest:
             ttft_target_s=self.ttft_target_s,
             tbt_target_s=self.tbt_target_s,
             tbt_max_s=gaps_s[-1] if gaps_s else None,
-            tbt_p99_s=gaps_s[(len(gaps_s) * 99 - 1) // 100] if gaps_s else None,
+            tbt_p99_s=nearest_rank(gaps_s, 0.99),
             tbt_gaps=len(gaps_s),
             tbt_gaps_met=bisect_right(gaps_s, self.tbt_target_s + _ROUNDING_S),
             retractions=self.retractions,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import tempfile
 import time
@@ -35,8 +36,6 @@ def record(path: Path) -> None:
     from daemon_process import Daemon
     from monitored_node import Load, Prometheus, panels
 
-    from pdmuxd.daemon.monitoring.dashboard import colour_of
-
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         daemon = Daemon(Path(place))
         stack.callback(daemon.stop)
@@ -58,7 +57,7 @@ def record(path: Path) -> None:
                 "lines": [
                     {
                         "name": (name := _named(legend, line["metric"])),
-                        "colour": colour_of(name),
+                        "colour": _colour_of(name),
                         "values": line["values"],
                     }
                     for query, legend in panel.queries
@@ -68,6 +67,14 @@ def record(path: Path) -> None:
             for panel in panels()
         ]
     path.write_text(json.dumps(found))
+
+
+def _colour_of(name: str) -> str | None:
+    """The colour of a series by its name's last word, where that has one everywhere."""
+    from pdmuxd.daemon.monitoring.dashboard import COLOURS
+
+    last = name.rpartition(" ")[2]
+    return next((colour for word, colour in COLOURS.items() if re.fullmatch(word, last)), None)
 
 
 def draw(source: Path, target: Path) -> None:

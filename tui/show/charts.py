@@ -1,4 +1,4 @@
-"""Charts in text: a strip of stacked shares over time, and sparklines against a target."""
+"""Charts in text: a strip of stacked shares over time, columns against a target, meters."""
 
 from __future__ import annotations
 
@@ -23,19 +23,6 @@ def strip_chart(columns: Sequence[Shares | None], height: int, *, letters: bool)
         _merge([_cell(shares, level, height, letters=letters) for shares in columns])
         for level in reversed(range(height))
     ]
-
-
-def sparkline(values: Sequence[float | None], *, top: float, target: float | None = None) -> Line:
-    """A cell per value, `top` fills it; values above the target are marked by their role."""
-    runs: list[Run] = []
-    for value in values:
-        if value is None:
-            runs.append((MISSING, Role.DIM))
-            continue
-        level = 0 if top <= 0 else min(8, max(1, round(8 * value / top)))
-        over = target is not None and value > target
-        runs.append((EIGHTHS[level], Role.BAD if over else Role.GOOD if target is not None else Role.PLAIN))
-    return _merge(runs)
 
 
 AXIS_WIDTH = 7

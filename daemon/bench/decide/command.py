@@ -27,7 +27,6 @@ from pdmuxd.daemon.bench.runner import (
     run_until_told,
 )
 from pdmuxd.daemon.bench.servers.nvidia import gpu_name
-from pdmuxd.daemon.cli.output import standard_output
 from pdmuxd.daemon.report.files import write_file
 from pdmuxd.daemon.report.progress import clock_text
 from pdmuxd.engine.core.errors import SettingsError
@@ -96,9 +95,9 @@ def show_plan(wanted: Wanted, place: Place, console: Console) -> None:
     console.print(f"{left}; results go to {place.folder}", markup=False)
 
 
-def measure(wanted: Wanted, place: Place, *, command: str, progress: bool) -> int:
+def measure(wanted: Wanted, place: Place, console: Console, *, command: str, progress: bool) -> int:
     """Do what is left, then tell; the exit code. Raises: SettingsError, ConflictError."""
-    console, errors = standard_output(), Console(stderr=True, highlight=False)
+    errors = Console(stderr=True, highlight=False)
     try:
         claim(place.folder, wanted)
         (place.folder / "logs").mkdir(exist_ok=True)

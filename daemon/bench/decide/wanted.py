@@ -18,7 +18,6 @@ from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.policies.registry import build_policy
 
 TRACE = "trace"
-DEFAULT_ARMS = ("stock", "chunk-512", "chunk-1024", "chunk-2048", "pdmux", "ours:auto")
 _EMULATED = {"stock": "prefill-first", "pdmux": "upstream"}
 _SEED_STEP = 7919
 """How far apart in a trace two seeds begin."""

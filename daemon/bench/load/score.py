@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pdmuxd.daemon.bench.load.client import Seen
+from pdmuxd.engine.core.quantiles import nearest_rank
 
 BIN_S = 0.0005
 _FIELDS_BEFORE = 9
@@ -134,11 +135,9 @@ def _is_forgiven(row: Sequence[Any], tbt_ms: float) -> bool | None:
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The smallest value that at least `q` of the values do not exceed; NaN of nothing."""
-    if not values:
-        return math.nan
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
+    """The nearest rank; NaN of nothing."""
+    found = nearest_rank(values, q)
+    return math.nan if found is None else found
 
 
 def _share(known: Sequence[bool]) -> float | None:

@@ -46,10 +46,7 @@ DEFAULT_SPLITS = ("124,8", "116,16", "108,24", "100,32", "92,40", "84,48", "68,6
 OTHER_SPLITS = "duet"
 """The policy that the server of the other splits starts with: its splits are those of `drift`, too, and of
 the fixed splits that the tables have."""
-STATICS = ("ours:static:112,20", "ours:static:96,36", "ours:static:80,52")
-RIVALS = ("stock", "chunk-256", "chunk-512", "chunk-1024", "chunk-2048", "pdmux", *STATICS)
 SYNTAX = "stock, chunk-N, pdmux, ours:POLICY and emulator:POLICY"
-ALL = (*RIVALS, "ours:auto", "ours:muxwise")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +150,3 @@ def split_names(names: str) -> list[str]:
         else:
             found.append(word)
     return found
-
-
-def parse(names: str) -> list[Arm]:
-    """Read a comma-separated list of arms, or `rivals`, `statics`, `all`."""
-    groups = {"all": ALL, "rivals": RIVALS, "statics": STATICS}
-    return [Arm(name=name) for word in split_names(names) for name in groups.get(word, (word,))]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
+from pdmuxd.engine.core.quantiles import nearest_rank
 from pdmuxd.engine.emulator.engine import EmulatedEngine
 from pdmuxd.engine.emulator.graphs import captured_sizes
 from pdmuxd.engine.emulator.requests import EmulatedRequest
@@ -157,7 +158,7 @@ def request_record(engine: EmulatedEngine, request: EmulatedRequest) -> RequestR
         ttft_target_s=request.ttft_target_s,
         tbt_target_s=request.tbt_target_s,
         tbt_max_s=float(gaps_s.max()) if has_gaps else None,
-        tbt_p99_s=float(np.percentile(gaps_s, 99)) if has_gaps else None,
+        tbt_p99_s=nearest_rank(gaps_s.tolist(), 0.99),
         tbt_gaps=len(gaps_s),
         tbt_gaps_met=int(np.count_nonzero(gaps_s <= request.tbt_target_s + _ROUNDING_S)),
         retractions=request.retractions,

@@ -95,7 +95,7 @@ async def test_the_strictest_enabled_tenant_is_named_when_several_conflict(
     control_plane.create_tenant("loose", slo(0.1))
     control_plane.create_tenant("strict", slo(0.02))
     assert await strictest() == {"tenant": "strict", "tbt_ms": 20.0}
-    control_plane.set_enabled("strict", False)
+    control_plane.update_tenant("strict", enabled=False)
     assert await strictest() == {"tenant": "loose", "tbt_ms": 100.0}
 
 

@@ -106,5 +106,5 @@ async def test_a_key_opens_nothing_when_its_tenant_is_disabled_or_the_path_is_no
     world = World(control_plane, ALL_SCOPES)
     for path in ("/docs", "/nowhere"):
         assert (await call("GET", path, token=world.mine.secret)).status_code == 403
-    control_plane.set_enabled(MINE, False)
+    control_plane.update_tenant(MINE, enabled=False)
     assert (await call("GET", f"{PREFIX}/whoami", token=world.mine.secret)).status_code == 401

@@ -101,7 +101,7 @@ class TestTenants:
             control_plane.get_slo,
             control_plane.list_slo_history,
             lambda name: control_plane.set_slo(name, DEFAULT_SLO),
-            lambda name: control_plane.set_enabled(name, False),
+            lambda name: control_plane.update_tenant(name, enabled=False),
         ):
             with pytest.raises(NotFoundError, match="no tenant 'nobody'"):
                 use("nobody")
@@ -155,11 +155,11 @@ class TestKeys:
         control_plane.create_tenant("chat")
         secret = control_plane.keys.issue("chat").secret
 
-        control_plane.set_enabled("chat", False)
+        control_plane.update_tenant("chat", enabled=False)
         with pytest.raises(TenantDisabledError, match="tenant chat is disabled"):
             control_plane.snapshot().authenticate(secret)
 
-        control_plane.set_enabled("chat", True)
+        control_plane.update_tenant("chat", enabled=True)
         assert control_plane.snapshot().authenticate(secret).name == "chat"
 
     @pytest.mark.parametrize("secret", ["", "pdm_", "x", "\udc80", "pdm_" + "A" * 43, "é" * 1000])
@@ -246,7 +246,7 @@ class TestSnapshot:
         control_plane.create_tenant("b", slo(0.02))
         control_plane.create_tenant("a", slo(0.03))
         control_plane.set_slo("a", slo(0.035))
-        control_plane.set_enabled("b", False)
+        control_plane.update_tenant("b", enabled=False)
 
         settings = control_plane.snapshot().engine_settings("static:96,36")
 

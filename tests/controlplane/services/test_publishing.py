@@ -45,7 +45,7 @@ def test_a_subscriber_hears_nothing_when_nothing_changed(
     control_plane.create_tenant("chat")
     heard.clear()
 
-    control_plane.set_enabled("chat", True)
+    control_plane.update_tenant("chat", enabled=True)
     with pytest.raises(StaleVersionError):
         control_plane.set_slo("chat", slo(), expected_version=9)
     with pytest.raises(NotFoundError):

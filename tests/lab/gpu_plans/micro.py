@@ -25,13 +25,13 @@ from gpu_servers import sglang_plugin
 from gpu_servers.linked import linked
 from gpu_servers.model_folder import SHAPES
 from gpu_servers.options import LAB, RunOptions, new_parser, one_cell, parse_run, whole_numbers
-from gpu_servers.outcome import outcome_of
+from gpu_servers.outcome import MISSED, outcome_of
 from gpu_servers.shapes import shape_model
 from in_sglang import probe_plugin
 from pdmuxd.daemon.bench.load.client import send_all
 from pdmuxd.daemon.bench.load.workload import Cell
 from pdmuxd.daemon.bench.load.workload import build as build_requests
-from pdmuxd.daemon.bench.results import MISSED, append_result, build, read_results
+from pdmuxd.daemon.bench.results import append_result, build, read_results
 from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.bench.servers.models import ServedModel
 from pdmuxd.daemon.bench.servers.nvidia import gpu_name

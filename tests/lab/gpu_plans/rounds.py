@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from gpu_servers.options import cells
+from gpu_servers.options import cells, parse_arms
 from pdmuxd.daemon.bench.results import Run
-from pdmuxd.daemon.bench.servers.arms import Arm, parse
+from pdmuxd.daemon.bench.servers.arms import Arm
 
 MAIN = "ours:auto,ours:static:96,36,chunk-512,chunk-1024,pdmux"
 """One server for the first two: the best fixed split of the baselines beside ours costs no start."""
@@ -43,7 +43,7 @@ class Round:
 
     def runs(self, tp_size: int) -> list[Run]:
         """Server by server."""
-        arms = parse(self.arms)
+        arms = parse_arms(self.arms)
         return [
             run
             for server in dict.fromkeys(arm.server for arm in arms)

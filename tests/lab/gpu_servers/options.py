@@ -15,8 +15,7 @@ from typing import TypeVar
 from gpu_servers.model_folder import SHAPES
 from pdmuxd.daemon.bench import options
 from pdmuxd.daemon.bench.load.workload import Cell
-from pdmuxd.daemon.bench.servers.arms import Arm
-from pdmuxd.daemon.bench.servers.arms import parse as parse_arms
+from pdmuxd.daemon.bench.servers.arms import Arm, split_names
 from pdmuxd.engine.core.errors import InvalidValueError
 
 LAB = Path(__file__).parents[1]
@@ -25,6 +24,10 @@ PROFILES = _PROJECT / "docs/measurements/h200"
 SHIPPED = _PROJECT / "engine/profiling/shipped"
 CPU_STUB = LAB / "in_sglang" / "cpu"
 """What SGLang's CPU path needs of vLLM."""
+
+STATICS = ("ours:static:112,20", "ours:static:96,36", "ours:static:80,52")
+RIVALS = ("stock", "chunk-256", "chunk-512", "chunk-1024", "chunk-2048", "pdmux", *STATICS)
+ALL = (*RIVALS, "ours:auto", "ours:muxwise")
 
 Parsed = TypeVar("Parsed")
 
@@ -99,6 +102,12 @@ def arms(text: str) -> list[Arm]:
         return parse_arms(text)
     except InvalidValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_arms(names: str) -> list[Arm]:
+    """Read a comma-separated list of arms, or `rivals`, `statics`, `all`."""
+    groups = {"all": ALL, "rivals": RIVALS, "statics": STATICS}
+    return [Arm(name=name) for word in split_names(names) for name in groups.get(word, (word,))]
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pdmuxd.daemon.bench.results import MISSED, append_result
+from pdmuxd.daemon.bench.results import append_result
 from pdmuxd.daemon.bench.runner import run_until_told
 from pdmuxd.daemon.bench.servers.server import ArmError, ServerError
 
 Found = TypeVar("Found")
+MISSED = 3
+"""Exit code of a script that has measured, and kept, something else than was aimed at."""
 
 
 def outcome_of(measure: Callable[[Path], Coroutine[Any, Any, Found]]) -> Found | None:

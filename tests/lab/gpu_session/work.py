@@ -9,12 +9,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gpu_servers.outcome import MISSED
 from gpu_session.checks import Checks
 from gpu_session.place import Place, environment_of, last_line
 from gpu_session.processes import StepProcess
 from gpu_session.records import Ended, Record, Records
 from gpu_session.step import Lane, Step
-from pdmuxd.daemon.bench.results import MISSED
 
 _RESERVE_S = 15.0
 """Left at the end for servers to be ended and tables to be printed."""

@@ -7,10 +7,10 @@ import pytest
 
 from experiments import command_of
 from gpu_plans import run
+from gpu_servers.options import parse_arms
 from pdmuxd.daemon.bench.load import score
 from pdmuxd.daemon.bench.load.client import Seen
 from pdmuxd.daemon.bench.load.workload import Cell, Request, build
-from pdmuxd.daemon.bench.servers import arms
 from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.engine.core.errors import InvalidValueError
 from pdmuxd.engine.core.policies.registry import build_policy
@@ -114,13 +114,13 @@ def test_a_request_is_left_out_when_it_was_cut_before_its_first_token_was_due():
 
 
 def test_a_static_split_keeps_its_comma_when_arms_are_listed():
-    names = [arm.name for arm in arms.parse("stock,ours:static:96,36,chunk-512")]
+    names = [arm.name for arm in parse_arms("stock,ours:static:96,36,chunk-512")]
     assert names == ["stock", "ours:static:96,36", "chunk-512"]
 
 
 def test_an_unknown_arm_is_refused_when_it_is_named():
     with pytest.raises(InvalidValueError, match="chunk-x"):
-        arms.parse("chunk-x")
+        parse_arms("chunk-x")
 
 
 def test_policies_with_splits_of_their_own_have_a_server_that_makes_them():

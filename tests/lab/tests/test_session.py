@@ -12,6 +12,7 @@ from daemon_process import is_running
 
 from experiments import command_of
 from gpu_plans import flood, matrix, measure, micro, slo_change, token_path, two_gpus
+from gpu_servers.outcome import MISSED
 from gpu_session import session
 from gpu_session.checks import Checks
 from gpu_session.place import Place, environment_of
@@ -22,7 +23,6 @@ from gpu_session.scale import SCALES
 from gpu_session.step import Lane, Need, Step
 from gpu_session.trial import tried
 from gpu_session.work import Work
-from pdmuxd.daemon.bench.results import MISSED
 from pdmuxd.daemon.bench.servers import arms
 from pdmuxd.daemon.process.ports import PORTS
 

@@ -3,7 +3,8 @@
 import pytest
 
 from gpu_plans import token_path
-from pdmuxd.daemon.bench.results import MISSED, read_results
+from gpu_servers.outcome import MISSED
+from pdmuxd.daemon.bench.results import read_results
 
 ROW = {"streams": 4, "events_per_s": 99.0, "daemon_us_per_token": 9.0, "engine_us_per_token": 8.0}
 ROW |= {"gap_p50_ms": 7.0, "gap_p99_ms": 6.0, "failed": 0}

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdmuxd.tui.show.charts import AXIS_WIDTH, chart, meter, sparkline, strip_chart
+from pdmuxd.tui.show.charts import AXIS_WIDTH, chart, meter, strip_chart
 from pdmuxd.tui.show.lines import length
 from pdmuxd.tui.show.roles import Role
 
@@ -33,18 +33,6 @@ def test_a_cell_is_partly_filled_when_there_is_colour():
 
 def test_nothing_is_drawn_when_nothing_is_known():
     assert strip_chart([None], 1, letters=False) == [((" ", Role.PLAIN),)]
-
-
-def test_values_above_the_target_are_marked_when_there_is_one():
-    assert sparkline([10.0, None, 50.0], top=50.0, target=40.0) == (
-        ("▂", Role.GOOD),
-        ("╌", Role.DIM),
-        ("█", Role.BAD),
-    )
-
-
-def test_any_value_is_visible_when_it_is_small():
-    assert sparkline([0.001], top=100.0) == (("▁", Role.PLAIN),)
 
 
 @given(share=st.none() | st.floats(-1, 2), width=st.integers(1, 30))
