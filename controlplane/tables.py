@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pdmuxd.controlplane.database.audit import AuditRow
+from pdmuxd.controlplane.database.heartbeat import HeartbeatRow
 from pdmuxd.controlplane.database.row import Row
 from pdmuxd.controlplane.database.settings_version import SettingsVersionRow
 from pdmuxd.controlplane.history.rows import (
@@ -50,5 +51,6 @@ TABLES: tuple[type[Row], ...] = (
     MarkRow,
     AlarmRow,
     PolicyRevisionRow,
+    HeartbeatRow,
 )
 METADATA = Row.metadata

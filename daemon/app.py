@@ -24,6 +24,7 @@ from pdmuxd.daemon.builders import build
 from pdmuxd.daemon.duties.kept_effects import start_keeping_effects
 from pdmuxd.daemon.duties.kept_history import start_keeping_history
 from pdmuxd.daemon.duties.last_used import start_noting_uses
+from pdmuxd.daemon.duties.own_health import start_watching_itself
 from pdmuxd.daemon.duties.prefill_speed import start_forecasting
 from pdmuxd.daemon.duties.refinement import start_refining
 from pdmuxd.daemon.duties.retention import start_forgetting
@@ -38,7 +39,6 @@ from pdmuxd.daemon.handover.successor import Successor
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.process import lock
 from pdmuxd.daemon.process.background import first_to_end, in_background
-from pdmuxd.daemon.process.clock import start_watching_clock
 from pdmuxd.daemon.process.logging import hide_secret
 from pdmuxd.daemon.process.notify import Notifier
 from pdmuxd.daemon.process.signals import StopRequests, on_hangup, stop_requests
@@ -228,11 +228,11 @@ async def _start(
     start_refining(duties, parts.refinement)
     in_background(duties, parts.stand_in.wait(), name="shipped profile")
     start_noting_uses(stack, parts.uses)
-    start_forgetting(stack, control_plane, settings.audit_retention_days, parts.clock)
-    start_watching_clock(stack, parts.clock)
+    start_forgetting(stack, control_plane, settings.audit_retention_days, parts.health.clock)
+    start_watching_itself(stack, parts.health)
     start_writing(stack, parts.traffic)
     start_learning(stack, parts.keepers.fallback, is_wanted=settings.engine.learn_fallback)
-    start_storing_use(stack, parts.limiter, control_plane)
+    start_storing_use(stack, parts.use)
     start_capping(duties, parts.keepers.caps)
     start_keeping_effects(duties, parts.keepers.effects)
     start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pdmuxd.controlplane.api import build_admin_app
-from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
-from pdmuxd.controlplane.history.writing import Retention
 from pdmuxd.controlplane.outlook.tbt_cap_rules import KnownCosts
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
@@ -20,10 +18,12 @@ from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.daemon.bus import DirectoryChanged, EventBus
 from pdmuxd.daemon.duties.keepers import Keepers, build_keepers
-from pdmuxd.daemon.duties.kept_history import HistoryKeeper
+from pdmuxd.daemon.duties.kept_history import HistoryKeeper, history_keeper
 from pdmuxd.daemon.duties.last_used import Uses
+from pdmuxd.daemon.duties.own_health import OwnHealth, build_own_health, degraded
 from pdmuxd.daemon.duties.refinement import Refinement
 from pdmuxd.daemon.duties.shipped_profile import StandIn
+from pdmuxd.daemon.duties.token_use import UseKeeper
 from pdmuxd.daemon.events import (
     EngineEvents,
     connect_engine,
@@ -81,8 +81,9 @@ class Parts:
     uses: Uses
     history: HistoryKeeper
     limiter: Limiter
+    use: UseKeeper
+    health: OwnHealth
     first_tokens: FirstTokens
-    clock: ClockWatch
     tracing: Tracing
     predictors: LivePredictors
     lifecycle: Lifecycle
@@ -109,8 +110,11 @@ def build(
     admission = Admission(settings.data.max_in_flight)
     garbage = garbage_holder(admission, lambda: supervisor.link, metrics)
     limiter, first_tokens = Limiter(), FirstTokens()
-    telemetry = build_telemetry(supervisor, admission, metrics, control_plane)
-    history = build_history(settings, telemetry, control_plane)
+    telemetry = build_telemetry(supervisor, admission, metrics)
+    history = history_keeper(settings.history, telemetry, control_plane, clock)
+    use = UseKeeper(limiter, control_plane)
+    health = build_own_health(settings, control_plane.store, metrics, clock=clock, use=use, history=history)
+    telemetry.own_conditions = health.conditions
     listeners = Listeners.of(settings)
     predictors = LivePredictors(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
@@ -180,7 +184,7 @@ def build(
         control_plane,
         supervisor=supervisor,
         telemetry=telemetry,
-        history=history,
+        history=history.history,
         metrics=metrics,
         actions=actions,
         replays=replays,
@@ -221,15 +225,10 @@ def build(
         refinement=refinement,
         stand_in=stand_in,
         uses=uses,
-        history=HistoryKeeper(
-            history,
-            AlarmStore(control_plane.store),
-            telemetry,
-            tenants=lambda: control_plane.directory.tenants,
-            clock=clock,
-        ),
-        clock=clock,
+        history=history,
         limiter=limiter,
+        use=use,
+        health=health,
         first_tokens=first_tokens,
         tracing=tracing,
         predictors=predictors,
@@ -298,7 +297,6 @@ def build_telemetry(
     supervisor: Supervisor,
     admission: Admission,
     metrics: Metrics,
-    control_plane: ControlPlane,
 ) -> Telemetry:
     """What is known of the engine and of the requests in flight, in events and as metrics."""
     telemetry = Telemetry(
@@ -306,22 +304,12 @@ def build_telemetry(
         wall_clock=time.time,
         status=supervisor.status,
         in_flight=admission.by_tenant,
-        database_lost_because=control_plane.store.lost_because,
     )
     telemetry.on_settled = metrics.request_judged
     for collector in collectors(telemetry, metrics.tenants, node_limit=admission.max_in_flight):
         metrics.registry.register(collector)
     metrics.registry.register(TokenCollector(supervisor.token_counts))
     return telemetry
-
-
-def build_history(settings: Settings, telemetry: Telemetry, control_plane: ControlPlane) -> History:
-    """What was served, in memory and in the database."""
-    kept = settings.history
-    retention = Retention(
-        minutes_days=kept.minutes_kept_days, hours_days=kept.hours_kept_days, days_days=kept.days_kept_days
-    )
-    return History(telemetry.recorder, control_plane.store, retention)
 
 
 def build_gateway(
@@ -397,6 +385,9 @@ def build_admin(
         daemon_actions=lifecycle,
         engine_log=engine_log,
         extra_routes=lambda app: add_probes(
-            app, metrics, lambda: control_plane.store.lost_because() or supervisor.not_ready_because()
+            app,
+            metrics,
+            lambda: control_plane.store.lost_because() or supervisor.not_ready_because(),
+            lambda: degraded(telemetry.alarms),
         ),
     )

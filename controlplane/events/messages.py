@@ -317,6 +317,11 @@ AlarmKind = Literal[
     "telemetry_dropped",
     "predictor_drift",
     "database_lost",
+    "database_unwritable",
+    "disk_low",
+    "usage_unsaved",
+    "clock_jumped",
+    "loop_late",
 ]
 Severity = Literal["critical", "warning"]
 

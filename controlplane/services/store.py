@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 from threading import Lock
 from types import MappingProxyType
 from typing import TypeVar
+from uuid import uuid4
 
 from sqlalchemy import Engine
 from sqlmodel import Session
 
 from pdmuxd.controlplane.database.audit import AuditEntry, AuditRepository
 from pdmuxd.controlplane.database.callers import Caller, now_acting
+from pdmuxd.controlplane.database.heartbeat import beat
 from pdmuxd.controlplane.database.opening import require_in_place, store_errors
 from pdmuxd.controlplane.database.postgresql import is_postgresql
 from pdmuxd.controlplane.database.settings_version import SettingsVersionRepository
@@ -112,6 +114,7 @@ class Store:
         self._subscribers: list[Subscriber] = []
         self._changing = Lock()
         self._active = ActivePredictors()
+        self._node = uuid4().hex
         self._directory = self.snapshot()
 
     @property
@@ -136,6 +139,12 @@ class Store:
         except StoreError as error:
             return str(error)
         return None
+
+    def beat(self) -> None:
+        """Write that this process is there. Raises: StoreError if nothing can be written."""
+        with self.transaction() as session:
+            beat(session, self._node, self.clock())
+            session.commit()
 
     def version(self) -> int:
         """The settings version as it is stored now."""

@@ -29,6 +29,11 @@ RULES: dict[AlarmKind, Rule] = {
     "telemetry_dropped": Rule(severity="warning", raise_after_s=0.0, clear_after_s=60.0),
     "predictor_drift": Rule(severity="warning", raise_after_s=10.0, clear_after_s=60.0),
     "database_lost": Rule(severity="critical", raise_after_s=0.0, clear_after_s=0.0),
+    "database_unwritable": Rule(severity="critical", raise_after_s=0.0, clear_after_s=0.0),
+    "disk_low": Rule(severity="warning", raise_after_s=0.0, clear_after_s=10.0),
+    "usage_unsaved": Rule(severity="warning", raise_after_s=0.0, clear_after_s=0.0),
+    "clock_jumped": Rule(severity="warning", raise_after_s=0.0, clear_after_s=0.0),
+    "loop_late": Rule(severity="warning", raise_after_s=0.0, clear_after_s=10.0),
 }
 
 

@@ -80,12 +80,6 @@ def late_conditions(waiting: Mapping[str, OpenCounts]) -> Iterator[Condition]:
             yield Condition(kind="late_now", text=text, tenant=name)
 
 
-def database_conditions(lost_because: str | None) -> Iterator[Condition]:
-    """The database is not where it was opened."""
-    if lost_because is not None:
-        yield Condition(kind="database_lost", text=lost_because)
-
-
 def dropped_conditions(grown: int) -> Iterator[Condition]:
     """Telemetry was lost since the last look, so figures miss something."""
     if grown > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
 from pdmuxd.controlplane.events.buffer import EventBuffer
@@ -24,7 +24,7 @@ from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineState, EngineStatus
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry import conditions, serializers
-from pdmuxd.controlplane.telemetry.alarms import Alarms
+from pdmuxd.controlplane.telemetry.alarms import Alarms, Condition
 from pdmuxd.controlplane.telemetry.attainment import Attainment
 from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
@@ -77,8 +77,7 @@ class Telemetry:
     """Fed in the daemon's event loop; what it holds may be read in any thread.
 
     `clock` is Unix time in seconds and must not go back. `status`, `in_flight` (requests at the gateway,
-    per tenant) and `database_lost_because` are asked whenever they are to be told. `wall_clock` (`clock`
-    unless given) dates the history.
+    per tenant) are asked whenever they are to be told. `wall_clock` (`clock` unless given) dates the history.
     """
 
     def __init__(
@@ -87,7 +86,6 @@ class Telemetry:
         clock: Callable[[], float],
         status: Callable[[], EngineStatus] = lambda: NO_ENGINE,
         in_flight: Callable[[], Mapping[str, int]] = dict,
-        database_lost_because: Callable[[], str | None] = lambda: None,
         wall_clock: Callable[[], float] | None = None,
     ) -> None:
         self.clock = clock
@@ -97,7 +95,8 @@ class Telemetry:
         self.published: Counter[EventType] = Counter()
         self.status = status
         self.in_flight = in_flight
-        self.database_lost_because = database_lost_because
+        self.own_conditions: Callable[[], Iterable[Condition]] = tuple
+        """What the daemon finds wrong with itself and its machine."""
         self.directory = _EMPTY
         self.decisions = Decisions(
             strictest=lambda: serializers.strictest(self.directory, self.in_flight(), self.tbt_caps)
@@ -289,7 +288,7 @@ class Telemetry:
             *conditions.burn_conditions(self.tenants, waiting, self.directory, now_s),
             *conditions.late_conditions(waiting),
             *conditions.dropped_conditions(grown),
-            *conditions.database_conditions(self.database_lost_because()),
+            *self.own_conditions(),
             *conditions.drift_conditions(self.drift.all(now_s), self._at_bound),
         ]
         for event in self.alarms.update(found, now_s):

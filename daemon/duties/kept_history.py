@@ -18,11 +18,14 @@ from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.periods import MINUTE_S, Segment, begin_of
 from pdmuxd.controlplane.history.reading import Judged
+from pdmuxd.controlplane.history.writing import Retention
+from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.attainment import DAY_S, HOUR_S, MONTH_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.process.background import by_calendar, in_background, periodically
 from pdmuxd.daemon.process.clock import ClockWatch
+from pdmuxd.daemon.settings.model import HistorySection
 from pdmuxd.engine.core.errors import StoreError
 
 FLUSH_EVERY_S = 30.0
@@ -50,38 +53,44 @@ class HistoryKeeper:
         tenants: Callable[[], Mapping[str, TenantRecord]],
         clock: ClockWatch,
     ) -> None:
-        self._history = history
+        self.history = history
         self._tenants = tenants
         self._alarms = alarms
         self._telemetry = telemetry
         self._clock = clock
-        self._is_failing = False
+        self._unsaved_since_s: float | None = None
+        """When the first attempt began that failed; monotonic."""
 
     @property
     def has_others(self) -> bool:
         """Whether other nodes may write to the same database."""
-        return self._history.others is not None
+        return self.history.others is not None
+
+    def unsaved_s(self) -> float | None:
+        """For how long counts could not be stored, an attempt that goes on included; None if they were."""
+        return None if self._unsaved_since_s is None else time.monotonic() - self._unsaved_since_s
 
     async def flush(self) -> None:
         """Store what was counted; what cannot be stored is kept for the next time."""
+        if is_first := self._unsaved_since_s is None:
+            self._unsaved_since_s = time.monotonic()
         try:
-            await self._history.flush()
+            await self.history.flush()
         except StoreError as error:
-            if not self._is_failing:
+            if is_first:
                 log.warning(
                     "the history is not stored; it is kept in memory and tried again", reason=str(error)
                 )
-            self._is_failing = True
             return
-        if self._is_failing:
-            log.info("the history is stored again", lost_rows=self._history.recorder.lost_rows)
-        self._is_failing = False
+        if not is_first:
+            log.info("the history is stored again", lost_rows=self.history.recorder.lost_rows)
+        self._unsaved_since_s = None
 
     async def count_others(self) -> None:
         """Count in attainment what other nodes on the same database have judged."""
         now_s = time.time()
         try:
-            found = await self._history.judged_elsewhere(now_s)
+            found = await self.history.judged_elsewhere(now_s)
         except StoreError as error:
             log.warning("what other nodes have judged is not known", reason=str(error))
             return
@@ -96,7 +105,7 @@ class HistoryKeeper:
         if not self._clock.is_trusted:
             return
         try:
-            dropped = await self._history.prune(time.time())
+            dropped = await self.history.prune(time.time())
         except StoreError as error:
             log.warning("old history is not dropped", reason=str(error))
             return
@@ -107,7 +116,7 @@ class HistoryKeeper:
         """Count what was judged before this start, and end the alarms that the last daemon left raised."""
         try:
             # Nothing is written meanwhile: it would be counted as if it had been before the start.
-            async with self._history.still:
+            async with self.history.still:
                 await asyncio.to_thread(self._alarms.end_all, datetime.now(UTC))
                 restored = [await self._restore(*window) for window in WINDOWS]
         except StoreError as error:
@@ -117,13 +126,13 @@ class HistoryKeeper:
 
     async def end(self) -> None:
         """Store what was counted until now."""
-        self._history.recorder.turn({})
+        self.history.recorder.turn({})
         await self.flush()
 
     async def _restore(self, window_s: float, step_s: int) -> int:
         found = await asyncio.to_thread(self._judged, window_s, step_s)
-        if self._history.others is not None and step_s == MINUTE_S:
-            self._history.others.known(found)
+        if self.history.others is not None and step_s == MINUTE_S:
+            self.history.others.known(found)
         tenants = self._tenants()
         for start in range(0, len(found), _AT_ONCE):
             self._telemetry.restore(found[start : start + _AT_ONCE], tenants, window_s=window_s)
@@ -136,7 +145,23 @@ class HistoryKeeper:
         segment = Segment(
             step_s=step_s, start_s=begin_of(int(start_s - window_s), step_s), end_s=int(start_s) + 1
         )
-        return list(self._history.reader.judged(segment))
+        return list(self.history.reader.judged(segment))
+
+
+def history_keeper(
+    kept: HistorySection, telemetry: Telemetry, control_plane: ControlPlane, clock: ClockWatch
+) -> HistoryKeeper:
+    """The keeper of what `telemetry` counts; nothing is stored yet."""
+    retention = Retention(
+        minutes_days=kept.minutes_kept_days, hours_days=kept.hours_kept_days, days_days=kept.days_kept_days
+    )
+    return HistoryKeeper(
+        History(telemetry.recorder, control_plane.store, retention),
+        AlarmStore(control_plane.store),
+        telemetry,
+        tenants=lambda: control_plane.directory.tenants,
+        clock=clock,
+    )
 
 
 def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> None:

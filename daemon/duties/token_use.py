@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
 from contextlib import AsyncExitStack
 from datetime import UTC
 from itertools import count
@@ -30,47 +30,58 @@ def load_use(limiter: Limiter, control_plane: ControlPlane) -> None:
     limiter.load(control_plane.limits.use_since(first))
 
 
-async def store_use(limiter: Limiter, control_plane: ControlPlane) -> None:
-    """Write what was used since the last time; what cannot be written is tried again with the next."""
-    unsaved = limiter.take_unsaved()
-    try:
-        await asyncio.to_thread(control_plane.limits.add_use, unsaved)
-    except StoreError as error:
-        limiter.give_back(unsaved)
-        log.warning("the use of tokens is not stored", reason=str(error))
+class UseKeeper:
+    """Stores what the limiter counted, and tells it what other nodes have."""
 
+    def __init__(self, limiter: Limiter, control_plane: ControlPlane) -> None:
+        self._limiter = limiter
+        self._control_plane = control_plane
+        self._turns = count(1)
+        self._unsaved_since_s: float | None = None
+        """When the first attempt began that did not succeed; monotonic."""
 
-async def count_others(limiter: Limiter, control_plane: ControlPlane) -> None:
-    """Count today's use of other nodes against budgets; what is not known now will be later."""
-    names = limiter.counted_tenants()
-    today = control_plane.store.clock().astimezone(UTC).date()
-    for start in range(0, len(names), USE_AT_ONCE):
-        # Read after what this node has used was stored, and corrected before more of it is.
-        await store_use(limiter, control_plane)
-        some = names[start : start + USE_AT_ONCE]
+    def unsaved_s(self) -> float | None:
+        """For how long use could not be stored, an attempt that goes on included; None if it was."""
+        return None if self._unsaved_since_s is None else time.monotonic() - self._unsaved_since_s
+
+    async def store(self) -> None:
+        """Write what was used since the last time; what cannot be written is tried again with the next."""
+        unsaved = self._limiter.take_unsaved()
+        if unsaved and self._unsaved_since_s is None:
+            self._unsaved_since_s = time.monotonic()
         try:
-            stored = await asyncio.to_thread(control_plane.limits.use_since, today, tenants=some)
+            await asyncio.to_thread(self._control_plane.limits.add_use, unsaved)
         except StoreError as error:
-            log.warning("the use of tokens on other nodes is not known", reason=str(error))
+            self._limiter.give_back(unsaved)
+            log.warning("the use of tokens is not stored", reason=str(error))
             return
-        limiter.correct(stored)
+        self._unsaved_since_s = None
+
+    async def count_others(self) -> None:
+        """Count today's use of other nodes against budgets; what is not known now will be later."""
+        control_plane = self._control_plane
+        names = self._limiter.counted_tenants()
+        today = control_plane.store.clock().astimezone(UTC).date()
+        for start in range(0, len(names), USE_AT_ONCE):
+            # Read after what this node has used was stored, and corrected before more of it is.
+            await self.store()
+            some = names[start : start + USE_AT_ONCE]
+            try:
+                stored = await asyncio.to_thread(control_plane.limits.use_since, today, tenants=some)
+            except StoreError as error:
+                log.warning("the use of tokens on other nodes is not known", reason=str(error))
+                return
+            self._limiter.correct(stored)
+
+    async def turn(self) -> None:
+        """One job for both, so that nothing is on its way to the database while it is read."""
+        if self._control_plane.store.is_shared and next(self._turns) % OTHERS_EVERY == 0:
+            await self.count_others()
+        else:
+            await self.store()
 
 
-async def _store(limiter: Limiter, control_plane: ControlPlane, turn: Iterator[int]) -> None:
-    """One job for both, so that nothing is on its way to the database while it is read."""
-    if control_plane.store.is_shared and next(turn) % OTHERS_EVERY == 0:
-        await count_others(limiter, control_plane)
-    else:
-        await store_use(limiter, control_plane)
-
-
-def start_storing_use(stack: AsyncExitStack, limiter: Limiter, control_plane: ControlPlane) -> None:
+def start_storing_use(stack: AsyncExitStack, keeper: UseKeeper) -> None:
     """Store the use every PERIOD_S until `stack` is left, and once more then."""
-    stack.push_async_callback(store_use, limiter, control_plane)
-    turn = count(1)
-    periodically(
-        stack,
-        lambda: _store(limiter, control_plane, turn),
-        period_s=PERIOD_S,
-        name="storing token use",
-    )
+    stack.push_async_callback(keeper.store)
+    periodically(stack, keeper.turn, period_s=PERIOD_S, name="storing token use")

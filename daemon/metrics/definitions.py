@@ -28,6 +28,7 @@ TTFT_BUCKETS_S = (
 """Fine where targets are; a percentile between two of them is interpolated. Above 10 s at most 50% apart, for
 the p99.9 of an overload."""
 TBT_MAX_BUCKETS_S = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+LAG_BUCKETS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 GAP_EDGES = (*range(30, 60, 6), *range(60, 99, 2), *range(104, 153, 6))
 """Edges of the engine's own counts (`engine/link/durations.py`), so that no gap is counted in a wrong bucket:
 17% apart between 10 and 200 ms, 59% outside, from 1 ms to 12 s."""
@@ -252,6 +253,9 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "Spans `exported` to the collector, or dropped: `queue_full`, `export_failed`..",
             "result",
         ),
+    ),
+    "Of the daemon itself": (
+        _histogram("loop_lag_seconds", "How late the event loop is, twenty times a second.", LAG_BUCKETS_S),
     ),
     "Of both listeners": (
         _gauge("http_connections", "Connections that are open, of `data` and `admin`.", "listener"),

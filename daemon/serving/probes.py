@@ -4,7 +4,7 @@ metrics."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import FastAPI, Response
@@ -12,7 +12,12 @@ from fastapi import FastAPI, Response
 from pdmuxd.daemon.metrics import CONTENT_TYPE, Metrics
 
 
-def add_probes(app: FastAPI, metrics: Metrics, not_ready_because: Callable[[], str | None]) -> None:
+def add_probes(
+    app: FastAPI,
+    metrics: Metrics,
+    not_ready_because: Callable[[], str | None],
+    degraded_by: Callable[[], Iterable[str]] = tuple,
+) -> None:
     """Add `/healthz`, `/readyz` and `/metrics`; asynchronous, so that busy worker threads delay none."""
     # Writing 10,000 lines takes 80 ms: in the event loop that would be a gap in every stream of tokens.
     renderer = ThreadPoolExecutor(1, thread_name_prefix="metrics")
@@ -23,11 +28,15 @@ def add_probes(app: FastAPI, metrics: Metrics, not_ready_because: Callable[[], s
         return {"status": "ok"}
 
     @app.get("/readyz", tags=["probes"], responses={503: {"description": "The body says why not."}})
-    async def is_ready(response: Response) -> dict[str, str]:
-        """Answer 200 while the engine serves under the newest settings, else 503."""
+    async def is_ready(response: Response) -> dict[str, str | list[str]]:
+        """Answer 200 while the engine serves under the newest settings, else 503.
+
+        What is wrong with the daemon itself while it serves is named in `degraded`, by its alarms.
+        """
         reason = not_ready_because()
         if reason is None:
-            return {"status": "ready"}
+            degraded = sorted(degraded_by())
+            return {"status": "ready", "degraded": degraded} if degraded else {"status": "ready"}
         response.status_code = 503
         return {"status": "not ready", "reason": reason}
 

@@ -70,6 +70,10 @@ class Settings(BaseSettings):
             "allowed": "a database URL such as sqlite:////var/lib/pdmuxd/pdmuxd.db or postgresql://USER@HOST/NAME"
         },
     )
+    state_min_free_bytes: Annotated[WholeNumber, Field(ge=0, le=1 << 50)] = Field(
+        256 << 20,
+        description="Bytes that are to be free on the disk of state_dir; fewer raise the alarm `disk_low`.",
+    )
     drain_timeout_s: Annotated[Number, Field(ge=0, le=3600)] = Field(
         30.0, description="Seconds that requests in flight may take to end when the daemon stops."
     )

@@ -1,0 +1,112 @@
+"""What is wrong with the daemon and its machine now: the conditions behind its own alarms.
+
+None of them stops requests: `/readyz` names them as `degraded` and stays 200.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from pdmuxd.controlplane.events.messages import AlarmKind
+from pdmuxd.controlplane.services.store import Store
+from pdmuxd.controlplane.telemetry.alarms import Alarms, Condition
+from pdmuxd.daemon.duties.kept_history import HistoryKeeper
+from pdmuxd.daemon.duties.loop_lag import LATE_RATIO, LATE_S, WINDOW_S, LoopLag, start_watching_loop
+from pdmuxd.daemon.duties.store_watch import StoreWatch, start_watching_store
+from pdmuxd.daemon.duties.token_use import UseKeeper
+from pdmuxd.daemon.metrics import Metrics
+from pdmuxd.daemon.metrics.definitions import histogram
+from pdmuxd.daemon.process.clock import ClockWatch, start_watching_clock
+from pdmuxd.daemon.settings import Settings
+
+DEGRADED: frozenset[AlarmKind] = frozenset(
+    ("database_unwritable", "disk_low", "usage_unsaved", "clock_jumped", "loop_late")
+)
+UNSAVED_AFTER_S = 5.0
+"""Use is stored each second: this is several attempts, and with the alarms' second less than ten."""
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnHealth:
+    """Everything that is asked for it."""
+
+    lost_because: Callable[[], str | None]
+    store: StoreWatch
+    lag: LoopLag
+    clock: ClockWatch
+    use: UseKeeper
+    history: HistoryKeeper
+    min_free_bytes: int
+
+    def conditions(self) -> Iterator[Condition]:
+        """What is wrong now."""
+        lost = self.lost_because()
+        if lost is not None:
+            yield Condition(kind="database_lost", text=lost)
+        elif (why := self.store.unwritable_because()) is not None:
+            yield Condition(kind="database_unwritable", text=f"changes are refused, requests served: {why}")
+        free_bytes = self.store.free_bytes
+        if free_bytes is not None and free_bytes < self.min_free_bytes:
+            yield Condition(
+                kind="disk_low",
+                text=f"{free_bytes // _MIB} MiB are free where state_dir is, and state_min_free_bytes is "
+                f"{self.min_free_bytes // _MIB} MiB",
+            )
+        yield from self._unsaved()
+        if (jump := self.clock.jump()) is not None:
+            yield Condition(kind="clock_jumped", text=jump)
+        late_s, longest_s = self.lag.late_s()
+        if late_s >= LATE_RATIO * WINDOW_S:
+            yield Condition(
+                kind="loop_late",
+                text=f"in the last {WINDOW_S:.0f} s the daemon was late by over {1000 * LATE_S:.0f} ms for "
+                f"{late_s:.1f} s, at most {longest_s:.1f} s at once: it has too little of the CPU",
+            )
+
+    def _unsaved(self) -> Iterator[Condition]:
+        parts = []
+        if (since_s := self.use.unsaved_s()) is not None and since_s > UNSAVED_AFTER_S:
+            parts.append(f"the use of tokens for {since_s:.0f} s")
+        if (since_s := self.history.unsaved_s()) is not None and since_s > UNSAVED_AFTER_S:
+            parts.append(f"the history for {since_s:.0f} s")
+        if parts:
+            yield Condition(
+                kind="usage_unsaved",
+                text=f"{' and '.join(parts)} could not be stored: a daemon that is killed now forgets it",
+            )
+
+
+def build_own_health(
+    settings: Settings,
+    store: Store,
+    metrics: Metrics,
+    *,
+    clock: ClockWatch,
+    use: UseKeeper,
+    history: HistoryKeeper,
+) -> OwnHealth:
+    """What is asked, made of the settings; nothing is asked yet."""
+    return OwnHealth(
+        lost_because=store.lost_because,
+        store=StoreWatch(store.beat, settings.resolved_state_dir),
+        lag=LoopLag(histogram("pdmuxd_loop_lag_seconds", metrics.registry)),
+        clock=clock,
+        use=use,
+        history=history,
+        min_free_bytes=settings.state_min_free_bytes,
+    )
+
+
+def degraded(alarms: Alarms) -> list[str]:
+    """The daemon's own alarms that are raised."""
+    return [alarm.kind for alarm in alarms.active() if alarm.kind in DEGRADED]
+
+
+def start_watching_itself(stack: AsyncExitStack, own: OwnHealth) -> None:
+    """Ask until `stack` is left."""
+    start_watching_loop(stack, own.lag)
+    start_watching_store(stack, own.store)
+    start_watching_clock(stack, own.clock)

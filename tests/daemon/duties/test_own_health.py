@@ -1,0 +1,219 @@
+"""What the daemon finds wrong with itself, and that it finds nothing once that is over."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from stores import new_database, opened
+
+from pdmuxd.controlplane.database import sqlite
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
+from pdmuxd.daemon.duties import store_watch
+from pdmuxd.daemon.duties.loop_lag import LATE_S, WINDOW_S, LoopLag
+from pdmuxd.daemon.duties.own_health import DEGRADED, UNSAVED_AFTER_S, OwnHealth
+from pdmuxd.daemon.duties.store_watch import SILENT_AFTER_S, StoreWatch
+from pdmuxd.daemon.duties.token_use import UseKeeper
+from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.metrics.definitions import histogram
+from pdmuxd.daemon.process.clock import JUMP_TOLD_S, TRUSTED_WITHIN_S, ClockWatch
+from pdmuxd.engine.core.errors import StoreError
+
+
+class Rig:
+    """All that is asked, each part with a clock that the test moves."""
+
+    def __init__(self, control_plane: ControlPlane, state_dir: Path) -> None:
+        self.now_s, self.wall_s = 1000.0, 1_000_000.0
+        self.lost: str | None = None
+        self.limiter = Limiter()
+        self.limiter.use_tenants(control_plane.directory.tenants)
+        self.lag = LoopLag(histogram("pdmuxd_loop_lag_seconds", CollectorRegistry()), self.clock)
+        self.store = StoreWatch(control_plane.store.beat, state_dir, self.clock)
+        self.use = UseKeeper(self.limiter, control_plane)
+        self.jumps = ClockWatch(wall=lambda: self.wall_s, monotonic=self.clock)
+        history: Any = SimpleNamespace(unsaved_s=lambda: None)
+        self.health = OwnHealth(
+            lost_because=lambda: self.lost,
+            store=self.store,
+            lag=self.lag,
+            clock=self.jumps,
+            use=self.use,
+            history=history,
+            min_free_bytes=1000,
+        )
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def passes(self, seconds: float, *, set_by_s: float = 0.0) -> None:
+        self.now_s += seconds
+        self.wall_s += seconds + set_by_s
+
+    @property
+    def kinds(self) -> list[str]:
+        return [condition.kind for condition in self.health.conditions()]
+
+    @property
+    def text(self) -> str:
+        (condition,) = self.health.conditions()
+        return condition.text
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.05)
+    new_database(tmp_path)
+    (path,) = tmp_path.glob("*.db")
+    return path
+
+
+@pytest.fixture
+def store_with_chat(database: Path) -> Iterator[ControlPlane]:
+    with opened(sqlite.sqlite_url(database)) as control_plane:
+        control_plane.create_tenant("chat")
+        yield control_plane
+
+
+@pytest.fixture
+def rig(store_with_chat: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    rig = Rig(store_with_chat, tmp_path)
+    monkeypatch.setattr("time.monotonic", rig.clock)
+    yield rig
+    rig.store.close()
+
+
+def test_nothing_is_wrong_when_all_is_well(rig: Rig) -> None:
+    asyncio.run(rig.store.look())
+    assert rig.kinds == []
+    assert rig.store.free_bytes
+
+
+def test_the_database_is_unwritable_while_another_holds_its_lock(rig: Rig, database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        asyncio.run(rig.store.look())
+        assert rig.kinds == ["database_unwritable"]
+        assert "locked" in rig.text
+        other.execute("ROLLBACK")
+    asyncio.run(rig.store.look())
+    assert rig.kinds == []
+
+
+def test_the_database_is_unwritable_when_a_write_has_no_answer(tmp_path: Path) -> None:
+    """What a stopped server looks like: the thread that asks does not come back."""
+    now_s, hangs = [0.0], threading.Event()
+
+    async def main() -> None:
+        watch = StoreWatch(lambda: hangs.wait() and None, tmp_path, lambda: now_s[0])
+        asked = asyncio.create_task(watch.look())
+        await asyncio.sleep(0)
+        assert watch.unwritable_because() is None
+        now_s[0] = SILENT_AFTER_S + 1
+        assert "has not answered a write for 5 s" in str(watch.unwritable_because())
+        hangs.set()
+        await asked
+        assert watch.unwritable_because() is None
+        watch.close()
+
+    asyncio.run(main())
+
+
+def test_a_lost_database_is_told_as_lost_alone(rig: Rig) -> None:
+    rig.store._failed_because = "it is gone"  # what a write says then
+    rig.lost = "pdmuxd.db was removed"
+    assert rig.kinds == ["database_lost"]
+
+
+def test_the_disk_is_low_while_less_is_free_than_is_set(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_watch.shutil, "disk_usage", lambda _: SimpleNamespace(free=999))
+    asyncio.run(rig.store.look())
+    assert rig.kinds == ["disk_low"]
+    monkeypatch.setattr(store_watch.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    asyncio.run(rig.store.look())
+    assert rig.kinds == []
+
+
+def test_usage_is_unsaved_from_the_first_attempt_that_fails_until_one_succeeds(
+    rig: Rig, store_with_chat: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_uses: object) -> None:
+        raise StoreError("database or disk is full")
+
+    used = {UseOf("chat", WHOLE_TENANT, store_with_chat.store.clock().date()): Tokens(output_tokens=3)}
+    add_use = store_with_chat.limits.add_use
+    monkeypatch.setattr(store_with_chat.limits, "add_use", full)
+    rig.limiter.give_back(used)
+    asyncio.run(rig.use.store())
+    assert rig.kinds == []
+    rig.passes(UNSAVED_AFTER_S + 1)
+    asyncio.run(rig.use.store())
+    assert rig.kinds == ["usage_unsaved"]
+    monkeypatch.setattr(store_with_chat.limits, "add_use", add_use)
+    asyncio.run(rig.use.store())
+    assert rig.kinds == []
+    assert store_with_chat.limits.use_since(store_with_chat.store.clock().date()) == used
+
+
+def test_a_jump_of_the_clock_is_told_for_a_minute(rig: Rig) -> None:
+    rig.passes(5.0, set_by_s=-7200.0)
+    rig.jumps.look()
+    assert rig.kinds == ["clock_jumped"]
+    assert "set by -7200.0 s" in rig.text
+    rig.passes(JUMP_TOLD_S + 1)
+    assert rig.kinds == []
+
+
+def test_a_jump_of_days_is_told_until_the_clock_is_right_again(rig: Rig) -> None:
+    rig.passes(5.0, set_by_s=2 * TRUSTED_WITHIN_S)
+    rig.jumps.look()
+    rig.passes(10 * JUMP_TOLD_S)
+    assert "nothing old is deleted" in rig.text
+    rig.passes(5.0, set_by_s=-2 * TRUSTED_WITHIN_S)
+    rig.jumps.look()
+    rig.passes(JUMP_TOLD_S + 1)
+    assert rig.kinds == []
+
+
+@pytest.mark.parametrize(
+    ("lags", "is_late"),
+    [([2.0], True), ([0.15] * 7, True), ([0.15] * 6, False), ([LATE_S - 0.01] * 90, False)],
+)
+def test_the_loop_is_late_when_late_turns_make_up_a_second_of_ten(
+    rig: Rig, lags: list[float], is_late: bool
+) -> None:
+    for lag_s in lags:
+        rig.lag.add(lag_s)
+    assert rig.kinds == (["loop_late"] if is_late else [])
+    rig.passes(WINDOW_S + 0.1)
+    assert rig.kinds == []
+
+
+def test_a_loop_that_is_blocked_is_seen_when_it_turns_again() -> None:
+    import time
+
+    lag = LoopLag(histogram("pdmuxd_loop_lag_seconds", CollectorRegistry()))
+
+    async def main() -> None:
+        watching = asyncio.create_task(lag.watch())
+        await asyncio.sleep(0)
+        time.sleep(0.25)  # noqa: ASYNC251 - what is measured
+        while not lag.late_s()[0]:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        watching.cancel()
+
+    asyncio.run(main())
+    assert lag.late_s()[1] >= 0.15
+
+
+def test_each_of_them_can_be_told_as_degraded() -> None:
+    assert "database_lost" not in DEGRADED, "then the daemon is not ready"
