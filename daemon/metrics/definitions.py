@@ -132,7 +132,7 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _counter("gc_seconds", "Time that they took: no token passes the process meanwhile.", *GC),
         _counter("gc_found_objects", "Objects that they freed.", *GC),
         _gauge("gc_longest_seconds", "The longest one.", *GC),
-        _counter("gc_forced", "Full collections while answers ran, since the process had grown.", "process"),
+        _counter("gc_forced", "Collections while answers ran, since the process had grown.", "process"),
     ),
     "Of targets": (
         _gauge("slo_ttft_fixed_seconds", "The TTFT target of an empty prompt.", *T),

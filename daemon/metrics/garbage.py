@@ -12,13 +12,10 @@ from pdmuxd.daemon.metrics.counted import Metrics
 from pdmuxd.daemon.metrics.definitions import counter_family, gauge_family
 from pdmuxd.engine.link.garbage import GarbageHolder, GarbageReport, read_reports
 
-_YOUNG_OBJECTS = (10_000, 10)
-"""With Python's own 700 each third admission in a hundred would wait for a look at the youngest objects."""
-
 
 def garbage_holder(admission: Admission, link: Callable[[], str | None], metrics: Metrics) -> GarbageHolder:
     """The holder of this process, which holds nothing yet; `link` is the running engine's address, if any."""
-    holder = GarbageHolder("gateway", is_idle=lambda: admission.in_flight == 0, young_objects=_YOUNG_OBJECTS)
+    holder = GarbageHolder("gateway", is_idle=lambda: admission.in_flight == 0)
 
     def reports() -> list[GarbageReport]:
         address = link()

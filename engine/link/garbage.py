@@ -1,9 +1,11 @@
 """The garbage collector of a process that tokens pass: the daemon, and each process of an engine.
 
-By itself Python looks through all objects now and then, and every answer waits: 25 to 50 ms each five seconds
-in SGLang's HTTP process at 4,000 tokens/s, where nothing is found (docs/decisions/0043). So all that the
-start made is frozen, young objects are looked at as ever, and the others only while no answer runs, or when
-the process has grown by `MAX_GROWTH_BYTES` since.
+By itself Python looks through young objects each time that some more were made than went, and through all of
+them now and then, and every answer waits. Objects under way count as young whatever their number: at 150
+requests/s a look at them took 60 to 86 ms of the gateway, and one at all took 25 to 75 ms of SGLang's HTTP
+process each three seconds; neither found anything to speak of (docs/decisions/0043). So all that the start
+made is frozen, and the rest is looked at only while no answer runs, or when the process has grown by
+`MAX_GROWTH_BYTES` since.
 
 What was collected, how long it took and what was found is kept, and written beside the link's socket once a
 second, where the daemon reads it.
@@ -25,12 +27,10 @@ from typing import Any
 import msgspec
 
 LOOK_EVERY_S = 1.0
-YOUNG_OBJECTS = (1_000, 2)
-"""Objects made beyond those that went, after which the youngest are looked at; and after how many such looks
-the next generation is. Looks at it took 7.4 ms of CPU each in SGLang's HTTP process, 8.4 with (1,000, 5) and
-8.1 with Python's (700, 10) (2 busy cores, 2026-11-25): no choice among them is shown to be better."""
 NEVER = 2**31 - 1
-"""Looks at the middle generation until Python looks at all objects by itself."""
+"""Objects made beyond those that went until Python looks by itself."""
+FEW_OBJECTS = 1_000
+"""Made beyond those that went: fewer than these in an idle process are not worth a look."""
 MAX_GROWTH_BYTES = 256 * 2**20
 """Growth of a process in mid-load after which all its objects are looked at (docs/decisions/0043)."""
 LONG_S = 0.005
@@ -68,7 +68,7 @@ class GarbageReport(msgspec.Struct, frozen=True, kw_only=True):
     generations: tuple[Generation, ...]
     """The youngest first."""
     forced: int = 0
-    """Full collections in mid-load, because the process had grown."""
+    """Collections in mid-load, because the process had grown."""
     recent: tuple[LongCollection, ...] = ()
     is_held: bool = True
     """False: the user's own `--gc-threshold` is in force."""
@@ -83,21 +83,19 @@ class GarbageHolder:
         *,
         is_idle: Callable[[], bool],
         path: Path | None = None,
-        young_objects: tuple[int, int] = YOUNG_OBJECTS,
     ) -> None:
         """`is_idle` says whether no answer runs. Reports go to `path`, if any."""
         self._process = process
         self._is_idle = is_idle
         self._run: Callable[[Callable[[], None]], object] = lambda look: look()
         self._path = path
-        self._young_objects = young_objects
         self._generations = [Generation()] * 3
         self._recent: deque[LongCollection] = deque(maxlen=_KEPT)
         self._begun_s = self._begun_cpu_s = 0.0
         self._forced = 0
         self._base_bytes = 0
-        self._young_at_full = 0
-        """Looks at the youngest until the last full collection: without another there is little to find."""
+        self._was_busy = False
+        """Whether an answer ran since the last collection: without one there is little to find."""
         self._is_held = True
         self._written = b""
         self._stop = threading.Event()
@@ -120,9 +118,9 @@ class GarbageHolder:
         gc.freeze()
         self._is_held = not keeps_thresholds
         if self._is_held:
-            gc.set_threshold(*self._young_objects, NEVER)
+            gc.set_threshold(NEVER)
         self._generations = [Generation()] * 3
-        self._young_at_full = 0
+        self._was_busy = False
         self._base_bytes = resident_bytes()
 
     def release(self) -> None:
@@ -147,17 +145,27 @@ class GarbageHolder:
         )
 
     def look(self) -> None:
-        """Collect all if there is something new and no answer runs, or if the process has grown too far."""
-        young = self._generations[0].count
-        if not self._is_held or young == self._young_at_full:
+        """Collect all if no answer runs and one ran since, or if the process has grown too far."""
+        if not self._is_held:
             return
-        if not self._is_idle():
-            if resident_bytes() - self._base_bytes <= MAX_GROWTH_BYTES:
+        has_grown = resident_bytes() - self._base_bytes > MAX_GROWTH_BYTES
+        is_idle = self._is_idle()
+        if is_idle:
+            if not self._was_busy and gc.get_count()[0] < FEW_OBJECTS:
+                return
+            if has_grown:
+                gc.unfreeze()  # among it are cycles by now
+        else:
+            self._was_busy = True
+            if not has_grown:
                 return
             self._forced += 1
         gc.collect()
-        self._young_at_full = young
-        self._base_bytes = resident_bytes()
+        if is_idle:
+            gc.freeze()  # the next look takes as long as what has come until then
+            self._was_busy = False
+        if has_grown:
+            self._base_bytes = resident_bytes()
 
     def _watch(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):
