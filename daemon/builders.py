@@ -108,7 +108,7 @@ def build(
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
-    garbage = garbage_holder(admission, lambda: supervisor.link, metrics)
+    garbage = garbage_holder(lambda: admission.in_flight == 0, lambda: supervisor.link, metrics)
     limiter, first_tokens = Limiter(), FirstTokens()
     telemetry = build_telemetry(supervisor, admission, metrics)
     history = history_keeper(settings.history, telemetry, control_plane, clock)

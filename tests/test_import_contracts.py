@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from no_cycles import cycle_in
+from no_cycles import cycle_in, folders
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("controlplane", "daemon", "engine", "migrations", "systemd", "tui")
@@ -133,3 +133,11 @@ def test_a_cycle_is_found_when_modules_import_each_other() -> None:
     assert cycle_in({"a": {"b"}, "b": {"c"}, "c": set()}) == []
     found = cycle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
     assert (set(found), found[0]) == ({"a", "b", "c"}, found[-1])
+
+
+def test_a_cycle_of_folders_is_found_when_no_module_is_in_one() -> None:
+    modules = {"p.d.a.x": {"p.d.b.x"}, "p.d.b.y": {"p.d.a.y"}, "p.d.c": {"p.d.a.x"}, "p.d.a": {"p.d.a.x"}}
+    assert cycle_in(modules) == []
+    found = folders(modules)
+    assert found == {"p.d": {"p.d.a": {"p.d.b"}, "p.d.b": {"p.d.a"}, "p.d.c": {"p.d.a"}}}
+    assert set(cycle_in(found["p.d"])) == {"p.d.a", "p.d.b"}

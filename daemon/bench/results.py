@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pdmuxd.daemon.bench.arms import ENGINE, Arm
 from pdmuxd.daemon.bench.load.workload import Cell
-from pdmuxd.daemon.bench.servers.arms import ENGINE, Arm
 
 _ENGINE_FOLDERS = ("core", "loop", "sglang")
 

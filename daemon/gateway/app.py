@@ -20,11 +20,10 @@ from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
 from pdmuxd.controlplane.tenants.records import Identity
 from pdmuxd.daemon.gateway import about
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S, Admission
-from pdmuxd.daemon.gateway.asgi import Receive, Scope, Send, send_answer
 from pdmuxd.daemon.gateway.authentication import Authenticator
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.delivery import Delivery
-from pdmuxd.daemon.gateway.errors import Answer
+from pdmuxd.daemon.gateway.errors import Answer, send_answer
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End
 from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes, Forwarder
@@ -41,6 +40,7 @@ from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.tokenizing import Tokenizing
 from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
 from pdmuxd.daemon.gateway.turns import Turns
+from pdmuxd.daemon.httpd.asgi import Receive, Scope, Send
 from pdmuxd.daemon.httpd.peers import AuthFailures
 from pdmuxd.daemon.httpd.pushing import push_of
 from pdmuxd.daemon.httpd.refusals import OUT_OF_MEMORY

@@ -8,9 +8,9 @@ import structlog
 
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.tenants.records import Identity
-from pdmuxd.daemon.gateway.asgi import Scope
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.identity import identify
+from pdmuxd.daemon.httpd.asgi import Scope
 from pdmuxd.daemon.httpd.peers import AuthFailures
 from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 from pdmuxd.engine.core.errors import RequestError

@@ -6,13 +6,13 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from pdmuxd.daemon.gateway.asgi import Receive, Send
 from pdmuxd.daemon.gateway.delivery import Delivery
 from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
 from pdmuxd.daemon.gateway.errors import Header
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End
 from pdmuxd.daemon.gateway.identity import OWN_REQUEST_ID, REQUEST_ID
 from pdmuxd.daemon.gateway.tracing import UNTRACED, CallTrace
+from pdmuxd.daemon.httpd.asgi import Receive, Send
 from pdmuxd.daemon.httpd.pushing import Push
 from pdmuxd.daemon.metrics import OTHER_PATH
 

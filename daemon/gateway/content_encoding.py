@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import zlib
 
-from pdmuxd.daemon.gateway.asgi import Scope, header, too_large
 from pdmuxd.daemon.gateway.contract.refusals import refuse_field
+from pdmuxd.daemon.httpd.asgi import Scope, header, too_large
 from pdmuxd.engine.core.errors import RequestError
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from pdmuxd.daemon.httpd.asgi import Send
 from pdmuxd.engine.core.errors import RequestError
 
 _TYPES = {
@@ -59,3 +60,15 @@ def answer_for(error: RequestError, make_body: Callable[..., bytes] = error_body
         str(error), status=error.status, code=error.code, param=error.param, details=error.details
     )
     return Answer(status=error.status, body=body, headers=tuple(headers))
+
+
+async def send_answer(send: Send, answer: Answer, *, extra: tuple[Header, ...] = ()) -> None:
+    """Send a complete answer in two messages."""
+    headers = [
+        (b"content-type", answer.content_type),
+        (b"content-length", b"%d" % len(answer.body)),
+        *answer.headers,
+        *extra,
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})

@@ -11,13 +11,13 @@ from enum import StrEnum
 import aiohttp
 
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
-from pdmuxd.daemon.gateway.asgi import Message, Receive, Send, send_answer
 from pdmuxd.daemon.gateway.delivery import Delivery, TimedPush
 from pdmuxd.daemon.gateway.dialects import OPENAI, Dialect
 from pdmuxd.daemon.gateway.engine_errors import engine_error
-from pdmuxd.daemon.gateway.errors import Answer, Header
+from pdmuxd.daemon.gateway.errors import Answer, Header, send_answer
 from pdmuxd.daemon.gateway.forecast import refused_by_engine
 from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.daemon.httpd.asgi import Message, Receive, Send
 from pdmuxd.daemon.httpd.pushing import Push
 from pdmuxd.daemon.tokens.merge import DONE, MergedStream
 from pdmuxd.engine.core.errors import RequestError

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
-from pdmuxd.daemon.gateway.asgi import done_before_gone
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.exchange import FIRST_BYTE_TIMEOUT_S, End, Exchange
 from pdmuxd.daemon.gateway.observer import CallObserver
@@ -17,6 +16,7 @@ from pdmuxd.daemon.gateway.requests import EngineRequest, check_model
 from pdmuxd.daemon.gateway.routes import Route
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.upstream import Upstream
+from pdmuxd.daemon.httpd.asgi import done_before_gone
 from pdmuxd.daemon.supervisor.address import EngineRanges
 from pdmuxd.engine.core.errors import RequestError
 

@@ -6,7 +6,7 @@ import re
 
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.tenants.records import Identity
-from pdmuxd.daemon.gateway.asgi import Scope, header
+from pdmuxd.daemon.httpd.asgi import Scope, header
 from pdmuxd.engine.core.errors import KeyScopeError, RequestError, TenantDisabledError, UnknownKeyError
 
 REQUEST_ID = b"x-request-id"

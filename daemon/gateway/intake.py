@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from pdmuxd.controlplane.tenants.records import TenantRecord
-from pdmuxd.daemon.gateway.asgi import BODY_TIMEOUT_S, Scope, read_body
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds
 from pdmuxd.daemon.gateway.cache_key import namespace_of
 from pdmuxd.daemon.gateway.call import Call
@@ -17,6 +16,7 @@ from pdmuxd.daemon.gateway.content_encoding import decoded
 from pdmuxd.daemon.gateway.observer import CallObserver
 from pdmuxd.daemon.gateway.requests import EngineRequest, rewrite
 from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.daemon.httpd.asgi import BODY_TIMEOUT_S, Scope, read_body
 from pdmuxd.daemon.supervisor.address import EngineRanges
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.request_tag import params_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.daemon.gateway.asgi import Scope, header
+from pdmuxd.daemon.httpd.asgi import Scope, header
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import TBT_RANGE_S, TTFT_FIXED_RANGE_S, RequestTargets
 

@@ -12,7 +12,6 @@ import msgspec
 
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.gateway.admission import Admission
-from pdmuxd.daemon.gateway.asgi import Scope
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds, check_values
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.contract.fields import check_known, parse_body, require
@@ -25,6 +24,7 @@ from pdmuxd.daemon.gateway.intake import Intake
 from pdmuxd.daemon.gateway.requests import check_model
 from pdmuxd.daemon.gateway.routes import Kind, Route
 from pdmuxd.daemon.gateway.slot import EngineSlot
+from pdmuxd.daemon.httpd.asgi import Scope
 from pdmuxd.daemon.supervisor.address import EngineRanges
 
 

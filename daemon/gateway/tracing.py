@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Protocol
 
-from pdmuxd.daemon.gateway.asgi import Scope, header
+from pdmuxd.daemon.httpd.asgi import Scope, header
 
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 _PARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")

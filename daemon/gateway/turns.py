@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from pdmuxd.controlplane.tenants.records import Identity
-from pdmuxd.daemon.gateway.asgi import done_before_gone
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.gateway.limits.meter import Need
 from pdmuxd.daemon.gateway.slot import EngineSlot
+from pdmuxd.daemon.httpd.asgi import done_before_gone
 from pdmuxd.engine.core.errors import RequestError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
-from pdmuxd.daemon.gateway.asgi import Scope
+from pdmuxd.daemon.httpd.asgi import Scope
 from pdmuxd.daemon.httpd.peers import peer_of
 
 _REMEMBERED = 4096

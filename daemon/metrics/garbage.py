@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.metrics.counted import Metrics
 from pdmuxd.daemon.metrics.definitions import counter_family, gauge_family
 from pdmuxd.engine.link.garbage import GarbageHolder, GarbageReport, read_reports
 
 
-def garbage_holder(admission: Admission, link: Callable[[], str | None], metrics: Metrics) -> GarbageHolder:
+def garbage_holder(
+    is_idle: Callable[[], bool], link: Callable[[], str | None], metrics: Metrics
+) -> GarbageHolder:
     """The holder of this process, which holds nothing yet; `link` is the running engine's address, if any."""
-    holder = GarbageHolder("gateway", is_idle=lambda: admission.in_flight == 0)
+    holder = GarbageHolder("gateway", is_idle=is_idle)
 
     def reports() -> list[GarbageReport]:
         address = link()

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from importlib.util import find_spec
 
 from pdmuxd.daemon.bus import EventBus
-from pdmuxd.daemon.gateway.asgi import Scope
 from pdmuxd.daemon.gateway.tracing import NoTracer, Tracer
+from pdmuxd.daemon.httpd.asgi import Scope
 from pdmuxd.daemon.settings.tracing import TracingSection
 from pdmuxd.engine.core.errors import SettingsError
 from pdmuxd.engine.link.messages import RequestRecord

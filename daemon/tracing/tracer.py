@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from pdmuxd.daemon.gateway.asgi import Scope
 from pdmuxd.daemon.gateway.tracing import CallTrace, Untraced, given_context
+from pdmuxd.daemon.httpd.asgi import Scope
 from pdmuxd.daemon.tracing import attributes as names
 from pdmuxd.daemon.tracing.exporting import BoundedExport
 from pdmuxd.daemon.tracing.phases import Answer, phases_of, totals_of

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from gpu_servers.options import numbers
+from pdmuxd.daemon.bench.arms import split_names
 from pdmuxd.daemon.bench.load import score
 from pdmuxd.daemon.bench.load.client import Seen
 from pdmuxd.daemon.bench.load.workload import Cell, Request, build
-from pdmuxd.daemon.bench.servers.arms import split_names
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.core.types import EngineLimits
 from pdmuxd.engine.emulator.engine import EmulatedEngine

@@ -1,10 +1,11 @@
-"""A contract for import-linter: no module imports itself by way of others, nor does a package of the top.
+"""A contract for import-linter: no module or folder imports itself by way of others.
 
 Imports for type checking count: a name that needs one stands in the wrong module.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
@@ -20,18 +21,14 @@ class NoCycles(Contract):
     known = fields.ListField(subfield=fields.StringField(), required=False, default=[])
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """Look for a cycle among the modules, and among the packages that the project consists of."""
+        """Look for a cycle among the modules, and in each folder among what it holds."""
         ours = {module for module in graph.modules if module.startswith("pdmuxd.")}
         modules = {module: graph.find_modules_directly_imported_by(module) & ours for module in ours}
         known = set(self.known)
         others = {
             module: imported - known if module in known else imported for module, imported in modules.items()
         }
-        packages: dict[str, set[str]] = {}
-        for module, imported in modules.items():
-            own = _package(module)
-            packages.setdefault(own, set()).update({_package(each) for each in imported} - {own})
-        wrong = [cycle for cycle in (cycle_in(others), cycle_in(packages)) if cycle]
+        wrong = [cycle for cycle in (cycle_in(others), *map(cycle_in, folders(modules).values())) if cycle]
         is_stale = bool(known) and not cycle_in(
             {module: modules.get(module, set()) & known for module in known}
         )
@@ -54,6 +51,14 @@ def cycle_in(imports: Mapping[str, Iterable[str]]) -> list[str]:
     return []
 
 
-def _package(module: str) -> str:
-    """`pdmuxd.engine.core.types` is of `pdmuxd.engine`."""
-    return ".".join(module.split(".")[:2])
+def folders(modules: Mapping[str, Iterable[str]]) -> dict[str, dict[str, set[str]]]:
+    """By folder, what each of its folders and files imports of those beside it."""
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for importer, imported in modules.items():
+        own = importer.split(".")
+        for other in (module.split(".") for module in imported):
+            shared = next((at for at, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), None)
+            if shared is not None:
+                importing, beside = (".".join(path[: shared + 1]) for path in (own, other))
+                found[".".join(own[:shared])][importing].add(beside)
+    return found

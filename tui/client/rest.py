@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.target import Target
-from pdmuxd.tui.show.formats import printable
 
 if TYPE_CHECKING:
     import httpx

@@ -11,12 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Input
 
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.rest import Refusal, RestClient
 from pdmuxd.tui.shell.dialog import Dialog
 from pdmuxd.tui.shell.field import Field
 from pdmuxd.tui.shell.sheet import Sheet
 from pdmuxd.tui.show.admin import Change, parse, usage_lines
-from pdmuxd.tui.show.formats import printable
 from pdmuxd.tui.show.lines import Line, line, wrap
 from pdmuxd.tui.show.roles import Role
 

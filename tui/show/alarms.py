@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from pdmuxd.tui.client.history import PastAlarms
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row, wrap
@@ -38,7 +39,7 @@ def _rows(
     role = Role.DIM if ended is not None else Role.BAD if severity == "critical" else Role.WARN
     until = ended or view.daemon_now
     lasted = (until - since).total_seconds() if until is not None and since is not None else None
-    said = wrap(formats.printable(text), max(8, width - 29), role) or [()]
+    said = wrap(printable(text), max(8, width - 29), role) or [()]
     head = row(
         [
             Cell("" if ended else "!!" if severity == "critical" else "! ", role),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pdmuxd.tui.client.connection import Connection, Link
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Line, wrap
 from pdmuxd.tui.show.roles import Role
@@ -31,7 +32,7 @@ def banner(view: View, width: int) -> list[Line]:
         return wrap(text, width, _role(connection))[:MOST_LINES]
     engine, stale_s = view.state.engine, view.stale_s
     if engine is not None and engine.state in ENGINE:
-        reason = f": {formats.printable(engine.reason)}" if engine.reason else ""
+        reason = f": {printable(engine.reason)}" if engine.reason else ""
         held = "; 6, then u, resumes it" if engine.held else ""
         return wrap(f"{ENGINE[engine.state]}{reason}{held}.", width, Role.NOTICE)[:MOST_LINES]
     if stale_s is not None:

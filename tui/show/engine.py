@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.actions import ACTIONS
 from pdmuxd.tui.show.heading import heading
@@ -22,7 +23,7 @@ def facts(view: View, width: int, height: int) -> list[Line]:
     if engine is None:
         return [head, line(("none has said hello yet", Role.DIM))]
     role = Role.GOOD if engine.state == "serving" else Role.WARN
-    reason = f": {formats.printable(engine.reason)}" if engine.reason else ""
+    reason = f": {printable(engine.reason)}" if engine.reason else ""
     held = " (held by an operator)" if engine.held else ""
     return [
         head,
@@ -33,13 +34,13 @@ def facts(view: View, width: int, height: int) -> list[Line]:
         ),
         line(
             ("model ", Role.DIM),
-            formats.printable(engine.model or formats.NONE),
+            printable(engine.model or formats.NONE),
             ("  on ", Role.DIM),
-            formats.printable(f"{engine.device or formats.NONE}, {formats.count(engine.total_sms)} SMs"),
+            printable(f"{engine.device or formats.NONE}, {formats.count(engine.total_sms)} SMs"),
             ("  profile ", Role.DIM),
-            formats.printable(engine.profile or formats.NONE),
+            printable(engine.profile or formats.NONE),
             ("  policy ", Role.DIM),
-            formats.printable(view.state.policy or formats.NONE),
+            printable(view.state.policy or formats.NONE),
         ),
         line(
             (f"{engine.kind or 'engine'} ", Role.DIM),
@@ -108,7 +109,7 @@ def log(view: View, back: int, width: int, height: int, wanted: str = "") -> lis
     lines = found_lines(found.lines, wanted)
     room = max(1, height - 1)
     end = max(min(room, len(lines)), len(lines) - back)
-    note = formats.printable(found.path or "there is none")
+    note = printable(found.path or "there is none")
     if end < len(lines):
         note = f"{len(lines) - end} lines below"
     elif wanted:
@@ -120,4 +121,4 @@ def log(view: View, back: int, width: int, height: int, wanted: str = "") -> lis
 def _log_line(text: str) -> Line:
     lowered = text.lower()
     role = next((role for word, role in LEVELS if word in lowered), Role.PLAIN)
-    return line((formats.printable(text), role))
+    return line((printable(text), role))

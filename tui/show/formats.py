@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from datetime import datetime, tzinfo
 
 NONE = "-"
@@ -85,12 +84,6 @@ def moment(at: datetime | None, now: datetime | None, zone: tzinfo | None = None
 def instant(at: datetime | None, zone: tzinfo | None = None) -> str:
     """Day and time."""
     return NONE if at is None else f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S}"
-
-
-def printable(text: str) -> str:
-    """Text from a log or a problem without anything that a terminal would act upon."""
-    expanded = text.expandtabs(4)
-    return "".join("·" if unicodedata.category(char)[0] == "C" else char for char in expanded)
 
 
 def number(text: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, tzinfo
 
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.wire import RequestLifecycle
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, wrap
@@ -41,7 +42,7 @@ def cells(
         Cell(f"{formats.count(one.new_tokens)}→{formats.count(one.output_tokens)}"),
         Cell(_against(one.seen_ttft_ms, one.ttft_target_ms), roles.get("ttft", Role.PLAIN)),
         Cell(_against(one.seen_tbt_max_ms, one.tbt_target_ms), roles.get("tbt", Role.PLAIN)),
-        Cell(formats.printable("; ".join(miss.text or miss.cause for miss in one.missed)) or outcome(one)),
+        Cell(printable("; ".join(miss.text or miss.cause for miss in one.missed)) or outcome(one)),
     ]
 
 
@@ -96,7 +97,7 @@ def timeline(one: RequestLifecycle, width: int, zone: tzinfo | None) -> list[Lin
     if one.retractions:
         lines.append(line((f"taken back {one.retractions} times for want of KV memory", Role.WARN)))
     for miss in one.missed:
-        text = f"! missed {miss.target.upper()}: {formats.printable(miss.text or miss.cause)}"
+        text = f"! missed {miss.target.upper()}: {printable(miss.text or miss.cause)}"
         if miss.mode is not None:
             text += f"; mostly in {split_text(miss.mode, miss.prefill_sms or 0, miss.decode_sms or 0)}"
         lines += wrap(text, width, Role.BAD)
@@ -113,7 +114,7 @@ def _decisions(one: RequestLifecycle) -> list[Line]:
     listed = ", ".join(
         f"{reason} {times}" for reason, times in sorted(reasons.items(), key=lambda kv: -kv[1])
     )
-    return [line(("what ran meanwhile, decisions: ", Role.DIM), formats.printable(listed))]
+    return [line(("what ran meanwhile, decisions: ", Role.DIM), printable(listed))]
 
 
 def _gaps_in_time(one: RequestLifecycle) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pdmuxd.tui.client.connection import Link
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.wire import TenantLoad
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import clip, in_text
@@ -93,7 +94,7 @@ def verdict(view: View) -> Verdict:
     if engine is not None and engine.state in ("down", "starting"):
         since = formats.moment(engine.since, view.daemon_now, view.zone)
         text = f"the engine is {engine.state} since {since}"
-        said = f"{_upper(text)}{': ' + formats.printable(engine.reason) if engine.reason else ''}."
+        said = f"{_upper(text)}{': ' + printable(engine.reason) if engine.reason else ''}."
         return Verdict(short=text, role=Role.BAD, mark="!!", lines=(said, waiting))
     loads = worst_first(state.tenants.tenants) if state.tenants is not None else []
     missing = [load for load in loads if is_missing(load)]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from pdmuxd.daemon.bench.arms import split_names
 from pdmuxd.daemon.bench.decide.checks import check_machine, check_profile, check_room
 from pdmuxd.daemon.bench.decide.wanted import TRACE, Load, Wanted, contenders
 from pdmuxd.daemon.bench.load.workload import TtftTarget
-from pdmuxd.daemon.bench.servers.arms import split_names
-from pdmuxd.daemon.bench.servers.models import ServedModel, emulated_model, model_in
+from pdmuxd.daemon.bench.models import ServedModel, emulated_model, model_in
 from pdmuxd.daemon.replay.formats.read import open_trace
 from pdmuxd.daemon.replay.generate import KINDS
 from pdmuxd.daemon.replay.shape import Shaping, shape

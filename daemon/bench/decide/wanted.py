@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.load.workload import Cell, Request, TtftTarget, from_trace
+from pdmuxd.daemon.bench.models import ServedModel
 from pdmuxd.daemon.bench.results import Run
-from pdmuxd.daemon.bench.servers.arms import Arm
-from pdmuxd.daemon.bench.servers.models import ServedModel
 from pdmuxd.daemon.replay.generate import KINDS, generate
 from pdmuxd.daemon.replay.trace import Trace, TraceRequest
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, PartitionError, TraceError

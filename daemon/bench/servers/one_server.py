@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pdmuxd.daemon.bench.arms import HOST
+from pdmuxd.daemon.bench.models import ServedModel
 from pdmuxd.daemon.bench.options import RunOptions
 from pdmuxd.daemon.bench.results import Run
-from pdmuxd.daemon.bench.servers.arms import HOST
 from pdmuxd.daemon.bench.servers.link import Link, listening
-from pdmuxd.daemon.bench.servers.models import ServedModel
 from pdmuxd.daemon.bench.servers.server import healthy, started
 from pdmuxd.daemon.process.ports import free_port
 

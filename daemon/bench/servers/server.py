@@ -14,7 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
-from pdmuxd.daemon.bench.servers.arms import HOST, Arm
+from pdmuxd.daemon.bench.arms import HOST, Arm
 from pdmuxd.engine.core.errors import EngineError
 
 _PR_SET_PDEATHSIG = 1

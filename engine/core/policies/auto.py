@@ -52,6 +52,7 @@ from pdmuxd.engine.core.policies.overtaking import (
     urgent_beside_layers,
 )
 from pdmuxd.engine.core.policies.stalls import stall_room_s
+from pdmuxd.engine.core.policies.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.queueing import (
     OrderedQueue,
     begun_within,
@@ -62,7 +63,6 @@ from pdmuxd.engine.core.queueing import (
     shape_of,
     tenants_short_of_slots,
 )
-from pdmuxd.engine.core.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.types import (
     Alternative,
     Decision,

@@ -16,8 +16,8 @@ from pdmuxd.daemon.bench.decide import page, reading, table
 from pdmuxd.daemon.bench.decide.verdict import outcome_of, verdict
 from pdmuxd.daemon.bench.decide.wanted import claim
 from pdmuxd.daemon.bench.load.workload import Cell
+from pdmuxd.daemon.bench.models import model_in
 from pdmuxd.daemon.bench.results import append_result, read_results
-from pdmuxd.daemon.bench.servers.models import model_in
 from pdmuxd.daemon.cli.main import main
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, TraceError
 

@@ -30,10 +30,10 @@ from gpu_servers.linked import linked, steps_by
 from gpu_servers.model_folder import write_model_folder, write_weights
 from gpu_servers.options import RunOptions, new_parser, parse_run
 from gpu_servers.outcome import kept_and_printed
+from pdmuxd.daemon.bench.arms import Arm, split_names
 from pdmuxd.daemon.bench.load.client import make_idle
+from pdmuxd.daemon.bench.models import CONTEXT_TOKENS, ServedModel
 from pdmuxd.daemon.bench.results import build
-from pdmuxd.daemon.bench.servers.arms import Arm, split_names
-from pdmuxd.daemon.bench.servers.models import CONTEXT_TOKENS, ServedModel
 from pdmuxd.daemon.bench.servers.server import ArmError
 
 TIE = 0.3

@@ -23,11 +23,11 @@ from gpu_servers.model_folder import SHAPES
 from gpu_servers.options import DaemonRunOptions, add_daemon_options, new_parser, one_cell, parse_run
 from gpu_servers.outcome import kept_and_printed
 from gpu_servers.serving import Daemon, serving, settings_of, with_logs
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.load.client import Seen, send_all
 from pdmuxd.daemon.bench.load.score import record, summary
 from pdmuxd.daemon.bench.load.workload import Cell, Request, TtftTarget, from_trace
 from pdmuxd.daemon.bench.results import append_result
-from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.bench.servers.server import ArmError, ServerError
 from pdmuxd.daemon.replay.generate import KINDS, generate
 

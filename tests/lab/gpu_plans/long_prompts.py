@@ -27,11 +27,11 @@ from gpu_servers.model_folder import SHAPES
 from gpu_servers.options import RunOptions, new_parser, parse_run, whole_numbers
 from gpu_servers.outcome import kept_and_printed
 from gpu_servers.shapes import shape_model
+from pdmuxd.daemon.bench.arms import Arm, split_names
 from pdmuxd.daemon.bench.load.client import Seen, send_all
 from pdmuxd.daemon.bench.load.score import quantile
 from pdmuxd.daemon.bench.load.workload import BLOCK_TOKENS, Request
 from pdmuxd.daemon.bench.results import build
-from pdmuxd.daemon.bench.servers.arms import Arm, split_names
 from pdmuxd.daemon.bench.servers.nvidia import gpu_name, used_bytes
 from pdmuxd.daemon.bench.servers.server import ArmError
 

@@ -21,9 +21,9 @@ from gpu_plans.contenders import Out, out_of_contention
 from gpu_plans.rounds import ANCHOR_ARM, ROUNDS, TABLES, Round
 from gpu_servers.options import RunOptions, cells, new_parser, parse_run
 from gpu_servers.runner import AHEAD_START_S, START_S, Runner, later_start_s
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.results import Run, done_in, read_runs
 from pdmuxd.daemon.bench.runner import COLD_S, run_s, run_until_told
-from pdmuxd.daemon.bench.servers.arms import Arm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

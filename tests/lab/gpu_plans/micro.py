@@ -28,12 +28,12 @@ from gpu_servers.options import LAB, RunOptions, new_parser, one_cell, parse_run
 from gpu_servers.outcome import MISSED, outcome_of
 from gpu_servers.shapes import shape_model
 from in_sglang import probe_plugin
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.load.client import send_all
 from pdmuxd.daemon.bench.load.workload import Cell
 from pdmuxd.daemon.bench.load.workload import build as build_requests
+from pdmuxd.daemon.bench.models import ServedModel
 from pdmuxd.daemon.bench.results import append_result, build, read_results
-from pdmuxd.daemon.bench.servers.arms import Arm
-from pdmuxd.daemon.bench.servers.models import ServedModel
 from pdmuxd.daemon.bench.servers.nvidia import gpu_name
 from pdmuxd.daemon.bench.servers.predicting import predictors
 from pdmuxd.daemon.bench.servers.server import ServerError

@@ -13,8 +13,8 @@ from itertools import product
 from typing import Any
 
 from gpu_servers.options import cells, parse_arms
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.results import Run
-from pdmuxd.daemon.bench.servers.arms import Arm
 
 MAIN = "ours:auto,ours:static:96,36,chunk-512,chunk-1024,pdmux"
 """One server for the first two: the best fixed split of the baselines beside ours costs no start."""

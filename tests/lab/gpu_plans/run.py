@@ -1,4 +1,4 @@
-"""Measure arms against each other on one GPU; see `servers/arms.py` for the arms and
+"""Measure arms against each other on one GPU; see `daemon/bench/arms.py` for the arms and
 `load/workload.py` for the cells.
 
     python tests/lab run --model llama-8b --arms stock,ours:auto --cells conv:24 --tbt-ms 50 --seeds 1
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from gpu_servers.model_folder import SHAPES
 from gpu_servers.options import RunOptions, arms, cells, new_parser, numbers, parse_run, whole_numbers
 from gpu_servers.runner import Runner
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.load.workload import Cell
 from pdmuxd.daemon.bench.results import Run
 from pdmuxd.daemon.bench.runner import run_until_told
-from pdmuxd.daemon.bench.servers.arms import Arm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,10 +25,10 @@ from gpu_servers.model_folder import SHAPES
 from gpu_servers.options import DaemonRunOptions, add_daemon_options, new_parser, numbers, parse_run
 from gpu_servers.outcome import kept_and_printed
 from gpu_servers.serving import serving, settings_of, with_logs
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.load.client import Seen, send_all
 from pdmuxd.daemon.bench.load.score import quantile
 from pdmuxd.daemon.bench.load.workload import BLOCK_TOKENS, Request
-from pdmuxd.daemon.bench.servers.arms import Arm
 
 LIMIT_S = 1.0
 

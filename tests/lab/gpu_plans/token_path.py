@@ -20,8 +20,8 @@ from gpu_servers.model_folder import SHAPES
 from gpu_servers.options import LAB, RunOptions, new_parser, parse_run, whole_numbers
 from gpu_servers.outcome import kept_and_printed
 from gpu_servers.serving import settings_of
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.results import build
-from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.bench.servers.server import ServerError, started
 
 SCRIPT = LAB / "bench_token_path.py"

@@ -28,11 +28,11 @@ from gpu_servers.model_folder import SHAPES
 from gpu_servers.options import RunOptions, new_parser, numbers, one_cell, parse_run
 from gpu_servers.outcome import kept_and_printed
 from gpu_servers.shapes import shape_model
+from pdmuxd.daemon.bench.arms import Arm, split_names
 from pdmuxd.daemon.bench.load.client import Seen, send_all
 from pdmuxd.daemon.bench.load.workload import Cell
 from pdmuxd.daemon.bench.load.workload import build as build_requests
 from pdmuxd.daemon.bench.results import build
-from pdmuxd.daemon.bench.servers.arms import Arm, split_names
 from pdmuxd.daemon.bench.servers.link import Link
 from pdmuxd.daemon.bench.servers.nvidia import gpu_name
 from pdmuxd.daemon.bench.servers.predicting import predictors

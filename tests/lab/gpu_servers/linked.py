@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpu_servers.options import RunOptions
-from pdmuxd.daemon.bench.servers.arms import Arm
+from pdmuxd.daemon.bench.arms import Arm
+from pdmuxd.daemon.bench.models import ServedModel
 from pdmuxd.daemon.bench.servers.link import Link, listening
-from pdmuxd.daemon.bench.servers.models import ServedModel
 from pdmuxd.daemon.bench.servers.server import running
 from pdmuxd.daemon.process.ports import free_port
 

@@ -12,8 +12,8 @@ from typing import Any
 from gpu_servers.model_folder import SHAPES
 from gpu_servers.options import ServerOptions, add_server_options
 from gpu_servers.shapes import shape_model
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.runner import run_until_told
-from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.engine.core.errors import PdmuxdError
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pdmuxd.daemon.bench.servers.models import CONTEXT_TOKENS
+from pdmuxd.daemon.bench.models import CONTEXT_TOKENS
 
 _SPECIAL = ("<pad>", "<s>", "</s>")
 _TEMPLATE = (

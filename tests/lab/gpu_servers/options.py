@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from gpu_servers.model_folder import SHAPES
 from pdmuxd.daemon.bench import options
+from pdmuxd.daemon.bench.arms import Arm, split_names
 from pdmuxd.daemon.bench.load.workload import Cell
-from pdmuxd.daemon.bench.servers.arms import Arm, split_names
 from pdmuxd.engine.core.errors import InvalidValueError
 
 LAB = Path(__file__).parents[1]

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpu_servers.options import ServerOptions
 from gpu_servers.shapes import shape_model
-from pdmuxd.daemon.bench.servers.arms import CPU_FLAGS, GPU_FLAGS
+from pdmuxd.daemon.bench.arms import CPU_FLAGS, GPU_FLAGS
 from pdmuxd.daemon.bench.servers.server import ServerError, die_with_parent, last_words
 from pdmuxd.daemon.supervisor.choice import KERNELS_FILE
 from pdmuxd.engine.core.errors import ProfileError

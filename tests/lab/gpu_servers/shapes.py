@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpu_servers.model_folder import SHAPES, write_model_folder
-from pdmuxd.daemon.bench.servers.models import CONTEXT_TOKENS, DUMMY, ServedModel
+from pdmuxd.daemon.bench.models import CONTEXT_TOKENS, DUMMY, ServedModel
 
 EMULATED_AS_MEASURED = ("llama-8b", "codellama-34b", "qwen3-8b", "qwen3-14b")
 """Models whose emulator profile was measured."""

@@ -9,11 +9,11 @@ import pytest
 
 from gpu_plans import matrix
 from gpu_servers import ahead, runner
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.load.client import Seen
 from pdmuxd.daemon.bench.load.workload import Cell, Request
 from pdmuxd.daemon.bench.results import Run, append_result
 from pdmuxd.daemon.bench.runner import answers
-from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.daemon.bench.servers.server import ServerError
 
 CHILDREN = """

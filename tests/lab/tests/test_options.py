@@ -12,7 +12,7 @@ from gpu_plans import matrix
 from gpu_servers import options
 from gpu_servers.model_folder import SHAPES
 from gpu_servers.shapes import shape_model
-from pdmuxd.daemon.bench.servers.arms import Arm
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.servers.predicting import predictors
 from pdmuxd.engine.emulator.profile import available_profiles, load_profile
 

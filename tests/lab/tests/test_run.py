@@ -8,10 +8,10 @@ import pytest
 from experiments import command_of
 from gpu_plans import run
 from gpu_servers.options import parse_arms
+from pdmuxd.daemon.bench.arms import Arm
 from pdmuxd.daemon.bench.load import score
 from pdmuxd.daemon.bench.load.client import Seen
 from pdmuxd.daemon.bench.load.workload import Cell, Request, build
-from pdmuxd.daemon.bench.servers.arms import Arm
 from pdmuxd.engine.core.errors import InvalidValueError
 from pdmuxd.engine.core.policies.registry import build_policy
 from pdmuxd.engine.sglang.engine_info import planning_context

@@ -23,7 +23,7 @@ from gpu_session.scale import SCALES
 from gpu_session.step import Lane, Need, Step
 from gpu_session.trial import tried
 from gpu_session.work import Work
-from pdmuxd.daemon.bench.servers import arms
+from pdmuxd.daemon.bench import arms
 from pdmuxd.daemon.process.ports import PORTS
 
 READS = {

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.show import formats
 
 
@@ -64,7 +65,7 @@ def test_ages_have_one_unit_or_two_when_they_grow(seconds, text):
 
 
 def test_nothing_reaches_the_terminal_when_text_holds_escapes():
-    assert formats.printable("a\x1b[31mb\x00\u202ec") == "a·[31mb··c"
+    assert printable("a\x1b[31mb\x00\u202ec") == "a·[31mb··c"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Line, line
@@ -21,7 +22,7 @@ def lately(view: View, width: int, height: int) -> list[Line]:
             ("!! " if alarm.severity == "critical" else "! ", Role.BAD),
             (f"{formats.moment(alarm.since or alarm.at, view.daemon_now, view.zone)} ", Role.DIM),
             (
-                formats.printable(alarm.text or alarm.id),
+                printable(alarm.text or alarm.id),
                 Role.BAD if alarm.severity == "critical" else Role.WARN,
             ),
         )
@@ -32,7 +33,5 @@ def lately(view: View, width: int, height: int) -> list[Line]:
         if mark.kind == "alarm" and mark.text.startswith("ALARM") and raised:
             continue
         at = formats.moment(mark.at, view.daemon_now, view.zone)
-        lines.append(
-            line(("  ", Role.DIM), (f"{at} ", Role.DIM), (formats.printable(mark.text), ROLES[mark.kind]))
-        )
+        lines.append(line(("  ", Role.DIM), (f"{at} ", Role.DIM), (printable(mark.text), ROLES[mark.kind])))
     return [head, *(lines or [line(("  nothing since this console began", Role.DIM))])][:height]

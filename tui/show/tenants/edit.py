@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pdmuxd.tui.client.answers import Slo, WhatIf
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Line, line, wrap
@@ -96,7 +97,7 @@ def what_if_text(answer: WhatIf | Refusal | None, width: int, now: WhatIf | None
     if answer.lowest_feasible_tbt_ms is not None:
         figures.append(f"lowest feasible target {formats.ms(answer.lowest_feasible_tbt_ms)} ms")
     return [
-        *wrap(mark + formats.printable(answer.text or answer.reason or ""), width, role),
+        *wrap(mark + printable(answer.text or answer.reason or ""), width, role),
         *wrap(", ".join(figures), width),
     ]
 

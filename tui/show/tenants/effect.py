@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pdmuxd.tui.client.effects import Effect, Measured, SmUse, Standing
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Cell, Column, Line, Run, line, row
@@ -39,9 +40,7 @@ def effect(name: str, view: View, width: int, height: int) -> list[Line]:
     last, now = recent_effect(name, view), view.daemon_now
     if last is None or now is None:
         return [heading(view, "What the last change did", width), line(("no change of late", Role.DIM))]
-    what = formats.printable(last.text) + (
-        " of targets" if last.kind == "slo" and last.tenant is None else ""
-    )
+    what = printable(last.text) + (" of targets" if last.kind == "slo" and last.tenant is None else "")
     age = formats.duration((now - last.at).total_seconds())
     after = last.after
     if after is None:

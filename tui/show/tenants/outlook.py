@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pdmuxd.tui.client.outlooks import AtLoad, Figures, Outlook, TenantOutlook
+from pdmuxd.tui.client.printable import printable
 from pdmuxd.tui.client.rest import Refusal
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column, Line, line, row, wrap
@@ -33,11 +34,11 @@ def outlook_text(answer: Outlook | Refusal | None, width: int) -> list[Line]:
         said = "this daemon predicts nothing" if answer.is_missing_route else answer.detail
         return wrap(f"no prediction: {said}", width, Role.WARN)
     mark, role = MARKS.get(answer.verdict, ("? ", Role.WARN))
-    lines = wrap(mark + formats.printable(answer.text), width, role)
+    lines = wrap(mark + printable(answer.text), width, role)
     for obstacle in answer.obstacles:
         lowest = obstacle.lowest_feasible_ms
         allowed = "" if lowest is None else f"; lowest feasible {formats.ms(lowest)} ms"
-        lines += wrap(f"{obstacle.field}: {formats.printable(obstacle.text)}{allowed}", width, role)
+        lines += wrap(f"{obstacle.field}: {printable(obstacle.text)}{allowed}", width, role)
     before = answer.before.loads
     for number, (name, after) in enumerate(zip(LOADS, answer.after.loads, strict=False)):
         lines += wrap(_at_load(name, before[number] if number < len(before) else None, after), width)
@@ -57,7 +58,7 @@ def outlook_text(answer: Outlook | Refusal | None, width: int) -> list[Line]:
 
 
 def _at_load(name: str, before: AtLoad | None, after: AtLoad) -> str:
-    text = f"{name} load ({after.load.decode_bs} decode): {formats.printable(after.text)}"
+    text = f"{name} load ({after.load.decode_bs} decode): {printable(after.text)}"
     speed = after.prefill_tokens_per_s
     if speed is None:
         return text

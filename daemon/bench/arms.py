@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pdmuxd.engine.core
-from pdmuxd.daemon.bench.servers.models import ServedModel
+from pdmuxd.daemon.bench.models import ServedModel
 from pdmuxd.engine.core.errors import InvalidValueError
 
 HOST = "127.0.0.1"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from observations import linear_context, observe, running_prefill, waiting
 
 from pdmuxd.engine.core.policies.registry import build_policy
+from pdmuxd.engine.core.policies.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.queueing import DECODE_HEADROOM_TOKENS, form_prefill_batch
-from pdmuxd.engine.core.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.types import Decision, DecodingRequest, EngineLimits, Mode, Observation, Reason
 
 CONTEXT = linear_context()

@@ -1,7 +1,7 @@
-"""The ASGI calls that the gateway makes, typed, and nothing else of a web framework.
+"""The ASGI calls that the data plane makes, typed, and nothing else of a web framework.
 
-The data plane has five fixed paths; a router and middleware would cost
-more time per request than they save lines.
+The data plane has few fixed paths; a router and middleware would cost more time per request than
+they save lines.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from pdmuxd.daemon.gateway.errors import Answer, Header
 from pdmuxd.engine.core.errors import RequestError
 
 Message = MutableMapping[str, Any]
@@ -83,18 +82,6 @@ async def _read_all(receive: Receive, max_bytes: int) -> bytes | None:
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-async def send_answer(send: Send, answer: Answer, *, extra: tuple[Header, ...] = ()) -> None:
-    """Send a complete answer in two messages."""
-    headers = [
-        (b"content-type", answer.content_type),
-        (b"content-length", b"%d" % len(answer.body)),
-        *answer.headers,
-        *extra,
-    ]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
 
 
 def too_large(max_bytes: int) -> RequestError:
