@@ -59,7 +59,8 @@ def upgrade(url: str) -> str:
         sqlite.create_private(path)
     # Rebuilding a table must not delete the rows that refer to it, so foreign keys are off meanwhile. With
     # IMMEDIATE a second upgrade waits instead of failing half-way.
-    engine = _connect(parsed, foreign_keys=False, begin="BEGIN IMMEDIATE")
+    # Rebuilding a large table may take minutes.
+    engine = _connect(parsed, foreign_keys=False, begin="BEGIN IMMEDIATE", is_bounded=False)
     try:
         with store_errors(engine), engine.begin() as connection:
             if postgresql.is_postgresql(parsed):
@@ -73,15 +74,19 @@ def upgrade(url: str) -> str:
     return head_revision()
 
 
-def backup(url: str, path: Path) -> None:
-    """Copy the database to a new file, also while the daemon uses it. Raises: StoreError."""
+def backup(url: str, path: Path, *, at_least: int = 0, replace: bool = False) -> int:
+    """Copy the database to a new file, also while the daemon uses it; the settings version that is in it.
+
+    Raises: StoreError, with nothing left behind, also if that is less than `at_least`: then the daemon writes
+    to other files than those that were copied.
+    """
     source = sqlite.sqlite_path(_parse(url))
     if source is None:
         raise StoreError(
             "only SQLite databases are backed up here; use the server's own tool, such as pg_dump"
         )
     open_database(url).dispose()
-    sqlite.copy(source, path)
+    return sqlite.copy(source, path, at_least=at_least, replace=replace)
 
 
 def restore(url: str, copy: Path, *, now: datetime) -> tuple[str, Path | None]:
@@ -161,13 +166,15 @@ def _parse(url: str) -> URL:
         ) from error
 
 
-def _connect(url: URL, *, foreign_keys: bool = True, begin: sqlite.Begin = "BEGIN") -> Engine:
+def _connect(
+    url: URL, *, foreign_keys: bool = True, begin: sqlite.Begin = "BEGIN", is_bounded: bool = True
+) -> Engine:
     is_sqlite = url.get_backend_name() == "sqlite"
     options: dict[str, Any] = {}
     if is_sqlite:
         options = {"connect_args": {"timeout": sqlite.BUSY_TIMEOUT_S}}
     elif postgresql.is_postgresql(url):
-        options = postgresql.options()
+        options = postgresql.options(statements_end=is_bounded)
     try:
         engine = create_engine(url, hide_parameters=True, **options)
     except (NoSuchModuleError, ModuleNotFoundError, ArgumentError) as error:
@@ -177,6 +184,8 @@ def _connect(url: URL, *, foreign_keys: bool = True, begin: sqlite.Begin = "BEGI
     if is_sqlite:
         sqlite.remember_file(engine)
         sqlite.configure(engine, foreign_keys=foreign_keys, begin=begin)
+    elif postgresql.is_postgresql(url) and is_bounded:
+        postgresql.bound_waits(engine)
     return engine
 
 

@@ -163,12 +163,13 @@ def set_aside(path: Path, *, now: datetime) -> Path | None:
     return aside if aside.exists() else None
 
 
-def copy(source: Path, target: Path) -> None:
+def copy(source: Path, target: Path, *, at_least: int = 0, replace: bool = False) -> int:
     """Copy a database to a new file of mode 0600, which appears only when it is complete and checked.
 
-    Raises: StoreError, also if `target` exists.
+    Returns its settings version (0 if it has none). Raises: StoreError, also if `target` exists and is not to
+    be replaced, or if that version is less than `at_least`.
     """
-    if target.exists():
+    if target.exists() and not replace:
         raise StoreError(f"{target} exists; name a file that does not")
     partial = target.with_name(target.name + ".partial")
     try:
@@ -178,8 +179,14 @@ def copy(source: Path, target: Path) -> None:
             # A copy in the journal mode of the original would need side files of its own.
             copied.execute("PRAGMA journal_mode = DELETE")
             (verdict,) = copied.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise StoreError(f"the copy is damaged: {verdict}; check the disk")
+            if verdict != "ok":
+                raise StoreError(f"the copy is damaged: {verdict}; check the disk")
+            version = _settings_version(copied)
+        if version < at_least:
+            raise StoreError(
+                f"{source} holds settings version {version}, and the daemon serves by version {at_least}: it "
+                "writes to other files than these. Nothing was copied. Stop it by SIGTERM, then back up"
+            )
         partial.replace(target)
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror}") from error
@@ -187,3 +194,12 @@ def copy(source: Path, target: Path) -> None:
         raise StoreError(f"cannot copy the database {source}: {error}") from error
     finally:
         partial.unlink(missing_ok=True)
+    return version
+
+
+def _settings_version(connection: sqlite3.Connection) -> int:
+    """0 where there is no such table: whoever restores that is told by its schema revision."""
+    with suppress(sqlite3.OperationalError):
+        found = connection.execute("SELECT version FROM settings_version").fetchone()
+        return 0 if found is None else int(found[0])
+    return 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from types import MappingProxyType
 from typing import TypeVar
 from uuid import uuid4
@@ -30,6 +30,10 @@ from pdmuxd.controlplane.tenants.records import KeyRecord
 from pdmuxd.controlplane.tenants.tenants import TenantRepository
 from pdmuxd.engine.core.errors import StoreError
 
+MAX_WRITERS = 20
+"""Changes that wait for each other at once: half of the threads that serve REST, so that the others still
+answer while a database that hangs holds these."""
+_BUSY = "the database is busy: other changes wait for it; nothing was changed"
 _T = TypeVar("_T")
 Subscriber = Callable[[DirectorySnapshot], None]
 
@@ -113,6 +117,7 @@ class Store:
         self._engine = engine
         self._subscribers: list[Subscriber] = []
         self._changing = Lock()
+        self._writers = BoundedSemaphore(MAX_WRITERS)
         self._active = ActivePredictors()
         self._node = uuid4().hex
         self._directory = self.snapshot()
@@ -201,12 +206,17 @@ class Store:
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
-        if not self._changing.acquire(timeout=2 * BUSY_TIMEOUT_S):
-            raise StoreError("the database is busy: other changes wait for it; nothing was changed")
+        if not self._writers.acquire(blocking=False):
+            raise StoreError(_BUSY)
         try:
-            yield
+            if not self._changing.acquire(timeout=2 * BUSY_TIMEOUT_S):
+                raise StoreError(_BUSY)
+            try:
+                yield
+            finally:
+                self._changing.release()
         finally:
-            self._changing.release()
+            self._writers.release()
 
     def _publish(self, directory: DirectorySnapshot) -> None:
         self._directory = directory

@@ -2,6 +2,8 @@
 
 import contextlib
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -13,10 +15,14 @@ pytestmark = pytest.mark.skipif(PROGRAMS is None, reason="needs PostgreSQL: apt-
 
 
 @pytest.fixture
-def nodes(tmp_path):
+def server():
+    with contextlib.closing(PostgresServer(PROGRAMS)) as made:
+        yield made
+
+
+@pytest.fixture
+def nodes(tmp_path, server):
     with contextlib.ExitStack() as stack:
-        server = PostgresServer(PROGRAMS)
-        stack.callback(server.close)
         environ = {"PDMUXD_DATABASE_URL": server.new_database()}
         made = []
         for name in ("one", "other"):
@@ -93,3 +99,31 @@ def test_attainment_and_budgets_count_what_both_nodes_served(nodes):
     assert stored() == [200, 200]
     wait_until(lambda: stored() and requests_judged(one) == requests_judged(other) == 4, within_s=60)
     wait_until(lambda: tokens_used(one) == tokens_used(other) > 0, within_s=60)
+
+
+def test_a_node_says_so_serves_on_and_stops_while_its_database_hangs(tmp_path, server):
+    """What is asked of the admin plane ends, alarms are raised, and SIGTERM ends the daemon."""
+    node = Daemon(tmp_path, environ={"PDMUXD_DATABASE_URL": server.new_database()})
+    try:
+        server.freeze()
+        began_s = time.monotonic()
+        with ThreadPoolExecutor(45) as pool:
+            writes = [
+                pool.submit(node.admin, "POST", "/api/v1/tenants", json={"name": f"t{number}"})
+                for number in range(45)
+            ]
+            assert ask(node, node.key) == 200
+            wait_until(lambda: "database_unwritable" in node.admin("GET", "/api/v1/alarms").text)
+            raised_s = time.monotonic() - began_s
+            assert {write.result().status_code for write in writes} == {503}
+        answered_s = time.monotonic() - began_s
+        began_s = time.monotonic()
+        assert node.stop() == 0
+        stopped_s = time.monotonic() - began_s
+    finally:
+        server.thaw()
+        node.stop()
+    print(f"raised {raised_s:.1f} s, 45 writes refused {answered_s:.1f} s, stopped {stopped_s:.1f} s")
+    assert raised_s < 10
+    assert answered_s < 30
+    assert stopped_s < 30

@@ -12,6 +12,7 @@ import time
 from itertools import count
 from pathlib import Path
 
+import psutil
 from sqlalchemy import create_engine, text
 
 from pdmuxd.controlplane.database.opening import upgrade
@@ -84,6 +85,19 @@ class PostgresServer:
     def crash(self) -> None:
         """Without writing anything any more; the next start recovers."""
         self._end(signal.SIGQUIT)
+
+    def freeze(self) -> None:
+        """Stop it and all its connections' processes, as a machine that swaps does: it answers nothing."""
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, what: signal.Signals) -> None:
+        assert self._process is not None
+        top = psutil.Process(self._process.pid)
+        for each in (top, *top.children(recursive=True)):
+            each.send_signal(what)
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:

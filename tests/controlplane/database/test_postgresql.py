@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from alembic import command
 from postgres_server import PASSWORD, PostgresServer, find_programs
 from profiling import measured_profile
 from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import OperationalError
 from stores import FakeClock, opened, slo
 
 from pdmuxd.controlplane.database import opening as database
@@ -222,6 +224,51 @@ class TestAServerThatIsAway:
         )
         assert ended.returncode == 0, ended.stderr
         assert "200 kills, " in ended.stdout
+
+
+class TestAServerThatHangs:
+    def test_every_call_ends_while_the_server_is_stopped_and_succeeds_when_it_goes_on(
+        self, server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("PING_TIMEOUT_S", "ANSWER_TIMEOUT_S", "CONNECT_TIMEOUT_S"):
+            monkeypatch.setattr(postgresql, name, 2)
+        with opened(url) as control_plane:
+            control_plane.create_tenant("chat")
+            server.freeze()
+            try:
+                for call in (control_plane.store.beat, lambda: control_plane.create_tenant("code")):
+                    began_s = time.monotonic()
+                    with pytest.raises(StoreError):
+                        call()
+                    assert time.monotonic() - began_s < 10
+            finally:
+                server.thaw()
+            control_plane.create_tenant("code")
+            assert set(control_plane.snapshot().tenants) == {"chat", "code"}
+
+    def test_a_statement_that_the_server_stops_in_ends(
+        self, server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(postgresql, "ANSWER_TIMEOUT_S", 1.0)
+        engine = open_database(url)
+        with engine.connect() as connection:
+            connection.execute(text("SELECT 1"))
+            server.freeze()
+            try:
+                with pytest.raises(OperationalError, match="no answer within 1 s"):
+                    connection.execute(text("SELECT 2"))
+            finally:
+                server.thaw()
+        with engine.connect() as connection:
+            assert connection.execute(text("SELECT 3")).scalar_one() == 3
+        engine.dispose()
+
+    def test_a_slow_statement_is_ended_by_the_server(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(postgresql, "STATEMENT_TIMEOUT_S", 1)
+        engine = open_database(url)
+        with engine.connect() as connection, pytest.raises(OperationalError, match="statement timeout"):
+            connection.execute(text("SELECT pg_sleep(30)"))
+        engine.dispose()
 
 
 class TestErrors:

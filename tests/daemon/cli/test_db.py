@@ -32,9 +32,16 @@ def test_the_command_to_run_is_named_when_there_is_no_database(pdmuxd, words: li
 
 def test_a_copy_is_made_when_backed_up(pdmuxd, control_plane: ControlPlane) -> None:
     control_plane.create_tenant("chat")
-    assert pdmuxd("db", "backup", "copy.db").out == "backed up to copy.db\n"
+    assert (
+        pdmuxd("db", "backup", "copy.db").out
+        == "backed up to copy.db, at settings version 2; no daemon runs\n"
+    )
     assert pdmuxd("db", "backup", "copy.db", code=1).err.startswith("error: copy.db exists")
-    assert pdmuxd("db", "backup", "other.db", "--json").json == {"backup": "other.db"}
+    assert pdmuxd("db", "backup", "other.db", "--json").json == {
+        "backup": "other.db",
+        "settings_version": 2,
+        "daemon_settings_version": None,
+    }
 
 
 def test_everything_is_as_it_was_when_a_backup_is_restored(pdmuxd, control_plane: ControlPlane) -> None:
