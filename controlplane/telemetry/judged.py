@@ -21,7 +21,9 @@ class Delivered:
     """What the gateway wrote of one streamed answer with a single choice."""
 
     ttft_s: float | None
-    """From the arrival of its body to the first byte; None if there was none."""
+    """From the arrival of its body, by the kernel, to the first byte; None if there was none."""
+    read_late_s: float = 0.0
+    """Of that, until the gateway had read the body: its event loop was busy."""
     gaps_missed: int = 0
     """Longer than the TBT target when the request came."""
     gap_max_s: float = 0.0

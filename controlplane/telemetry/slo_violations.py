@@ -25,6 +25,8 @@ class Cause(StrEnum):
     PREFILL_BETWEEN_TOKENS = "prefill_between_tokens"
     HOST_LATE = "host_late"
     """The engine made it in time, the client got it late."""
+    LOOP_LATE = "loop_late"
+    """It would have been in time, had the daemon read the request when it came."""
     UNKNOWN = "unknown"
 
 
@@ -76,8 +78,10 @@ def find_late_delivery(
     if "ttft" not in known and delivered.ttft_s > record.ttft_target_s + MET_TOLERANCE_S:
         made = "" if record.ttft_s is None else f"made after {_shown(record.ttft_s)}, "
         text = f"{made}delivered after {_shown(delivered.ttft_s)}, allowed {_shown(record.ttft_target_s)}"
-        by_s = delivered.ttft_s - record.ttft_target_s
-        late.append(SloViolation(target="ttft", by_s=by_s, cause=Cause.HOST_LATE, text=text))
+        by_s, cause = delivered.ttft_s - record.ttft_target_s, Cause.HOST_LATE
+        if delivered.read_late_s >= by_s:
+            cause, text = Cause.LOOP_LATE, f"read {_shown(delivered.read_late_s)} after it came, {text}"
+        late.append(SloViolation(target="ttft", by_s=by_s, cause=cause, text=text))
     if "tbt" not in known and delivered.gaps_missed:
         by_s = delivered.gap_max_s - record.tbt_target_s
         text = f"{_head(delivered.gaps_missed, record.tbt_gaps, by_s)}: made in time, delivered late"

@@ -105,7 +105,8 @@ class OpenRequests:
     def read(
         self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float, answers: int = 1
     ) -> None:
-        """Its body is there and took `read_s` to arrive, for which nobody here can be blamed."""
+        """Its body is there and took `read_s` to arrive, for which nobody here can be blamed; less than 0 if
+        it lay there before the gateway looked."""
         request = self._open.get(request_id)
         if request is not None:
             request.is_streamed, request.body_bytes, request.answers = is_streamed, body_bytes, answers

@@ -288,7 +288,9 @@ class Gateway:
                 return
             call.token_path = "http" if request.is_streamed else None
             if request.is_streamed and places == 1:
-                call.delivery = Delivery(arrived_s=received.arrived_s, tbt_target_s=tenant.slo.tbt_s)
+                call.delivery = Delivery(
+                    arrived_s=received.arrived_s, read_late_s=received.late_s, tbt_target_s=tenant.slo.tbt_s
+                )
             new_tokens = self._expected.input_tokens(tenant.name, body_bytes)
             self._first_tokens.admit(call.rid, tenant, new_tokens)
             await self._forwarder.send(

@@ -29,16 +29,23 @@ class Delivery:
         "_first_s",
         "_max_s",
         "_missed",
+        "_read_late_s",
         "_target_s",
         "_writes_s",
         "_written_s",
     )
 
     def __init__(
-        self, *, arrived_s: float, tbt_target_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        arrived_s: float,
+        tbt_target_s: float,
+        read_late_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
         self._arrived_s = arrived_s
+        self._read_late_s = read_late_s
         self._target_s = tbt_target_s + _TOLERANCE_S
         self._first_s: float | None = None
         self._written_s = 0.0
@@ -93,6 +100,7 @@ class Delivery:
             return None
         return Delivered(
             ttft_s=self._first_s - self._arrived_s,
+            read_late_s=self._read_late_s,
             gaps_missed=self._missed,
             gap_max_s=self._max_s,
             gap_counts=tuple(sorted(self._buckets.items())),

@@ -16,6 +16,7 @@ from pdmuxd.daemon.gateway.content_encoding import decoded
 from pdmuxd.daemon.gateway.observer import CallObserver
 from pdmuxd.daemon.gateway.requests import EngineRequest, rewrite
 from pdmuxd.daemon.gateway.routes import Kind
+from pdmuxd.daemon.httpd.arrival import arrived_s
 from pdmuxd.daemon.httpd.asgi import BODY_TIMEOUT_S, Scope, read_body
 from pdmuxd.daemon.supervisor.address import EngineRanges
 from pdmuxd.engine.core.slo import RequestTargets
@@ -42,6 +43,8 @@ class Received:
     body_bytes: int
     arrived_s: float
     """When the whole body had arrived (monotonic clock). Rewriting it comes after that."""
+    late_s: float
+    """How much later the gateway had read it."""
 
 
 class Intake:
@@ -86,7 +89,9 @@ class Intake:
         body = await self.read(call, scope)
         if body is None:
             return None
-        read_s = time.monotonic() - reading_s
+        # By the kernel: a loop that is late has begun to read after the bytes were there.
+        came_s = arrived_s(scope)
+        late_s = time.monotonic() - came_s
         request = await self._rewrite(
             kind, body, rid=call.rid, tenant=tenant, targets=targets, max_output_tokens=max_output_tokens
         )
@@ -94,13 +99,13 @@ class Intake:
             call.rid,
             is_streamed=request.is_streamed,
             body_bytes=len(body),
-            read_s=read_s,
+            read_s=came_s - reading_s,
             answers=request.outputs,
         )
         if self._name_prefixes is not None:
             prefixes = self._name_prefixes(request.prompt, namespace_of(tenant))
             self._observer.on_prompt(call.rid, prompt_bytes=len(request.prompt), prefixes=prefixes)
-        return Received(request=request, body_bytes=len(body), arrived_s=call.started_s + read_s)
+        return Received(request=request, body_bytes=len(body), arrived_s=came_s, late_s=late_s)
 
     async def read(self, call: Call, scope: Scope) -> bytes | None:
         """The body, unpacked; None if the client left. Raises: RequestError 400, 408, 413 or 415."""

@@ -20,7 +20,8 @@ class CallObserver(Protocol):
     def on_read(
         self, request_id: str, *, is_streamed: bool, body_bytes: int, read_s: float, answers: int = 1
     ) -> None:
-        """The body of the request has arrived, which took `read_s`; it makes so many answers."""
+        """The body of the request has arrived, which took `read_s`, less than 0 if it lay there unread
+        before; it makes so many answers."""
 
     def on_prompt(self, request_id: str, *, prompt_bytes: int, prefixes: tuple[int, ...]) -> None:
         """The leading parts of its prompt, by name. Told only if parts are named."""

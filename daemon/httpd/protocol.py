@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from pdmuxd.daemon.httpd import refusals
+from pdmuxd.daemon.httpd.arrival import ARRIVED, arrival_s
 from pdmuxd.daemon.httpd.connections import Connections
 from pdmuxd.daemon.httpd.doors import Shown
 from pdmuxd.daemon.httpd.peers import THROTTLED_DELAY_S
@@ -223,6 +224,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._offers_upgrade:
             return
         self._in_body = False
+        self.scope[ARRIVED] = arrival_s(self.transport)
         super().on_message_complete()
         self._wait_if_idle()
 

@@ -29,6 +29,7 @@ CAUSES = {
     "slower_than_predicted": "steps take longer than predicted",
     "prefill_between_tokens": "prefill runs alone between its tokens",
     "host_late": "the host is late with what the GPU has done",
+    "loop_late": "the daemon reads requests late: it has too little of the CPU",
     "unknown": "the decisions that are kept do not tell why",
 }
 _SHORT_NAME_WIDTH = 16

@@ -1,0 +1,89 @@
+"""A daemon that gets the CPU only now and then: what it books is what its clients saw."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+
+REQUESTS = 100
+STOPPED_S, RUNS_S = 0.5, 0.5
+TARGET_S = 0.25
+"""Half of the time without the CPU: some requests miss it, some meet it."""
+
+
+@contextlib.contextmanager
+def short_of_cpu(pid):
+    """Stop a process half of the time."""
+    over = threading.Event()
+
+    def alternate():
+        while not over.wait(RUNS_S):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(STOPPED_S)
+            os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=alternate)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def first_token_s(daemon):
+    """(id, seconds) from sending a request to the first token that its client has."""
+    body = {"model": daemon.model, "prompt": "x " * 20, "max_tokens": 2, "stream": True, "ignore_eos": True}
+    headers = {"Authorization": f"Bearer {daemon.key}"}
+    with httpx.Client(timeout=60) as client:
+        client.get(f"{daemon.data_url}/health")  # connected: the client's own part of the time is over
+        began_s = time.monotonic()
+        with client.stream("POST", f"{daemon.data_url}/v1/completions", json=body, headers=headers) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data: {") and json.loads(line[6:])["choices"]:
+                    first_s = time.monotonic() - began_s
+                    break
+            for _ in answer.iter_lines():
+                pass
+    return answer.headers["x-request-id"], first_s
+
+
+def test_attainment_is_as_clients_saw_it_while_the_daemon_is_short_of_cpu(start, until):
+    daemon = start()
+    slo = {"ttft_fixed_ms": 1000 * TARGET_S, "ttft_per_1k_new_tokens_ms": 0, "tbt_ms": 10_000}
+    path = "/api/v1/tenants/default/slo"
+    assert daemon.admin("PUT", path, json={**slo, "attainment_ratio": 0.9}).status_code == 200
+    until(lambda: daemon.admin("GET", path).json()["in_force"])
+    chance = random.Random(39)
+    with short_of_cpu(daemon.process.pid), ThreadPoolExecutor(REQUESTS) as pool:
+        asked = []
+        for _ in range(REQUESTS):
+            time.sleep(chance.uniform(0.0, 0.2))
+            asked.append(pool.submit(first_token_s, daemon))
+        seen = dict(each.result() for each in asked)
+    until(daemon.is_idle)
+    ended = daemon.admin("GET", f"/api/v1/requests?limit={REQUESTS}").json()
+    ended = ended["requests"]
+    booked = {each["request_id"]: each for each in ended if each["request_id"] in seen}
+    assert len(booked) == REQUESTS
+    apart = sorted(abs(booked[rid]["delivered_ttft_ms"] / 1000 - seen_s) for rid, seen_s in seen.items())
+    met_by_client = sum(seen_s <= TARGET_S for seen_s in seen.values())
+    met_by_daemon = sum(
+        all(missed["target"] != "ttft" for missed in each["missed"]) for each in booked.values()
+    )
+    causes = {missed["cause"] for each in booked.values() for missed in each["missed"]}
+    print(
+        f"in time: {met_by_client} by clients, {met_by_daemon} by the daemon; "
+        f"apart p50 {1000 * apart[50]:.0f} ms, p95 {1000 * apart[95]:.0f} ms; {causes}"
+    )
+    assert 10 < met_by_client < 90, "the load makes both"
+    assert abs(met_by_client - met_by_daemon) <= REQUESTS / 100
+    assert "loop_late" in causes
