@@ -6,6 +6,7 @@ from pdmuxd.controlplane.database.audit import AuditRow
 from pdmuxd.controlplane.database.heartbeat import HeartbeatRow
 from pdmuxd.controlplane.database.row import Row
 from pdmuxd.controlplane.database.settings_version import SettingsVersionRow
+from pdmuxd.controlplane.history.ledger import LedgerRow
 from pdmuxd.controlplane.history.rows import (
     AlarmRow,
     DecisionSummaryRow,
@@ -52,5 +53,6 @@ TABLES: tuple[type[Row], ...] = (
     AlarmRow,
     PolicyRevisionRow,
     HeartbeatRow,
+    LedgerRow,
 )
 METADATA = Row.metadata

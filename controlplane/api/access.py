@@ -87,6 +87,7 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("GET", "/history/decisions"): Access.READ,
     ("GET", "/effects"): Access.READ,
     ("GET", "/usage"): Access.OWN_READ,
+    ("GET", "/ledger"): Access.OWN_READ,
     ("GET", "/partitions"): Access.READ,
     ("GET", "/guard"): Access.READ,
     ("GET", "/drift"): Access.READ,

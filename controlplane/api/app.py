@@ -27,6 +27,7 @@ from pdmuxd.controlplane.api.events import event_routes
 from pdmuxd.controlplane.api.fallback import fallback_routes
 from pdmuxd.controlplane.api.history import history_routes
 from pdmuxd.controlplane.api.keys import key_routes
+from pdmuxd.controlplane.api.ledger import ledger_routes
 from pdmuxd.controlplane.api.limits import LimitUse, NothingCounts, limit_routes
 from pdmuxd.controlplane.api.log import log_routes
 from pdmuxd.controlplane.api.partitions import partition_routes
@@ -128,6 +129,7 @@ def build_admin_app(
         history_routes(history, AlarmStore(control_plane.store), control_plane),
         effect_routes(telemetry),
         usage_routes(history, control_plane),
+        ledger_routes(history, control_plane),
         partition_routes(telemetry),
         what_if_routes(telemetry, predictors, known_costs or partial(tbt_costs, telemetry, predictors)),
         replay_routes(replays or NoReplays(), predictors),

@@ -116,11 +116,11 @@ def as_csv(usage: UsageOut) -> str:
         shown = line.model_dump(mode="json")
         shown["refused_by_cause"] = " ".join(f"{k}={v}" for k, v in sorted(line.refused_by_cause.items()))
         values = ("" if shown[name] is None else shown[name] for name in _COLUMNS)
-        writer.writerow((usage.from_.isoformat(), usage.to.isoformat(), *map(_safe, values)))
+        writer.writerow((usage.from_.isoformat(), usage.to.isoformat(), *map(csv_cell, values)))
     return text.getvalue()
 
 
-def _safe(value: object) -> object:
+def csv_cell(value: object) -> object:
     """Quote a name that a spreadsheet would take for a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 

@@ -10,8 +10,10 @@ from functools import partial
 
 from pdmuxd.controlplane.history.alarms import AlarmStore, PastAlarm
 from pdmuxd.controlplane.history.columns import Column, Row, merge
+from pdmuxd.controlplane.history.ledger import Ledger
 from pdmuxd.controlplane.history.others import LOOK_BACK_S, OtherNodes
 from pdmuxd.controlplane.history.periods import (
+    DAY_S,
     MINUTE_S,
     Segment,
     begin_of,
@@ -61,16 +63,21 @@ class History:
         self.recorder = recorder
         self.writer = HistoryWriter(store)
         self.reader = HistoryReader(store)
+        self.ledger = Ledger(store)
         self.retention = retention or Retention()
         self.others = OtherNodes() if store.is_shared else None
         """Where other nodes may write to the same database."""
         self.still = asyncio.Lock()
         """Held while counts move from memory to the database: a reader would find them in neither."""
 
-    async def flush(self) -> None:
-        """Store what was counted since the last time; what cannot be stored is kept. Raises: StoreError."""
+    async def flush(self, *, share_sm_time: bool = True) -> None:
+        """Store what was counted since the last time; what cannot be stored is kept. Raises: StoreError.
+
+        With `share_sm_time` SM time is divided among the tenants of all requests that ended since that was
+        last done: the longer that is, the truer.
+        """
         async with self.still:
-            batch = self.recorder.take()
+            batch = self.recorder.take(share_sm_time=share_sm_time)
             if not batch:
                 return
             try:
@@ -93,7 +100,11 @@ class History:
 
     async def prune(self, now_s: float) -> int:
         """Drop what is old; returns how many rows. Raises: StoreError."""
-        return await asyncio.to_thread(self.writer.prune, self.retention, now_s)
+        kept = self.retention
+        dropped = await asyncio.to_thread(
+            self.ledger.prune, before_s=int(now_s) - kept.requests_days * DAY_S, max_rows=kept.max_requests
+        )
+        return dropped + await asyncio.to_thread(self.writer.prune, kept, now_s)
 
     async def read(self, tenant: str, since_ms: int, period: Period) -> list[tuple[int, Row]]:
         """(begin, counts) of each point of a tenant, or of the node, that has any, by time.

@@ -15,8 +15,10 @@ from typing import Any, Literal, TypeVar
 
 from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.history.columns import Column, Row, empty, merge
+from pdmuxd.controlplane.history.ledger import LedgerEntry
 from pdmuxd.controlplane.history.periods import MINUTE_S, begin_of
 from pdmuxd.controlplane.tenants.records import TenantRecord
+from pdmuxd.engine.link.messages import RequestRecord
 
 SECONDS_KEPT = 1800
 MAX_SECOND_ROWS = 150_000
@@ -69,9 +71,12 @@ class Batch:
     marks: list[Mark] = field(default_factory=list)
     alarms: list[AlarmEvent] = field(default_factory=list)
     """Raised and cleared, in that order."""
+    requests: list[LedgerEntry] = field(default_factory=list)
+    """Those that are counted in `counts`."""
 
     def __bool__(self) -> bool:
-        return bool(self.counts or self.refusals or self.decisions or self.marks or self.alarms)
+        parts = (self.counts, self.refusals, self.decisions, self.marks, self.alarms, self.requests)
+        return any(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +105,10 @@ class Recorder:
         self._second_rows = 0
         self._batch = Batch()
         self._since_ms: dict[str, int] = {}
+        self._ended: list[LedgerEntry] = []
+        """In this second."""
+        self._weights: dict[Series, list[int]] = {}
+        """Tokens prefilled and made since SM time was last divided."""
         self._unshared_sm_ms = [0.0, 0.0]
         """SM time of prefill and decode (ms) that is not yet divided among tenants."""
 
@@ -113,6 +122,7 @@ class Recorder:
         if gone:
             for name in gone & self._current.keys():
                 self._close_row(name, before[name], self._current.pop(name))
+            self._close_requests()
             for _, rows in self._seconds:
                 for name in gone & rows.keys():
                     del rows[name]
@@ -124,6 +134,41 @@ class Recorder:
         if row is None:
             row = self._current[tenant] = empty()
         return row
+
+    def ended(
+        self,
+        record: RequestRecord,
+        *,
+        is_good: bool,
+        ttft_s: float | None,
+        key_id: str = "",
+        status: int | None = None,
+        duration_s: float | None = None,
+    ) -> None:
+        """A request was added to this second's row of its tenant, and so goes into the ledger."""
+        self._ended.append(
+            LedgerEntry(
+                at=self._second,
+                request_id=record.request_id[:64],
+                tenant=record.tenant,
+                tenant_since=self._since_ms.get(record.tenant, 0),
+                key_id=key_id,
+                model=self.model,
+                outcome=record.outcome,
+                status=status,
+                input_tokens=record.new_tokens,
+                cached_tokens=record.reused_tokens,
+                output_tokens=record.output_tokens,
+                is_good=is_good,
+                duration_ms=None if duration_s is None else max(0, round(1000 * duration_s)),
+                ttft_ms=None if ttft_s is None else max(0, round(1000 * ttft_s)),
+            )
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether requests wait to be stored."""
+        return bool(self._batch.requests)
 
     def refused(self, tenant: str, cause: str) -> None:
         """A request was refused because of `cause`, of which there are few."""
@@ -191,6 +236,7 @@ class Recorder:
         while len(self._seconds) > SECONDS_KEPT or self._second_rows > MAX_SECOND_ROWS:
             _, oldest = self._seconds.popleft()
             self._second_rows -= len(oldest)
+        self._close_requests()
         self._current = {}
         self._second = int(self._wall_clock())
 
@@ -219,9 +265,10 @@ class Recorder:
 
     # What is stored
 
-    def take(self) -> Batch:
+    def take(self, *, share_sm_time: bool = True) -> Batch:
         """What is to be stored; either it is, or `give_back` is called with it."""
-        self._share_sm_time()
+        if share_sm_time:
+            self._share_sm_time()
         batch, self._batch = self._batch, Batch()
         return batch
 
@@ -239,6 +286,9 @@ class Recorder:
             old.prefill_tokens += counts.prefill_tokens
         self._batch.marks += newer.marks
         self._batch.alarms += newer.alarms
+        self._batch.requests += newer.requests
+        self.lost_rows += max(0, len(self._batch.requests) - MAX_PENDING_ROWS)
+        del self._batch.requests[:-MAX_PENDING_ROWS]
         del self._batch.marks[:-MAX_MARKS], self._batch.alarms[:-MAX_MARKS]
         self._bound(self._batch.counts)
         self._bound(self._batch.refusals)
@@ -252,7 +302,17 @@ class Recorder:
         return Series(tenant=name, since_ms=self._since_ms.get(name, 0), model=self.model)
 
     def _close_row(self, name: str, since_ms: int, row: Row) -> None:
-        self._add((Series(tenant=name, since_ms=since_ms, model=self.model), _minute(self._second)), row)
+        series = Series(tenant=name, since_ms=since_ms, model=self.model)
+        self._add((series, _minute(self._second)), row)
+        if name != NODE:
+            weights = self._weights.setdefault(series, [0, 0])
+            weights[0] += max(0, row[Column.PROMPT_TOKENS] - row[Column.CACHED_TOKENS])
+            weights[1] += row[Column.OUTPUT_TOKENS]
+
+    def _close_requests(self) -> None:
+        """With their rows: a batch has both or neither."""
+        self._batch.requests += self._ended
+        self._ended = []
 
     def _add(self, key: tuple[Series, int], row: Row) -> None:
         kept = self._batch.counts.get(key)
@@ -268,21 +328,18 @@ class Recorder:
 
     def _share_sm_time(self) -> None:
         """Give each tenant its share: of prefill by tokens that were prefilled, of decode by tokens made."""
-        rows = [row for (series, _), row in self._batch.counts.items() if series.tenant != NODE]
+        minute = _minute(self._second)
         for phase, column in enumerate((Column.PREFILL_SM_MS, Column.DECODE_SM_MS)):
-            weights = [_weight(row, column) for row in rows]
-            total, shared_ms = sum(weights), self._unshared_sm_ms[phase]
-            for row, weight in zip(rows, weights, strict=True):
-                if weight and total:
-                    given_ms = int(shared_ms * weight / total)
-                    row[column] += given_ms
+            total, shared_ms = (
+                sum(each[phase] for each in self._weights.values()),
+                self._unshared_sm_ms[phase],
+            )
+            for series, weights in self._weights.items():
+                if weights[phase]:
+                    given_ms = int(shared_ms * weights[phase] / total)
+                    self._batch.counts.setdefault((series, minute), empty())[column] += given_ms
                     self._unshared_sm_ms[phase] -= given_ms
-
-
-def _weight(row: Row, column: Column) -> int:
-    if column is Column.PREFILL_SM_MS:
-        return max(0, row[Column.PROMPT_TOKENS] - row[Column.CACHED_TOKENS])
-    return row[Column.OUTPUT_TOKENS]
+        self._weights = {}
 
 
 def _set_gauges(row: Row, gauge: Gauges) -> None:

@@ -1,4 +1,4 @@
-"""Writes the history to the database every half minute, and drops what is old.
+"""Writes the history to the database, with the ledger in the same transaction, and drops what is old.
 
 Each write adds to the minute, the hour and the day at once, so nothing has to be rolled up later and a day
 that is asked for costs one row. Safe to call from several threads. Every method may raise StoreError.
@@ -18,6 +18,7 @@ from sqlmodel import Session, col
 
 from pdmuxd.controlplane.history.alarms import write_alarm
 from pdmuxd.controlplane.history.columns import MAXIMA, NAMES, SUMS, Row, merge
+from pdmuxd.controlplane.history.ledger import write_entries
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S, MINUTE_S, STEPS_S, begin_of
 from pdmuxd.controlplane.history.recorder import Batch, Mark, Series
 from pdmuxd.controlplane.history.rows import (
@@ -45,6 +46,9 @@ class Retention:
     minutes_days: int = 2
     hours_days: int = 92
     days_days: int = 800
+    requests_days: int = 7
+    max_requests: int = 2_000_000
+    """Rows of the ledger, the newest."""
 
     def of(self, step_s: int) -> int:
         """In seconds."""
@@ -68,6 +72,7 @@ class HistoryWriter:
             self._upsert(session, RefusalRow, ("count",), (), _refusal_rows(batch, ids))
             decided = ("count", "time_ms", "prefill_tokens")
             self._upsert(session, DecisionSummaryRow, decided, (), _decision_rows(batch))
+            write_entries(session, batch.requests)
             session.add_all(_mark_row(mark) for mark in batch.marks)
             for event in batch.alarms:
                 write_alarm(session, event)

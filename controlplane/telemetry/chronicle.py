@@ -12,6 +12,7 @@ from pdmuxd.controlplane.node.engine_status import EngineState
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.judged import JudgedRequest, ttft_missed
+from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.slo import Slo
 from pdmuxd.engine.link.messages import EngineStats, Hello, IterationRecord
@@ -30,10 +31,21 @@ class Chronicle:
         self._uptime_s: float | None = None
         self._policy = ""
 
-    def on_request(self, judged: JudgedRequest) -> None:
-        """A request of a known tenant ended."""
+    def on_request(self, judged: JudgedRequest, lifecycle: RequestLifecycle | None, now_s: float) -> None:
+        """A request of a known tenant ended; `lifecycle` is what the gateway knows of it, if it does."""
         self._effects.on_request(judged)
         record, row = judged.record, self._recorder.row(judged.record.tenant)
+        if lifecycle is None or lifecycle.arrived_s is None:
+            self._recorder.ended(record, is_good=judged.good, ttft_s=judged.ttft_s)
+        else:
+            self._recorder.ended(
+                record,
+                is_good=judged.good,
+                ttft_s=judged.ttft_s,
+                key_id=lifecycle.key_id,
+                status=lifecycle.status,
+                duration_s=(lifecycle.ended_s or now_s) - lifecycle.arrived_s,
+            )
         row[Column.ENDED] += 1
         row[Column.GOOD] += judged.good
         row[Column.PROMPT_TOKENS] += record.new_tokens + record.reused_tokens

@@ -27,6 +27,7 @@ class RequestLifecycle:
     request_id: str
     tenant: str
     path: str | None = None
+    key_id: str = ""
     status: int | None = None
     arrived_s: float | None = None
     ended_s: float | None = None
@@ -48,9 +49,11 @@ class RequestHistory:
         self._open: dict[str, RequestLifecycle] = {}
         self._ended: OrderedDict[str, RequestLifecycle] = OrderedDict()
 
-    def on_begin(self, request_id: str, *, tenant: str, path: str, now_s: float) -> None:
+    def on_begin(self, request_id: str, *, tenant: str, path: str, now_s: float, key_id: str = "") -> None:
         """The gateway has let a request in."""
-        lifecycle = RequestLifecycle(request_id=request_id, tenant=tenant, path=path, arrived_s=now_s)
+        lifecycle = RequestLifecycle(
+            request_id=request_id, tenant=tenant, path=path, key_id=key_id, arrived_s=now_s
+        )
         self._open[request_id] = lifecycle
 
     def on_answered(

@@ -177,14 +177,14 @@ class Telemetry:
 
     # What the gateway and the control plane report
 
-    def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
+    def on_begin(self, request_id: str, *, tenant: str, path: str, key_id: str = "") -> None:
         """The gateway let a request in."""
         if tenant in self.directory.tenants:
             self._tenant(tenant)
             self.recorder.row(tenant)[Column.ARRIVALS] += 1
         now_s = self.clock()
         self.open.begin(request_id, tenant=tenant, now_s=now_s)
-        self.requests.on_begin(request_id, tenant=tenant, path=path, now_s=now_s)
+        self.requests.on_begin(request_id, tenant=tenant, path=path, key_id=key_id, now_s=now_s)
 
     def on_targets(self, request_id: str, targets: RequestTargets) -> None:
         """A request has targets of its own."""
@@ -382,12 +382,11 @@ class Telemetry:
     def _settle(self, judged: JudgedRequest, now_s: float) -> None:
         """Count a request that ended."""
         self.everyone.on_request(judged, now_s)
-        tenant = judged.record.tenant
+        tenant, lifecycle = judged.record.tenant, self.requests.find(judged.record.request_id)
         if tenant in self.directory.tenants:
             self._tenant(tenant).on_request(judged, now_s)
-            self._chronicle.on_request(judged)
+            self._chronicle.on_request(judged, lifecycle, now_s)
         self.on_settled(judged)
-        lifecycle = self.requests.find(judged.record.request_id)
         if lifecycle is not None and lifecycle.record is not None:
             self.publish("request", serializers.request(lifecycle))
 

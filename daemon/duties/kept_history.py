@@ -1,7 +1,9 @@
-"""Stores the history every half minute, drops what is old every hour, and restores attainment at the start.
+"""Stores the history, drops what is old every hour, and restores attainment at the start.
 
-All database work is done in threads. What is not stored when the daemon is killed is lost: at most the last
-half minute, and what the engine had not reported.
+Every second in which requests ended they are stored, with the ledger; every half minute all of it.
+
+All database work is done in threads. What is not stored when the daemon is killed is lost: requests of the
+last second, SM time of the last half minute, and what the engine had not reported.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from itertools import count
 
 import structlog
 
@@ -29,6 +32,8 @@ from pdmuxd.daemon.settings.model import HistorySection
 from pdmuxd.engine.core.errors import StoreError
 
 FLUSH_EVERY_S = 30.0
+LEDGER_EVERY_S = 1.0
+"""What a killed daemon forgets of requests that ended, at most: as of the use of tokens."""
 OTHERS_EVERY_S = 10.0
 """What other nodes judged counts here after this and FLUSH_EVERY_S, at most."""
 PRUNE_EVERY_S = 3600.0
@@ -58,6 +63,7 @@ class HistoryKeeper:
         self._alarms = alarms
         self._telemetry = telemetry
         self._clock = clock
+        self._turns = count(1)
         self._unsaved_since_s: float | None = None
         """When the first attempt began that failed; monotonic."""
 
@@ -70,12 +76,18 @@ class HistoryKeeper:
         """For how long counts could not be stored, an attempt that goes on included; None if they were."""
         return None if self._unsaved_since_s is None else time.monotonic() - self._unsaved_since_s
 
-    async def flush(self) -> None:
+    async def turn(self) -> None:
+        """Each second: store what was counted if requests ended, and every half minute whatever there is."""
+        is_due = next(self._turns) % round(FLUSH_EVERY_S / LEDGER_EVERY_S) == 0
+        if is_due or self.history.recorder.has_ended:
+            await self.flush(share_sm_time=is_due)
+
+    async def flush(self, *, share_sm_time: bool = True) -> None:
         """Store what was counted; what cannot be stored is kept for the next time."""
         if is_first := self._unsaved_since_s is None:
             self._unsaved_since_s = time.monotonic()
         try:
-            await self.history.flush()
+            await self.history.flush(share_sm_time=share_sm_time)
         except StoreError as error:
             if is_first:
                 log.warning(
@@ -153,7 +165,11 @@ def history_keeper(
 ) -> HistoryKeeper:
     """The keeper of what `telemetry` counts; nothing is stored yet."""
     retention = Retention(
-        minutes_days=kept.minutes_kept_days, hours_days=kept.hours_kept_days, days_days=kept.days_kept_days
+        minutes_days=kept.minutes_kept_days,
+        hours_days=kept.hours_kept_days,
+        days_days=kept.days_kept_days,
+        requests_days=kept.requests_kept_days,
+        max_requests=kept.requests_max_rows,
     )
     return HistoryKeeper(
         History(telemetry.recorder, control_plane.store, retention),
@@ -172,7 +188,7 @@ def start_keeping_history(stack: AsyncExitStack, keeper: HistoryKeeper) -> None:
 
     async def begin() -> None:
         await keeper.restore()
-        periodically(later, keeper.flush, period_s=FLUSH_EVERY_S, name="storing the history")
+        periodically(later, keeper.turn, period_s=LEDGER_EVERY_S, name="storing the history")
         by_calendar(later, keeper.prune, period_s=PRUNE_EVERY_S, name="dropping old history")
         if keeper.has_others:
             periodically(

@@ -265,7 +265,7 @@ class Gateway:
         if targets is not None:
             tenant = replace(tenant, slo=targets.applied_to(tenant.slo))
         self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
-        self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path)
+        self._observer.on_begin(call.rid, tenant=tenant.name, path=call.path, key_id=identity.key.key_id)
         if targets is not None:
             self._observer.on_targets(call.rid, targets)
         places = 1

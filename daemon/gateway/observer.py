@@ -11,7 +11,7 @@ from pdmuxd.engine.core.slo import RequestTargets
 class CallObserver(Protocol):
     """Is told in the event loop; must neither block nor raise."""
 
-    def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
+    def on_begin(self, request_id: str, *, tenant: str, path: str, key_id: str = "") -> None:
         """A request was let in."""
 
     def on_targets(self, request_id: str, targets: RequestTargets) -> None:
@@ -45,7 +45,7 @@ class CallObserver(Protocol):
 class NobodyWatches:
     """The observer of a gateway without a daemon."""
 
-    def on_begin(self, request_id: str, *, tenant: str, path: str) -> None:
+    def on_begin(self, request_id: str, *, tenant: str, path: str, key_id: str = "") -> None:
         """Do nothing."""
 
     def on_targets(self, request_id: str, targets: RequestTargets) -> None:

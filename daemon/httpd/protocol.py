@@ -224,7 +224,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._offers_upgrade:
             return
         self._in_body = False
-        self.scope[ARRIVED] = arrival_s(self.transport)
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        scope[ARRIVED] = arrival_s(self.transport)
         super().on_message_complete()
         self._wait_if_idle()
 

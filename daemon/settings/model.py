@@ -44,6 +44,12 @@ class HistorySection(_Section):
     days_kept_days: Annotated[WholeNumber, Field(ge=31, le=8000)] = Field(
         800, description="Days for which they are kept by the day."
     )
+    requests_kept_days: Annotated[WholeNumber, Field(ge=1, le=800)] = Field(
+        7, description="Days for which the ledger keeps each request."
+    )
+    requests_max_rows: Annotated[WholeNumber, Field(ge=1000, le=1_000_000_000)] = Field(
+        2_000_000, description="Requests that the ledger keeps at most, the newest; a million takes 200 MB."
+    )
 
 
 class Settings(BaseSettings):

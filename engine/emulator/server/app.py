@@ -221,7 +221,7 @@ class _Endpoints:
     def _respond(self, work: _Work, response_id: str, answer: Answer) -> Response:
         call, plans = work.call, work.plans
         several = len(plans) > 1
-        ids = [f"{response_id}-choice-{i}" if several else response_id for i in range(len(plans))]
+        ids = [f"{response_id}_{i}" if several else response_id for i in range(len(plans))]
         inbox = Inbox(every_token=call.stream)
         direct = call.stream and call.direct_tokens and not several
         outputs = self._driver.submit(

@@ -165,7 +165,7 @@ class WallClockDriver:
         outputs = [
             output
             for name, output in self._deliveries.open.items()
-            if name == request_id or name.startswith(f"{request_id}-choice-")
+            if name == request_id or name.rpartition("_")[0] == request_id
         ]
         self.abort(outputs)
         return bool(outputs)

@@ -34,12 +34,12 @@ def test_a_copy_is_made_when_backed_up(pdmuxd, control_plane: ControlPlane) -> N
     control_plane.create_tenant("chat")
     assert (
         pdmuxd("db", "backup", "copy.db").out
-        == "backed up to copy.db, at settings version 2; no daemon runs\n"
+        == "backed up to copy.db, at settings version 1; no daemon runs\n"
     )
     assert pdmuxd("db", "backup", "copy.db", code=1).err.startswith("error: copy.db exists")
     assert pdmuxd("db", "backup", "other.db", "--json").json == {
         "backup": "other.db",
-        "settings_version": 2,
+        "settings_version": 1,
         "daemon_settings_version": None,
     }
 

@@ -130,7 +130,7 @@ async def test_all_answers_are_under_one_span_when_a_request_has_several(
     trace.sent()
     trace.answered(status=200, end="complete", error=None)
     for i in range(2):
-        tracer.on_record(request_record(request_id=f"{'ab' * 16}-choice-{i}", output_tokens=4 + i))
+        tracer.on_record(request_record(request_id=f"{'ab' * 16}_{i}", output_tokens=4 + i))
     spans = await collected(7)
     assert spans["chat llama-8b"].attributes["gen_ai.usage.output_tokens"] == 9
     assert [span.name for span in collector.spans].count("decode") == 2

@@ -90,7 +90,7 @@ async def test_each_prompt_gets_a_choice_when_a_list_is_completed(server: Any) -
         assert [choice["finish_reason"] for choice in choices] == [None] * 20 + ["length"]
     assert usage["usage"]["completion_tokens"] == 40
     assert usage["usage"]["prompt_tokens"] == 5
-    assert {request.request_id.rpartition("-choice-")[2] for request in server.ended[-2:]} == {"0", "1"}
+    assert {request.request_id.rpartition("_")[2] for request in server.ended[-2:]} == {"0", "1"}
 
 
 async def test_each_event_has_the_usage_so_far_when_asked_for(server: Any) -> None:
