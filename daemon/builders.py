@@ -384,6 +384,7 @@ def build_admin(
         fallback=fallback,
         daemon_actions=lifecycle,
         engine_log=engine_log,
+        metrics_need_token=settings.admin.metrics_need_token,
         extra_routes=lambda app: add_probes(
             app,
             metrics,

@@ -17,7 +17,14 @@ from pdmuxd.controlplane.api.actions import action_routes
 from pdmuxd.controlplane.api.admin_tokens import admin_token_routes
 from pdmuxd.controlplane.api.attainment import attainment_routes
 from pdmuxd.controlplane.api.audit import audit_routes
-from pdmuxd.controlplane.api.auth import OPENAPI_PATH, WHY_PARAMETER, AdminAuth, Authenticator
+from pdmuxd.controlplane.api.auth import (
+    METRICS_PATH,
+    OPENAPI_PATH,
+    PUBLIC_PATHS,
+    WHY_PARAMETER,
+    AdminAuth,
+    Authenticator,
+)
 from pdmuxd.controlplane.api.browser import add_browser_pages
 from pdmuxd.controlplane.api.daemon import daemon_routes
 from pdmuxd.controlplane.api.decisions import decision_routes
@@ -77,12 +84,14 @@ def build_admin_app(
     engine_log: Path | None = None,
     limit_use: LimitUse | None = None,
     extra_routes: Callable[[FastAPI], None] | None = None,
+    metrics_need_token: bool = False,
 ) -> FastAPI:
     """Build the admin plane's ASGI application.
 
     `engine_status` is called from worker threads. Without `telemetry` and `actions` no daemon runs: nothing
     happens and nothing can be done. `predictors` answer what-if questions. `extra_routes` adds what only the
-    daemon can answer; of its paths, `/healthz`, `/readyz` and `/metrics` are open. All others need a token or
+    daemon can answer; of its paths, `/healthz` and `/readyz` are open, and
+    `/metrics` unless `metrics_need_token`. All others need a token or
     key: the one of `admin_token_sha256` (hexadecimal), which is `owner`'s, the reader token, or one of the
     control plane's, whose uses are told to `used`. What each may do is in `access.RULES`.
     """
@@ -102,7 +111,8 @@ def build_admin_app(
         owner=owner,
         used=used,
     )
-    app.add_middleware(AdminAuth, authenticator=authenticator)
+    public = PUBLIC_PATHS - {METRICS_PATH} if metrics_need_token else PUBLIC_PATHS
+    app.add_middleware(AdminAuth, authenticator=authenticator, public=public)
     telemetry = telemetry or Telemetry(clock=time.time)
     history = history or History(telemetry.recorder, control_plane.store)
     add_problem_handlers(app)

@@ -21,7 +21,9 @@ OPENAPI_PATH = "/api/v1/openapi.json"
 HOME_PATH = "/"
 DOCS_PATH = "/docs"
 DOCS_ASSETS = ("/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css")
-PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+METRICS_PATH = "/metrics"
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz", METRICS_PATH})
+"""Without a token; metrics unless `admin.metrics_need_token` is set."""
 BROWSER_PATHS = frozenset({HOME_PATH, OPENAPI_PATH, DOCS_PATH, *DOCS_ASSETS})
 """Read-only pages for which a browser may ask its user: any name, the token as the password.
 
@@ -102,13 +104,16 @@ class Authenticator:
 class AdminAuth:
     """ASGI middleware: lets a call pass only with a secret that is known; what it may do the route asks."""
 
-    def __init__(self, app: ASGIApp, *, authenticator: Authenticator) -> None:
+    def __init__(
+        self, app: ASGIApp, *, authenticator: Authenticator, public: frozenset[str] = PUBLIC_PATHS
+    ) -> None:
         self._app = app
+        self._public = public
         self._authenticate = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the call on or answer 401."""
-        if scope["type"] != "http" or scope["path"] in PUBLIC_PATHS:
+        if scope["type"] != "http" or scope["path"] in self._public:
             await self._app(scope, receive, send)
             return
         in_browser = scope["path"] in BROWSER_PATHS

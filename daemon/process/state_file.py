@@ -31,8 +31,11 @@ def write_state(path: Path, known: Mapping[str, Any]) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write the file so that a reader finds the old one or the new one. Raises: OSError."""
+    """Write the file so that a reader finds the old one or the new one; its owner alone reads it. Raises:
+    OSError."""
     unfinished = path.with_suffix(".new")
+    unfinished.unlink(missing_ok=True)
+    unfinished.touch(mode=0o600)
     unfinished.write_bytes(content)
     unfinished.replace(path)
 

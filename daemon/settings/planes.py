@@ -131,6 +131,11 @@ class AdminSection(_Section):
         description="Bytes of recent traffic kept on disk for replays: times, lengths, tenants and keyed "
         "hashes of prompts' beginnings, never text; 0 keeps none.",
     )
+    metrics_need_token: bool = Field(
+        False,
+        description="Whether /metrics asks for an admin or reader token: it names tenants and their load to "
+        "whoever reaches it.",
+    )
     metrics_max_tenants: Annotated[WholeNumber, Field(ge=0, le=10_000)] = Field(
         100, description="Tenants with series of their own in /metrics; all others together are `_rest`."
     )

@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 
 import msgspec
 import zmq
@@ -216,7 +217,8 @@ class DaemonEnd:
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         try:
             self._socket.bind(address)
-        except zmq.ZMQError as error:
+            Path(address.removeprefix("ipc://")).chmod(0o600)
+        except (zmq.ZMQError, OSError) as error:
             self.close()
             raise LinkError(f"cannot bind the link {address}: {error}") from error
 

@@ -88,3 +88,14 @@ async def test_only_probes_are_open_when_the_daemon_adds_routes(control_plane: C
         assert (await call("GET", path, token=None)).json() == "here"
     assert (await call("GET", "/other", token=None)).status_code == 401
     assert (await call("GET", "/other")).json() == "here"
+
+
+async def test_metrics_need_a_token_when_told_so(control_plane: ControlPlane) -> None:
+    def add(app: FastAPI) -> None:
+        for path in ("/metrics", "/healthz"):
+            app.add_api_route(path, lambda: "here")
+
+    call = AdminCalls(control_plane, extra_routes=add, metrics_need_token=True)
+    assert (await call("GET", "/metrics", token=None)).status_code == 401
+    assert (await call("GET", "/metrics")).json() == "here"
+    assert (await call("GET", "/healthz", token=None)).json() == "here"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -120,6 +121,20 @@ async def test_messages_pass_both_ways_when_both_ends_are_up(address: str) -> No
             assert engine.receive() is None
             assert engine.send(Ack(version=3))
             assert await receive(daemon, engine) == Ack(version=3)
+
+
+def mode_of(address: str) -> int:
+    return Path(address.removeprefix("ipc://")).stat().st_mode & 0o777
+
+
+async def test_its_owner_alone_may_connect_whatever_the_umask_is(address: str) -> None:
+    before = os.umask(0)
+    try:
+        link = DaemonEnd(address)
+    finally:
+        os.umask(before)
+    assert mode_of(address) == 0o600
+    link.close()
 
 
 async def test_a_waiter_is_woken_when_a_send_consumed_the_signal(address: str) -> None:
