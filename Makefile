@@ -4,6 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 VENV_SGLANG := .venv-sglang
+VENV_LOWEST := .venv-lowest
 PYTHON_SGLANG ?= $(VENV_SGLANG)/bin/python
 # As many tests at once as the machine has cores; PYTEST_WORKERS=0 runs them all in one process.
 PYTEST_WORKERS ?= logical
@@ -13,7 +14,7 @@ PYTEST = $(PY) -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-sglang lock serve test test-slow test-all test-postgresql test-sglang check docs lint types contracts format mutants
+.PHONY: help install install-sglang lock serve test test-slow test-all test-postgresql test-lowest test-sglang check docs lint types contracts format mutants
 .PHONY: bench-admission bench-control-plane bench-core bench-turns bench-gateway bench-front-end bench-console bench-telemetry bench-history evaluate clean
 
 help: ## Show the commands
@@ -33,6 +34,10 @@ $(VENV_SGLANG)/.ready: pyproject.toml constraints.txt .ci/environment.py
 	@$(PYTHON) .ci/environment.py install $(VENV_SGLANG) --sglang
 	@touch $@
 
+$(VENV_LOWEST)/.ready: $(READY) pyproject.toml .ci/environment.py
+	@$(PY) .ci/environment.py lowest $(VENV_LOWEST)
+	@touch $@
+
 install: $(READY) ## Create the environment and install
 install-sglang: $(VENV_SGLANG)/.ready ## Create SGLang's environment beside it
 lock: $(READY) ## Write constraints.txt anew from pyproject.toml
@@ -50,6 +55,9 @@ test-all: test test-slow ## Both
 
 test-postgresql: $(READY) ## The control plane's tests on PostgreSQL instead of SQLite (needs Debian's package)
 	@PDMUXD_TEST_DATABASE=postgresql $(PYTEST) -m 'not slow' tests/controlplane --ignore tests/controlplane/database/test_opening.py
+
+test-lowest: $(VENV_LOWEST)/.ready ## Both listeners and the console on the lowest versions that pyproject.toml allows
+	@$(VENV_LOWEST)/bin/python -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal tests/daemon/httpd tests/tui/test_screens.py
 
 # Another environment that has SGLang and pdmuxd: make test-sglang PYTHON_SGLANG=/path/to/python
 test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)/.ready) ## Tests on a real SGLang, on the CPU
@@ -109,4 +117,4 @@ evaluate: $(READY) ## Fill docs/evaluation.md and ladder.md: make evaluate TRACE
 	@$(PY) tests/lab evaluate $(if $(TRACES),--traces "$(TRACES)") $(OPTIONS)
 
 clean: ## Remove everything that was built
-	@rm -rf $(VENV) $(VENV_SGLANG) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(VENV_SGLANG) $(VENV_LOWEST) .build build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,6 +6,7 @@ or fails, pip installs everything, and a line says so.
 
     python .ci/environment.py install .venv
     python .ci/environment.py install .venv-sglang --sglang
+    .venv/bin/python .ci/environment.py lowest .venv-lowest
     .venv/bin/python .ci/environment.py lock
 """
 
@@ -22,6 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = "constraints.txt"
+TEST_TOOLS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
+"""What `make test-lowest` needs beside pdmuxd itself: at locked versions, for they are not what it tries."""
 VERSIONS = (3, 11), (3, 13)
 
 PIP_SECTIONS = ("global", "install", ":env:")
@@ -94,17 +97,38 @@ def install(folder: Path, *, sglang: bool) -> bool:
     return all(_run([*pip, *step]) for step in steps)
 
 
+def install_lowest(folder: Path) -> bool:
+    """Create an environment of the lowest versions that pyproject.toml allows; uv alone can."""
+    uv = _uv_beside(sys.executable)
+    if uv is None:
+        return False
+    _say(f"creating {folder.name} with the lowest versions that pyproject.toml allows")
+    venv.create(folder, with_pip=True, symlinks=True)
+    python = str(folder / "bin" / "python")
+    locked = (ROOT / LOCK).read_text().splitlines()
+    tools = [pin for pin in locked if pin.partition("==")[0] in TEST_TOOLS]
+    command = [str(uv), "pip", "install", "--quiet", "--python", python, "--resolution", "lowest-direct"]
+    return _run([*command, "--editable", ".", *tools], _uv_environment(python))
+
+
 def lock() -> bool:
     """Write the lock file anew: what is pinned stays where it still fits. Needs uv beside this Python."""
     python = sys.executable
-    uv = Path(python).with_name("uv")
-    if not uv.exists():
-        sys.stderr.write("there is no uv in this environment: make install\n")
+    uv = _uv_beside(python)
+    if uv is None:
         return False
     # Names and versions alone: hashes and addresses would tie the file to one index.
     options = "--universal --python-version 3.11 --all-extras --no-annotate --quiet"
     command = [str(uv), "pip", "compile", *options.split(), "--output-file", LOCK, "pyproject.toml"]
     return _run(command, _uv_environment(python) | {"UV_CUSTOM_COMPILE_COMMAND": "make lock"})
+
+
+def _uv_beside(python: str) -> Path | None:
+    uv = Path(python).with_name("uv")
+    if uv.exists():
+        return uv
+    sys.stderr.write("there is no uv in this environment: make install\n")
+    return None
 
 
 def _uv_environment(python: str) -> dict[str, str]:
@@ -135,9 +159,13 @@ def main() -> int:
     installing.add_argument(
         "--sglang", action="store_true", help="SGLang's environment instead of the project's"
     )
+    lowest = commands.add_parser("lowest", help="create an environment of the lowest versions allowed")
+    lowest.add_argument("folder", type=Path)
     options = parser.parse_args()
     if options.command == "lock":
         return 0 if lock() else 1
+    if options.command == "lowest":
+        return 0 if install_lowest(options.folder) else 1
     if not VERSIONS[0] <= sys.version_info[:2] <= VERSIONS[1]:
         sys.stderr.write("pdmuxd needs Python 3.11 to 3.13; name one with make PYTHON=python3.12 ...\n")
         return 2

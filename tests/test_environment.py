@@ -92,6 +92,30 @@ def test_it_is_an_error_when_pip_fails_too(environment: ModuleType, commands: li
     assert not environment.install(Path(".venv"), sglang=False)
 
 
+def test_the_lowest_versions_are_installed_beside_locked_tools(
+    environment: ModuleType, commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment.sys, "executable", str(tmp_path / "python"))
+    assert not environment.install_lowest(tmp_path / "lowest")
+    (tmp_path / "uv").touch()
+    assert environment.install_lowest(tmp_path / "lowest")
+    (command,) = commands
+    assert "--resolution lowest-direct --editable . " in command
+    assert command.count("==") == len(environment.TEST_TOOLS), "each tool is in the lock"
+    assert "--constraint" not in command
+
+
+def test_uvicorn_has_a_ceiling_as_long_as_what_it_does_not_document_is_subclassed() -> None:
+    protocol = (ROOT / "daemon/httpd/protocol.py").read_text()
+    assert "HttpToolsProtocol" in protocol, "no longer: then the ceiling may go"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (uvicorn,) = (it for it in map(Requirement, project["dependencies"]) if it.name == "uvicorn")
+    (locked,) = (line.partition("==")[2] for line in LOCK if line.startswith("uvicorn=="))
+    major, minor, *_ = map(int, locked.split("."))
+    assert uvicorn.specifier.contains(locked)
+    assert not uvicorn.specifier.contains(f"{major}.{minor + 1}.0"), "no version that the tests have not seen"
+
+
 def test_every_requirement_is_locked_to_a_version_that_meets_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *(r for rs in project["optional-dependencies"].values() for r in rs)]

@@ -20,7 +20,7 @@ from pdmuxd.daemon.metrics.collectors import (
     TokenCollector,
     collectors,
 )
-from pdmuxd.daemon.metrics.definitions import DEFINITIONS
+from pdmuxd.daemon.metrics.definitions import DEFINITIONS, histogram
 from pdmuxd.daemon.metrics.garbage import GarbageCounts
 from pdmuxd.daemon.tokens.counts import FallbackCause, TokenCounts
 from pdmuxd.engine.link.garbage import GarbageReport, Generation
@@ -87,6 +87,7 @@ def test_every_family_is_defined_and_every_definition_is_exported(fed):
     metrics = Metrics()
     fallback = FallbackCollector(lambda: FALLBACK)
     costs = TbtCostCollector(SimpleNamespace(cost_s={}, cost_ratios={}, caps=dict), metrics.tenants)
+    histogram("pdmuxd_loop_lag_seconds", metrics.registry)
     others = (HttpCollector(()), fallback, costs, TokenCollector(TokenCounts()), GarbageCounts(list))
     for collector in (*collectors(fed, metrics.tenants, node_limit=1024), *others):
         metrics.registry.register(collector)
