@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -97,3 +98,13 @@ def test_the_extra_and_the_documentation_say_which_sglang_is_supported() -> None
     assert f"SGLang {RANGE}" in (ROOT / "docs" / "sglang.md").read_text()
     pinned = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if "sglang==" in line]
     assert pinned == [f"sglang=={TESTED[-1]}"]
+
+
+def test_the_changelog_begins_with_what_is_unreleased_and_then_the_version() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    titles = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert titles[0] == "Unreleased"
+    assert re.fullmatch(re.escape(version) + r" - \d{4}-\d\d-\d\d", titles[1])
+    kinds = {line for line in lines if line.startswith("### ")}
+    assert kinds <= {"### Breaking", "### Added", "### Changed", "### Fixed"}
