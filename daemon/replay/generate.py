@@ -8,7 +8,7 @@ use them to compare, and a recorded trace to predict.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import log
 
@@ -63,7 +63,7 @@ def _part(share: float, new: tuple[float, float, int], out: tuple[float, float, 
     return Part(share=share, input_tokens=make[0], output_tokens=make[1], tenant=tenant)
 
 
-KINDS: dict[str, Kind] = {
+KINDS: Mapping[str, Kind] = {
     "chat": Kind(
         about="a line or two, and a short answer",
         parts=(_part(1.0, (120, 0.85, 2_000), (20, 0.6, 200), "chat"),),
@@ -99,9 +99,11 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def generate(name: str, *, rate_per_s: float, duration_s: float, seed: int) -> list[TraceRequest]:
+def generate(
+    name: str, *, rate_per_s: float, duration_s: float, seed: int, kinds: Mapping[str, Kind] = KINDS
+) -> list[TraceRequest]:
     """The requests of a load in the order of their arrival. Raises: KeyError for an unknown kind."""
-    kind = KINDS[name]
+    kind = kinds[name]
     rng = random.Random(f"{name}/{rate_per_s:g}/{duration_s:g}/{seed}")  # noqa: S311 - no secret
     found = _sessions(kind, rng, rate_per_s, duration_s)
     rows = sorted(found, key=lambda row: row[0])

@@ -249,6 +249,9 @@ class Observation:
     all the same."""
     slots_held: tuple[tuple[str, int], ...] = ()
     """By tenant, the requests with a decode slot; empty unless slots are short and several tenants wait."""
+    answer_tokens: tuple[tuple[str, float], ...] = ()
+    """By tenant that waits or is prefilled, the tokens that its answers usually have; empty unless
+    `are_slots_short`."""
 
     @property
     def preempted(self) -> PrefillView | None:

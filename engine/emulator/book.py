@@ -26,6 +26,7 @@ class EmulatedBook:
         """All that have not ended, by id."""
         self.held: dict[str, Admitted] = {}
         """Those that hold KV."""
+        self._slots_held: Counter[str] = Counter()
         self.queue = WaitingLines()
         self.batch = DecodeBatch()
         self.chunked: Admitted | None = None
@@ -125,7 +126,7 @@ class EmulatedBook:
 
     def slots_held(self) -> Mapping[str, int]:
         """By tenant, the requests that hold KV."""
-        return Counter(member.entry.tenant for member in self.held.values())
+        return self._slots_held
 
     def give_step(self, requests: EmulatedStep, now_s: float) -> None:
         """A decode or fused step was read."""
@@ -179,6 +180,7 @@ class EmulatedBook:
             request.reused_tokens = holding.matched_tokens
         entry = replace(entry, new_tokens=holding.private_tokens, reused_tokens=holding.matched_tokens)
         member = self.held[request_id] = Admitted(request=request, entry=entry, holding=holding)
+        self._slots_held[request.tenant] += 1
         self.changes += 1
         return member
 
@@ -313,8 +315,7 @@ class EmulatedBook:
         if request.answer_keys:
             full = request.input_tokens // self._kv.block_tokens
             self._kv.publish_answer(member.holding, (*request.block_keys[:full], *request.answer_keys))
-        self._kv.release(member.holding)
-        del self.held[member.rid]
+        self._release(member)
         self.end(member.request, Phase.FINISHED, now_s)
 
     def _leave(self, member: Admitted) -> None:
@@ -327,8 +328,15 @@ class EmulatedBook:
         member.forget_unread(self.batch.read)
         if self.chunked is member:
             self.chunked = None
+        self._release(member)
+
+    def _release(self, member: Admitted) -> None:
         self._kv.release(member.holding)
         del self.held[member.rid]
+        tenant = member.request.tenant
+        self._slots_held[tenant] -= 1
+        if not self._slots_held[tenant]:
+            del self._slots_held[tenant]
 
     def _uncount(self, member: Admitted) -> None:
         for step in self.unread:

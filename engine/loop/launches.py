@@ -3,11 +3,11 @@ rank, in the same order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.policies.fusedsteps import chunk_lengths
-from pdmuxd.engine.core.types import Decision, Mode, PrefillShape, PrefillView
+from pdmuxd.engine.core.types import Decision, Mode, PrefillShape, PrefillView, WaitingRequest
 from pdmuxd.engine.loop.decode import DecodeStage, Step
 from pdmuxd.engine.loop.policy_runtime import PolicyRuntime
 from pdmuxd.engine.loop.port import EnginePort
@@ -62,6 +62,8 @@ class Launches:
             self._decode.nothing_launched()
         else:
             step.decided_by = self._policy_runtime.policy
+            answers = self._policy_runtime.state.answers
+            answers.decoded(step.decode.bs, self._ledger.slots_held(), self._now_s())
         return step is not None
 
     # --- decode and prefill on two partitions
@@ -86,7 +88,7 @@ class Launches:
     def _start_prefill(self, decision: Decision) -> None:
         batch = self._port.prefill.form_prefill(decision.admit, decision.prefill_graph)
         if batch is not None:
-            entries = self._ledger.admitted((request.rid for request in batch.reqs), self._now_s())
+            entries = self._admitted(request.rid for request in batch.reqs)
             self._prefill.start(batch, entries)
         elif self._prefill.set_aside:
             self._prefill.resume()  # else nobody gives KV back
@@ -154,6 +156,12 @@ class Launches:
         """The prompt tokens that a fused step really holds; notes who was admitted."""
         decision = step.decision
         waiting = self._port.state.still_waiting(decision.admit)
-        entries = self._ledger.admitted((i for i in decision.admit if i not in waiting), self._now_s())
+        entries = self._admitted(i for i in decision.admit if i not in waiting)
         lengths = list(chunk_lengths(chunked, entries, step.launched.prompt_tokens))
         return PrefillShape.of(lengths) if lengths else None
+
+    def _admitted(self, request_ids: Iterable[str]) -> tuple[WaitingRequest, ...]:
+        now_s = self._now_s()
+        entries = self._ledger.admitted(request_ids, now_s)
+        self._policy_runtime.state.answers.begun(entries, now_s)
+        return entries

@@ -137,6 +137,12 @@ class View:
             settings_version=self._policy_runtime.settings_version,
             decoding=self._turns.decoding(now_s, self._policy_runtime.state.last_token_s, joining_contexts),
         )
+        if obs.are_slots_short:
+            tenants = {
+                r.tenant for requests in (waiting, *(u.requests for u in obs.under_way)) for r in requests
+            }
+            answers = self._policy_runtime.state.answers.usual(sorted(tenants))
+            obs = replace(obs, answer_tokens=answers)
         most = self._limits.max_decode_bs
         if most - obs.slots_taken > SHORT_SLOTS_SHARE * most or len({r.tenant for r in waiting}) < 2:
             return obs

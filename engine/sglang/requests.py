@@ -28,6 +28,7 @@ class Ledger:
         self._on_end = on_end
         self._targets: Mapping[str, Target] = {}
         self._tracked: dict[str, TrackedRequest] = {}
+        self._slots_held: Counter[str] = Counter()
         self._waiting: tuple[Request, ...] = ()
         self._lines = WaitingLines()
         self._gap_log = TokenGapLog()
@@ -69,6 +70,7 @@ class Ledger:
                 self._arrive(request, now_s)
             elif not tracked.is_waiting:
                 tracked.is_waiting = True
+                self._give_slot_back(tracked.tenant)
                 tracked.retractions += 1
                 self.retractions += 1
                 self._look_up(tracked)
@@ -113,7 +115,9 @@ class Ledger:
             tracked = self._tracked.get(request_id)
             if tracked is None:
                 continue
-            tracked.is_waiting = False
+            if tracked.is_waiting:
+                tracked.is_waiting = False
+                self._slots_held[tracked.tenant] += 1
             if self._lines.get(request_id) is not None:
                 self._lines.remove(request_id)
             if tracked.prefill_start_s is None:
@@ -164,7 +168,7 @@ class Ledger:
 
     def slots_held(self) -> Mapping[str, int]:
         """By tenant, the requests that hold KV."""
-        return Counter(tracked.tenant for tracked in self._tracked.values() if not tracked.is_waiting)
+        return self._slots_held
 
     def give_step(self, requests: Sequence[Request], now_s: float) -> None:
         """A decode or fused step was read: as `give_tokens`, but cheap for requests that get a token with
@@ -265,9 +269,16 @@ class Ledger:
         tracked.entry = tracked.waiting_entry(entry.reused_tokens)
         return tracked.entry
 
+    def _give_slot_back(self, tenant: str) -> None:
+        self._slots_held[tenant] -= 1
+        if not self._slots_held[tenant]:
+            del self._slots_held[tenant]
+
     def _end(self, tracked: TrackedRequest, outcome: str) -> None:
         if self._lines.get(tracked.request.rid) is not None:
             self._lines.remove(tracked.request.rid)
         self._gap_log.leave(tracked.request.rid)
+        if not tracked.is_waiting:
+            self._give_slot_back(tracked.tenant)
         del self._tracked[tracked.request.rid]
         self._on_end(tracked.record(outcome))

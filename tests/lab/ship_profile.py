@@ -19,6 +19,7 @@ import msgspec
 from pdmuxd.daemon.profiling.emulated import emulator_profile
 from pdmuxd.engine.emulator.digits import rounded
 from pdmuxd.engine.emulator.launches import Launches
+from pdmuxd.engine.emulator.profile import Profile
 from pdmuxd.engine.emulator.shapes import DEPLOYMENTS, OVERHEADS
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.assemble import assemble
@@ -69,6 +70,24 @@ def refitted(old: MeasuredProfile) -> MeasuredProfile:
     )
 
 
+def serving_profile(
+    source: Path,
+    name: str,
+    *,
+    fused_serving_ratio: float = 1.0,
+    colocated_serving_ratio: float = 1.0,
+    fused_step_us: float = 0.0,
+) -> Profile:
+    """The emulator's profile of a measured one."""
+    return replace(
+        emulator_profile(refitted(read_file(source))),
+        name=name,
+        fused_serving_ratio=fused_serving_ratio,
+        colocated_serving_ratio=colocated_serving_ratio,
+        launches=Launches(fused_step_s=fused_step_us * 1e-6),
+    )
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -79,11 +98,5 @@ if __name__ == "__main__":
     parser.add_argument("--colocated-serving-ratio", type=float, default=1.0)
     parser.add_argument("--fused-step-us", type=float, default=0.0, help="between two fused steps")
     options = parser.parse_args()
-    profile = replace(
-        emulator_profile(refitted(read_file(options.source))),
-        name=options.name,
-        fused_serving_ratio=options.fused_serving_ratio,
-        colocated_serving_ratio=options.colocated_serving_ratio,
-        launches=Launches(fused_step_s=options.fused_step_us * 1e-6),
-    )
+    profile = serving_profile(**vars(options))
     sys.stdout.write(msgspec.json.encode(rounded(msgspec.to_builtins(profile))).decode() + "\n")

@@ -123,11 +123,6 @@ class AutoPolicy:
 
     def decide(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         """Go on with the prefill under way, or choose the next one and how to run it."""
-        decision, after = self._decide_for_classes(obs, state)
-        decoding = (obs.decode.bs - len(decision.sits_out)) * min(1, decision.decode_steps)
-        return decision, replace(after, answer=after.answer.decoded(decoding, obs.now_s))
-
-    def _decide_for_classes(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState]:
         if not self.options.classes or not obs.decoding or state.breaker.is_open:
             return self._decide(obs, state)
         part, sits_out = self._divided(obs, state)
@@ -186,12 +181,12 @@ class AutoPolicy:
         if not self.options.fuse:
             return None
         margin, correction = state.latency_margin, state.size_correction
-        slot_use, stall_s = state.slot_use(obs), self._stall_room_s(obs, state, batch)
+        slot_use, stall_s = state.slot_use(obs, batch), self._stall_room_s(obs, state, batch)
         return self.fused.whole_batch(obs, batch, work.shape, margin, correction, stall_s, slot_use)
 
     def _next_step(self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...]) -> Plan:
         """A fused step of what cannot run in any other way."""
-        stall_s, slot_use = self._stall_room_s(obs, state, batch), state.slot_use(obs)
+        stall_s, slot_use = self._stall_room_s(obs, state, batch), state.slot_use(obs, batch)
         margin, correction = state.latency_margin, state.size_correction
         return self.fused.next_step(obs, batch, margin, correction, stall_s, slot_use)
 
@@ -203,7 +198,7 @@ class AutoPolicy:
         work: Work,
         fused: Plan | None,
     ) -> tuple[Plan, tuple[Alternative, ...]]:
-        slot_use, stall_s = state.slot_use(obs), self._stall_room_s(obs, state, batch)
+        slot_use, stall_s = state.slot_use(obs, batch), self._stall_room_s(obs, state, batch)
         return fused_or_split(
             obs,
             batch,
@@ -296,13 +291,20 @@ class AutoPolicy:
         )
         return decision, replace(state.begun(queue, batch, obs.now_s), has_chunk_waited=True)
 
-    def _by_layers(self, obs: Observation, state: AutoState, work: Work | None = None) -> Decision:
-        """The best split for the prefill that goes on, or for `work`."""
+    def _by_layers(
+        self,
+        obs: Observation,
+        state: AutoState,
+        work: Work | None = None,
+        batch: tuple[WaitingRequest, ...] = (),
+    ) -> Decision:
+        """The best split for the prefill that goes on, or for `work` on `batch`."""
         work = work or next_work(obs, self.context.layers)
         if work is None:
             return without_prefill(obs, self.table)
         stall_s = self._stall_room_s(obs, state, obs.waiting)
-        plan = self.split.best_fit(obs, work, state.guard, stall_s=stall_s, slot_use=state.slot_use(obs))
+        slot_use = state.slot_use(obs, batch or obs.under_way[0].requests)
+        plan = self.split.best_fit(obs, work, state.guard, stall_s=stall_s, slot_use=slot_use)
         return split_decision(obs, work, plan)
 
     def _overtake(self, obs: Observation, state: AutoState) -> tuple[Decision, AutoState] | None:
@@ -330,7 +332,7 @@ class AutoPolicy:
         if first.layers_in_flight:
             return drain_to_preempt(obs), state
         work = new_work(batch, self.context.layers, preempt=running is not None)
-        decision = self._by_layers(obs, state, work)
+        decision = self._by_layers(obs, state, work, batch)
         return replace(decision, order=queue.by), state.begun(queue, batch, obs.now_s)
 
     def _stall_room_s(self, obs: Observation, state: AutoState, queue: Sequence[WaitingRequest]) -> float:

@@ -17,7 +17,7 @@ from pdmuxd.engine.core.misprediction_breaker import WRONG_RATIO, MispredictionB
 from pdmuxd.engine.core.policies.base import PolicyContext
 from pdmuxd.engine.core.policies.fusedsteps import fused_learned
 from pdmuxd.engine.core.policies.layerwise import SplitPlans
-from pdmuxd.engine.core.policies.slots import AnswerLength, SlotUse
+from pdmuxd.engine.core.policies.slots import SlotUse
 from pdmuxd.engine.core.policies.stalls import split_learned
 from pdmuxd.engine.core.queueing import OrderedQueue, QueueState, admitted
 from pdmuxd.engine.core.types import Feedback, Mode, Observation, PrefillFeedback, WaitingRequest
@@ -56,20 +56,16 @@ class AutoState:
     size_correction: BatchSizeCorrection = field(default_factory=BatchSizeCorrection)
     split_step_ratio: float = SPLIT_STEP_RATIO
     """Typical over predicted seconds of decode steps beside layers, for rates; the guard has the worst."""
-    answer: AnswerLength = field(default_factory=AnswerLength)
 
     def begun(self, queue: OrderedQueue, batch: Sequence[WaitingRequest], now_s: float) -> AutoState:
         """With the prefill of `batch`, taken from `queue`, begun."""
-        answer = replace(self.answer, begun=self.answer.begun + len(batch))
-        return replace(self, queue=admitted(queue, batch, now_s), answer=answer)
+        return replace(self, queue=admitted(queue, batch, now_s))
 
-    def slot_use(self, obs: Observation) -> SlotUse | None:
-        """What is typical of the slots that requests hold, if more of them wait than slots are free."""
-        if not obs.are_slots_short:
-            return None
-        return SlotUse(
-            slots=obs.limits.max_decode_bs,
-            answer_tokens=self.answer.tokens,
+    def slot_use(self, obs: Observation, requests: Sequence[WaitingRequest]) -> SlotUse | None:
+        """What these requests would occupy of the decode slots, if more wait than slots are free."""
+        return SlotUse.seen(
+            obs,
+            requests,
             split_step_ratio=self.split_step_ratio,
             fused_step_ratio=self.fused_correction,
         )
@@ -143,4 +139,4 @@ def adopted(state: AutoState, split: SplitPlans, before: PolicyContext, *, is_re
     guard = split.adopted(state.guard, before, is_refined=is_refined)
     if is_refined:
         return replace(state, guard=guard)
-    return AutoState(guard=guard, queue=state.queue, answer=state.answer)
+    return AutoState(guard=guard, queue=state.queue)

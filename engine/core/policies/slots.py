@@ -3,36 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pdmuxd.engine.core.types import DecodeShape
-
-ANSWER_MEMORY_S = 20.0
-"""What was decoded and begun so long ago counts half."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerLength:
-    """How many tokens an answer has, on average: those decoded lately over the requests begun lately.
-
-    Answers that have not ended count with what they have by now, so that none has to end to be counted.
-    """
-
-    decoded_tokens: float = 0.0
-    begun: float = 0.0
-    at_s: float = 0.0
-
-    @property
-    def tokens(self) -> float:
-        """The mean; 0 while nothing was decoded."""
-        return self.decoded_tokens / (self.begun + 1.0)
-
-    def decoded(self, tokens: int, now_s: float) -> AnswerLength:
-        """With what one decision decodes."""
-        left = 0.5 ** ((now_s - self.at_s) / ANSWER_MEMORY_S)
-        return AnswerLength(
-            decoded_tokens=left * self.decoded_tokens + tokens, begun=left * self.begun, at_s=now_s
-        )
+from pdmuxd.engine.core.types import DecodeShape, Observation, WaitingRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +17,32 @@ class SlotUse:
     slots: int
     """Of the engine."""
     answer_tokens: float = 0.0
-    """Of an answer, on average."""
+    """Of an answer to the requests that are to run, on average; 0 if nothing is known of it."""
     split_step_ratio: float = 1.0
     """Typical over predicted seconds of decode steps beside layers."""
     fused_step_ratio: float = 1.0
     """The same of fused steps."""
+
+    @classmethod
+    def seen(
+        cls,
+        obs: Observation,
+        requests: Sequence[WaitingRequest],
+        *,
+        split_step_ratio: float,
+        fused_step_ratio: float,
+    ) -> SlotUse | None:
+        """What `requests` would occupy; None while slots are free for all that wait."""
+        if not obs.are_slots_short:
+            return None
+        usual = dict(obs.answer_tokens)
+        known = [usual[request.tenant] for request in requests if request.tenant in usual]
+        return cls(
+            slots=obs.limits.max_decode_bs,
+            answer_tokens=sum(known) / len(known) if known else 0.0,
+            split_step_ratio=split_step_ratio,
+            fused_step_ratio=fused_step_ratio,
+        )
 
     def all_decoding(self, decode: DecodeShape) -> DecodeShape:
         """The batch with a request in each slot."""

@@ -14,6 +14,7 @@ SLOW = (
     "test_every_run_is_measured_once_when_two_gpus_share_the_work",
     "test_profile_predictors_and_unseen_shapes_are_written_when_an_engine_is_measured",
     "test_the_other_arms_are_measured_when_one_is_refused",
+    "test_the_served_device_has_the_engines_splits",
     "test_the_reason_is_one_line_when_the_daemon_does_not_start",
     "test_two_steps_are_worked_off_and_shown_when_the_engine_is_emulated",
 )

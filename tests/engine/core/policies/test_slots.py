@@ -1,11 +1,10 @@
-"""Decode slots as a bound of the rate: the length of answers, and the split and step that slots allow."""
+"""Decode slots as a bound of the rate: the split and the step that they allow."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from observations import linear_context, observe, took, waiting
@@ -16,8 +15,8 @@ from pdmuxd.engine.core.policies.choice import slots_occupied_s
 from pdmuxd.engine.core.policies.fusedsteps import FusedSteps
 from pdmuxd.engine.core.policies.layerwise import SplitPlans, new_work
 from pdmuxd.engine.core.policies.registry import build_policy
-from pdmuxd.engine.core.policies.slots import ANSWER_MEMORY_S, AnswerLength, SlotUse
-from pdmuxd.engine.core.types import DecodeShape, EngineLimits, Mode, Observation
+from pdmuxd.engine.core.policies.slots import SlotUse
+from pdmuxd.engine.core.types import DecodeShape, EngineLimits, Mode, Observation, WaitingRequest
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE, load_profile
 
 CONTEXT = linear_context()
@@ -25,35 +24,34 @@ H200 = load_profile(DEFAULT_PROFILE).policy_context
 AS_PREDICTED, AS_FITTED = LatencyMargin(deviation=0.0), BatchSizeCorrection()
 
 
-def test_the_length_of_answers_is_what_was_decoded_over_what_was_begun() -> None:
-    """20 requests begin each second and 1,000 tokens are decoded: 50 tokens each, once some time has passed;
-    of another load as much is seen of the old one as its memory says."""
-    answer = AnswerLength()
-    for second in range(200):
-        answer = replace(answer.decoded(1000, float(second)), begun=answer.decoded(0, second).begun + 20)
-    assert answer.tokens == pytest.approx(50, rel=0.01)
-    longer = answer
-    for second in range(200, 200 + int(ANSWER_MEMORY_S)):
-        longer = replace(longer.decoded(3000, float(second)), begun=longer.decoded(0, second).begun + 20)
-    assert longer.tokens == pytest.approx(100, rel=0.03)
-
-
-def test_what_a_decision_begins_and_decodes_is_counted() -> None:
-    policy = build_policy("auto", H200)
-    obs = observe(decode_bs=30, queue=(waiting(1, 300), waiting(2, 300)))
-    decision, state = policy.decide(obs, policy.initial_state())
-    assert decision.mode is Mode.FUSED
-    assert state.answer == AnswerLength(decoded_tokens=30.0, begun=2.0, at_s=obs.now_s)
-
-
 def test_slots_count_only_while_more_requests_wait_than_slots_are_free() -> None:
     state = build_policy("auto", CONTEXT).initial_state()
     limits = EngineLimits(max_decode_bs=32)
     queue = (waiting(1, 10), waiting(2, 10))
-    assert state.slot_use(observe(decode_bs=30, queue=queue, limits=limits)) is None
-    use = state.slot_use(observe(decode_bs=31, queue=queue, limits=limits))
+    assert state.slot_use(observe(decode_bs=30, queue=queue, limits=limits), queue) is None
+    use = state.slot_use(observe(decode_bs=31, queue=queue, limits=limits), queue)
     assert use is not None
     assert use.slots == 32
+
+
+def test_answers_are_as_long_as_those_of_the_tenants_that_are_to_run() -> None:
+    state = build_policy("auto", CONTEXT).initial_state()
+    queue = tuple(
+        replace(waiting(number, 10), tenant=name)
+        for number, name in enumerate(("brief", "brief", "long", "new"))
+    )
+    obs = observe(decode_bs=31, queue=queue, limits=EngineLimits(max_decode_bs=32))
+    obs = replace(obs, answer_tokens=(("brief", 50.0), ("long", 800.0)))
+
+    def usual(*requests: WaitingRequest) -> float:
+        use = state.slot_use(obs, requests)
+        assert use is not None
+        return use.answer_tokens
+
+    assert usual(*queue[:2]) == 50.0
+    assert usual(*queue[:3]) == 300.0
+    assert usual(*queue) == 300.0
+    assert usual(queue[3]) == 0.0
 
 
 def test_all_slots_decode_contexts_as_long_as_those_that_decode_now() -> None:

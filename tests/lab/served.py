@@ -1,0 +1,133 @@
+"""The device as it is served, loads that nothing was tuned on, and what is said of one run.
+
+The emulator's shipped profile of Llama-8B is of whole-device kernels and even splits; the engine serves
+partition kernels and splits of whole groups. A comparison of fused steps and splits comes out otherwise on
+the two (docs/decisions/0040-the-slower-of-prefill-and-slots.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+
+import msgspec
+import numpy as np
+from ship_profile import serving_profile
+from tenant_floods import TARGET, run
+
+from gpu_servers.options import PROFILES
+from pdmuxd.daemon.replay.generate import KINDS, Kind, Lengths, Part, generate
+from pdmuxd.engine.core.partitions import aligned_decode
+from pdmuxd.engine.core.policies.base import PolicyContext
+from pdmuxd.engine.emulator.noise import DeviceNoise
+from pdmuxd.engine.emulator.profile import Profile, load_profile
+from pdmuxd.engine.emulator.requests import EmulatedRequest
+from pdmuxd.engine.link.predictors import Predictors
+
+SERVED = "served"
+"""Llama-8B on an H200 as SGLang serves it: partition kernels, the engine's own splits."""
+
+
+def _kind(about: str, *parts: tuple[float, tuple[float, float, int], tuple[float, float, int]]) -> Kind:
+    made = []
+    for share, (median, sigma, most), (out, out_sigma, out_most) in parts:
+        tokens = Lengths(median=median, sigma=sigma, most=most)
+        answer = Lengths(median=out, sigma=out_sigma, most=out_most)
+        made.append(Part(share=share, input_tokens=tokens, output_tokens=answer))
+    return Kind(about=about, parts=tuple(made))
+
+
+HELD_OUT: Mapping[str, Kind] = {
+    "held-chat": _kind("short prompts and answers", (1.0, (120, 0.85, 8_000), (38, 0.6, 1_000))),
+    "held-summaries": _kind("articles", (1.0, (2_600, 0.5, 30_000), (140, 0.5, 1_000))),
+    "held-documents": _kind(
+        "long documents among questions",
+        (0.3, (18_000, 0.6, 100_000), (150, 0.65, 1_500)),
+        (0.7, (500, 1.0, 8_000), (150, 0.65, 1_500)),
+    ),
+    "held-tools": _kind(
+        "as of calls of tools",
+        (0.5, (12_000, 0.9, 100_000), (200, 0.7, 2_000)),
+        (0.5, (3_000, 1.0, 60_000), (200, 0.7, 2_000)),
+    ),
+    "held-reasoning": _kind("long answers", (1.0, (300, 0.9, 8_000), (900, 0.8, 8_000))),
+}
+"""Shapes that no constant of a policy was chosen by, near those of `pdmuxd generate`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSplits(Profile):
+    """Policies choose among the splits that the engine has on this GPU."""
+
+    def context(self, predictors: Predictors | None = None) -> PolicyContext:
+        """As of the profile, with splits of whole groups."""
+        context = super().context(predictors)
+        return replace(context, splits=aligned_decode(context.rules).splits)
+
+
+@cache
+def device(name: str) -> Profile:
+    """`served`, or a profile that the emulator ships, or a file. Raises: ProfileError."""
+    if name != SERVED:
+        return load_profile(name)
+    source = PROFILES / "llama-8b.partition-kernels.profile.json.gz"
+    # The ratios are those of docs/measurements/h200-emulator.md.
+    made = serving_profile(
+        source, SERVED, fused_serving_ratio=1.03, colocated_serving_ratio=1.065, fused_step_us=600.0
+    )
+    return EngineSplits(**{field.name: getattr(made, field.name) for field in fields(made)})
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run came to. Shares are in percent."""
+
+    good: float
+    second_half: float
+    """Of those that arrive in the second half: far under the whole, the rate is more than is held."""
+    quartiles: tuple[float, float, float, float]
+    """By new tokens, the shortest first."""
+    ttft_p50_s: float
+    late_p99_s: float
+    """How late first tokens come, p99 over all requests; one that got none counts until its end."""
+    requests: int
+
+
+def arrivals(kind: str, rate_per_s: float, duration_s: float, seed: int) -> list[EmulatedRequest]:
+    """A load of one tenant."""
+    kinds = {**KINDS, **HELD_OUT}
+    return [
+        EmulatedRequest(
+            request_id=str(row.line),
+            tenant="a",
+            arrival_s=row.arrival_s,
+            input_tokens=row.input_tokens,
+            output_tokens=row.output_tokens,
+            block_keys=row.prefix_ids,
+            answer_keys=row.answer_ids,
+        )
+        for row in generate(kind, rate_per_s=rate_per_s, duration_s=duration_s, seed=seed, kinds=kinds)
+    ]
+
+
+def cell(
+    policy: str, load: Sequence[EmulatedRequest], profile: Profile, noise: DeviceNoise, tbt_s: float
+) -> Cell:
+    """One run, in virtual time."""
+    slo = replace(TARGET.slo, tbt_s=tbt_s)
+    targets = {"a": replace(TARGET, slo=slo)}
+    outcomes, good = run(policy, load, targets, replace(profile, noise=noise))
+    new_tokens = np.maximum(outcomes.input_tokens - outcomes.reused_tokens, 1)
+    target_s = np.array([slo.ttft_target_s(int(tokens)) for tokens in new_tokens])
+    waited_s = np.where(np.isfinite(outcomes.ttft_s), outcomes.ttft_s, outcomes.end_s - outcomes.arrival_s)
+    quartile = np.searchsorted(np.quantile(new_tokens, [0.25, 0.5, 0.75]), new_tokens)
+    is_second = outcomes.arrival_s >= outcomes.arrival_s.max() / 2
+    shares = [round(100.0 * float(good[quartile == part].mean()), 1) for part in range(4)]
+    return Cell(
+        good=round(100.0 * float(good.mean()), 2),
+        second_half=round(100.0 * float(good[is_second].mean()), 2),
+        quartiles=(shares[0], shares[1], shares[2], shares[3]),
+        ttft_p50_s=round(float(np.median(waited_s)), 3),
+        late_p99_s=round(float(np.quantile(np.maximum(0.0, waited_s - target_s), 0.99)), 2),
+        requests=len(load),
+    )
