@@ -23,6 +23,7 @@ from pdmuxd.controlplane.profiles.rows import (
     ProfileChangeRow,
     ProfileRow,
 )
+from pdmuxd.controlplane.services.limit_shares import LimitShareRow
 from pdmuxd.controlplane.tenants.admin_tokens import AdminTokenRow
 from pdmuxd.controlplane.tenants.api_keys import ApiKeyRow
 from pdmuxd.controlplane.tenants.limit_rows import KeyLimitRow, TenantLimitRow
@@ -54,5 +55,6 @@ TABLES: tuple[type[Row], ...] = (
     PolicyRevisionRow,
     HeartbeatRow,
     LedgerRow,
+    LimitShareRow,
 )
 METADATA = Row.metadata

@@ -10,6 +10,7 @@ from sqlalchemy import delete, update
 from sqlmodel import Session, col, select
 
 from pdmuxd.controlplane.database.transactions import check_expected
+from pdmuxd.controlplane.services.limit_shares import spend
 from pdmuxd.controlplane.services.store import Store
 from pdmuxd.controlplane.tenants.api_keys import ApiKeyRepository, ApiKeyRow
 from pdmuxd.controlplane.tenants.limit_rows import KeyLimitRow, TenantLimitRow, key_limits
@@ -118,8 +119,11 @@ class Limits:
 
     # What was used
 
-    def add_use(self, uses: Mapping[UseOf, Tokens]) -> None:
-        """Add to what is stored. Of tenants that are gone nothing is kept. Raises no settings version."""
+    def add_use(self, uses: Mapping[UseOf, Tokens], spent: Sequence[tuple[str, str, int]] = ()) -> None:
+        """Add to what is stored. Of tenants that are gone nothing is kept. Raises no settings version.
+
+        `spent` is by how much shares of budgets, by (subject, name), become smaller by it.
+        """
         if not uses:
             return
         with self._store.transaction() as session:
@@ -127,6 +131,7 @@ class Limits:
             for use, tokens in uses.items():
                 if (tenant_id := ids.get(use.tenant)) is not None:
                     _add(session, tenant_id, use, tokens)
+            spend(session, self._store.node, spent)
             session.commit()
 
     def use_since(self, first: date, *, tenants: Sequence[str] | None = None) -> dict[UseOf, Tokens]:

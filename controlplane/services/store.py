@@ -119,7 +119,7 @@ class Store:
         self._changing = Lock()
         self._writers = BoundedSemaphore(MAX_WRITERS)
         self._active = ActivePredictors()
-        self._node = uuid4().hex
+        self.node = uuid4().hex
         self._directory = self.snapshot()
 
     @property
@@ -148,7 +148,7 @@ class Store:
     def beat(self) -> None:
         """Write that this process is there. Raises: StoreError if nothing can be written."""
         with self.transaction() as session:
-            beat(session, self._node, self.clock())
+            beat(session, self.node, self.clock())
             session.commit()
 
     def version(self) -> int:

@@ -12,7 +12,9 @@ import structlog
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.limit_service import USE_AT_ONCE
+from pdmuxd.controlplane.services.limit_shares import LimitShares
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.limits.shares import RENEW_S, Shares
 from pdmuxd.daemon.process.background import periodically
 from pdmuxd.engine.core.errors import StoreError
 
@@ -35,6 +37,8 @@ class UseKeeper:
 
     def __init__(self, limiter: Limiter, control_plane: ControlPlane) -> None:
         self._limiter = limiter
+        if control_plane.store.is_shared:
+            limiter.shares = Shares(LimitShares(control_plane.store))
         self._control_plane = control_plane
         self._turns = count(1)
         self._unsaved_since_s: float | None = None
@@ -47,12 +51,15 @@ class UseKeeper:
     async def store(self) -> None:
         """Write what was used since the last time; what cannot be written is tried again with the next."""
         unsaved = self._limiter.take_unsaved()
+        spent = self._limiter.take_spent(unsaved)
         if unsaved and self._unsaved_since_s is None:
             self._unsaved_since_s = time.monotonic()
         try:
-            await asyncio.to_thread(self._control_plane.limits.add_use, unsaved)
+            await asyncio.to_thread(self._control_plane.limits.add_use, unsaved, spent)
         except StoreError as error:
             self._limiter.give_back(unsaved)
+            if self._limiter.shares is not None:
+                self._limiter.shares.unspend(spent)
             log.warning("the use of tokens is not stored", reason=str(error))
             return
         self._unsaved_since_s = None
@@ -80,8 +87,26 @@ class UseKeeper:
         else:
             await self.store()
 
+    async def renew_shares(self) -> None:
+        """Go on with the shares of limits that this node needs."""
+        if (shares := self._limiter.shares) is not None:
+            try:
+                await shares.renew()
+            except StoreError as error:
+                log.warning("shares of limits are not renewed", reason=str(error))
+
+    async def give_back_shares(self) -> None:
+        """At the end."""
+        if (shares := self._limiter.shares) is not None:
+            try:
+                await shares.give_back()
+            except StoreError as error:
+                log.warning("shares of limits are not given back: they end by themselves", reason=str(error))
+
 
 def start_storing_use(stack: AsyncExitStack, keeper: UseKeeper) -> None:
     """Store the use every PERIOD_S until `stack` is left, and once more then."""
+    stack.push_async_callback(keeper.give_back_shares)
+    periodically(stack, keeper.renew_shares, period_s=RENEW_S, name="renewing shares of limits")
     stack.push_async_callback(keeper.store)
     periodically(stack, keeper.turn, period_s=PERIOD_S, name="storing token use")

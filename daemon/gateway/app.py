@@ -29,7 +29,8 @@ from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes, Forwarder
 from pdmuxd.daemon.gateway.identity import client_request_id
 from pdmuxd.daemon.gateway.intake import BodyLimits, Intake
-from pdmuxd.daemon.gateway.limits.limiter import Limiter, key_wait_s
+from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.limits.refusals import key_wait_s
 from pdmuxd.daemon.gateway.limits.reserve import most_output_tokens, need_of
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.quarantine import Quarantine

@@ -9,26 +9,27 @@ is counted.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 
-from pdmuxd.controlplane.tenants.limit_values import BOUNDS, NAMES, Limit
+from pdmuxd.controlplane.services.limit_shares import Account
+from pdmuxd.controlplane.tenants.limit_values import BOUNDS, NAMES, Limit, LimitName
 from pdmuxd.controlplane.tenants.records import Identity, TenantRecord
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
-from pdmuxd.daemon.gateway.limits.meter import TOKEN_LIMITS, Block, Meter, Need
+from pdmuxd.daemon.gateway.limits.meter import Block, Meter, Need
+from pdmuxd.daemon.gateway.limits.refusals import change_of, longest_wait_s, refusal
+from pdmuxd.daemon.gateway.limits.shares import Shares, name_of, period_of
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.link.messages import RequestRecord
 
 Counts = tuple[tuple[Meter, tuple[Limit, ...]], ...]
 """What counts for a request, and the limits of each."""
 
-DEFAULT_WAIT_S = 30.0
-"""The longest wait for a turn, for tenants that set none."""
+_OTHERS_S = 1.0
+"""A request that waits asks so often whether another node has given something back."""
 RECORD_WITHIN_S = 60.0
 """How long after the end of an answer its record may come. Records travel in bundles, a few a second. When
 the link is lost they wait in the engine, which is ended if it is not heard for 30 s."""
@@ -68,6 +69,8 @@ class Limiter:
         self._records: Mapping[str, TenantRecord] = {}
         self._open: dict[str, _Open] = {}
         self._unsaved: dict[UseOf, Tokens] = {}
+        self.shares: Shares | None = None
+        """Where other nodes may share the limits."""
 
     # Requests
 
@@ -78,7 +81,7 @@ class Limiter:
         """
         counts = self._counts(identity)
         block = self._block(identity, need, counts)
-        if block is not None and block.limit.action == "refuse":
+        if block is not None and block.limit.action == "refuse" and not self._may_grow(block):
             raise refusal(block)
         if block is not None or any(meter.is_waited_for for meter, _ in counts):
             return False
@@ -101,10 +104,12 @@ class Limiter:
                         block = self._block(identity, need, counts[: index + 1])
                         if block is None:
                             break
+                        if await self._grow(block, identity):
+                            continue
                         if block.limit.action == "refuse":
                             raise refusal(block)
                         waited_for = block
-                        await _change_of(block)
+                        await change_of(block, at_most_s=None if self.shares is None else _OTHERS_S)
                 self._take(rid, identity, need, counts)
         except TimeoutError:
             block = self._block(identity, need, counts) or waited_for
@@ -234,7 +239,11 @@ class Limiter:
         now_s, now, count_cached = self._clock(), self._wall(), identity.tenant.count_cached_tokens
         found: Block | None = None
         for meter, limits in counts:
-            block = meter.block(limits, need, count_cached=count_cached, now_s=now_s, now=now)
+            narrowed = self._narrowed(meter, limits, identity, now.date())
+            block = meter.block(narrowed, need, count_cached=count_cached, now_s=now_s, now=now)
+            if block is not None and narrowed is not limits:
+                name = block.limit.name
+                block = replace(block, limit=next(limit for limit in limits if limit.name == name))
             if block is not None and (found is None or block.limit.action == "refuse"):
                 found = block
         return found
@@ -242,6 +251,7 @@ class Limiter:
     def _take(self, rid: str, identity: Identity, need: Need, counts: Counts) -> None:
         now_s, today, count_cached = self._clock(), self._wall().date(), identity.tenant.count_cached_tokens
         for meter, limits in counts:
+            limits = self._narrowed(meter, limits, identity, today)
             meter.take(need, limits, count_cached=count_cached, now_s=now_s, today=today)
         self._open[rid] = _Open(
             identity=identity,
@@ -249,6 +259,80 @@ class Limiter:
             need=need,
             answers=need.places,
         )
+
+    # Limits that several nodes share
+
+    def _narrowed(
+        self, meter: Meter, limits: tuple[Limit, ...], identity: Identity, today: date
+    ) -> tuple[Limit, ...]:
+        """The limits as far as this node may use them."""
+        shares = self.shares
+        if shares is None or not limits:
+            return limits
+        return tuple(
+            shares.narrowed(
+                meter.of, limit, today=today, stored=self._stored(meter, limit.name, identity, today)
+            )
+            for limit in limits
+        )
+
+    def _stored(self, meter: Meter, name: LimitName, identity: Identity, today: date) -> int:
+        """What of a budget is stored as used, as far as it is known here; 0 of what is no budget."""
+        first = period_of(name, today)
+        if first is None:
+            return 0
+        count_cached = identity.tenant.count_cached_tokens
+        spent = meter.spent(name, count_cached=count_cached, now_s=self._clock(), today=today)
+        return spent - self._not_stored(meter, identity, first, today)
+
+    def _not_stored(self, meter: Meter, identity: Identity, first: date, today: date) -> int:
+        key_id = WHOLE_TENANT if meter is self._tenants.get(identity.name) else identity.key.key_id
+        return sum(
+            tokens.counted(count_cached=identity.tenant.count_cached_tokens)
+            for use, tokens in self._unsaved.items()
+            if (use.tenant, use.key_id) == (identity.name, key_id) and first <= use.day <= today
+        )
+
+    def _may_grow(self, block: Block) -> bool:
+        return self.shares is not None and self.shares.may_grow(
+            block.meter.of, block.limit, self._wall().date()
+        )
+
+    async def _grow(self, block: Block, identity: Identity) -> bool:
+        """Ask the other nodes for room; whether there is more than before."""
+        shares = self.shares
+        if shares is None or not self._may_grow(block):
+            return False
+        meter, name, today = block.meter, block.limit.name, self._wall().date()
+        first = period_of(name, today)
+        is_tenants = meter is self._tenants.get(identity.name)
+        count_cached = identity.tenant.count_cached_tokens
+
+        def held() -> int:
+            used = meter.used(name, count_cached=count_cached, now_s=self._clock(), today=today)
+            return used - self._stored(meter, name, identity, today)
+
+        account = Account(
+            subject=meter.of,
+            name=name_of(name, first),
+            value=block.limit.value,
+            tenant=identity.name,
+            key_id=WHOLE_TENANT if is_tenants else identity.key.key_id,
+            first_day=first,
+            count_cached=count_cached,
+        )
+        return await shares.grow(account, needed=held() + block.wanted, held=held)
+
+    def take_spent(self, unsaved: Mapping[UseOf, Tokens]) -> list[tuple[str, str, int]]:
+        """By how much the shares of budgets become smaller when this use is stored."""
+        spent: list[tuple[str, str, int]] = []
+        for use, tokens in unsaved.items() if self.shares is not None else ():
+            record = self._records.get(use.tenant)
+            subject = f"tenant {use.tenant}" if use.key_id == WHOLE_TENANT else f"key {use.key_id}"
+            counted = tokens.counted(count_cached=record is not None and record.count_cached_tokens)
+            if self.shares is not None and counted:
+                spent += self.shares.spend(subject, use.day, counted)
+        return spent
 
     def _settle(self, request: _Open, answers: int) -> tuple[int, int]:
         """Give back the input and output tokens that were reserved for so many answers."""
@@ -292,50 +376,3 @@ class Limiter:
         for whose, meter in counted:
             meter.use(tokens, count_cached=record.count_cached_tokens, now_s=now_s, today=today)
             self.give_back({UseOf(tenant, whose, today): tokens})
-
-
-def longest_wait_s(identity: Identity) -> float:
-    """How long a request may wait for its turn."""
-    tenant_ms = identity.tenant.max_wait_ms
-    wait_s = DEFAULT_WAIT_S if tenant_ms is None else tenant_ms / 1000
-    return min([wait_s, *key_wait_s(identity)])
-
-
-def key_wait_s(identity: Identity) -> list[float]:
-    """The longest wait that the key allows; None if it says nothing."""
-    return [limit.value / 1000 for limit in identity.key.limits if limit.name == "max_wait_ms"]
-
-
-def refusal(block: Block, *, waited_s: float | None = None) -> RequestError:
-    """The answer to a request that a limit keeps out: which limit, its value, what is used, when to retry."""
-    limit, retry_after_s = block.limit, max(1, math.ceil(block.retry_s))
-    more = ""
-    if limit.name in TOKEN_LIMITS:
-        more = f" and {block.reserved} reserved for requests in flight; this one may use {block.wanted}"
-    waited = "" if waited_s is None else f"; it waited {waited_s:g} s for its turn"
-    return RequestError(
-        f"{limit.name} of {block.of} is {limit.value}, and {block.used} are used{more}{waited}; "
-        f"try again in {retry_after_s} s",
-        status=429,
-        code=limit.name,
-        retry_after_s=retry_after_s,
-        details={
-            "limit": {
-                "name": limit.name,
-                "of": block.of,
-                "value": limit.value,
-                "used": block.used,
-                "reserved": block.reserved,
-                "may_use": block.wanted,
-                "retry_after_s": retry_after_s,
-            }
-        },
-    )
-
-
-async def _change_of(block: Block) -> None:
-    """Wait until there may be room: until something was given back, or until enough time has passed."""
-    block.meter.changed.clear()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(max(0.01, block.retry_s)):
-            await block.meter.changed.wait()

@@ -162,9 +162,9 @@ class Meter:
         if name in _WINDOWS:
             window = self._windows.get(name)
             return self._reserved(name) + (0 if window is None else window.peek(now_s))
-        return self._reserved(name) + self._spent(name, count_cached=count_cached, now_s=now_s, today=today)
+        return self._reserved(name) + self.spent(name, count_cached=count_cached, now_s=now_s, today=today)
 
-    def _spent(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
+    def spent(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
         """What was really used, or is in flight; in time that does not grow with what was used."""
         match name:
             case "concurrency":
@@ -180,7 +180,7 @@ class Meter:
 
     def _taken(self, name: LimitName, *, count_cached: bool, now_s: float, today: date) -> int:
         """What no other request may use: what was used, and what is reserved but for the overdraft."""
-        spent = self._spent(name, count_cached=count_cached, now_s=now_s, today=today)
+        spent = self.spent(name, count_cached=count_cached, now_s=now_s, today=today)
         overdraft = self._overdrafts.get(name)
         return spent + self._reserved(name) - (0 if overdraft is None else _wanted(name, overdraft))
 
@@ -202,7 +202,7 @@ class Meter:
             wanted = _wanted(limit.name, need)
             if taken + wanted <= limit.value or self._may_overdraw(limit, taken):
                 continue
-            spent = self._spent(limit.name, count_cached=count_cached, now_s=now_s, today=today)
+            spent = self.spent(limit.name, count_cached=count_cached, now_s=now_s, today=today)
             block = Block(
                 limit=limit,
                 of=self.of,
@@ -220,7 +220,7 @@ class Meter:
         """Whether a request may be let in that may get past a limit."""
         if limit.name in TOKEN_LIMITS:
             return taken < limit.value and limit.name not in self._overdrafts
-        return not taken
+        return not taken and limit.value > 0
 
     def _reserved(self, name: LimitName) -> int:
         match name:
@@ -245,8 +245,10 @@ class Meter:
             while midnight.day != 1:
                 midnight += timedelta(days=1)
             return (midnight - now).total_seconds()
-        window = self._windows[limit.name]  # something was used
-        return window.until(limit.value - 1, now_s)
+        window = self._windows.get(limit.name)
+        if window is None:  # nothing was used here: other nodes hold what there is
+            return CONCURRENCY_RETRY_S
+        return window.until(max(0, limit.value - 1), now_s) or CONCURRENCY_RETRY_S
 
 
 def _wanted(name: LimitName, need: Need) -> int:

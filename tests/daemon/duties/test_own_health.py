@@ -146,7 +146,7 @@ def test_the_disk_is_low_while_less_is_free_than_is_set(rig: Rig, monkeypatch: p
 def test_usage_is_unsaved_from_the_first_attempt_that_fails_until_one_succeeds(
     rig: Rig, store_with_chat: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_uses: object) -> None:
+    def full(*_: object) -> None:
         raise StoreError("database or disk is full")
 
     used = {UseOf("chat", WHOLE_TENANT, store_with_chat.store.clock().date()): Tokens(output_tokens=3)}
