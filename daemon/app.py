@@ -21,6 +21,7 @@ from pdmuxd.controlplane.events.buffer import EventBuffer
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, Telemetry
 from pdmuxd.daemon.builders import build
+from pdmuxd.daemon.duties.delivery_check import start_measuring_delivery
 from pdmuxd.daemon.duties.kept_effects import start_keeping_effects
 from pdmuxd.daemon.duties.kept_history import start_keeping_history
 from pdmuxd.daemon.duties.last_used import start_noting_uses
@@ -235,6 +236,7 @@ async def _start(
     start_storing_use(stack, parts.use)
     start_capping(duties, parts.keepers.caps)
     start_keeping_effects(duties, parts.keepers.effects)
+    start_measuring_delivery(duties, parts.keepers.delivery)
     start_forecasting(stack, parts.first_tokens, parts.telemetry, parts.predictors)
     parts.garbage.hold()
     stack.callback(parts.garbage.release)

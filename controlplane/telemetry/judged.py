@@ -42,6 +42,8 @@ class JudgedRequest:
     gap_max_s: float | None
     gap_counts: Counts
     good: bool
+    is_delivered: bool = False
+    """Whether the gateway saw each write: else times are the engine's."""
 
 
 def ttft_missed(record: RequestRecord) -> bool | None:
@@ -98,4 +100,5 @@ def judge(
         good=record.outcome == "finished"
         and not missed
         and gaps_missed <= (1.0 - _GOOD_GAPS_RATIO) * record.tbt_gaps,
+        is_delivered=True,
     )

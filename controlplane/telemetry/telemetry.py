@@ -28,6 +28,7 @@ from pdmuxd.controlplane.telemetry.alarms import Alarms, Condition
 from pdmuxd.controlplane.telemetry.attainment import Attainment
 from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
+from pdmuxd.controlplane.telemetry.delivery import DeliveryLateness
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
@@ -116,6 +117,7 @@ class Telemetry:
         self.drift = DriftWatch()
         self.alarms = Alarms()
         self.counters = EngineCounters()
+        self.delivery = DeliveryLateness()
         self.everyone = Attainment()
         self.tenants: dict[str, Attainment] = {}
         self._offset_s: float | None = None
@@ -382,6 +384,7 @@ class Telemetry:
     def _settle(self, judged: JudgedRequest, now_s: float) -> None:
         """Count a request that ended."""
         self.everyone.on_request(judged, now_s)
+        self.delivery.on_request(judged, now_s)
         tenant, lifecycle = judged.record.tenant, self.requests.find(judged.record.request_id)
         if tenant in self.directory.tenants:
             self._tenant(tenant).on_request(judged, now_s)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.daemon.duties.delivery_check import DeliveryKeeper
 from pdmuxd.daemon.duties.kept_effects import EffectsKeeper
 from pdmuxd.daemon.duties.tbt_cap_check import TbtCapKeeper
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import FallbackCollector, TbtCostCollector
+from pdmuxd.daemon.metrics.collectors import DeliveryCollector, FallbackCollector, TbtCostCollector
 from pdmuxd.daemon.serving.live_predictors import LivePredictors
 from pdmuxd.daemon.settings import Settings
 from pdmuxd.daemon.supervisor.supervisor import Supervisor
@@ -25,6 +26,7 @@ class Keepers:
     fallback: FallbackKeeper
     caps: TbtCapKeeper
     effects: EffectsKeeper
+    delivery: DeliveryKeeper
 
 
 def build_keepers(
@@ -59,4 +61,8 @@ def build_keepers(
     supervisor.use_floors(caps.floors_s)
     metrics.registry.register(TbtCostCollector(caps, metrics.tenants))
     effects = EffectsKeeper(settings.resolved_state_dir / "effects.json", telemetry.effects)
-    return Keepers(fallback=fallback, caps=caps, effects=effects)
+    delivery = DeliveryKeeper(telemetry.delivery, clock=telemetry.clock)
+    delivery.on_changed = lambda: supervisor.use_delivery(delivery.delivery_s)
+    predictors.delivery_s = delivery.delivery_s
+    metrics.registry.register(DeliveryCollector(delivery))
+    return Keepers(fallback=fallback, caps=caps, effects=effects, delivery=delivery)

@@ -107,6 +107,27 @@ def _shadow_families(counts: ShadowCounts) -> Iterator[Metric]:
     yield late
 
 
+class DeliveryLate(Protocol):
+    """By how much gaps between tokens are longer at clients; None where it is not known."""
+
+    measured_s: float | None
+    planned_s: float | None
+
+
+class DeliveryCollector(Collector):
+    """What delivery adds to a gap between tokens, and what steps leave for it."""
+
+    def __init__(self, late: DeliveryLate) -> None:
+        self._late = late
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        if self._late.measured_s is not None:
+            yield _one("pdmuxd_delivery_late_seconds", self._late.measured_s)
+        if self._late.planned_s is not None:
+            yield _one("pdmuxd_delivery_planned_seconds", self._late.planned_s)
+
+
 class FallbackCollector(Collector):
     """The plan that serves while predictions prove wrong."""
 

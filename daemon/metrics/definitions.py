@@ -126,6 +126,16 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
             "cause",
         ),
         _gauge("direct_held_bytes", "Bytes of such answers that wait for their clients."),
+        _gauge(
+            "delivery_late_seconds",
+            "By how much the p99 of gaps between tokens was longer at clients than in the engine, last "
+            "minute. Absent under 2,000 gaps.",
+        ),
+        _gauge(
+            "delivery_planned_seconds",
+            "What steps leave of a TBT target for that, a quarter of it at most. Absent before it was "
+            "measured.",
+        ),
     ),
     "Of garbage collections": (
         _counter("gc_collections", "Collections since the process is ready to serve.", *GC),

@@ -34,6 +34,8 @@ class LivePredictors:
         self._status = status
         self._wanted = wanted
         self._profile_name = emulated
+        self.delivery_s: Callable[[], float | None] = lambda: None
+        """By how much gaps are longer at clients, as engines are told it."""
 
     def __call__(self) -> Predicting | None:
         """None until an engine has reported enough about itself."""
@@ -47,12 +49,15 @@ class LivePredictors:
         if hello.engine == EMULATOR:
             name = self._emulated.name if predictors is None else predictors.profile
             context = self._emulated.context(predictors)
-            return Predicting(name=name, policy=policy, context=_among(context, status, wanted))
+            return Predicting(name=name, policy=policy, context=self._told(context, status, wanted))
         if hello.roofline is None:
             return None
         name = "roofline" if predictors is None else predictors.profile
         context = _context(hello, hello.roofline, predictors)
-        return Predicting(name=name, policy=policy, context=_among(context, status, wanted))
+        return Predicting(name=name, policy=policy, context=self._told(context, status, wanted))
+
+    def _told(self, context: PolicyContext, status: EngineStatus, wanted: EngineSettings) -> PolicyContext:
+        return _among(context, status, wanted).delivering(self.delivery_s())
 
     @cached_property
     def _emulated(self) -> Profile:

@@ -117,6 +117,10 @@ class Supervisor:
         at once."""
         self._sync.use_floors(floors_s)
 
+    def use_delivery(self, delivery_s: Callable[[], float | None]) -> None:
+        """Tell engines by how much gaps are longer at clients, and the one that runs at once."""
+        self._sync.use_delivery(delivery_s)
+
     def use_plan(self, plan: EnginePlan, *, policy: str) -> None:
         """Start the next engine by `plan`, with `policy` unless an operator has set one."""
         self._plan, self._next_policy = plan, policy

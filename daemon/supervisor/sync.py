@@ -43,6 +43,7 @@ class SettingsSync:
         """`plan_policy`: what an engine is assumed to work by that was not started here."""
         self._fallback: Callable[[Hello], int | None] = lambda _: None
         self._floors_s: Callable[[], Mapping[str, float]] = dict
+        self._delivery_s: Callable[[], float | None] = lambda: None
         self._wanted = wanted
         self._plan_policy = plan_policy or wanted.policy
         self._ack_timeout_s = ack_timeout_s
@@ -55,8 +56,8 @@ class SettingsSync:
         self._acked: int | None = None
         self._refused: Ack | None = None
         self._sends_again = False
-        """The same settings once more, since the fallback or the floors that are sent with them are others.
-        """
+        """The same settings once more, since the fallback, the floors or the delivery that are sent
+        with them are others."""
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
 
@@ -138,6 +139,12 @@ class SettingsSync:
         self._sends_again = True
         self._on_change()
 
+    def use_delivery(self, delivery_s: Callable[[], float | None]) -> None:
+        """By how much gaps are longer at clients is told, or is another."""
+        self._delivery_s = delivery_s
+        self._sends_again = True
+        self._on_change()
+
     def on_ack(self, ack: Ack) -> None:
         """The engine answered."""
         if ack.error is not None and self._can_go_on_without(ack):
@@ -196,7 +203,7 @@ class SettingsSync:
 
     def _fitting(self) -> EngineSettings:
         """What is wanted, without predictors of another engine, or a policy that it has refused."""
-        settings = self._wanted
+        settings = msgspec.structs.replace(self._wanted, delivery_s=self._delivery_s())
         if self._hello is not None:
             settings = msgspec.structs.replace(settings, fallback_tokens=self._fallback(self._hello))
         if floors_s := self._floors_s():

@@ -66,6 +66,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, tag="settings"):
     fallback_tokens: int | None = None
     """Of a fused step while predictions prove wrong, as it was learned for this engine; None: as it is by
     itself."""
+    delivery_s: float | None = None
+    """By how much the p99 of gaps is longer at clients than in the engine, as measured; None: as the engine
+    has it by itself."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):

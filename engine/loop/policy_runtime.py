@@ -39,16 +39,17 @@ def target_of(sent: TenantSlo) -> Target:
     )
 
 
+_Wanted = tuple[str, Predictors | None, Splits | None, int | None, float | None]
+"""Policy, predictors, splits, tokens of the fallback and delivery, as `EngineInfo.build` takes them."""
+
+
 class PolicyRuntime:
     """Decides and learns. New predictors are believed at once, a new policy once no prefill is under way."""
 
     def __init__(self, engine: EngineInfo, policy: str) -> None:
         """Raises: PolicyError, PartitionError."""
         self._engine = engine
-        self._predictors: Predictors | None = None
-        self._spec = policy
-        self._splits: Splits | None = None
-        self._fallback_tokens: int | None = None
+        self._wanted: _Wanted = (policy, None, None, None, None)
         self._shadow_spec: str | None = None
         self.shadow: Shadow | None = None
         """Decides on the same observations; nothing is done of it."""
@@ -70,7 +71,8 @@ class PolicyRuntime:
     @property
     def profile_id(self) -> int:
         """Of the predictors in force or about to be; 0 for the engine's own."""
-        return self._predictors.profile_id if self._predictors is not None else 0
+        predictors = self._wanted[1]
+        return predictors.profile_id if predictors is not None else 0
 
     @property
     def is_changing(self) -> bool:
@@ -151,6 +153,7 @@ class PolicyRuntime:
                 splits_of(settings.partitions),
                 shadow=settings.shadow,
                 fallback_tokens=settings.fallback_tokens,
+                delivery_s=settings.delivery_s,
             )
         except (PolicyError, PartitionError, SloError, ProfileError) as error:
             return Ack(version=settings.version, error=str(error))
@@ -172,6 +175,7 @@ class PolicyRuntime:
         *,
         shadow: str | None = None,
         fallback_tokens: int | None = None,
+        delivery_s: float | None = None,
     ) -> None:
         """Decide by this policy and these predictors from now on, or once no prefill is under way.
 
@@ -179,13 +183,15 @@ class PolicyRuntime:
 
         Predictors of the profile in force, only refined: the policy says what of that it has learned stays.
         """
-        wanted = (spec, predictors, splits, fallback_tokens)
-        is_same = wanted == (self._spec, self._predictors, self._splits, self._fallback_tokens)
+        wanted = (spec, predictors, splits, fallback_tokens, delivery_s)
+        is_same = wanted == self._wanted
         if is_same and shadow == self._shadow_spec:
             return
-        shadowing = None if shadow is None else self._engine.build(shadow, predictors, splits)[0]
-        built = None if is_same else self._engine.build(spec, predictors, splits, fallback_tokens)
-        self._shadow(shadow, shadowing, is_another=spec != self._spec, predictors=predictors)
+        shadowing = None
+        if shadow is not None:
+            shadowing, _ = self._engine.build(shadow, predictors, splits, None, delivery_s)
+        built = None if is_same else self._engine.build(*wanted)
+        self._shadow(shadow, shadowing, is_another=spec != self._wanted[0], predictors=predictors)
         if built is None:
             return
         policy = built[0]
@@ -197,7 +203,7 @@ class PolicyRuntime:
             self.commit(policy.adopt(self.state.policy_state, self.policy.context, is_refined=is_refined))
             self._next = None
             self.policy, self._groups = built
-        self._spec, self._predictors, self._splits, self._fallback_tokens = wanted
+        self._wanted = wanted
 
     def _shadow(
         self, spec: str | None, policy: AnyPolicy | None, *, is_another: bool, predictors: Predictors | None

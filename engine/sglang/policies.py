@@ -40,12 +40,14 @@ class SglangPolicies:
         predictors: Predictors | None,
         splits: Splits | None,
         fallback_tokens: int | None = None,
+        delivery_s: float | None = None,
     ) -> tuple[AnyPolicy, tuple[int, ...]]:
         """The policy and the streams of its groups; its unsplit form if the model cannot be split.
 
         Raises: PolicyError, PartitionError, ProfileError; also for a policy that is then replaced.
         """
-        context = replace(self._engine_info.context(predictors), fallback_tokens=fallback_tokens)
+        context = self._engine_info.context(predictors).delivering(delivery_s)
+        context = replace(context, fallback_tokens=fallback_tokens)
         if splits is not None:
             context = replace(context, splits=splits)
         asked = parse_policy(spec)

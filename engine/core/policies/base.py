@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -20,6 +20,10 @@ from pdmuxd.engine.core.types import (
     Reason,
 )
 
+MEASURED_DELIVERY_SHARE = 0.25
+"""Of a TBT target, at most, for a delivery that was measured: shorter steps make more events for a host that
+is late already."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyContext:
@@ -34,18 +38,25 @@ class PolicyContext:
     captures_prefill: bool = True
     """Whether the engine has captured prefills, which `Decision.prefill_graph` needs."""
     delivery_s: float = 0.0
-    """By how much the gap between two tokens at a client exceeds the engine's, for 99% of the gaps at most.
-    """
+    """By how much the p99 of the gaps between tokens is longer at clients than in the engine."""
+    delivery_share: float = 0.1
+    """The share of a TBT target that is left for that, at most."""
     fallback_tokens: int | None = None
     """Tokens of a fused step, decoding requests included, while predictions prove wrong, as replays of recent
     traffic have it; None: nothing was learned yet."""
 
     def planned_tbt_s(self, target_s: float | None) -> float:
         """What a step may take if its tokens are to meet a TBT target: the target less the delivery, for
-        which at most a tenth is kept."""
+        which at most `delivery_share` of it is kept."""
         if target_s is None:
             return float("inf")
-        return target_s - min(self.delivery_s, 0.1 * target_s)
+        return target_s - min(self.delivery_s, self.delivery_share * target_s)
+
+    def delivering(self, delivery_s: float | None) -> PolicyContext:
+        """With a delivery that was measured, for which more of a target may be kept."""
+        if delivery_s is None:
+            return self
+        return replace(self, delivery_s=delivery_s, delivery_share=MEASURED_DELIVERY_SHARE)
 
     def table(self) -> PartitionTable:
         """The splits given, or six at 16-SM steps, as MuxWise. Raises: PartitionError."""

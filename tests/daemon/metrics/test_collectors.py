@@ -14,6 +14,7 @@ from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidat
 from pdmuxd.daemon.httpd.metrics import HttpCollector
 from pdmuxd.daemon.metrics import Metrics
 from pdmuxd.daemon.metrics.collectors import (
+    DeliveryCollector,
     EngineCollector,
     FallbackCollector,
     TbtCostCollector,
@@ -88,7 +89,8 @@ def test_every_family_is_defined_and_every_definition_is_exported(fed):
     fallback = FallbackCollector(lambda: FALLBACK)
     costs = TbtCostCollector(SimpleNamespace(cost_s={}, cost_ratios={}, caps=dict), metrics.tenants)
     histogram("pdmuxd_loop_lag_seconds", metrics.registry)
-    others = (HttpCollector(()), fallback, costs, TokenCollector(TokenCounts()), GarbageCounts(list))
+    late = DeliveryCollector(SimpleNamespace(measured_s=0.004, planned_s=0.003))
+    others = (late, HttpCollector(()), fallback, costs, TokenCollector(TokenCounts()), GarbageCounts(list))
     for collector in (*collectors(fed, metrics.tenants, node_limit=1024), *others):
         metrics.registry.register(collector)
     exported = {

@@ -135,3 +135,20 @@ async def test_a_refusal_stands_when_it_is_not_of_the_policy():
     sync.meet(greeting_of())
     await settle(sync, Refusing(sync))
     assert sync.refusal == "the engine refused settings 3: no such profile"
+
+
+async def test_a_delivery_that_was_measured_is_told_at_once():
+    sync = SettingsSync(SETTINGS)
+    link, sent = Link(sync), []
+
+    async def send(msg):
+        sent.append(msg.delivery_s)
+        await Link.send(link, msg)
+
+    link.send = send
+    sync.meet(greeting_of())
+    await settle(sync, link)
+    sync.use_delivery(lambda: 0.006)
+    await settle(sync, link)
+    assert sent == [None, 0.006]
+    assert sync.in_force

@@ -2,6 +2,7 @@
 
 import logging
 
+import msgspec
 import pytest
 from engine_rig import Rig, fused, make_engine_info, settings, split, tenant_slo
 from observations import took
@@ -26,6 +27,14 @@ def test_a_policy_is_in_force_at_once_when_no_prefill_is_under_way():
     rig = Rig("muxwise")
     assert acked(rig, settings(1, "chunked:256")) == [Ack(version=1)]
     assert rig.policy.name == "chunked:256"
+
+
+def test_a_measured_delivery_is_left_of_a_target_from_the_next_step_on():
+    rig = Rig("muxwise")
+    assert rig.policy.context.planned_tbt_s(0.050) == pytest.approx(0.048)
+    told = msgspec.structs.replace(settings(1, "muxwise"), delivery_s=0.008)
+    assert acked(rig, told) == [Ack(version=1)]
+    assert rig.policy.context.planned_tbt_s(0.050) == pytest.approx(0.042)
 
 
 def asked_for(rig, policy, decision=None):

@@ -1,0 +1,57 @@
+"""Looks every few seconds how late tokens reach clients, and has steps planned so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import structlog
+
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.telemetry.delivery import DeliveryLateness
+from pdmuxd.daemon.process.background import periodically
+
+PERIOD_S = 5.0
+_STEP_S = 0.001
+_STEP_RATIO = 0.2
+"""Engines are not told of smaller differences: one minute differs as much from the next."""
+
+log = structlog.get_logger("pdmuxd.delivery")
+
+
+class DeliveryKeeper:
+    """Lives in the event loop. `clock` must not go back."""
+
+    def __init__(self, lateness: DeliveryLateness, *, clock: Callable[[], float]) -> None:
+        self._lateness = lateness
+        self._clock = clock
+        self.measured_s: float | None = None
+        """At the last look; None: too few tokens to tell."""
+        self.planned_s: float | None = None
+        """What engines are told; None: nothing was measured yet, and they have a figure of their own."""
+        self.on_changed: Callable[[], None] = lambda: None
+
+    def delivery_s(self) -> float | None:
+        """What steps are to leave of a TBT target."""
+        return self.planned_s
+
+    async def look(self) -> None:
+        """Measure, and tell engines if it is another."""
+        self.measured_s = self._lateness.late_s(self._clock())
+        if self.measured_s is None:
+            return
+        before_s = self.planned_s
+        if before_s is not None and abs(self.measured_s - before_s) < max(_STEP_S, _STEP_RATIO * before_s):
+            return
+        self.planned_s = self.measured_s
+        log.info(
+            "tokens reach clients later than they are made; steps leave that much of a TBT target",
+            late_ms=round(to_ms(self.measured_s), 1),
+            before_ms=None if before_s is None else round(to_ms(before_s), 1),
+        )
+        self.on_changed()
+
+
+def start_measuring_delivery(stack: AsyncExitStack, keeper: DeliveryKeeper) -> None:
+    """Look until `stack` is left."""
+    periodically(stack, keeper.look, period_s=PERIOD_S, name="delivery")
