@@ -53,6 +53,7 @@ ARMS = {
     "held/http": (False, "http"),
     "held/direct": (False, "direct"),
     "python/direct": (True, "direct"),
+    "held/unmeasured": (False, "direct"),
 }
 FRONT_END_FIELD = {"return_token_ids": False}
 DRAIN_S = 8.0
@@ -391,6 +392,8 @@ def arm(
     is_python, token_path = ARMS[name]
     mark = one.marks / "python"
     mark.touch() if is_python else mark.unlink(missing_ok=True)
+    mark = one.marks / "unmeasured"
+    mark.touch() if name == "held/unmeasured" else mark.unlink(missing_ok=True)
     time.sleep(1.0)  # each process looks four times a second
     given = {
         "target": one.target,
@@ -428,6 +431,10 @@ def arm(
         "output_tokens": told["pdmuxd_output_tokens_total"],
         "pauses": pauses(one, begin_s, end_s),
     }
+    row["gateway_collections_s"] = gateway_collections_s(after) - gateway_collections_s(before)
+    row["delivery_ms"] = {
+        kind: 1e3 * after.get(f"pdmuxd_delivery_{kind}_seconds", 0.0) for kind in ("late", "planned")
+    }
     row["full_collections"] = {
         process: report.generations[2].count
         - (reports[process].generations[2].count if process in reports else 0)
@@ -449,6 +456,15 @@ COUNTED = (
     *("pdmuxd_tbt_gaps_met_total", "pdmuxd_direct_tokens_total", "pdmuxd_prompt_tokens_total"),
     "pdmuxd_output_tokens_total",
 )
+
+
+def gateway_collections_s(metrics: Mapping[str, float]) -> float:
+    """Seconds of the gateway's garbage collections so far."""
+    return sum(
+        value
+        for key, value in metrics.items()
+        if key.startswith("pdmuxd_gc_seconds_total") and 'process="gateway"' in key
+    )
 
 
 def pauses(one: Serving, begin_s: float, end_s: float) -> dict[str, dict[str, float]]:
