@@ -50,9 +50,7 @@ def files_for(wanted: Wanted) -> tuple[File, ...]:
     """All files, by their places in the system. Raises: SettingsError for a program that is not there."""
     if not os.access(wanted.program, os.X_OK):
         raise SettingsError(f"--program: {wanted.program} cannot be executed")
-    if any(character.isspace() or character == "%" for character in str(wanted.program)):
-        raise SettingsError(f"--program: {wanted.program} has a space or % in it, which a unit cannot start")
-    service = _unit("pdmuxd.service").replace(PROGRAM, str(wanted.program))
+    service = _unit("pdmuxd.service").replace(PROGRAM, _quoted(wanted.program))
     made = [
         File(path="/etc/systemd/system/pdmuxd.service", text=service),
         File(path="/etc/sysusers.d/pdmuxd.conf", text=_unit("pdmuxd.sysusers")),
@@ -122,6 +120,18 @@ def run(command: Sequence[str]) -> None:
         raise EngineError(f"{' '.join(command)}: {error}") from error
     if done.returncode:
         raise EngineError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+
+
+def _quoted(program: Path) -> str:
+    """The path as a unit names it. Raises: SettingsError for characters that systemd refuses in it."""
+    text = str(program)
+    if not text.isprintable() or any(character in text for character in "\"'\\"):
+        raise SettingsError(
+            f"--program: {text!r} has a quote, a backslash or a control character in it, which a unit cannot "
+            "start; allowed are other printable characters, spaces included"
+        )
+    text = text.replace("%", "%%")
+    return f'"{text}"' if " " in text else text
 
 
 def _unit(name: str) -> str:

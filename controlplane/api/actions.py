@@ -28,7 +28,9 @@ class RestartIn(Body):
     allowed: ClassVar[Mapping[str, str]] = {"at_once": "true and false"}
 
     at_once: bool = Field(
-        False, strict=True, description="Do not let requests in flight finish; they end with `engine_lost`."
+        False,
+        strict=True,
+        description="Do not let requests in flight finish; they end with `engine_stopping` or `engine_lost`.",
     )
 
 

@@ -117,7 +117,8 @@ class Preview:
             said = "; ".join(one.text for one in self.obstacles)
             raise InfeasibleTargetError(
                 first.field,
-                f"{said} (policy {self.policy}, load of the last minutes); use force to set it all the same",
+                f"{said} (policy {self.policy}, load of the last minutes); "
+                "--force (REST: ?force=true) sets it all the same",
             )
 
 

@@ -251,4 +251,6 @@ def _check(profile: MeasuredProfile, hello: Hello | None, *, force: bool) -> Non
     if hello is not None and (wrong := unusable_because(profile, hello)) is not None:
         raise ConflictError(f"profile {profile.name} does not fit: {wrong}")
     if not force and (doubtful := doubtful_because(profile, hello)) is not None:
-        raise ConflictError(f"profile {profile.name} is doubtful: {doubtful}; use force to have it")
+        raise ConflictError(
+            f"profile {profile.name} is doubtful: {doubtful}; --force (REST: force) uses it all the same"
+        )

@@ -58,7 +58,7 @@ def restart(
     ctx: typer.Context,
     at_once: Annotated[
         bool,
-        typer.Option("--at-once", help="Do not let requests in flight finish; they end with engine_lost."),
+        typer.Option("--at-once", help="Do not let requests in flight finish; they end with an error."),
     ] = False,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Show its steps until the next engine serves.")

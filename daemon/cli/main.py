@@ -183,7 +183,9 @@ def _fail(text: str, code: int) -> int:
 
 
 def _usage_text(error: typer.TyperException) -> str:
-    text = error.format_message().rstrip(".")
+    from pdmuxd.daemon.cli.wrong_values import in_words
+
+    text = in_words(error) or error.format_message().rstrip(".")
     ctx: typer.Context | None = getattr(error, "ctx", None)
     return f"{text} (see {ctx.command_path} --help)" if ctx is not None else text
 

@@ -50,7 +50,8 @@ class Refinement:
 
     def on_hello(self, hello: Hello) -> None:
         """An engine introduced itself."""
-        if self._wanted is None:
+        # An emulated engine's own profile is what its device does: there is nothing better to measure.
+        if self._wanted is None and hello.engine != "emulator":
             log.warning(
                 "no profile is active: the engine predicts with its own",
                 own=hello.profile or "roofline",

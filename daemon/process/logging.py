@@ -16,7 +16,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from pdmuxd.daemon.process.redaction import MASK, mask_text, names_secret
 
-QUIET = ("alembic", "httpcore", "httpx", "urllib3", "uvicorn")
+QUIET = ("alembic", "apscheduler", "httpcore", "httpx", "urllib3", "uvicorn")
 """Libraries whose `info` would repeat what the daemon says itself; their warnings are shown."""
 
 _MIN_HIDDEN_LENGTH = 8

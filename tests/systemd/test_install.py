@@ -92,14 +92,29 @@ def test_systemd_says_nothing_about_what_is_installed(tmp_path):
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
-@pytest.mark.parametrize("name", ["missing/pdmuxd", "a folder/pdmuxd"])
+@pytest.mark.parametrize("name", ["missing/pdmuxd", "it's/pdmuxd", "back\\slash/pdmuxd", "two\nlines/pdmuxd"])
 def test_a_program_that_a_unit_cannot_start_is_refused(tmp_path, name):
     program = tmp_path / name
-    if " " in name:
+    if "missing" not in name:
         program.parent.mkdir()
         program.touch(mode=0o700)
     with pytest.raises(SettingsError, match="--program"):
         files_for(wanted(program=program))
+
+
+def test_a_unit_starts_a_program_whose_path_has_a_space_and_a_percent_sign(tmp_path):
+    program = tmp_path / "a folder" / "50%" / "pdmuxd"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    write(files_for(wanted(program=program)), tmp_path)
+    unit = tmp_path / "etc/systemd/system/pdmuxd.service"
+    assert f'ExecStart="{tmp_path}/a folder/50%%/pdmuxd" serve' in unit.read_text()
+    if shutil.which("systemd-analyze") is not None:
+        command = ["systemd-analyze", "verify", "--man=no", "pdmuxd.service"]
+        path = {"SYSTEMD_UNIT_PATH": f"{unit.parent}:", "PATH": "/usr/bin:/bin"}
+        done = subprocess.run(command, cwd=unit.parent, env=path, capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

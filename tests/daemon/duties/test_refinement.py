@@ -141,6 +141,14 @@ async def test_an_alarm_is_due_when_a_correction_is_at_its_bound(daemon: Daemon)
 
 def test_the_log_says_so_when_no_profile_is_active(daemon: Daemon) -> None:
     with capture_logs() as logs:
-        daemon.greet()
+        daemon.refinement.on_hello(msgspec.structs.replace(greeting_of(), engine="sglang"))
     (line,) = [one for one in logs if "no profile is active" in one["event"]]
     assert line["own"] == "h200-llama-8b"
+
+
+def test_the_log_says_nothing_when_the_engine_is_emulated_and_its_own_profile_is_the_truth(
+    daemon: Daemon,
+) -> None:
+    with capture_logs() as logs:
+        daemon.greet()
+    assert not [one for one in logs if "no profile is active" in one["event"]]
