@@ -38,7 +38,10 @@ port = N(state=N(layers=4, tp_size=1), stream_group=0, use_group=print, forget_p
 streams = N(groups=[first, last], wait=print, mark=print)
 table = N(rules=N(total_sms=132))
 made = measuring.EngineMeasurer(N(device="cpu"), port, streams, table, None, can_split=True)
-made._batches = N(empty_cache=print, split_prefill=lambda lengths: lengths, mixed=print)
+class Batch(tuple):
+    split_forward_batch = None
+
+made._batches = N(empty_cache=print, split_prefill=Batch, mixed=print)
 made._layers, made._step = layers, lambda batch, stream: (None, None)
 made.warm_up(lambda member: None)
 print(json.dumps(made.activations.max_whole_tokens))

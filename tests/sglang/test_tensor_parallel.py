@@ -82,6 +82,7 @@ async def test_greedy_tokens_are_stock_sglangs_when_two_ranks_serve(server, prom
     assert groups == {
         ("measured layers", "pdmux_prefill_tp:0"),
         ("prefill layers", "pdmux_prefill_tp:0"),
+        ("tried layers", "pdmux_prefill_tp:0"),
         ("the rest", "tp:0"),
     }
 
@@ -154,7 +155,10 @@ async def test_streams_are_whole_when_two_ranks_serve_and_the_daemon_is_replaced
         assert len(connected) == 2
 
 
-STAGES, GROUPS = ("measured layers", "prefill layers", "the rest"), ("pdmux_prefill_tp:0", "tp:0")
+STAGES, GROUPS = (
+    ("measured layers", "prefill layers", "tried layers", "the rest"),
+    ("pdmux_prefill_tp:0", "tp:0"),
+)
 
 
 def says(stage, group):

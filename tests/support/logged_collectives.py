@@ -15,6 +15,7 @@ def register() -> None:
 
     from pdmuxd.engine.sglang.internals.layerwise import SchedulerPrefill
     from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
+    from pdmuxd.engine.sglang.internals.splitting import Splitting
 
     stages, told = ["the rest"], set()
 
@@ -40,5 +41,6 @@ def register() -> None:
 
     SchedulerPrefill.launch_layers = noting("prefill layers", SchedulerPrefill.launch_layers)  # type: ignore[method-assign]
     EngineMeasurer._layers = noting("measured layers", EngineMeasurer._layers)  # type: ignore[method-assign]
+    Splitting._by_layers = noting("tried layers", Splitting._by_layers)  # type: ignore[method-assign]
     for name in ("all_reduce", "all_gather"):
         setattr(GroupCoordinator, name, tell(getattr(GroupCoordinator, name)))

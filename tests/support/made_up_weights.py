@@ -1,13 +1,16 @@
 """A plugin for SGLang, stock or pdmuxd's, with which any class has weights under which every token matters.
 
 SGLang's own dummy weights (`--load-format dummy`) are so small that answers hardly depend on prompts. Both
-servers of a comparison start with it, so that their weights are the same.
+servers of a comparison start with it, so that their weights are the same. With `WORKSPACE` in the
+environment, a layer has a workspace like Marlin's, which prefill and decode would share.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+WORKSPACE = "PDMUXD_TEST_WORKSPACE"
 NAME = "pdmuxd_made_up_weights"
 
 
@@ -23,6 +26,8 @@ def register() -> None:
 def _weigh(_result: Any, runner: Any, *_args: Any, **_kwargs: Any) -> None:
     import torch
 
+    if os.environ.get(WORKSPACE):
+        next(m for m in runner.model.modules() if hasattr(m, "quant_method")).workspace = torch.zeros(1)
     chance = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in runner.model.parameters():

@@ -85,6 +85,7 @@ class SglangApi:
     get_parallel: Annotated[Callable[[], process.Parallel], f"{_RUNTIME}:get_parallel"]
     ParallelContext: Annotated[type[process.ParallelOverride], f"{_RUNTIME}:ParallelContext"]
     get_exec: Annotated[Callable[[], process.Exec], f"{_RUNTIME}:get_exec"]
+    get_forward: Annotated[Callable[[], process.ForwardFlags], f"{_RUNTIME}:get_forward"]
     pdmux_prefill_tp_group: Annotated[
         Callable[[], AbstractContextManager[object]],
         "sglang.srt.distributed.parallel_state:pdmux_prefill_tp_group",

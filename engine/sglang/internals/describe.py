@@ -21,7 +21,7 @@ from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.assumed_device import ASSUMED_OVERHEADS, assumed_device
 from pdmuxd.engine.sglang.engine_info import EngineInfo
 from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
-from pdmuxd.engine.sglang.internals.splitting import why_unsplit
+from pdmuxd.engine.sglang.internals.probes import has_state_slots
 from pdmuxd.engine.sglang.partition_tables import sm_rules_of
 from pdmuxd.engine.sglang.streams.cpu import TOTAL_SMS
 
@@ -39,13 +39,13 @@ def sm_rules(gpu: int) -> SmRules:
 
 
 def engine_info(
-    scheduler: Scheduler, table: PartitionTable, *, has_partition_kernels: bool = True
+    scheduler: Scheduler, table: PartitionTable, *, unsplit: str = "", has_partition_kernels: bool = True
 ) -> EngineInfo:
     """Everything fixed about a scheduler that is ready to serve."""
     config = scheduler.model_config.hf_config
     runner = scheduler.tp_worker.model_runner
     captured = tuple(sorted(getattr(runner.decode_cuda_graph_runner, "capture_bs", ()) or ()))
-    fused = _fused_graph_tokens(runner)
+    fused = fused_graph_tokens(runner)
     name = str(scheduler.server_args.served_model_name or scheduler.server_args.model_path)
     prefill_tokens = scheduler.max_prefill_tokens
     return EngineInfo(
@@ -70,8 +70,8 @@ def engine_info(
         driver=_driver(),
         sglang_version=installed_version(),
         variant=_variant(scheduler, has_partition_kernels=has_partition_kernels),
-        can_measure=True,
-        unsplit=why_unsplit(runner.model),
+        can_measure=not has_state_slots(scheduler),
+        unsplit=unsplit,
         fused_tile_rows=_tile_rows(runner.attn_backend),
     )
 
@@ -95,7 +95,7 @@ def _tile_rows(attention: AttentionBackend) -> int:
     return _TILE_ROWS.get(type(prefill).__name__, 0)
 
 
-def _fused_graph_tokens(runner: ModelRunner) -> tuple[int, ...]:
+def fused_graph_tokens(runner: ModelRunner) -> tuple[int, ...]:
     """The sizes for which SGLang captured graphs of prompt tokens, growing."""
     return tuple(sorted(getattr(runner.prefill_cuda_graph_runner, "capture_num_tokens", ()) or ()))
 

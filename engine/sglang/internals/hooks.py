@@ -42,6 +42,7 @@ from pdmuxd.engine.sglang.internals import (
 from pdmuxd.engine.sglang.internals.garbage import ProcessGarbage
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
+from pdmuxd.engine.sglang.internals.splitting import Splitting, launch_layers
 from pdmuxd.engine.sglang.partition_tables import make_table
 from pdmuxd.engine.sglang.policies import SglangPolicies
 from pdmuxd.engine.sglang.reporting import Reporter
@@ -64,6 +65,7 @@ class _Process:
     table: PartitionTable | None = None
     streams: LaunchStreams | None = None
     kernels: PartitionKernels | None = None
+    splitting: Splitting | None = None
     loop: EngineLoop | None = None
     ledger: Ledger | None = None
 
@@ -109,6 +111,10 @@ def register_hooks(environment: PluginEnvironment) -> None:
         target("ModelRunner", "init_cuda_graphs"): (
             lambda runner, *_a, **_k: _before_capture(process, runner),
             when.BEFORE,
+        ),
+        target("ModelRunner", "forward_split_prefill"): (
+            lambda *given, **named: launch_layers(process.splitting, *given, **named),
+            when.REPLACE,
         ),
         target("TokenizerManager", "sigterm_watchdog"): (stopping.end_without_delay, when.AROUND),
         target("TokenizerManager", "generate_request"): (tagging.tag, when.BEFORE),
@@ -231,7 +237,14 @@ def _build(
     if environment.link is not None and sglang().get_parallel().tp_rank == 0:
         direct = direct_tokens.install(scheduler, environment.link)
     port = SchedulerPort(scheduler, streams)
-    engine_info = describe.engine_info(scheduler, table, has_partition_kernels=environment.partition_kernels)
+    process.phases.begin("trying a split")
+    process.splitting = Splitting(scheduler, port, streams)
+    engine_info = describe.engine_info(
+        scheduler,
+        table,
+        unsplit=process.splitting.prepare(),
+        has_partition_kernels=environment.partition_kernels,
+    )
     link = None
     if environment.link is not None and port.state.is_first_rank:
         link = EngineEnd(environment.link)
@@ -242,10 +255,12 @@ def _build(
     process.phases.begin("warming up products")
     warming.load_products(scheduler.tp_worker.model_runner.model, streams)
     can_split = not engine_info.unsplit
-    measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu, can_split=can_split)
-    measurer.warm_up(partial(process.phases.begin, "warming up prefill"))
-    if measurer.activations is not None:
-        engine_info = engine_info.holding(measurer.activations)
+    measurer = None
+    if engine_info.can_measure:
+        measurer = EngineMeasurer(scheduler, port, streams, table, read_gpu, can_split=can_split)
+        measurer.warm_up(partial(process.phases.begin, "warming up prefill"))
+        if measurer.activations is not None:
+            engine_info = engine_info.holding(measurer.activations)
     if can_split and engine_info.limits.max_whole_tokens is not None:
         _log.info(
             "pdmuxd: prompts of more than %d new tokens are prefilled in chunks, for the sake of memory",

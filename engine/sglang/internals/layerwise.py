@@ -13,6 +13,7 @@ from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.group import GroupInForce
+from pdmuxd.engine.sglang.internals.layerpauses import as_extend, drop
 from pdmuxd.engine.sglang.internals.streaming import HoldingStreamer
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
@@ -119,6 +120,7 @@ class SchedulerPrefill:
             self._api.release_kv_cache(request, s.tree_cache, checkpoint=False)
             request.time_stats.set_completion_time()
         s.output_streamer.stream_output(batch.reqs, batch.return_logprob)
+        drop(batch.split_forward_batch)
         batch.split_forward_batch = None
         if self._group.attention_owner is batch:
             self._group.attention_owner = None
@@ -128,7 +130,8 @@ class SchedulerPrefill:
         batch may have used it since."""
         if self._group.attention_owner is batch:
             return
-        if batch.split_index:
+        if batch.split_index and batch.split_forward_batch is not None:
             backend = self._s.tp_worker.model_runner.attn_backend
-            backend.init_forward_metadata(batch.split_forward_batch)
+            with as_extend(batch.split_forward_batch):
+                backend.init_forward_metadata(batch.split_forward_batch)
         self._group.attention_owner = batch

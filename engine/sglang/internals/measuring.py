@@ -18,6 +18,7 @@ from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.colocated import ColocatedMeasurement, Span
 from pdmuxd.engine.sglang.engine_info import Activations
 from pdmuxd.engine.sglang.gauges import ReadGpu
+from pdmuxd.engine.sglang.internals.layerpauses import drop
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.warming import Warming
@@ -211,8 +212,12 @@ class EngineMeasurer:
         raise EngineError(f"no partition group has these SMs; there are {there}")
 
     def _launch(self, batch: Batch, layers: int, stream: Stream) -> Span:
-        """A prefill; where nothing is split, all layers at once whatever is asked."""
-        return self._layers(batch, layers, stream) if self._can_split else self._step(batch, stream)
+        """A prefill that does not go on; where nothing is split, all layers at once whatever is asked."""
+        if not self._can_split:
+            return self._step(batch, stream)
+        span = self._layers(batch, layers, stream)
+        drop(batch.split_forward_batch)
+        return span
 
     def _layers(self, batch: Batch, layers: int, stream: Stream) -> Span:
         with self._streams.on(stream), self._port.collectives.in_force():

@@ -20,6 +20,12 @@ from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 _SEED = 1
 
 
+def has_state_slots(scheduler: Scheduler) -> bool:
+    """Whether the model keeps a state for each request besides KV (Mamba, linear attention), which a batch
+    that takes nothing from the pools does not have."""
+    return getattr(scheduler.req_to_token_pool, "mamba_pool", None) is not None
+
+
 class ProbeBatches:
     """Makes batches on one scheduler's pools. Raises: EngineError for what does not fit."""
 

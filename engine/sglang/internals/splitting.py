@@ -1,23 +1,158 @@
-"""Whether SGLang can prefill a model by layers, so that its answers stay what they are."""
+"""Whether the model that was loaded can be prefilled by layers: told by its parts, and then by a prompt.
+
+A prompt is prefilled whole and by layers, and the logits are compared. They are equal if the model's own
+forward calls the layers one after the other, and nothing that a pause disturbs is kept between them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
 
-_WRONG: Mapping[str, str] = {
-    # gemma3_causal.py:829-844 of 0.5.23 keeps a layer's first output alone; the second is the residual.
-    "Gemma3ForCausalLM": "SGLang's own split of it drops the residual and gives wrong tokens",
-    # nanbeige.py:500 of 0.5.23.
-    "NanbeigeForCausalLM": "SGLang's own split of it is an assertion that fails",
-}
-"""Classes whose `forward_split_prefill` is there and must not be used."""
+import torch
+
+from pdmuxd.engine.core.errors import EngineError
+from pdmuxd.engine.sglang.api.types.device import Tensor
+from pdmuxd.engine.sglang.api.types.model import ModelRunner
+from pdmuxd.engine.sglang.api.types.requests import Batch, ForwardBatch
+from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
+from pdmuxd.engine.sglang.internals.describe import fused_graph_tokens
+from pdmuxd.engine.sglang.internals.layerpauses import LayerPauses, decoder_layers, drop
+from pdmuxd.engine.sglang.internals.probes import ProbeBatches, has_state_slots
+from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
+from pdmuxd.engine.sglang.internals.shared_state import shared_by_streams
+from pdmuxd.engine.sglang.streams.base import LaunchStreams
+
+_log = logging.getLogger(__name__)
+
+ROUNDINGS = 16
+"""Logits may differ by so many roundings of the weights' type, over their standard deviation. The kernels are
+the same, so that what differs is the order of sums that are made atomically."""
+_LENGTHS = (90, 37)
+"""Tokens of two requests. Where steps of so few are replayed as graphs, the first is longer than any of them,
+so that both ways take the same kernels."""
+_MODELS_OWN = (
+    *(ArithmeticError, AssertionError, AttributeError, EngineError),
+    *(LookupError, NotImplementedError, RuntimeError, TypeError, ValueError),
+)
+"""What a model's code may raise for a prompt that is made up."""
+_LONGEST = 200
+"""Letters of such an error."""
 
 
-def why_unsplit(model: object) -> str:
-    """The reason in words; empty if it can be split."""
-    if not hasattr(model, "forward_split_prefill"):
-        return f"SGLang has no layer-wise prefill for {type(model).__name__}"
-    for part in type(model).__mro__:
-        if part.__name__ in _WRONG:
-            return f"{part.__name__}: {_WRONG[part.__name__]}"
-    return ""
+class Splitting:
+    """Makes the forwards of one model pause, and tries that."""
+
+    def __init__(self, scheduler: Scheduler, port: SchedulerPort, streams: LaunchStreams) -> None:
+        self._s = scheduler
+        self._port = port
+        self._streams = streams
+        self._layers = port.state.layers
+        self.pauses: LayerPauses | None = None
+        """None where nothing pauses."""
+
+    def prepare(self) -> str:
+        """Why the model cannot be split; empty if it can."""
+        why = self._without_trying()
+        if not why:
+            captured = max(fused_graph_tokens(self._s.tp_worker.model_runner), default=0)
+            # Every rank tries, since their batches sum with each other; the first one says what it came to.
+            why = str(self._port.agree(self._tried((max(_LENGTHS[0], captured + 1), _LENGTHS[1]))))
+        if not why and self.pauses is not None:
+            _log.info("pdmuxd: prefills pause between the model's %d layers", self.pauses.calls)
+        return why
+
+    def _without_trying(self) -> str:
+        model = self._s.tp_worker.model_runner.model
+        name = type(model).__name__
+        if has_state_slots(self._s):
+            return f"{name} keeps a state of each request besides its KV, which cannot be set aside yet"
+        if self._s.model_config.is_encoder_decoder:
+            return f"{name} has an encoder"
+        runner = self._s.tp_worker.model_runner
+        attention = (runner.attn_backend, *(runner.decode_attn_backend_group or ()))
+        shared = shared_by_streams(
+            model, self._s.server_args, attention=attention, tp_size=self._port.state.tp_size
+        )
+        if shared:
+            return shared
+        layers = decoder_layers(model, self._layers)
+        if not layers:
+            return f"{name} has no list of {self._layers} decoder layers"
+        self.pauses = LayerPauses(layers)
+        return ""
+
+    def _tried(self, lengths: tuple[int, ...]) -> str:
+        """What a comparison says; whatever a model makes of a made-up prompt, it can still serve whole."""
+        wanted = [(tokens, 0) for tokens in lengths]
+        # Two of them: each begins with the same tokens.
+        first, second = ProbeBatches(self._s), ProbeBatches(self._s)
+        group = self._port.stream_group
+        try:
+            first.empty_cache()
+            whole = self._whole(first.mixed(wanted, ()))
+            by_layers = self._by_layers(second.split_prefill(wanted))
+        except torch.OutOfMemoryError:
+            raise
+        except _MODELS_OWN as error:
+            said = " ".join(str(error).split())[:_LONGEST]
+            return f"a prompt that was tried by layers ended with {type(error).__name__}: {said}"
+        finally:
+            self._port.use_group(group)
+            self._port.forget_prefill_metadata()
+        calls = self.pauses.calls if self.pauses is not None else 0
+        if calls < self._layers:
+            return f"its forward calls {calls} of its {self._layers} layers"
+        return difference(whole, by_layers, self._s.model_config.dtype)
+
+    def _whole(self, batch: Batch) -> Tensor:
+        index = len(self._streams.groups) - 1
+        self._port.use_group(index)
+        stream = self._streams.groups[index].decode
+        with self._streams.on(stream):
+            stream.wait_stream(self._s.schedule_stream)
+            result = self._s.tp_worker.forward_batch_generation(batch)
+            self._streams.wait(self._streams.mark(stream))
+        return result.logits_output.next_token_logits
+
+    def _by_layers(self, batch: Batch) -> Tensor:
+        self._port.use_group(0)
+        stream = self._streams.groups[0].prefill
+        batch.split_forward_count = 1
+        try:
+            with self._streams.on(stream), self._port.collectives.in_force():
+                stream.wait_stream(self._s.schedule_stream)
+                for _ in range(self._layers):
+                    result = self._s.tp_worker.forward_batch_split_prefill(batch)
+                    batch.split_index += 1
+                self._streams.wait(self._streams.mark(stream))
+        finally:
+            drop(batch.split_forward_batch)
+        return result.logits_output.next_token_logits
+
+
+def launch_layers(
+    splitting: Splitting | None,
+    runner: ModelRunner,
+    batch: ForwardBatch,
+    reinit_attn_backend: bool = False,  # noqa: ARG001, FBT - SGLang's signature; `_own_attention` does it
+    forward_count: int = 1,
+) -> object:
+    """In place of SGLang's own prefill by layers. Raises: EngineError where nothing pauses."""
+    if splitting is None or splitting.pauses is None:
+        raise EngineError("the model is not split, and was to be prefilled by layers")
+    return splitting.pauses.launch(runner, batch, forward_count)
+
+
+def difference(whole: Tensor, by_layers: Tensor, dtype: torch.dtype) -> str:
+    """Why logits count as different; empty if they do not."""
+    whole, by_layers = whole.double(), by_layers.double()
+    if not bool(torch.isfinite(whole).all()):
+        return "it gives no finite logits for a made-up prompt, so that a split cannot be checked"
+    apart = float((whole - by_layers).abs().max() / whole.std())
+    allowed = ROUNDINGS * torch.finfo(dtype).eps
+    if apart <= allowed:
+        return ""
+    return (
+        f"by layers its logits differ from those of the whole by {apart:.2g} of their deviation; "
+        f"allowed is {allowed:.2g}"
+    )

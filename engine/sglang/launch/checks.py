@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from pdmuxd.engine.core.errors import SettingsError
@@ -29,6 +30,10 @@ def check_environment() -> str:
         raise SettingsError(
             f"the plugin {PLUGIN} is not registered in this Python ({ENTRY_POINT_GROUP} has "
             f"{', '.join(sorted(names)) or 'nothing'}); install pdmuxd itself there, not only its sources"
+        )
+    if find_spec("greenlet") is None:
+        raise SettingsError(
+            "greenlet is not installed in this Python; install pdmuxd[sglang], not pdmuxd alone"
         )
     return version
 

@@ -14,6 +14,8 @@ class ModelConfig(Protocol):
     num_hidden_layers: int
     vocab_size: int
     context_len: int
+    dtype: Any
+    """torch.dtype of the weights."""
     hf_config: Any
     """The model's own configuration; which fields it has depends on the model."""
     hf_text_config: Any
@@ -60,6 +62,12 @@ class ModelRunner(Protocol):
     prefill_cuda_graph_runner: object
 
     def update_decode_attn_backend(self, stream_idx: int, /) -> None: ...
+
+    def forward_split_prefill(
+        self, forward_batch: object, reinit_attn_backend: bool, forward_count: int
+    ) -> object: ...
+
+    def _extend_forward_kwargs(self, forward_batch: object, pp_proxy_tensors: None, /) -> dict[str, Any]: ...
 
     def init_cuda_graphs(self) -> None: ...
 

@@ -45,6 +45,13 @@ class Exec(Protocol):
     graph: GraphSettings
 
 
+class ForwardFlags(Protocol):
+    """What `get_forward` gives: flags of the forward under way."""
+
+    _plain: dict[str, Any]
+    """Those that are no context variables."""
+
+
 class SmallCopy(Protocol):
     """`try_small_copy`."""
 

@@ -94,6 +94,15 @@ class ForwardModes(Protocol):
     SPLIT_PREFILL: ForwardMode
 
 
+class ForwardBatch(Protocol):
+    """What one forward of the model is about."""
+
+    forward_mode: ForwardMode
+    input_ids: Tensor
+    positions: Tensor
+    split_index: int
+
+
 class AbortRequest(Protocol):
     """`AbortReq`: end a request."""
 
@@ -119,7 +128,7 @@ class Batch(Protocol):
     return_hidden_states: object
     split_index: int
     split_forward_count: int
-    split_forward_batch: object
+    split_forward_batch: ForwardBatch | None
     split_prefill_finished: bool
     input_ids: Tensor | None
     prefix_lens: list[int]

@@ -11,8 +11,8 @@ import pytest
 
 from pdmuxd.engine.core.errors import EngineError, SettingsError
 from pdmuxd.engine.core.partitions import SmRules, even_steps
-from pdmuxd.engine.sglang.api.versions import RANGE
-from pdmuxd.engine.sglang.launch import parent
+from pdmuxd.engine.sglang.api.versions import RANGE, TESTED
+from pdmuxd.engine.sglang.launch import checks, parent
 from pdmuxd.engine.sglang.launch.arguments import parse
 from pdmuxd.engine.sglang.launch.checks import check_environment, check_listening, check_model, check_tp_size
 from pdmuxd.engine.sglang.launch.groups import find_device, write_groups_file
@@ -111,6 +111,17 @@ def test_an_environment_is_refused_when_its_sglang_is_not_supported(monkeypatch)
     monkeypatch.setattr(metadata, "version", {"sglang": "0.5.9"}.__getitem__)
     with pytest.raises(SettingsError, match=rf"SGLang 0.5.9 is installed; .* {RANGE} only"):
         check_environment()
+
+
+def test_an_environment_is_refused_when_it_lacks_greenlet(monkeypatch):
+    monkeypatch.setattr(metadata, "version", {"sglang": TESTED[-1]}.__getitem__)
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    with pytest.raises(
+        SettingsError, match=r"^greenlet is not installed in this Python; install pdmuxd\[sglang\],"
+    ):
+        check_environment()
+    monkeypatch.setattr(checks, "find_spec", lambda name: name)
+    assert check_environment() == TESTED[-1]
 
 
 def test_a_process_is_not_watched_when_it_is_not_the_parent():

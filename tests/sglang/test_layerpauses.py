@@ -1,0 +1,62 @@
+"""Classes of all kinds, whole and by layers: SGLang's own code at tiny shapes on the CPU, the same logits."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import tiny_classes
+from sglang_processes import environment
+
+PAGE = Path(__file__).parents[2] / "docs" / "sglang.md"
+PROGRAM = Path(tiny_classes.__file__).with_name("paused_classes.py")
+LAB = Path(__file__).parents[1] / "lab"
+LOOPS = {"NanbeigeForCausalLM": 2}
+"""How often a model goes through its layers, if not once."""
+
+
+@pytest.fixture(scope="module")
+def compared(python, tmp_path_factory):
+    """What the program says of each class."""
+    paths = os.pathsep.join(map(str, (PROGRAM.parent, LAB)))
+    own = environment(TORCHDYNAMO_DISABLE="1", TRITON_INTERPRET="1", PYTHONPATH=paths)
+    command = [os.fspath(python), "-P", os.fspath(PROGRAM), os.fspath(tmp_path_factory.mktemp("classes"))]
+    done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=570)
+    lines = [line.partition("LOGITS ")[2] for line in done.stdout.splitlines() if line.startswith("LOGITS ")]
+    assert lines, done.stderr[-3000:]
+    return {one["name"]: one for one in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize("name", tiny_classes.MODELS)
+def test_logits_are_those_of_the_whole_when_a_class_is_prefilled_by_layers(compared, name):
+    said = compared[name]
+    assert "failed" not in said, said
+    assert said["again"] == 0.0, "whole is not always the same"
+    assert said["by_layers"] == 0.0
+    assert said["set_aside"] == 0.0, "two prefills set aside in each other, decode steps in between"
+    assert said["calls"] == tiny_classes.LAYERS * LOOPS.get(name, 1)
+
+
+@pytest.mark.parametrize("name", tiny_classes.MODELS)
+def test_later_prefills_are_as_ever_when_one_is_dropped_and_a_layer_of_another_fails(compared, name):
+    assert (compared[name]["error"], compared[name]["after"]) == ("a layer's own error", 0.0)
+
+
+def test_the_comparison_sees_it_when_a_split_loses_the_residual(compared):
+    assert compared["Gemma3ForCausalLM"]["own"] > 1.0, "SGLang's own split, in deviations of the logits"
+    assert compared["LlamaForCausalLM"]["own"] == 0.0
+
+
+def test_the_page_lists_the_classes_as_they_compare(compared):
+    rows = re.findall(
+        r"^\| (`\w+ForCausalLM`.*) \| (the same|others|none) \|$", PAGE.read_text(), re.MULTILINE
+    )
+    told = {name: own for names, own in rows for name in re.findall(r"`(\w+)`", names)}
+    found = {
+        name: "none" if said["own"] is None else "the same" if said["own"] == 0.0 else "others"
+        for name, said in compared.items()
+        if said["by_layers"] == 0.0
+    }
+    assert told == found
