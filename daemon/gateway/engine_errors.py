@@ -7,10 +7,12 @@ parser found, and plain text. Clients know one: `error` with a message, a type, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from pdmuxd.daemon.gateway.contract.tables import SAMPLING_PARAMS, TABLES
+from pdmuxd.daemon.gateway.routes import ROUTES, Kind
 from pdmuxd.engine.core.errors import RequestError
 
 _MOST_BYTES = 64 * 1024
@@ -27,6 +29,13 @@ _GRAMMAR = re.compile(r"grammar|json[_ ]schema|\bregex\b|\bebnf\b|unterminated|x
 _LOCATION = re.compile(r"'loc': \((.{0,500}?)\), 'msg': (?:'([^']*)'|\"([^\"]*)\")")
 _PLACE = re.compile(r"'([^']*)'|(\d+)")
 _LENGTH = re.compile(r"context length (?:of |\()?(\d+)")
+_FIELDS: Mapping[str, Mapping[str, str]] = {
+    route.path: {name: name for name in TABLES[route.kind]}
+    | ({name: f"sampling_params.{name}" for name in SAMPLING_PARAMS} if route.kind is Kind.GENERATE else {})
+    for route in ROUTES.values()
+    if route.kind in TABLES
+}
+"""By path, how each field is named to its client."""
 _PROMPTS: Mapping[str, str] = {
     "/v1/chat/completions": "messages",
     "/v1/completions": "prompt",
@@ -34,6 +43,28 @@ _PROMPTS: Mapping[str, str] = {
     "/v1/messages": "messages",
     "/generate": "text",
 }
+
+
+_DOTTED = re.compile(r"^([a-z_]+)((?:\.[a-z0-9_]+)*)(?:\.[^ :]*)?: ")
+_TYPES = frozenset({"str", "list", "int", "float", "bool", "custom"})
+"""Parts of a place that name what the value was tried as."""
+_WORD = re.compile(r"[a-z][a-z_]+")
+_MEANT: Sequence[tuple[str, tuple[str, ...]]] = (
+    ("json grammar", ("json_schema", "response_format", "text", "output_config", "tools")),
+    ("json_schema", ("json_schema", "response_format", "text", "output_config")),
+    ("structural_tag", ("structural_tag", "response_format")),
+    ("min_new_tokens", ("min_new_tokens", "min_tokens")),
+    ("max_new_tokens", ("max_new_tokens", "max_output_tokens", "max_tokens")),
+    ("tool choice", ("tool_choice",)),
+    ("tool call", ("messages", "input")),
+    ("tool", ("tools",)),
+    ("reasoning effort", ("reasoning_effort", "reasoning")),
+    ("schema", ("response_format", "json_schema", "text", "output_config")),
+    ("role", ("messages", "input")),
+    ("content", ("messages", "input")),
+    ("message", ("messages", "input")),
+)
+"""What engines say, and the fields that may be meant, of which the path's first one is."""
 
 
 def engine_error(status: int, body: bytes, path: str) -> RequestError:
@@ -50,7 +81,7 @@ def engine_error(status: int, body: bytes, path: str) -> RequestError:
         return RequestError(message, status=status, code="engine_error", param=param)
     if status == 404:
         return RequestError(message, status=404, code="not_found", param=param)
-    return RequestError(message, status=400, code="invalid_value", param=param)
+    return RequestError(message, status=400, code="invalid_value", param=param or _field_of(message, path))
 
 
 def _read(body: bytes) -> tuple[str, str | None]:
@@ -72,6 +103,28 @@ def _read(body: bytes) -> tuple[str, str | None]:
         what = located[2] or located[3]
         text = f"the field `{param}` is wrong: {what[:1].lower()}{what[1:]}" if param else what
     return text[:_MOST_CHARACTERS], param if isinstance(param, str) else None
+
+
+def _field_of(message: str, path: str) -> str | None:
+    """The field that a message is about; None if it names none that the path has."""
+    known = _FIELDS.get(path)
+    if known is None:
+        return None
+    placed = _DOTTED.match(message)
+    if placed is not None and placed[1] in known:
+        named = placed[1]
+        for part in placed[2].split(".")[1:]:
+            if part in _TYPES:
+                break
+            named += f"[{part}]" if part.isdigit() else f".{part}"
+        return named
+    text = message.lower()
+    for words, fields in _MEANT:
+        if words in text:
+            found = next((known[name] for name in fields if name in known), None)
+            if found is not None:
+                return found
+    return next((known[word] for word in _WORD.findall(text) if word in known), None)
 
 
 def _joined(location: str) -> str | None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 from msgspec import Meta, Raw
 
 from pdmuxd.daemon.gateway.bounds import RequestBounds, check_outputs, check_values, count_outputs
-from pdmuxd.daemon.gateway.cache_key import cache_key
+from pdmuxd.daemon.gateway.cache_key import CLIENT_FIELDS, cache_key
 from pdmuxd.daemon.gateway.contract import sampling_params
 from pdmuxd.daemon.gateway.contract.fields import check_known, parse_body, require
 from pdmuxd.daemon.gateway.contract.limits import Limits
-from pdmuxd.daemon.gateway.contract.prompts import number_of_prompts
+from pdmuxd.daemon.gateway.contract.prompts import is_list_of_prompts, number_of_prompts
 from pdmuxd.daemon.gateway.contract.refusals import refuse_field, refuse_value
 from pdmuxd.daemon.gateway.contract.tables import (
     REFUSED,
@@ -42,7 +42,10 @@ TOKENS_PARAM = "pdmuxd_tokens"
 _CHOICES = decoder(Annotated[int, Meta(ge=1)] | None)
 _MODEL = decoder(str)
 _LIST = decoder(list[Raw])
-_FOR_EACH_PROMPT = frozenset({"sampling_params", "return_logprob", "logprob_start_len", "top_logprobs_num"})
+_IDS = "token_ids_logprob"
+_FOR_EACH_PROMPT = frozenset(
+    {"sampling_params", "return_logprob", "logprob_start_len", "top_logprobs_num", _IDS}
+)
 """Fields of /generate that may be lists."""
 _NULL, _TRUE = b"null", b"true"
 _DEFAULT_BOUNDS = RequestBounds()
@@ -115,6 +118,7 @@ def rewrite(
     most = bound_output(kind, kept, max_output_tokens)
     is_streamed = bytes(kept.get("stream", b"")) == _TRUE
     key = cache_key(kept, cache_namespace or f"tenant/{tenant}/")
+    _check_keys(key, fields, prompt, kind)
     own: dict[str, str | float] = {TENANT_PARAM: tenant, **targets}
     own_fields: dict[str, object] = {}
     headers = None
@@ -123,7 +127,7 @@ def rewrite(
         if kind is Kind.RESPONSES:
             # Whoever knows an id could read another tenant's answer.
             own_fields["store"] = False
-        headers = {TAG_HEADER: _tag(rid, key, own).encode()}
+        headers = {TAG_HEADER: _tag(rid, cast(str, key), own).encode()}
     else:
         takes_tokens = takes_tokens and kind is not Kind.GENERATE and outputs == 1 and is_plain(kept)
         if takes_tokens:
@@ -172,7 +176,7 @@ def _count_outputs(kind: Kind, fields: Object, prompt: Raw, bounds: RequestBound
         return 1, 1
     prompts = 1 if kind is Kind.CHAT else number_of_prompts(prompt)
     if kind is Kind.GENERATE:
-        _check_lengths(fields, prompts)
+        _check_lengths(fields, prompt, prompts)
         value = fields.get("sampling_params")
         sets = sampling_params.each_of(Raw(_NULL) if value is None else value)
         counts = [_choices(params, ("n",)) for _, params in sets]
@@ -187,12 +191,30 @@ def _count_outputs(kind: Kind, fields: Object, prompt: Raw, bounds: RequestBound
     return outputs, choices
 
 
-def _check_lengths(fields: Object, prompts: int) -> None:
-    """What is given for each prompt is given for all. Raises: RequestError 400."""
+def _check_lengths(fields: Object, prompt: Raw, prompts: int) -> None:
+    """What is given for each prompt is given for all, and only in a batch. Raises: RequestError 400."""
+    is_batch = is_list_of_prompts(prompt)
     for name in _FOR_EACH_PROMPT & fields.keys():
         value = fields[name]
-        if bytes(memoryview(value)[:1]) == b"[" and (given := len(_LIST.decode(value))) != prompts:
+        # Of one prompt these are a list of ids, of a batch a list of such lists.
+        is_list = is_list_of_prompts(value) if name == _IDS else bytes(memoryview(value)[:1]) == b"["
+        if is_list and not is_batch:
+            raise refuse_value(name, "one value, not a list: there is one prompt, not a list of prompts")
+        if is_list and (given := len(_LIST.decode(value))) != prompts:
             raise refuse_value(name, f"one entry for each of {prompts} prompts, not {given}")
+
+
+def _check_keys(key: str | list[str], fields: Object, prompt: Raw, kind: Kind) -> None:
+    """A list of cache keys has one for each prompt of a batch. Raises: RequestError 400."""
+    if isinstance(key, str):
+        return
+    param = next(
+        (name for name in CLIENT_FIELDS if bytes(fields.get(name, b"")).startswith(b"[")), "extra_key"
+    )
+    if kind not in (Kind.COMPLETION, Kind.GENERATE) or not is_list_of_prompts(prompt):
+        raise refuse_value(param, "a text, not a list: there is one prompt, not a list of prompts")
+    if len(key) != (prompts := number_of_prompts(prompt)):
+        raise refuse_value(param, f"one text for each of {prompts} prompts, not {len(key)}")
 
 
 def _choices(params: Object, names: tuple[str, ...] = ("n", "best_of")) -> int:
@@ -201,9 +223,7 @@ def _choices(params: Object, names: tuple[str, ...] = ("n", "best_of")) -> int:
     return max((number for number in asked if number is not None), default=1)
 
 
-def _tag(rid: str, key: str | list[str], own: dict[str, str | float]) -> RequestTag:
-    if not isinstance(key, str):
-        raise refuse_field("the field `extra_key` is a list; one prompt has one key", param="extra_key")
+def _tag(rid: str, key: str, own: dict[str, str | float]) -> RequestTag:
     return RequestTag(rid=rid, extra_key=key, custom_params=own)
 
 

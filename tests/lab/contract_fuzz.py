@@ -80,7 +80,8 @@ def note(case: Case, answer: httpx.Response, outcome: Outcome) -> None:
     outcome.statuses[answer.status_code] += 1
     if answer.status_code >= 500:
         outcome.broken.append(f"{answer.status_code} {answer.text[:300]}: {case}")
-        outcome.lost |= outcome.in_flight
+        if answer.status_code == 502:
+            outcome.lost |= outcome.in_flight
         return
     if answer.status_code == 200:
         if not case.is_good:

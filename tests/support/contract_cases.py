@@ -292,6 +292,10 @@ def _open_values(context: int) -> Mapping[str, Sequence[Any]]:
         "min_tokens": (4, context),
         "extra_key": (["x"], ["x", "y"], []),
         "sampling_params": ([{}], [{"max_new_tokens": 1, "n": 2}]),
+        "return_logprob": ([True],),
+        "logprob_start_len": ([0],),
+        "top_logprobs_num": ([1],),
+        "token_ids_logprob": ([[5]], [[5], [6]]),
         "max_new_tokens": (context, context - 1),
         "min_new_tokens": (4, context),
     }

@@ -63,10 +63,12 @@ def count_prompts(param: str, value: Raw, limits: Limits) -> int:
 
 def number_of_prompts(value: Raw) -> int:
     """The same of a value that was checked, without reading the numbers in it."""
-    head = _head(value)
-    if not head.startswith((b"[[", b'["')):
-        return 1
-    return len(_RAWS.decode(value))
+    return len(_RAWS.decode(value)) if is_list_of_prompts(value) else 1
+
+
+def is_list_of_prompts(value: Raw) -> bool:
+    """Whether it holds several prompts, or a list of one: such a request is a batch to the engine."""
+    return _head(value).startswith((b"[[", b'["'))
 
 
 _RAWS: msgspec.json.Decoder[list[Any]] = decoder(list[Raw])

@@ -31,7 +31,7 @@ def old_form(message, status=400):
 @pytest.mark.parametrize(
     ("status", "body", "expected"),
     [
-        (400, old_form("top_p must be in (0, 1], got 2.0."), (400, "invalid_value", None)),
+        (400, old_form("top_p must be in (0, 1], got 2.0."), (400, "invalid_value", "top_p")),
         (400, old_form(TOO_LONG), (400, "context_length_exceeded", "messages")),
         (400, {"error": {"message": TOO_LONG}}, (400, "context_length_exceeded", "messages")),
         (400, old_form(REQUESTED), (400, "context_length_exceeded", "messages")),
@@ -40,7 +40,7 @@ def old_form(message, status=400):
         (422, {"detail": "wrong"}, (400, "invalid_value", None)),
         (400, {"error": "unknown field `x`"}, (400, "invalid_value", None)),
         (400, {"type": "error", "error": {"type": "a", "message": "b"}}, (400, "invalid_value", None)),
-        (500, old_form("Failed to compile ebnf grammar: nest layer", 500), (400, "invalid_value", None)),
+        (500, old_form("Failed to compile ebnf grammar: nest layer", 500), (400, "invalid_value", "ebnf")),
         (500, old_form("Internal server error: 'x'", 500), (500, "engine_error", None)),
         (404, old_form("no such model", 404), (404, "not_found", None)),
     ],
@@ -49,6 +49,26 @@ def test_every_form_becomes_one(status, body, expected):
     error = engine_error(status, json.dumps(body).encode(), CHAT)
     assert (error.status, error.code, error.param) == expected
     assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "param"),
+    [
+        ("/v1/messages", "messages.1.content.str: Input should be a valid string; x", "messages[1].content"),
+        ("/v1/messages", "tools.0.custom.type: Input should be 'custom'", "tools[0]"),
+        ("/v1/messages", "system.list[tagged-union[TextBlock]].0: Input", "system"),
+        ("/v1/completions", "Failed to compile json grammar: Expecting property name", "json_schema"),
+        (CHAT, "Failed to compile json grammar: enum array must not be empty", "response_format"),
+        (CHAT, "min_new_tokens must be in [0, max_new_tokens(3)], got 4.", "min_tokens"),
+        ("/generate", "min_new_tokens must be in [0, 3], got 4.", "sampling_params.min_new_tokens"),
+        (CHAT, "Tools cannot be empty if tool choice is set to a specific tool.", "tool_choice"),
+        (CHAT, "Tool 0 function has invalid 'parameters' schema: [] should be non-empty", "tools"),
+        (CHAT, "Value error, invalid reasoning effort: 'x'", "reasoning_effort"),
+        (CHAT, "something else is wrong", None),
+    ],
+)
+def test_a_field_that_only_the_words_name_is_found(path, message, param):
+    assert engine_error(400, json.dumps(old_form(message)).encode(), path).param == param
 
 
 @pytest.mark.parametrize("body", [b"Internal Server Error", b"", b"\xff\xfe", b"[" * 5000, b"[]", b"7"])
