@@ -316,11 +316,13 @@ class Gateway:
             self._observer.on_answered(call.rid, status=call.status, delivered=delivered)
 
     async def _tell_scraper(self, call: Call) -> None:
-        """Raises: RequestError 404 unless `data.load_metrics` is set: who may connect would see the load."""
+        """Raises: RequestError 404 unless `data.load_metrics` is set, since anybody who may connect would see
+        the load; 503 while no engine serves."""
         if not self._tells_load:
             raise RequestError(
                 "the load is not told here (data.load_metrics)", status=404, code="unknown_path"
             )
+        self._slot.serving()  # 503: a node that serves nothing would look like the one with the least load
         call.status = 200
         text = about.metrics_text(self._load())
         await send_answer(call.send, Answer(status=200, body=text, content_type=about.METRICS_TYPE))

@@ -13,10 +13,12 @@ from pdmuxd.daemon.httpd.asgi import Scope, header
 from pdmuxd.engine.core.errors import RequestError
 from pdmuxd.engine.core.slo import TBT_RANGE_S, TTFT_FIXED_RANGE_S, RequestTargets
 
-TTFT_HEADER = "x-llm-d-slo-ttft-ms"
-TBT_HEADER = "x-llm-d-slo-tpot-ms"
-"""TPOT is a request's mean. Here it becomes the target of every gap; where each gap meets it, the mean does
-too."""
+TTFT_HEADERS = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
+TBT_HEADERS = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
+"""llm-d's present spelling and its former one; the first that is there counts.
+
+TPOT is a request's mean. Here it becomes the target of every gap; where each gap meets it, the mean does too.
+"""
 
 _NUMBER = re.compile(rb"[0-9]{1,9}(\.[0-9]{1,6})?")
 
@@ -24,15 +26,16 @@ _NUMBER = re.compile(rb"[0-9]{1,9}(\.[0-9]{1,6})?")
 def targets_of(scope: Scope) -> RequestTargets | None:
     """The targets that the headers ask for; None if they ask for none. Raises: RequestError 400 naming the
     header."""
-    ttft_s = _seconds(scope, TTFT_HEADER, TTFT_FIXED_RANGE_S)
-    tbt_s = _seconds(scope, TBT_HEADER, TBT_RANGE_S)
+    ttft_s = _seconds(scope, TTFT_HEADERS, TTFT_FIXED_RANGE_S)
+    tbt_s = _seconds(scope, TBT_HEADERS, TBT_RANGE_S)
     return None if ttft_s is None and tbt_s is None else RequestTargets(ttft_s=ttft_s, tbt_s=tbt_s)
 
 
-def _seconds(scope: Scope, name: str, allowed: tuple[float, float]) -> float | None:
-    given = header(scope, name.encode())
-    if given is None:
+def _seconds(scope: Scope, names: tuple[str, ...], allowed: tuple[float, float]) -> float | None:
+    name = next((each for each in names if header(scope, each.encode()) is not None), None)
+    if name is None:
         return None
+    given = header(scope, name.encode()) or b""
     value_s = float(given) / 1000.0 if _NUMBER.fullmatch(given) else 0.0
     if not allowed[0] <= value_s <= allowed[1]:
         raise RequestError(

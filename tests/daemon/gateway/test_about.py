@@ -43,6 +43,15 @@ async def test_health_generate_is_health(setup):
         assert answer.status == 503
 
 
+async def test_a_node_that_does_not_serve_offers_no_load_to_scrapers(setup):
+    """Some gateways take a 200 of it for health, and no load for the best place (higress#4289)."""
+    setup.gateway._tells_load, setup.gateway._load = True, lambda: LOAD
+    setup.gateway.lose_engine("down")
+    async with setup.client.get(setup.url + "/metrics") as answer:
+        assert answer.status == 503
+        assert "sglang:" not in await answer.text()
+
+
 async def test_the_load_is_not_told_to_scrapers_unless_it_is_allowed(setup):
     async with setup.client.get(setup.url + "/metrics") as answer:
         assert answer.status == 404

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
+
 MAX_AUTH_FAILURES = 30
 """The gateway's own default."""
 AUTH = {"Authorization": "Bearer pdm_alice"}
@@ -139,3 +141,14 @@ async def test_wrong_keys_are_throttled_once_there_are_many_and_good_ones_are_no
     setup.engine.say(b"{}")
     async with setup.post() as response:
         assert response.status == 200
+
+
+async def test_wrong_keys_through_a_trusted_router_are_401_however_many_when_it_names_no_client(setup):
+    """A 429 of a node opens sglang-router's circuit to it, for all tenants."""
+    setup.gateway._authenticator._trusted = TrustedPeers("127.0.0.0/8")
+    for _ in range(MAX_AUTH_FAILURES + 5):
+        async with setup.post(key="pdm_wrong") as answer:
+            assert answer.status == 401
+    for expected in [401] * MAX_AUTH_FAILURES + [429]:
+        async with setup.post(key="pdm_wrong", headers={"x-forwarded-for": "192.0.2.7"}) as answer:
+            assert answer.status == expected

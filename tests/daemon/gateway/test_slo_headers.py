@@ -55,6 +55,18 @@ async def test_one_header_leaves_the_other_target_to_the_tenant(trusting):
     assert seen["custom_params"] == {"pdmuxd_tenant": "alice", "pdmuxd_tbt_target_s": 0.0125}
 
 
+@pytest.mark.parametrize(
+    ("more", "ttft_s"), [({}, 0.1), ({"x-llm-d-slo-ttft-ms": "250"}, 0.25), ({"x-slo-ttft-ms": "x"}, None)]
+)
+async def test_the_former_spelling_counts_where_the_present_one_is_missing(trusting, more, ttft_s):
+    trusting.engine.say(b"{}")
+    async with trusting.post(headers={"x-slo-ttft-ms": "100", "x-slo-tpot-ms": "5", **more}) as answer:
+        assert answer.status == (200 if ttft_s else 400)
+        assert ttft_s or (await answer.json())["error"]["param"] == "x-slo-ttft-ms"
+    if ttft_s:
+        assert trusting.gateway._observer.targets == [RequestTargets(ttft_s=ttft_s, tbt_s=0.005)]
+
+
 @pytest.mark.parametrize("given", [HEADERS, {"x-llm-d-slo-ttft-ms": "nonsense"}])
 async def test_headers_of_anybody_else_are_ignored_and_stay_behind(setup, given):
     setup.gateway._trusted = TrustedPeers("10.0.0.0/8")
