@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import aiohttp
 import msgspec
@@ -47,13 +48,16 @@ class Upstream:
 
         Raises: aiohttp.ClientError or TimeoutError if the engine cannot be reached or goes away.
         """
-        return await self._session.request(
-            method,
-            self._urls.get(path) or self._base / path.lstrip("/"),
-            data=payload,
-            headers=headers,
-            allow_redirects=False,
+        url = self._urls.get(path) or self._base / path.lstrip("/")
+        ask = partial(
+            self._session.request, method, url, data=payload, headers=headers, allow_redirects=False
         )
+        try:
+            return await ask()
+        except aiohttp.ConnectionTimeoutError:
+            # Nothing was sent. On one machine a connection takes so long only where this loop was late, and
+            # looked at the time-out before it looked at the connection.
+            return await ask()
 
     def abort(self, rid: str) -> None:
         """Tell the engine, in the background, that nobody waits for `rid` any more."""

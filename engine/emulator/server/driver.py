@@ -165,7 +165,7 @@ class WallClockDriver:
         outputs = [
             output
             for name, output in self._deliveries.open.items()
-            if name == request_id or name.rpartition("_")[0] == request_id
+            if request_id in (name, name.rpartition("_")[0] or name)
         ]
         self.abort(outputs)
         return bool(outputs)
