@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.profiles.values import Learned, StoredProfile, cell_text
+from pdmuxd.engine.profiling.gate import doubts
 
 
 class FitOut(BaseModel):
@@ -54,6 +55,9 @@ class ProfileOut(BaseModel):
     fits: list[FitOut]
     guard: GuardOut | None = Field(description="Null if too few pairs were measured.")
     left_out: list[str] = Field(description="What could not be fitted, and why.")
+    doubts: list[str] = Field(
+        description="Each predictor that is doubtful: what predicts instead, and what it may cost."
+    )
 
     @classmethod
     def of(cls, stored: StoredProfile) -> Self:
@@ -98,6 +102,7 @@ class ProfileOut(BaseModel):
                 cells=len(profile.guard_cells),
             ),
             left_out=list(profile.left_out),
+            doubts=[one.text for one in doubts(profile)],
         )
 
 

@@ -9,13 +9,14 @@ from pdmuxd.controlplane.profiles.learned import LearnedRepository
 from pdmuxd.controlplane.profiles.repository import ProfileRepository
 from pdmuxd.controlplane.profiles.values import Learned
 from pdmuxd.engine.link.predictors import Correction, Predictors
+from pdmuxd.engine.profiling.gate import trusted
 
 
 class ActivePredictors:
     """Reads them from one database; kept while nothing of them changes, since they are large."""
 
     def __init__(self) -> None:
-        self._kept: tuple[tuple[int, bool, Learned], Predictors] | None = None
+        self._kept: tuple[tuple[int, bool, Learned, bool], Predictors] | None = None
         """One value, so that threads see both halves or neither."""
 
     def read(self, session: Session) -> Predictors | None:
@@ -24,10 +25,13 @@ class ActivePredictors:
         active_id = profiles.active_id()
         if active_id is None:
             return None
-        known = (active_id, profiles.is_frozen(active_id), LearnedRepository(session, active_id).read())
+        learned = LearnedRepository(session, active_id).read()
+        known = (active_id, profiles.is_frozen(active_id), learned, profiles.is_forced())
         kept = self._kept
         if kept is None or kept[0] != known:
-            measured = profiles.get(active_id).profile.predictors(active_id)
+            profile = profiles.get(active_id).profile
+            in_force = profile if known[3] else trusted(profile)
+            measured = in_force.predictors(active_id)
             kept = self._kept = (known, _merged(measured, known[2], is_frozen=known[1]))
         return kept[1]
 

@@ -78,6 +78,11 @@ class ProfileRepository:
         row = self._newest(1)
         return row[0].profile_id if row else None
 
+    def is_forced(self) -> bool:
+        """Whether the profile in force was insisted on, doubtful parts and all."""
+        row = self._newest(1)
+        return bool(row) and row[0].forced
+
     def active_version(self) -> int:
         """The settings version of the activation that holds; 0 before the first."""
         row = self._newest(1)

@@ -13,9 +13,9 @@ from pdmuxd.controlplane.profiles.values import Learned, RecordedChange, StoredP
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, NotFoundError
 from pdmuxd.engine.core.guard import GuardCell
 from pdmuxd.engine.link.messages import Hello
-from pdmuxd.engine.profiling.assessment import doubtful_because, unusable_because
 from pdmuxd.engine.profiling.corrections import Change
 from pdmuxd.engine.profiling.document import MeasuredProfile
+from pdmuxd.engine.profiling.gate import refused_because, unusable_because
 
 NAME_ALLOWED = "1 to 63 printable characters"
 CHANGES_LIMIT = 100
@@ -76,8 +76,10 @@ class Profiles:
     ) -> StoredProfile:
         """Put a profile in force in the engine that said `hello`; without one it is checked when one comes.
 
+        Of a profile with doubtful parts the others come into force, unless forced: then all do.
         Raises: NotFoundError; ConflictError naming the difference for another engine's profile, and for one
-        that is doubtful unless forced; StaleVersionError if `expected_version` is not the activation's.
+        of which every part is doubtful unless forced; StaleVersionError if `expected_version` is not the
+        activation's.
         """
         with self._activation(expected_version) as change:
             profiles = ProfileRepository(change.session)
@@ -250,7 +252,7 @@ def _added(change: Changing, profile: MeasuredProfile, origin: str) -> StoredPro
 def _check(profile: MeasuredProfile, hello: Hello | None, *, force: bool) -> None:
     if hello is not None and (wrong := unusable_because(profile, hello)) is not None:
         raise ConflictError(f"profile {profile.name} does not fit: {wrong}")
-    if not force and (doubtful := doubtful_because(profile, hello)) is not None:
+    if not force and (doubtful := refused_because(profile, hello)) is not None:
         raise ConflictError(
             f"profile {profile.name} is doubtful: {doubtful}; --force (REST: force) uses it all the same"
         )

@@ -29,6 +29,8 @@ def print_profile(profile: dict[str, Any]) -> None:
     print_fields(fields)
     for one in profile["left_out"]:
         typer.echo(f"left out: {one}")
+    for one in profile["doubts"]:
+        typer.echo(f"doubtful: {one}")
     rows = [
         {
             "predictor": fit["predictor"],

@@ -32,6 +32,14 @@ def run(
     ] = None,
     activate: Annotated[bool, typer.Option("--activate", help="Put it in force if it is accurate.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Activate it even if it is not accurate.")] = False,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Then measure unseen shapes for a tenth of the time, keep them in a file and say how "
+            "far off the profile is.",
+        ),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Do not go on from what a broken-off run has measured.")
     ] = False,
@@ -51,6 +59,7 @@ def run(
         output=output,
         activate=activate or force,
         force=force,
+        check=check,
         fresh=fresh,
     )
     return INTERRUPTED if profile_engine(settings, wanted) else 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import typer
 import uvloop
 from rich.console import Console
@@ -16,7 +19,8 @@ from pdmuxd.controlplane.profiles.values import StoredProfile
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.daemon.process.lock import exclusive
 from pdmuxd.daemon.process.signals import stop_requests
-from pdmuxd.daemon.profiling.engine import measuring_engine
+from pdmuxd.daemon.profiling.check import check, unseen_bounds, unseen_errors
+from pdmuxd.daemon.profiling.engine import MeasuringEngine, measuring_engine
 from pdmuxd.daemon.profiling.journal import NOTHING, Journal, journal_path, read_journal
 from pdmuxd.daemon.profiling.progress import CampaignProgress
 from pdmuxd.daemon.profiling.run import Outcome, now_text, run_campaign
@@ -27,6 +31,7 @@ from pdmuxd.daemon.supervisor.plan import EnginePlan
 from pdmuxd.engine.core.errors import ConflictError, InvalidValueError, ProfileError
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.document import MeasuredProfile, to_json
+from pdmuxd.engine.profiling.gate import doubts
 from pdmuxd.engine.profiling.measurement import Target
 
 
@@ -40,6 +45,8 @@ class Wanted:
     """Write the profile here instead of storing it."""
     activate: bool
     force: bool
+    check: Path | None
+    """Measure unseen shapes behind the campaign, and keep them in this file."""
     fresh: bool
     """Do not go on from what an earlier campaign has left."""
 
@@ -50,8 +57,11 @@ def profile_engine(settings: Settings, wanted: Wanted) -> bool:
     Raises: SettingsError if a daemon holds the state directory; StoreError before anything is measured if
     there is no database to keep the profile in; EngineError, ProfileError.
     """
-    if wanted.output is not None and wanted.output.exists():
-        raise InvalidValueError("--output", f"--output: {wanted.output} exists; name another file")
+    for option, path in (("--output", wanted.output), ("--check", wanted.check)):
+        if path is not None and path.exists():
+            raise InvalidValueError(option, f"{option}: {path} exists; name another file")
+        if path is not None and not path.parent.is_dir():
+            raise InvalidValueError(option, f"{option}: there is no folder {path.parent}")
     choice = choose_engine(settings.engine, settings.resolved_state_dir)
     make_private(settings.resolved_state_dir)
     make_private(settings.resolved_runtime_dir)
@@ -106,7 +116,34 @@ async def _measure(plan: EnginePlan, wanted: Wanted) -> tuple[Outcome, Hello, Jo
                     tell=progress.update,
                     journal=journal,
                 )
+            if wanted.check is not None and outcome.broken_off is None:
+                await _check(engine, target, outcome.profile, wanted.budget_s, wanted.check)
     return outcome, target.hello, journal
+
+
+async def _check(
+    engine: MeasuringEngine, target: Target, profile: MeasuredProfile, budget_s: float, path: Path
+) -> None:
+    seen = {sample.point for sample in profile.samples}
+    samples = await check(engine, target, seen, CHECK_SHARE * budget_s)
+    try:
+        await asyncio.to_thread(path.write_bytes, msgspec.json.encode(samples))
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be written: {error.strerror}") from error
+    for name, signed in sorted(unseen_errors(profile, samples).items()):
+        if " " not in name:
+            p50, p90 = np.percentile(np.abs(signed), (50.0, 90.0))
+            typer.echo(f"{len(signed)} unseen shapes of {name}: p50 error {p50:.1%}, p90 {p90:.1%}")
+    if bounds := unseen_bounds(profile, samples):
+        slower = sum(one < 1.0 for one in bounds)
+        typer.echo(
+            f"{len(bounds)} unseen pairs: {slower} slower than their bound, which is "
+            f"{np.mean(bounds) - 1.0:.0%} too high on average"
+        )
+
+
+CHECK_SHARE = 0.1
+"""Of the budget, how long unseen shapes are measured beside it."""
 
 
 def _journal(folder: Path, hello: Hello, wanted: Wanted) -> Journal:
@@ -136,6 +173,8 @@ def _say(outcome: Outcome) -> None:
         f"{len(profile.samples)} samples in {profile.provenance.took_s:.0f} s; worst p90 error of a "
         f"predictor on held-out samples {profile.worst_p90:.1%}"
     )
+    for doubt in doubts(profile):
+        typer.echo(f"doubtful: {doubt.text}")
     if profile.guard is not None:
         guard = profile.guard
         typer.echo(

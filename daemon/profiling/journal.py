@@ -16,7 +16,7 @@ from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.measurement import Sample
 
-FORMAT = "pdmuxd-campaign/2"
+FORMAT = "pdmuxd-campaign/3"
 _SYNC_EVERY_S = 5.0
 """Of the campaign's time: how much of it a power failure may cost. A killed process costs nothing."""
 

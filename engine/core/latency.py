@@ -74,6 +74,10 @@ class PrefillCoefficients:
     in full."""
     per_reused_s: float = 0.0
     floor_s: float = 0.0
+    floor_per_request_s: float = 0.0
+    """What a further request adds to launching."""
+    is_floor_apart: bool = False
+    """Whether the sum is what the device takes alone. Elsewhere the floor was part of what was measured."""
     colocated_ratio: float = 0.0
     """How many times longer than alone it typically takes beside decode; 0 if that was not measured."""
 
@@ -83,15 +87,23 @@ class PrefillCoefficients:
         line_s = self.per_new_s * tokens + self.fixed_s
         return line_s + on_curve(self.curve, tokens) if self.curve else line_s
 
-    def predict_s(self, shape: PrefillShape) -> float:
-        """Seconds for the whole batch."""
+    def launch_s(self, shape: PrefillShape) -> float:
+        """What the host takes to launch it."""
+        return self.floor_s + self.floor_per_request_s * max(0, shape.bs - 1)
+
+    def device_s(self, shape: PrefillShape) -> float:
+        """Seconds on the device; no less than launching where that was not measured apart."""
         sum_s = (
             self.per_new_squared_s * shape.sum_new_squared
             + self.per_new_times_reused_s * shape.sum_new_times_reused
             + self.per_reused_s * shape.reused_tokens
             + self.line_s(shape.new_tokens)
         )
-        return max(self.floor_s, sum_s)
+        return sum_s if self.is_floor_apart else max(self.floor_s, sum_s)
+
+    def predict_s(self, shape: PrefillShape) -> float:
+        """Seconds for the whole batch: the longer of the device's and the host's."""
+        return max(self.launch_s(shape), self.device_s(shape))
 
     def scaled(self, ratio: float) -> PrefillCoefficients:
         """The same predictor, `ratio` times slower."""
@@ -103,7 +115,9 @@ class PrefillCoefficients:
             curve=_scaled(self.curve, ratio),
             tile_tokens=self.tile_tokens,
             per_reused_s=self.per_reused_s * ratio,
-            floor_s=self.floor_s * ratio,
+            floor_s=self.floor_s * (1.0 if self.is_floor_apart else ratio),
+            floor_per_request_s=self.floor_per_request_s,
+            is_floor_apart=self.is_floor_apart,
             colocated_ratio=self.colocated_ratio,
         )
 
@@ -154,6 +168,8 @@ class FusedCoefficients:
     """Per token of the longest context; 0 if contexts are split over SMs."""
     captured: tuple[int, ...] = ()
     """Tokens of captured graphs, growing: a batch in between takes what the next one up takes."""
+    per_request_s: float = 0.0
+    """Per decoding request, beside its token: in a mixed batch each is a tile of attention of its own."""
 
     def predict_s(self, prefill: PrefillShape, decode: DecodeShape) -> float:
         """Seconds for the batch."""
@@ -167,7 +183,7 @@ class FusedCoefficients:
         if self.per_max_context_s:
             contexts_s = max(contexts_s, self.per_max_context_s * batch_max_context_tokens(prefill, decode))
         tokens = padded_bs(prefill.new_tokens + decode.bs, self.captured)
-        return max(contexts_s + p.line_s(tokens), p.floor_s)
+        return max(contexts_s + p.line_s(tokens) + self.per_request_s * decode.bs, p.floor_s)
 
     def scaled(self, ratio: float) -> FusedCoefficients:
         """The same predictor, `ratio` times slower."""
@@ -176,6 +192,7 @@ class FusedCoefficients:
             per_reused_s=self.per_reused_s * ratio,
             per_max_context_s=self.per_max_context_s * ratio,
             captured=self.captured,
+            per_request_s=self.per_request_s * ratio,
         )
 
 

@@ -59,16 +59,16 @@ def measure(
         return Measured(point_id=asked.point_id, error=refusal)
     prefill_s: tuple[float, ...] = ()
     decode_s: tuple[float, ...] = ()
+    launch_s: tuple[float, ...] = ()
     match asked.mode:
         case "prefill":
-            prefill_s = _launched(
-                profile, asked, profile.truth.prefill_s(prefill, asked.prefill_sms), noise, at_s
-            )
+            prefill_s = (profile.truth.prefill_cost(prefill, asked.prefill_sms).seconds,) * asked.repeats
+            launch_s = _launches(profile, prefill_s, noise, at_s)
         case "decode":
             decode_s = (_decode_s(profile, decode, asked.decode_sms),) * asked.repeats
         case "fused":
-            solo_s = profile.truth.fused_s(prefill, decode, asked.prefill_sms)
-            decode_s = _launched(profile, asked, solo_s, noise, at_s)
+            decode_s = (profile.truth.fused_device_s(prefill, decode, asked.prefill_sms),) * asked.repeats
+            launch_s = _launches(profile, decode_s, noise, at_s)
         case "colocated":
             each_prefill_s, steps = _colocated(profile, asked, prefill, decode)
             prefill_s, decode_s = (each_prefill_s,) * asked.repeats, steps * asked.repeats
@@ -76,18 +76,17 @@ def measure(
         point_id=asked.point_id,
         prefill_s=noise.on(prefill_s, asked.point_id, "prefill"),
         decode_s=noise.on(decode_s, asked.point_id, "decode"),
+        launch_s=launch_s,
     )
 
 
-def _launched(
-    profile: Profile, asked: Measure, seconds: float, noise: Noise, at_s: float
-) -> tuple[float, ...]:
-    """One run after the other, each at least as long as launching its layers takes at its instant."""
+def _launches(profile: Profile, runs_s: tuple[float, ...], noise: Noise, at_s: float) -> tuple[float, ...]:
+    """What the host takes to launch the layers of one run after the other, each at its instant."""
     launch_s = profile.overheads.layer_launch_s * profile.model.layers
-    runs: list[float] = []
-    for _ in range(asked.repeats):
-        runs.append(max(seconds, launch_s * noise.launching(at_s + sum(runs))))
-    return tuple(runs)
+    found: list[float] = []
+    for number in range(len(runs_s)):
+        found.append(launch_s * noise.launching(at_s + sum(runs_s[:number]) + sum(found)))
+    return tuple(found)
 
 
 def _decode_s(profile: Profile, decode: DecodeShape, sms: int) -> float:

@@ -54,19 +54,20 @@ class Truth(RooflineModel):
         return self.decode_cost(shape, sms).seconds + o.graph_launch_s + o.host_step_s
 
     def prefill_cost(self, shape: PrefillShape, sms: int) -> Cost:
-        """All layers of a prefill; what was measured is no shorter than launching them took."""
+        """All layers of a prefill on the device, without launching them. What was measured before launching
+        was told apart is no shorter than that."""
         roofline = super().prefill_cost(shape, sms)
         fit = self.measured.get(sms)
         if fit is None or fit.prefill is None or not shape.new_tokens:
             return roofline
-        return Cost(seconds=max(fit.prefill.predict_s(shape), _SHORTEST_S), hbm_bytes=roofline.hbm_bytes)
+        return Cost(seconds=max(fit.prefill.device_s(shape), _SHORTEST_S), hbm_bytes=roofline.hbm_bytes)
 
     def prefill_s(self, shape: PrefillShape, sms: int) -> float:
         """Never faster than the CPU can launch the layers."""
         fit = self.measured.get(sms)
         if fit is None or fit.prefill is None:
             return super().prefill_s(shape, sms)
-        return self.prefill_cost(shape, sms).seconds
+        return max(self.prefill_cost(shape, sms).seconds, fit.prefill.launch_s(shape))
 
     def fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
         """One mixed batch in a campaign; one without prompt tokens, which campaigns do not have, by the
@@ -74,6 +75,13 @@ class Truth(RooflineModel):
         fit = self.measured.get(sms)
         if fit is None or fit.fused is None or not prefill.new_tokens:
             return super().fused_s(prefill, decode, sms)
+        return max(fit.fused.predict_s(prefill, decode), _SHORTEST_S)
+
+    def fused_device_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:
+        """One mixed batch in a campaign, without the host's launching."""
+        fit = self.measured.get(sms)
+        if fit is None or fit.fused is None or not prefill.new_tokens:
+            return self.fused_cost(prefill, decode, sms).seconds + self.overheads.graph_launch_s
         return max(fit.fused.predict_s(prefill, decode), _SHORTEST_S)
 
     def serving_fused_s(self, prefill: PrefillShape, decode: DecodeShape, sms: int) -> float:

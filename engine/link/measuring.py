@@ -43,6 +43,14 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     decode_s: tuple[float, ...] = ()
     """Decode steps, host work included. `colocated`: only those with the prefill running from their start to
     their end. `fused`: the mixed batches."""
+    launch_s: tuple[float, ...] = ()
+    """What the host took to launch each repeat, where that is not part of its time: the repeats waited on the
+    device until they were launched. Empty where launching is part of it."""
+    is_host_bound: bool = False
+    """Though they were to wait, the device came to the end of what was launched before the host did: the time
+    has some of the host's in it."""
     gpu_clock_mhz: int | None = None
-    """Clock of the SMs right after the last repeat; None if the driver does not say."""
+    """Clock of the SMs during the last repeat; None if the driver does not say."""
+    gpu_power_w: float | None = None
+    """What the GPU drew then, by the driver's average; None if it does not say."""
     error: str | None = None

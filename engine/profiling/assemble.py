@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-import numpy as np
 from msgspec import structs
 
 from pdmuxd.engine.core.errors import ProfileError
 from pdmuxd.engine.core.guard import UNMEASURED_RATIO
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.link.predictors import Predictors, SoloRun, latency_model
-from pdmuxd.engine.profiling import designs, solo
 from pdmuxd.engine.profiling.contention import GuardFit, fit_guard
-from pdmuxd.engine.profiling.design_points import (
-    cost_s,
-    decode_points,
-    fused_of_size,
-    fused_points,
-    prefill_points,
-)
 from pdmuxd.engine.profiling.document import (
     FORMAT,
     FitErrors,
@@ -32,16 +20,10 @@ from pdmuxd.engine.profiling.document import (
     Provenance,
 )
 from pdmuxd.engine.profiling.hardware import Interference, Pair, colocated_ratios, fit_hardware, pairs_of
-from pdmuxd.engine.profiling.joint import JointFit, fit_joint, is_better
-from pdmuxd.engine.profiling.measurement import Point, Sample, Target, settled
-from pdmuxd.engine.profiling.regression import Floats
-
-FLOORS_AGREEING = 3
-"""On so many SM counts a floor of launching must show before it is taken for the floor of all."""
-MAX_POINT_S = 10.0
-"""The roofline is asked about further points beside the samples, if they take at most so long."""
-
-_CoefficientsT = TypeVar("_CoefficientsT")
+from pdmuxd.engine.profiling.judging import beside_roofline
+from pdmuxd.engine.profiling.launching import fit_launching
+from pdmuxd.engine.profiling.measurement import Sample, Target, settled
+from pdmuxd.engine.profiling.solo_predictors import fit_solo_runs
 
 
 def assemble(
@@ -60,10 +42,14 @@ def assemble(
     """
     samples = settled(samples)
     captured = target.hello.captured_decode_bs
-    hardware = fit_hardware(samples, target.prior, captured)
+    launching = fit_launching(samples, target.model.layers)
+    told = samples if launching is None else [one for one in samples if _is_apart(one)]
+    hardware = fit_hardware(
+        told, target.prior, captured, None if launching is None else launching.per_layer_s
+    )
     left_out: list[str] = []
     measured = replace(target, device=hardware.device, overheads=hardware.overheads)
-    alone, fits = _solo(samples, measured, left_out)
+    alone, fits = fit_solo_runs(told, measured, launching, left_out)
     pairs = pairs_of(samples, _latency(measured, alone))
     solo_run = _colocated(alone, colocated_ratios(pairs))
     guard = _guard(measured, pairs, left_out)
@@ -100,7 +86,8 @@ def assemble(
         captured_fused_tokens=hello.captured_fused_tokens,
         fused_tile_rows=hello.fused_tile_rows,
         solo_run=solo_run,
-        fits=(*fits, roofline),
+        fits=(*(beside_roofline(fit, told, measured) for fit in fits), roofline),
+        launching=launching,
         guard_default_ratio=guard.default_ratio if guard is not None else UNMEASURED_RATIO,
         guard_cells=tuple(sorted(guard.cells.items())) if guard is not None else (),
         guard=None
@@ -119,96 +106,9 @@ def assemble(
     )
 
 
-def _solo(
-    samples: Sequence[Sample], target: Target, left_out: list[str]
-) -> tuple[tuple[SoloRun, ...], list[FitErrors]]:
-    fits: list[FitErrors] = []
-    prefills = _by_sms(samples, "prefill")
-    prefill = _fitted(designs.PREFILL, prefills, prefill_points, target, fits, left_out)
-    together = fit_joint(prefills)
-    if together is not None and is_better(together, _held_out(fits)):
-        prefill, fits = dict(together.coefficients), _errors_of(together, prefills)
-        left_out.clear()  # of prefill alone as yet
-    decode = _fitted(designs.DECODE, _by_sms(samples, "decode"), decode_points, target, fits, left_out)
-    fused = _fitted(designs.FUSED, _by_sms(samples, "fused"), fused_points, target, fits, left_out)
-    solo_run = tuple(
-        SoloRun(sms=sms, prefill=prefill.get(sms), decode=decode.get(sms), fused=fused.get(sms))
-        for sms in sorted({*prefill, *decode, *fused})
-    )
-    return solo_run, fits
-
-
-def _held_out(fits: Sequence[FitErrors]) -> dict[int, Floats]:
-    return {fit.sms: np.array([math.nan if one is None else one for one in fit.held_out]) for fit in fits}
-
-
-def _errors_of(joint: JointFit, groups: Mapping[int, Sequence[Sample]]) -> list[FitErrors]:
-    return [
-        FitErrors(
-            predictor=designs.PREFILL.name,
-            sms=sms,
-            samples=len(samples),
-            outliers=joint.outliers[sms],
-            errors=solo.Errors.of(np.abs(joint.held_out[sms])),
-            held_out=tuple(round(float(one), 5) for one in joint.held_out[sms]),
-        )
-        for sms, samples in groups.items()
-    ]
-
-
-def _by_sms(samples: Sequence[Sample], mode: str) -> dict[int, list[Sample]]:
-    groups: dict[int, list[Sample]] = {}
-    for sample in samples:
-        if sample.point.mode == mode:
-            groups.setdefault(sample.sms, []).append(sample)
-    return dict(sorted(groups.items()))
-
-
-def _fitted(
-    family: designs.Family[_CoefficientsT],
-    groups: dict[int, list[Sample]],
-    points: Callable[[Target, int, float], list[Point]],
-    target: Target,
-    fits: list[FitErrors],
-    left_out: list[str],
-) -> dict[int, _CoefficientsT]:
-    """Coefficients by SM count. Where samples are too few, as after an interruption, the roofline predicts
-    instead of a fit.
-
-    Launching takes as long on any number of SMs, so the floor that most of them show is the floor of all.
-    """
-    captured = family.captured(target.hello)
-    found: dict[int, solo.SoloFit[_CoefficientsT]] = {}
-
-    def fit_on(sms: int, floor_s: float | None = None) -> solo.SoloFit[_CoefficientsT]:
-        samples = groups[sms]
-        around = {*points(target, sms, MAX_POINT_S), *(sample.point for sample in samples)}
-        if family is designs.FUSED and captured:
-            sizes = {family.size_of(sample.point) for sample in samples}
-            around.update(point for size in sizes for point in fused_of_size(target, sms, size))
-        expected = sorted(((point, cost_s(target, point)) for point in around), key=lambda one: one[1])
-        return solo.fit_solo(family, samples, captured, expected, floor_s)
-
-    for sms in groups:
-        try:
-            found[sms] = fit_on(sms)
-        except ProfileError as error:
-            left_out.append(str(error))
-    floors = [fit.floor_s for fit in found.values() if fit.floor_s]
-    if len(floors) >= FLOORS_AGREEING:
-        found = {sms: fit_on(sms, statistics.median(floors)) for sms in found}
-    fits += [
-        FitErrors(
-            predictor=family.name,
-            sms=sms,
-            samples=fit.samples,
-            outliers=fit.outliers,
-            errors=fit.errors,
-            held_out=tuple(None if math.isnan(one) else round(float(one), 5) for one in fit.held_out),
-        )
-        for sms, fit in found.items()
-    ]
-    return {sms: fit.coefficients for sms, fit in found.items()}
+def _is_apart(sample: Sample) -> bool:
+    """Whether a sample says what its predictor is of: the device's time, of what is launched in parts."""
+    return sample.point.mode in ("decode", "colocated") or sample.is_device_time
 
 
 def _latency(target: Target, solo_run: tuple[SoloRun, ...]) -> LatencyModel:

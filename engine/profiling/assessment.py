@@ -1,5 +1,4 @@
-"""What can be said of a profile: whether an engine may use it, how it differs from another, and how certain
-it is."""
+"""What can be said of a profile: how it differs from another, and how certain it is."""
 
 from __future__ import annotations
 
@@ -9,49 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdmuxd.engine.core.types import DecodeShape, PrefillShape
-from pdmuxd.engine.link.compatibility import difference
-from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling import design_points, designs
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.document import FitErrors, MeasuredProfile
 from pdmuxd.engine.profiling.hardware import predict_s
 from pdmuxd.engine.profiling.measurement import Point
 from pdmuxd.engine.profiling.regression import Floats, leverage_of
-
-MAX_P90 = 0.10
-"""A profile with a solo predictor whose p90 error on unseen batches is larger than this is activated only if
-the operator insists."""
-
-
-def unusable_because(profile: MeasuredProfile, hello: Hello) -> str | None:
-    """Why a profile belongs to another engine and cannot be used even if the operator insists; None if it
-    can."""
-    return difference(profile.predictors(0), hello)
-
-
-def doubtful_because(profile: MeasuredProfile, hello: Hello | None) -> str | None:
-    """Why a profile is used only if the operator insists; None if there is no doubt."""
-    if profile.worst_p90 > MAX_P90:
-        worst = max(
-            (fit for fit in profile.fits if fit.predictor != "roofline"),
-            key=lambda fit: fit.errors.p90,
-            default=None,
-        )
-        if worst is None:
-            return "no predictor of it is fitted: too little was measured"
-        return (
-            f"its predictor of {worst.predictor} on {worst.sms} SMs has a p90 error of "
-            f"{worst.errors.p90:.1%} on held-out samples; at most {MAX_P90:.0%} is allowed"
-        )
-    if hello is None:
-        return None
-    measured = {fit.sms for fit in profile.solo_run}
-    missing = sorted({sms for group in hello.partitions for sms in group if sms} - measured)
-    if missing:
-        listed = ", ".join(map(str, missing))
-        return f"it has nothing on {listed} SMs, which the engine's partition table uses"
-    return None
-
 
 PREFILL = PrefillShape.of([(2048, 0)])
 DECODE = DecodeShape(bs=32, reused_tokens=32 * 1024)
@@ -88,6 +50,8 @@ def _quantities(profile: MeasuredProfile) -> Iterator[tuple[tuple[str, str], flo
     yield ("launching a layer", "ms"), overheads.layer_launch_s * 1000.0
     yield ("launching a graph", "ms"), overheads.graph_launch_s * 1000.0
     yield ("host work of a step", "ms"), overheads.host_step_s * 1000.0
+    if profile.launching is not None:
+        yield ("launching a layer, p95 over p50", "ratio"), profile.launching.high_ratio
     yield ("guard where nothing is known", "ratio"), profile.guard_default_ratio
     if profile.guard_cells:
         ratios = [ratio for _, ratio in profile.guard_cells]

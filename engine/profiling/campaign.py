@@ -13,7 +13,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pdmuxd.engine.profiling import design_points, designs
+from pdmuxd.engine.profiling import design_points, designs, serving_design
 from pdmuxd.engine.profiling.design_points import PairChoice
 from pdmuxd.engine.profiling.designs import Design
 from pdmuxd.engine.profiling.measurement import Point, Sample, Target, is_dominated
@@ -24,7 +24,9 @@ from pdmuxd.engine.profiling.predictor_campaign import (
     PredictorCampaign,
 )
 
-GUARD_SHARE = 0.45
+LEAST_PLANNED = 12
+"""Points of a plan; a fit needs 8."""
+GUARD_SHARE = 0.38
 """Of the budget, what is kept for the guard."""
 POINT_SHARE = 0.006
 """Of the budget, what a single point may take."""
@@ -149,8 +151,8 @@ class Campaign:
         target, total_sms = self._target, self._target.hello.total_sms
         kinds = [
             (designs.DECODE, target.decode_sizes, design_points.decode_points, designs.DECODE_KNOTS),
-            (designs.PREFILL, target.prefill_sizes, design_points.prefill_points, designs.PREFILL_KNOTS),
-            (designs.FUSED, (total_sms,), design_points.fused_points, designs.PREFILL_KNOTS),
+            (designs.PREFILL, target.prefill_sizes, self._prefill_plan, designs.PREFILL_KNOTS),
+            (designs.FUSED, (total_sms,), self._fused_plan, designs.PREFILL_KNOTS),
         ]
         return [
             PredictorCampaign(
@@ -160,10 +162,27 @@ class Campaign:
                 pool=points(target, sms, self._max_point_s),
                 design=_planned(family.captured(target.hello), knots),
                 chance=self._random,
+                is_planned=family is not designs.DECODE,
             )
             for family, sizes, points, knots in kinds
             for sms in sizes
         ]
+
+    def _prefill_plan(self, target: Target, sms: int, max_point_s: float) -> list[Point]:
+        plan = serving_design.prefill_design(target, sms)
+        return self._enough(plan, design_points.prefill_points(target, sms, max_point_s), max_point_s)
+
+    def _fused_plan(self, target: Target, sms: int, max_point_s: float) -> list[Point]:
+        plan = serving_design.fused_design(target)
+        return self._enough(plan, design_points.fused_points(target, sms, max_point_s), max_point_s)
+
+    def _enough(self, plan: list[Point], ladder: list[Point], max_point_s: float) -> list[Point]:
+        """The plan as far as the engine and the budget bear it; a small engine gets points of the ladder
+        beside."""
+        points = list(design_points.possible(plan, self._target, max_point_s))
+        rest = [point for point in ladder if point not in set(points)]
+        missing = min(len(rest), max(0, LEAST_PLANNED - len(points)))
+        return [*points, *self._random.sample(rest, missing)]
 
     def _open_ones(self) -> list[PredictorCampaign]:
         return [one for one in self._predictors if one.is_open]
@@ -202,6 +221,8 @@ class Campaign:
         repeats = 1
         if point.mode != "colocated":
             repeats = 3 if once_s < STALL_S else 2 if once_s < 2.0 * STALL_S else 1
+        if point.mode == "prefill":
+            repeats = 2 if once_s < STALL_S else 1  # each waits for its launching, and scatters by 1%
         self._asked = Step(point=point, repeats=repeats, expected_s=once_s * repeats)
         return self._asked
 

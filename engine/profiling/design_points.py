@@ -70,7 +70,7 @@ def prefill_points(target: Target, sms: int, max_point_s: float) -> list[Point]:
         batches += [((new, reused),) for reused in REUSED_TOKENS]
         batches += [((new // count, reused),) * count for count, reused in BATCHED if new >= 64 * count]
     points = (Point(mode="prefill", prefill_sms=sms, decode_sms=0, prefill=batch) for batch in batches)
-    return list(_possible(points, target, max_point_s))
+    return list(possible(points, target, max_point_s))
 
 
 def decode_points(target: Target, sms: int, max_point_s: float) -> list[Point]:
@@ -81,7 +81,7 @@ def decode_points(target: Target, sms: int, max_point_s: float) -> list[Point]:
         for context in CONTEXT_TOKENS
         for contexts in _contexts(bs, context)
     )
-    return list(_possible(points, target, max_point_s))
+    return list(possible(points, target, max_point_s))
 
 
 def fused_points(target: Target, sms: int, max_point_s: float) -> list[Point]:
@@ -104,7 +104,7 @@ def fused_points(target: Target, sms: int, max_point_s: float) -> list[Point]:
         )
         for new, reused, bs, context in (*shapes, *graphs)
     )
-    return list(_possible(points, target, max_point_s))
+    return list(possible(points, target, max_point_s))
 
 
 def fused_of_size(target: Target, sms: int, tokens: int) -> list[Point]:
@@ -121,7 +121,7 @@ def fused_of_size(target: Target, sms: int, tokens: int) -> list[Point]:
         if bs < tokens
         for context in FUSED_CONTEXT
     )
-    return list(_possible(points, target, math.inf))
+    return list(possible(points, target, math.inf))
 
 
 def colocated_points(target: Target, split: tuple[int, int], max_point_s: float) -> list[Point]:
@@ -142,7 +142,7 @@ def colocated_points(target: Target, split: tuple[int, int], max_point_s: float)
     )
     return [
         point
-        for point in _possible(points, target, max_point_s)
+        for point in possible(points, target, max_point_s)
         if colocated_prefill_s(target, point) >= COLOCATED_STEPS * predict_s(target.prior, point)
     ]
 
@@ -168,7 +168,8 @@ def _contexts(bs: int, context: int) -> Iterator[tuple[int, ...]]:
         yield (context * bs - rest * (bs - 1), *(rest,) * (bs - 1))
 
 
-def _possible(points: Iterable[Point], target: Target, max_point_s: float) -> Iterator[Point]:
+def possible(points: Iterable[Point], target: Target, max_point_s: float) -> Iterator[Point]:
+    """Those that the engine holds and that take at most so long."""
     longest = target.model.max_context_tokens
     for point in points:
         if point.prefill_shape.new_tokens > target.max_new_tokens or point.kv_tokens > target.kv_tokens:

@@ -52,6 +52,8 @@ DECODE_KNOTS = (8, 16, 32, 64, 72, 128, 136, 192)
 """Matrix products take 64 or 128 rows at a time: on few SMs one row more costs a whole wave."""
 CONTEXT_COLUMNS = slice(0, 4)
 """The columns of `fused_rows` for what all contexts take when all SMs share them."""
+_REQUESTS = 5
+"""The column of `fused_rows` for the requests that decode."""
 OWN_SAMPLES = 2
 """So many samples of a batch size are needed to judge a time of its own: a single one would always fit."""
 TILES = (1, 64, 128)
@@ -122,12 +124,13 @@ def decode_of(coefficients: Floats, _floor_s: float, design: Design) -> DecodeCo
 
 
 def fused_rows(points: Sequence[Point], design: Design) -> Floats:
-    """Decode's reused tokens, a prefill of all tokens of the batch, a column per own size, and the longest
-    context if it counts. Where graphs were captured, tokens are those of the graph that a batch replays."""
+    """Decode's reused tokens, a prefill of all tokens of the batch with decode's requests behind its sums, a
+    column per own size, and the longest context if it counts. Where graphs were captured, tokens are those of
+    the graph that a batch replays."""
     sums, tokens, max_contexts = [], [], []
     for point in points:
         prefill, decode = point.prefill_shape, point.decode_shape
-        sums.append([float(decode.reused_tokens), *_prefill_sums(prefill)])
+        sums.append([float(decode.reused_tokens), *_prefill_sums(prefill), float(decode.bs)])
         tokens.append(_replayed(prefill.new_tokens + decode.bs, design))
         max_contexts.append([batch_max_context_tokens(prefill, decode)])
     rows = np.hstack([np.array(sums), _segments(tokens, design.knots), _own(tokens, design.own_bs)])
@@ -136,8 +139,8 @@ def fused_rows(points: Sequence[Point], design: Design) -> Floats:
 
 def fused_of(coefficients: Floats, floor_s: float, design: Design) -> FusedCoefficients:
     """The predictor that the coefficients of `fused_rows` are of."""
-    end = 6 + len(design.knots)
-    prefill = prefill_of(coefficients[1:end], floor_s, design)
+    end = 7 + len(design.knots)
+    prefill = prefill_of(np.delete(coefficients[1:end], _REQUESTS - 1), floor_s, design)
     if design.own_bs:
         prefill = replace(prefill, curve=_own_curve(coefficients[end:], design.own_bs))
     return FusedCoefficients(
@@ -145,6 +148,7 @@ def fused_of(coefficients: Floats, floor_s: float, design: Design) -> FusedCoeff
         per_reused_s=float(coefficients[0]),
         per_max_context_s=float(coefficients[-1]) if design.has_max_context else 0.0,
         captured=design.captured_bs,
+        per_request_s=float(coefficients[_REQUESTS]),
     )
 
 
@@ -251,7 +255,7 @@ FUSED = Family(
     knots=FUSED_KNOTS,
     size_of=lambda point: point.prefill_shape.new_tokens + len(point.decode),
     captured=lambda hello: hello.captured_fused_tokens,
-    shared_terms=7,
+    shared_terms=8,
     tiles=TILES,
     floors=(False, True),
     max_context_choices=(False, True),

@@ -16,10 +16,13 @@ from pdmuxd.engine.core.roofline import SINGLE_GPU, RooflineModel
 from pdmuxd.engine.core.shapes import DeviceShape, ModelShape, Overheads, TensorParallel
 from pdmuxd.engine.link.legacy import with_new_names
 from pdmuxd.engine.link.predictors import Predictors, SoloRun
+from pdmuxd.engine.profiling.launching import LaunchCost
 from pdmuxd.engine.profiling.measurement import Sample
 from pdmuxd.engine.profiling.solo import Errors
 
-FORMAT = "pdmuxd-profile/2"
+FORMAT = "pdmuxd-profile/3"
+FORMAT_2 = "pdmuxd-profile/2"
+"""Before launching was measured apart; read as it is."""
 FORMAT_1 = "pdmuxd-profile/1"
 """The older format, with other names for some fields; it can still be read."""
 MOST_BYTES = 64 * 2**20
@@ -61,6 +64,9 @@ class FitErrors(msgspec.Struct, frozen=True, kw_only=True):
     held_out: tuple[float | None, ...] = ()
     """Predicted over measured less 1 of each sample of the predictor, in their order, by a fit without it;
     None where none could be made. Empty in profiles of before 2026-11-23."""
+    roofline_p90: float | None = None
+    """What the roofline's p90 error is on the samples that `errors` is of; None in profiles of before
+    2026-11-25."""
 
 
 class GuardSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +107,8 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
     decode_colocated_sms_ratio: float = 0.0
     prefill_colocated_ratio: float | None = None
     """These four tell the emulated device what two streams take from each other (`hardware.py`)."""
+    launching: LaunchCost | None = None
+    """What the host takes to launch a prefill; None where it is part of what was measured."""
     left_out: tuple[str, ...] = ()
     """What was asked for but could not be fitted, and why."""
     samples: tuple[Sample, ...]
@@ -156,8 +164,12 @@ class MeasuredProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def worst_p90(self) -> float:
-        """Of all solo predictors."""
-        return max((fit.errors.p90 for fit in self.fits if fit.predictor != "roofline"), default=1.0)
+        """Of all solo predictors; of one law for all SM counts, over all of them."""
+        laws = {fit.predictor for fit in self.fits if not fit.sms}
+        judged = (fit for fit in self.fits if fit.predictor != "roofline")
+        return max(
+            (fit.errors.p90 for fit in judged if not fit.sms or fit.predictor not in laws), default=1.0
+        )
 
 
 def to_json(profile: MeasuredProfile) -> bytes:
@@ -173,7 +185,7 @@ def from_json(data: bytes | str, where: str) -> MeasuredProfile:
         profile = msgspec.json.decode(data, type=MeasuredProfile)
     except (msgspec.MsgspecError, UnicodeDecodeError, ProfileError) as error:
         raise ProfileError(f"{where}: not a measured profile: {error}") from error
-    if profile.format != FORMAT:
+    if profile.format not in (FORMAT, FORMAT_2):
         raise ProfileError(f"{where}: format is {profile.format[:40]!r}; this version reads {FORMAT}")
     try:
         _check(profile)

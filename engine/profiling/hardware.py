@@ -49,11 +49,15 @@ class Hardware:
 
 
 def fit_hardware(
-    samples: Sequence[Sample], prior: RooflineModel, captured_bs: tuple[int, ...] = ()
+    samples: Sequence[Sample],
+    prior: RooflineModel,
+    captured_bs: tuple[int, ...] = (),
+    launch_s: float | None = None,
 ) -> Hardware:
     """Fit to solo samples of all modes, starting from the prior of the device.
 
-    The cost of summing over several GPUs is the prior's; what it really costs shows in the rates.
+    The cost of summing over several GPUs is the prior's; what it really costs shows in the rates. `launch_s`:
+    what launching a layer takes, if that was measured apart from these samples.
 
     Launching costs a fused batch a graph launch and a decode step the host's work as well, so the two are
     told apart only if both were measured. Raises: ProfileError for too few samples.
@@ -64,10 +68,11 @@ def fit_hardware(
     seconds = np.array([sample.seconds for sample in solo])
 
     def built(parameters: Floats) -> RooflineModel:
+        overheads = _overheads(prior.overheads, parameters)
         return replace(
             prior,
             device=_device(prior.device, parameters),
-            overheads=_overheads(prior.overheads, parameters),
+            overheads=overheads if launch_s is None else replace(overheads, layer_launch_s=0.0),
         )
 
     def residuals(parameters: Floats) -> Floats:
@@ -82,9 +87,10 @@ def fit_hardware(
     )
     parameters = np.asarray(found.x, dtype=np.float64)
     fitted = built(parameters)
+    overheads = fitted.overheads
     return Hardware(
         device=fitted.device,
-        overheads=fitted.overheads,
+        overheads=overheads if launch_s is None else replace(overheads, layer_launch_s=launch_s),
         errors=Errors.of(np.abs(np.expm1(residuals(parameters)))),
     )
 

@@ -79,6 +79,18 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """95th percentile of the decode steps."""
     confirmed: bool = False
     """Another measurement of the same point, later, took as long."""
+    launch_s: tuple[float, ...] = ()
+    """What the host took to launch each repeat, which then is not part of the time; empty where it is."""
+    is_host_bound: bool = False
+    """The device waited for the host in all repeats, though it was not to."""
+    clock_mhz: int | None = None
+    power_w: float | None = None
+    """Of the SMs and of the GPU while it ran; None where the driver does not say."""
+
+    @property
+    def is_device_time(self) -> bool:
+        """Whether nothing of the host's is in the time of a prefill or a fused batch."""
+        return bool(self.launch_s) and not self.is_host_bound
 
     @classmethod
     def of(cls, point: Point, measured: Measured) -> Sample:
@@ -96,6 +108,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             prefill_s=_percentile(measured.prefill_s, 50.0),
             decode_s=_percentile(measured.decode_s, 50.0),
             decode_high_s=_percentile(measured.decode_s, HIGH_PERCENTILE),
+            launch_s=tuple(round(one, 6) for one in measured.launch_s),
+            is_host_bound=measured.is_host_bound,
+            clock_mhz=measured.gpu_clock_mhz,
+            power_w=measured.gpu_power_w,
         )
 
     @property
@@ -217,6 +233,7 @@ def is_dominated(sample: Sample, other: Sample) -> bool:
     """
     return (
         sample.point.mode in ("prefill", "fused")
+        and not sample.is_device_time
         and other.point.mode == sample.point.mode
         and other.sms <= sample.sms
         and other.seconds * (1.0 + AGREEING) < sample.seconds

@@ -49,8 +49,11 @@ class PredictorCampaign:
         pool: list[Point],
         design: Design,
         chance: random.Random,
+        is_planned: bool = False,
     ) -> None:
-        """Raises: ProfileError if the pool is too small for any fit."""
+        """`is_planned`: the pool is a plan, whose points are all measured, in its order.
+
+        Raises: ProfileError if the pool is too small for any fit."""
         if len(pool) < solo.MIN_SAMPLES:
             raise ProfileError(
                 f"{family.name} on {sms} SMs: the budget allows {len(pool)} points; "
@@ -63,6 +66,7 @@ class PredictorCampaign:
         """Settled ones."""
         self.p90 = self.worst = float("inf")
         self.is_done = False
+        self.is_planned = is_planned
         self._random = chance
         self._asked = 0
         self._replicates: dict[Point, list[Sample]] = {}
@@ -91,8 +95,10 @@ class PredictorCampaign:
 
     @property
     def need(self) -> tuple[float, float]:
-        """Predictors without a fit come first, the one with the fewest samples before the others; then those
-        furthest from their target."""
+        """Plans come first, then predictors without a fit, the one with the fewest samples before the others;
+        then those furthest from their target."""
+        if self.is_planned:
+            return (float("inf"), len(self.pool) / max(1, len(self.pool) + self._asked))
         if self._asked < self.least:
             return (float("inf"), -self._asked / self.least)
         return (max(self.p90 / P90_TARGET, self.worst / MAX_TARGET), 0.0)
@@ -106,11 +112,13 @@ class PredictorCampaign:
     @property
     def missing(self) -> int:
         """Points, at least."""
-        return max(JUDGED_EVERY, self.least - self._asked)
+        return len(self.pool) if self.is_planned else max(JUDGED_EVERY, self.least - self._asked)
 
     def next(self, overhead_s: float) -> Point:
-        """A point near the knee, a random one, or the one that the samples say least about; of two alike, the
-        cheaper one."""
+        """The next of a plan; else a point near the knee, a random one, or the one that the samples say least
+        about; of two alike, the cheaper one."""
+        if self.is_planned:
+            return self.take(self.pool[0])
         turn = self._asked % RANDOM_EVERY
         knee = [point for point in self._knee if point in self._cost_s and point in self.pool]
         if knee and turn == 0:
@@ -150,7 +158,7 @@ class PredictorCampaign:
     def judge(self) -> list[Point]:
         """Fit the settled samples and judge the fit; returns the points that it cannot explain."""
         samples = list(self.samples.values())
-        if len(samples) < self.least:
+        if self.is_planned or len(samples) < self.least:
             return []
         found = solo.fit_solo(self.family, samples, self._design.captured_bs, self._expected)
         self.p90, self.worst = found.errors.p90, found.errors.max
@@ -171,7 +179,9 @@ class PredictorCampaign:
 
     def _may_be_stalled(self, together: Sample, shortest_s: float) -> bool:
         """A decode step and a captured batch are one launch each; everything else is launched layer by layer,
-        and a stall can slow it."""
+        and a stall can slow it, unless the device's time was told apart."""
+        if together.launch_s:
+            return together.is_host_bound
         captured = max(self._design.captured_bs, default=0)
         return (
             self.family is not designs.DECODE

@@ -10,8 +10,8 @@ import msgspec
 from pdmuxd.daemon.profiling.report.figures import all_figures
 from pdmuxd.daemon.report.page import Page, assemble
 from pdmuxd.daemon.report.table import Cell, Table, TableColumn, TableRow, TableSection
-from pdmuxd.engine.profiling.assessment import MAX_P90, doubtful_because
 from pdmuxd.engine.profiling.document import FitErrors, MeasuredProfile, from_json
+from pdmuxd.engine.profiling.gate import MAX_P90, doubts, refused_because
 
 HEADINGS = ("Predictor", "SMs", "Samples", "Outliers", "p50", "p90", "max")
 
@@ -44,9 +44,12 @@ def report_page(document: dict[str, Any], learned: dict[str, Any]) -> str:
 
 
 def _verdict(profile: MeasuredProfile) -> str:
-    doubt = doubtful_because(profile, None)
-    if doubt is not None:
-        return f"Doubtful: {doubt}."
+    refused = refused_because(profile, None)
+    if refused is not None:
+        return f"Doubtful: {refused}."
+    told = doubts(profile)
+    if told:
+        return "Accurate enough to be put in force, but for: " + "; ".join(one.text for one in told) + "."
     return (
         "Accurate enough to be put in force: on samples that they were not fitted to, nine in ten "
         f"predictions of every predictor are within {profile.worst_p90:.1%}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -17,7 +18,8 @@ from pdmuxd.engine.sglang.api.types.requests import Batch
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.colocated import ColocatedMeasurement, Span
 from pdmuxd.engine.sglang.engine_info import Activations
-from pdmuxd.engine.sglang.gauges import ReadGpu
+from pdmuxd.engine.sglang.gauges import GpuReading, ReadGpu
+from pdmuxd.engine.sglang.held import Held, HeldRuns, Launched
 from pdmuxd.engine.sglang.internals.layerpauses import drop
 from pdmuxd.engine.sglang.internals.probes import ProbeBatches
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
@@ -57,6 +59,7 @@ class EngineMeasurer:
         self._can_split = can_split
         self._total_sms = table.rules.total_sms
         self._batches = ProbeBatches(scheduler)
+        self._held: HeldRuns[Batch] = HeldRuns(streams, port.agree, read_gpu)
         self.activations: Activations | None = None
         """Of a prefill; None until the warm-up, and on a CPU."""
 
@@ -128,30 +131,50 @@ class EngineMeasurer:
     def _prefill(self, message: Measure) -> Measured:
         if self._can_split:
             stream = self._use(lambda g: g.prefill_sms == message.prefill_sms).prefill
-        else:
-            # A step of prompt tokens, on the stream that serves them.
-            stream = self._use(lambda g: g.decode_sms == message.prefill_sms == self._total_sms).decode
-        seconds, clock_mhz = self._repeat(
-            message,
-            lambda: self._prefill_batch(message.prefill),
-            lambda batch: self._launch(batch, self._port.state.layers, stream),
+            return self._layered_prefill(message, stream)
+        # A step of prompt tokens, on the stream that serves them.
+        stream = self._use(lambda g: g.decode_sms == message.prefill_sms == self._total_sms).decode
+        make = partial(self._batches.mixed, message.prefill, ())
+        seconds, reading, held = self._in_one_launch(message, make, stream)
+        return _told(message, reading, prefill_s=seconds, held=held)
+
+    def _layered_prefill(self, message: Measure, stream: Stream) -> Measured:
+        make = partial(self._batches.split_prefill, message.prefill)
+        if message.warm_s:
+            seconds, reading = self._sustained(
+                message, make, lambda batch: self._layers(batch, self._port.state.layers, stream)
+            )
+            return _told(message, reading, prefill_s=seconds)
+        held = self._held.run(
+            stream, make, partial(self._all_layers, stream), repeats=message.repeats, in_a_row=False
         )
-        return Measured(point_id=message.point_id, prefill_s=seconds, gpu_clock_mhz=clock_mhz)
+        return _told(message, held.reading, prefill_s=held.seconds, held=held)
 
     def _decode(self, message: Measure) -> Measured:
         stream = self._use(lambda g: g.decode_sms == message.decode_sms).decode
         batch = self._batches.decode(message.decode)
         ends = [self._step(batch, stream)[1] for _ in range(_WARM_UP + 1 + message.repeats)][_WARM_UP:]
-        return Measured(point_id=message.point_id, decode_s=self._seconds(list(itertools.pairwise(ends))))
+        reading = self._reading()
+        return _told(message, reading, decode_s=self._seconds(list(itertools.pairwise(ends))))
 
     def _fused(self, message: Measure) -> Measured:
         stream = self._use(lambda g: g.decode_sms == self._total_sms).decode
-        seconds, clock_mhz = self._repeat(
-            message,
-            lambda: self._batches.mixed(message.prefill, message.decode),
-            lambda batch: self._step(batch, stream),
-        )
-        return Measured(point_id=message.point_id, decode_s=seconds, gpu_clock_mhz=clock_mhz)
+        make = partial(self._batches.mixed, message.prefill, message.decode)
+        seconds, reading, held = self._in_one_launch(message, make, stream)
+        return _told(message, reading, decode_s=seconds, held=held)
+
+    def _in_one_launch(
+        self, message: Measure, make: Callable[[], Batch], stream: Stream
+    ) -> tuple[tuple[float, ...], GpuReading, Held | None]:
+        if message.warm_s:
+            return (*self._sustained(message, make, lambda batch: self._step(batch, stream)), None)
+
+        def launch(batch: Batch) -> Launched:
+            start, end = self._step(batch, stream)
+            return Launched(start, start, end)
+
+        held = self._held.run(stream, make, launch, repeats=message.repeats, in_a_row=True)
+        return held.seconds, held.reading, held
 
     def _colocated(self, message: Measure) -> Measured:
         """Decode steps while prefills run one after the other; only steps with a prefill beside them from
@@ -173,15 +196,14 @@ class EngineMeasurer:
             for _ in range(message.repeats)
         ]
         inside = colocated_step.steps_within(prefills[0][0], prefills[-1][1])
-        return Measured(
-            point_id=message.point_id, prefill_s=self._seconds(prefills), decode_s=self._seconds(inside)
-        )
+        reading = self._reading()
+        return _told(message, reading, prefill_s=self._seconds(prefills), decode_s=self._seconds(inside))
 
     # --- launching
 
-    def _repeat(
+    def _sustained(
         self, message: Measure, make: Callable[[], Batch], launch: Callable[[Batch], Span]
-    ) -> tuple[tuple[float, ...], int | None]:
+    ) -> tuple[tuple[float, ...], GpuReading]:
         """Seconds of each repeat, which follow the warm-up and each other without a pause, and the clock."""
         counted = [make() for _ in range(message.repeats)]
         kept = [make()]
@@ -193,15 +215,15 @@ class EngineMeasurer:
             if self._port.agree(self._streams.elapsed_s(warm[0][0], warm[-2][1]) >= message.warm_s):
                 break
         spans = [*warm, *(launch(batch) for batch in counted)]
-        clock_mhz = self._clock_mhz()
-        return self._seconds(spans)[len(warm) :], clock_mhz
+        reading = self._reading()
+        return self._seconds(spans)[len(warm) :], reading
 
-    def _clock_mhz(self) -> int | None:
+    def _reading(self) -> GpuReading:
         """While the device is at work."""
         try:
-            return self._read_gpu().clock_mhz if self._read_gpu is not None else None
+            return self._read_gpu() if self._read_gpu is not None else GpuReading()
         except RuntimeError:
-            return None
+            return GpuReading()
 
     def _use(self, fits: Callable[[StreamGroup], bool]) -> StreamGroup:
         for index, group in enumerate(self._streams.groups):
@@ -228,6 +250,14 @@ class EngineMeasurer:
             batch.split_index += layers
             return start, self._streams.mark(stream)
 
+    def _all_layers(self, stream: Stream, batch: Batch) -> Launched:
+        before_last = self._port.state.layers - 1
+        if not before_last:
+            start, end = self._layers(batch, 1, stream)
+            return Launched(start, start, end)
+        start, last = self._layers(batch, before_last, stream)
+        return Launched(start, last, self._layers(batch, 1, stream)[1])
+
     def _step(self, batch: Batch, stream: Stream) -> Span:
         with self._streams.on(stream):
             stream.wait_stream(self._s.schedule_stream)
@@ -241,3 +271,22 @@ class EngineMeasurer:
         if spans:
             self._streams.wait(spans[-1][1])
         return tuple(self._streams.elapsed_s(start, end) for start, end in spans)
+
+
+def _told(
+    message: Measure,
+    reading: GpuReading,
+    *,
+    prefill_s: tuple[float, ...] = (),
+    decode_s: tuple[float, ...] = (),
+    held: Held | None = None,
+) -> Measured:
+    return Measured(
+        point_id=message.point_id,
+        prefill_s=prefill_s,
+        decode_s=decode_s,
+        launch_s=held.launch_s if held is not None else (),
+        is_host_bound=held is not None and held.is_host_bound,
+        gpu_clock_mhz=reading.clock_mhz,
+        gpu_power_w=reading.power_w,
+    )

@@ -49,6 +49,10 @@ class CpuStreams:
         """There is only the calling thread."""
         return contextlib.nullcontext()
 
+    def hold(self, stream: Stream, seconds: float) -> bool:  # noqa: ARG002 - the interface
+        """Work is done when it is launched."""
+        return False
+
     def mark(self, stream: Stream) -> float:  # noqa: ARG002 - the interface
         """The instant."""
         return time.perf_counter()

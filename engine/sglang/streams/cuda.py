@@ -13,6 +13,10 @@ from pdmuxd.engine.sglang.api.types.device import Event, Stream
 from pdmuxd.engine.sglang.streams.green import GreenStream, split_device
 from pdmuxd.engine.sglang.streams.partition_kernels import PartitionKernels
 
+_FASTEST_HZ = 2.1e9
+"""No SM of the GPUs that can be split has a faster clock (GB200's boost: 2,062 MHz): a hold counted in its
+cycles lasts no less than asked."""
+
 
 class CudaStreams:
     """Implements LaunchStreams. The first and the last group use ordinary streams on all SMs.
@@ -59,6 +63,12 @@ class CudaStreams:
         if self._kernels is None or sms is None:
             return context
         return _OnPartition(context, self._kernels, sms)
+
+    def hold(self, stream: Stream, seconds: float) -> bool:
+        """A kernel of one thread that counts cycles."""
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(int(seconds * _FASTEST_HZ))  # noqa: SLF001 - there is no public one
+        return True
 
     def mark(self, stream: Stream) -> Event:
         """A timing event: 0.5 microseconds dearer than one without."""

@@ -32,7 +32,7 @@ async def test_a_profile_is_the_same_when_exported_and_imported(call: AdminCalls
 @pytest.mark.parametrize(
     ("change", "detail"),
     [
-        ({"format": "other/9"}, "format is 'other/9'; this version reads pdmuxd-profile/2"),
+        ({"format": "other/9"}, "format is 'other/9'; this version reads pdmuxd-profile/3"),
         ({"total_sms": "many"}, "Expected `int`, got `str` - at `$.total_sms`"),
         ({"device": {}}, "missing required field"),
     ],

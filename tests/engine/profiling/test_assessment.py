@@ -9,57 +9,13 @@ import pytest
 from profiling import greeting_of, measured_profile
 
 from pdmuxd.engine.core.latency import DecodeCoefficients
-from pdmuxd.engine.profiling.assessment import (
-    MAX_P90,
-    differences,
-    doubtful_because,
-    uncertainties,
-    unusable_because,
-)
+from pdmuxd.engine.profiling.assessment import differences, uncertainties
 
 PROFILE, HELLO = measured_profile(), greeting_of()
 
 
 def doubled(decode: DecodeCoefficients) -> DecodeCoefficients:
     return replace(decode, per_request_s=2 * decode.per_request_s, fixed_s=2 * decode.fixed_s)
-
-
-def test_a_profile_of_this_engine_is_used_without_doubt() -> None:
-    assert unusable_because(PROFILE, HELLO) is None
-    assert doubtful_because(PROFILE, HELLO) is None
-    assert doubtful_because(PROFILE, None) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"device": "NVIDIA B200"}, "the engine runs on a NVIDIA B200"),
-        ({"total_sms": 100}, "it is of 132 SMs, the engine has 100"),
-        ({"model_hash": "other"}, "the engine serves m, which is other"),
-    ],
-)
-def test_a_profile_of_another_engine_is_unusable(changes: dict[str, object], says: str) -> None:
-    assert says in str(unusable_because(PROFILE, msgspec.structs.replace(HELLO, **changes)))
-
-
-def test_a_bad_predictor_must_be_insisted_on_and_is_named() -> None:
-    assert doubtful_because(measured_profile(p90=MAX_P90), HELLO) is None
-    said = str(doubtful_because(measured_profile(p90=0.123), HELLO))
-    assert said.startswith("its predictor of prefill on ")
-    assert "a p90 error of 12.3% on held-out samples; at most 10% is allowed" in said
-
-
-def test_a_profile_without_any_fit_must_be_insisted_on() -> None:
-    bare = msgspec.structs.replace(PROFILE, fits=())
-    assert doubtful_because(bare, HELLO) == "no predictor of it is fitted: too little was measured"
-
-
-def test_sm_counts_without_a_measurement_are_listed() -> None:
-    bare = msgspec.structs.replace(PROFILE, solo_run=PROFILE.solo_run[1:])
-    assert doubtful_because(bare, None) is None, "no engine says which it needs"
-    assert doubtful_because(bare, HELLO) == (
-        f"it has nothing on {PROFILE.solo_run[0].sms} SMs, which the engine's partition table uses"
-    )
 
 
 def test_a_profile_does_not_differ_from_itself() -> None:

@@ -210,7 +210,10 @@ def test_what_was_measured_is_a_profile_when_interrupted_early() -> None:
     profile = assembled(campaign)
     assert profile.guard is None
     assert len(profile.left_out) >= 2
-    assert profile.solo_run == ()
+    assert all(run.decode is None for run in profile.solo_run), (
+        "plans come first: prefill has one law already"
+    )
+    assert {fit.predictor for fit in profile.fits} <= {"prefill", "fused", "roofline"}
     assert profile.guard_default_ratio == 1.3
 
 
@@ -222,7 +225,7 @@ def test_the_emulator_takes_as_long_as_was_measured_when_it_runs_by_the_profile(
     for sample in campaign.samples:
         point = sample.point
         if point.mode == "prefill":
-            took_s = made.truth.prefill_s(point.prefill_shape, point.prefill_sms)
+            took_s = made.truth.prefill_cost(point.prefill_shape, point.prefill_sms).seconds
         elif point.mode == "decode":
             took_s = made.truth.decode_s(padded(point.decode_shape), point.decode_sms)
         else:

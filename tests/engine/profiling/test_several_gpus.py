@@ -11,7 +11,6 @@ from pdmuxd.daemon.profiling.emulated import emulator_profile
 from pdmuxd.engine.emulator.measuring import NO_NOISE
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
-from pdmuxd.engine.profiling.hardware import predict_s
 from pdmuxd.engine.profiling.measurement import Point, Target
 
 HIDDEN = load_profile("8xa100-llama-70b")
@@ -48,7 +47,9 @@ def test_the_hidden_hardware_is_recovered_when_gpus_sum_over_each_other(
     exported = emulator_profile(profile).truth
     for sample in campaign.samples:
         if sample.point.mode == "prefill":
-            assert predict_s(exported, sample.point) == pytest.approx(sample.seconds, rel=0.2)
+            assert exported.prefill_cost(sample.point.prefill_shape, sample.sms).seconds == pytest.approx(
+                sample.seconds, rel=0.2
+            )
 
 
 def test_a_profile_says_of_how_many_gpus_it_is(profile: MeasuredProfile) -> None:

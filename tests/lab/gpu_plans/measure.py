@@ -11,10 +11,8 @@ A run that was broken off is gone on from, unless with --fresh.
 from __future__ import annotations
 
 import asyncio
-import random
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,20 +27,15 @@ from gpu_servers.measured_server import (
     plan_of,
 )
 from gpu_servers.options import new_parser, parse
+from pdmuxd.daemon.profiling.check import check
 from pdmuxd.daemon.profiling.engine import MeasuringEngine, measuring_engine
 from pdmuxd.daemon.profiling.journal import NOTHING, Journal, journal_path, read_journal
 from pdmuxd.daemon.profiling.run import Outcome, now_text, run_campaign
 from pdmuxd.engine.core.errors import EngineError, ProfileError
-from pdmuxd.engine.profiling import design_points
 from pdmuxd.engine.profiling.campaign import Progress
 from pdmuxd.engine.profiling.document import to_json
-from pdmuxd.engine.profiling.measurement import Point, Sample, Target, settled
-from pdmuxd.engine.profiling.predictor_campaign import STALL_S
+from pdmuxd.engine.profiling.measurement import Target
 
-_CHECK_MAX_POINT_S = 0.6
-_SECOND_LOOKS = 2
-"""At an unseen prefill that a slow host may have slowed: the campaign has as many at those it fits."""
-_SECOND_LOOKS_APART_S = 2.0
 _TELL_EVERY_S = 20.0
 
 
@@ -84,63 +77,6 @@ async def profile_it(engine: MeasuringEngine, target: Target, options: Options) 
     return outcome
 
 
-def unseen(target: Target, seen: set[Point], seed: int) -> Iterator[Point]:
-    """Shapes at random: solo and fused ones of odd sizes, pairs from the guard's pool, in turn."""
-    chance = random.Random(seed)
-    pairs = {
-        split: [p for p in design_points.colocated_points(target, split, _CHECK_MAX_POINT_S) if p not in seen]
-        for split in target.splits
-    }
-    while True:
-        sms = chance.choice(target.prefill_sizes)
-        new = int(2 ** chance.uniform(6, 14))
-        reused = chance.choice((0, 0, int(2 ** chance.uniform(8, 15))))
-        yield Point(mode="prefill", prefill_sms=sms, decode_sms=0, prefill=((new, reused),))
-        sms = chance.choice(target.decode_sizes)
-        bs = chance.randint(1, min(128, target.hello.max_decode_bs))
-        contexts = tuple(int(2 ** chance.uniform(6, 13)) for _ in range(bs))
-        yield Point(mode="decode", prefill_sms=0, decode_sms=sms, decode=contexts)
-        total_sms, new = target.hello.total_sms, int(2 ** chance.uniform(4, 11))
-        chunk = ((new, chance.choice((0, int(2 ** chance.uniform(8, 13))))),)
-        yield Point(mode="fused", prefill_sms=total_sms, decode_sms=total_sms, prefill=chunk, decode=contexts)
-        for pool in pairs.values():
-            if pool:
-                yield pool.pop(chance.randrange(len(pool)))
-
-
-async def check_it(
-    engine: MeasuringEngine, target: Target, seen: set[Point], budget_s: float
-) -> list[Sample]:
-    """Measure unseen shapes until the time is over, then the quick prefills among them again."""
-    end_s = time.monotonic() + budget_s
-    samples: list[Sample] = []
-    for number, point in enumerate(unseen(target, seen, seed=7)):
-        if time.monotonic() > end_s:
-            break
-        if point in seen or point.kv_tokens > target.kv_tokens:
-            continue
-        if point.mode != "colocated" and design_points.cost_s(target, point) > _CHECK_MAX_POINT_S:
-            continue
-        samples += await _measured(engine, point, number)
-    quick = [one.point for one in samples if one.point.mode == "prefill" and one.seconds <= STALL_S]
-    for _ in range(_SECOND_LOOKS if quick else 0):
-        await asyncio.sleep(_SECOND_LOOKS_APART_S)
-        for number, point in enumerate(quick):
-            samples += await _measured(engine, point, number)
-    return settled(samples)
-
-
-async def _measured(engine: MeasuringEngine, point: Point, number: int) -> list[Sample]:
-    """One sample, or none if the engine refuses it or no step fell beside the prefill."""
-    answer = await engine.measure(point.to_measure(number, 1 if point.mode == "colocated" else 3))
-    try:
-        sample = Sample.of(point, answer)
-    except ProfileError as error:
-        print(f"  {point.mode} {point.prefill_sms},{point.decode_sms}: {error}", flush=True)
-        return []
-    return [sample] if sample.decode_s is not None or point.mode != "colocated" else []
-
-
 async def measure(options: Options) -> bool:
     """Start the engine, measure, write, print; whether nothing broke it off. Raises: EngineError."""
     options.out.mkdir(parents=True, exist_ok=True)
@@ -154,7 +90,7 @@ async def measure(options: Options) -> bool:
             predictors = msgspec.json.encode(profile.predictors(1))
             stem.with_name(f"{stem.name}.predictors.json").write_bytes(predictors)
             seen = {sample.point for sample in profile.samples}
-            checks = await check_it(engine, target, seen, options.check_s)
+            checks = await check(engine, target, seen, options.check_s)
             stem.with_name(f"{stem.name}.check.json").write_bytes(msgspec.json.encode(checks))
             if options.sustained:
                 await _sustained(engine, target, options)

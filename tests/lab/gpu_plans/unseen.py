@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from gpu_servers.options import new_parser
+from pdmuxd.daemon.profiling.check import unseen_errors
 from pdmuxd.engine.link.predictors import contention_guard, latency_model
 from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
 from pdmuxd.engine.profiling.measurement import Sample
@@ -30,20 +31,8 @@ def report(profile: MeasuredProfile, checks: Sequence[Sample]) -> None:
     print("  left out:", "; ".join(profile.left_out) or "nothing", "; guard:", profile.guard)
     predictors = profile.predictors(1)
     model = latency_model(predictors, profile.roofline)
-    errors: dict[str, list[float]] = {}
-    for sample in checks:
-        point = sample.point
-        if point.mode == "prefill":
-            predicted_s = model.prefill_s(point.prefill_shape, point.prefill_sms)
-        elif point.mode == "decode":
-            predicted_s = model.decode_s(point.decode_shape, point.decode_sms)
-        elif point.mode == "fused":
-            predicted_s = model.fused_s(point.prefill_shape, point.decode_shape, point.decode_sms)
-        else:
-            continue
-        for name in (point.mode, f"{point.mode} {sample.sms}"):
-            errors.setdefault(name, []).append(abs(predicted_s / sample.seconds - 1.0))
-    for name, values in sorted(errors.items()):
+    for name, signed in sorted(unseen_errors(profile, checks).items()):
+        values = np.abs(signed)
         p50, p90 = np.percentile(values, (50, 90))
         print(f"  unseen {name}: {len(values)} shapes, p50 {p50:.1%} p90 {p90:.1%} max {max(values):.1%}")
     guard = contention_guard(predictors)

@@ -1,0 +1,70 @@
+"""Shapes that a profile has not seen: which they are, and what is said of them."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from profiling import target_of
+
+from pdmuxd.daemon.profiling.check import unseen, unseen_bounds, unseen_errors
+from pdmuxd.engine.emulator.profile import load_profile
+from pdmuxd.engine.profiling.document import MeasuredProfile, read_file
+from pdmuxd.engine.profiling.measurement import Sample
+
+TARGET = target_of(load_profile("h200-llama-8b"))
+H100 = Path(__file__).parents[3] / "docs/measurements/h100"
+
+
+@pytest.fixture(scope="module")
+def profile() -> MeasuredProfile:
+    return read_file(H100 / "llama-8b.profile.json.gz")
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[Sample]:
+    return msgspec.json.decode(
+        gzip.decompress((H100 / "llama-8b.unseen.json.gz").read_bytes()), type=list[Sample]
+    )
+
+
+def test_each_kind_has_its_turn_and_pairs_take_no_more_than_one() -> None:
+    points = list(itertools.islice(unseen(TARGET, set(), seed=7), 100))
+    kinds = Counter(point.mode for point in points)
+    assert kinds == {"prefill": 20, "decode": 20, "fused": 40, "colocated": 20}
+    splits = {(p.prefill_sms, p.decode_sms) for p in points if p.mode == "colocated"}
+    assert splits == set(TARGET.splits)
+
+
+def test_busy_steps_are_among_the_fused_batches() -> None:
+    fused = [p for p in itertools.islice(unseen(TARGET, set(), seed=7), 200) if p.mode == "fused"]
+    busy = [p for p in fused if p.prefill_shape.new_tokens >= 300 and len(p.decode) >= 32]
+    assert len(busy) >= len(fused) / 3
+
+
+def test_what_is_known_is_no_unseen_pair() -> None:
+    first = list(itertools.islice(unseen(TARGET, set(), seed=7), 50))
+    seen = {point for point in first if point.mode == "colocated"}
+    again = itertools.islice(unseen(TARGET, seen, seed=7), 50)
+    assert not seen & {point for point in again if point.mode == "colocated"}
+
+
+def test_errors_of_an_h100_are_told_by_kind_and_by_sm_count(
+    profile: MeasuredProfile, samples: list[Sample]
+) -> None:
+    errors = unseen_errors(profile, samples)
+    assert {name for name in errors if " " not in name} == {"prefill", "decode", "fused"}
+    assert len(errors["prefill 92"]) == 1
+    assert float(np.percentile(np.abs(errors["prefill"]), 90.0)) == pytest.approx(0.052, abs=0.001)
+
+
+def test_the_bound_of_each_unseen_pair_is_told(profile: MeasuredProfile, samples: list[Sample]) -> None:
+    bounds = unseen_bounds(profile, samples)
+    assert len(bounds) == sum(one.point.mode == "colocated" for one in samples)
+    assert sum(one < 1.0 for one in bounds) == 2
+    assert float(np.mean(bounds)) == pytest.approx(1.15, abs=0.01)
