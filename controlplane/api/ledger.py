@@ -72,7 +72,7 @@ class LedgerEntryOut(BaseModel):
 class LedgerOut(BaseModel):
     """Requests in the order in which they were stored."""
 
-    from_: datetime = Field(serialization_alias="from")
+    from_: datetime = Field(serialization_alias="from", examples=["2026-01-01T00:00:00Z"])
     to: datetime
     entries: list[LedgerEntryOut]
     next_after: int | None = Field(description="Ask again with it as `after`; null: that was all.")

@@ -11,7 +11,6 @@ import typer
 from pdmuxd.daemon.cli import completing
 from pdmuxd.daemon.cli.option_groups import with_option_groups
 from pdmuxd.daemon.cli.trace_options import FORMAT, NO_PROGRESS, TTFT_FIXED, TTFT_PER_1K, command_line
-from pdmuxd.daemon.replay.trace import TraceFormat
 from pdmuxd.engine.core.slo import ATTAINMENT_RANGE
 from pdmuxd.engine.emulator.profile import DEFAULT_PROFILE
 
@@ -75,7 +74,7 @@ class _LoadOptions:
     """What is asked of it."""
 
     trace: Annotated[Path | None, _TRACE] = None
-    trace_format: Annotated[TraceFormat | None, FORMAT] = None
+    trace_format: Annotated[str | None, FORMAT] = None
     load: Annotated[str | None, _LOAD] = None
     rates: Annotated[str, _RATES] = "2,4,8,16"
     tbt_ms: Annotated[str, _TBT] = "50"

@@ -25,3 +25,10 @@ def profiles(incomplete: str) -> list[str]:
     from pdmuxd.engine.emulator.profile import available_profiles
 
     return [name for name in available_profiles() if name.startswith(incomplete)]
+
+
+def trace_formats(incomplete: str) -> list[str]:
+    """The formats of traces, those of other packages included."""
+    from pdmuxd.daemon.replay.formats.read import known_formats
+
+    return [name for name in known_formats() if name.startswith(incomplete)]

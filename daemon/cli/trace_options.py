@@ -14,7 +14,7 @@ from typer.models import OptionInfo
 from pdmuxd.daemon.cli import completing
 from pdmuxd.daemon.replay.formats.read import open_trace
 from pdmuxd.daemon.replay.shape import Shaping, TooLong, fit, shape
-from pdmuxd.daemon.replay.trace import Trace, TraceFormat
+from pdmuxd.daemon.replay.trace import Trace
 from pdmuxd.engine.core.policies.registry import build_policy, known_policies
 from pdmuxd.engine.core.slo import ATTAINMENT_RANGE, DEFAULT_SLO, TTFT_FIXED_RANGE_S, TTFT_PER_1K_RANGE_S
 from pdmuxd.engine.emulator.fleet import is_fleet, parse_fleet
@@ -31,7 +31,13 @@ def target_option(flag: str, range_s: tuple[float, float], text: str) -> OptionI
 POLICY_SYNTAX = ", ".join(info.syntax for info in known_policies())
 
 TRACE = typer.Argument(metavar="TRACE", help="Mooncake JSONL, Azure CSV, or pdmuxd's own JSONL.")
-FORMAT = typer.Option("--format", help="Instead of telling the format from the first line.")
+FORMAT = typer.Option(
+    "--format",
+    metavar="NAME",
+    help="The trace's format, where the first line does not tell it: mooncake, azure, native, or another "
+    "package's.",
+    autocompletion=completing.trace_formats,
+)
 PROFILE = typer.Option(
     "--profile", help="A shipped profile, or a JSON file.", autocompletion=completing.profiles
 )
@@ -63,7 +69,7 @@ class TraceOptions:
 
     profile: Annotated[str, PROFILE] = DEFAULT_PROFILE
     noise: Annotated[str | None, NOISE] = None
-    trace_format: Annotated[TraceFormat | None, FORMAT] = None
+    trace_format: Annotated[str | None, FORMAT] = None
     sort: Annotated[bool, SORT] = False
     drop_too_long: Annotated[bool, DROP] = False
     clip: Annotated[bool, CLIP] = False
@@ -139,7 +145,7 @@ def checked_policies(given: Sequence[str], profile: Profile, flag: str) -> list[
 
 
 def load_trace(
-    path: Path, trace_format: TraceFormat | None, shaping: Shaping, profile: Profile, too_long: TooLong
+    path: Path, trace_format: str | None, shaping: Shaping, profile: Profile, too_long: TooLong
 ) -> Trace:
     """Read a trace, select its requests, and fit them to what the profile's engine can hold.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pdmuxd.daemon.replay.ticks import detect_tick_s, spread_ticks
-from pdmuxd.daemon.replay.trace import Trace, TraceFormat, TraceRequest, line_error
+from pdmuxd.daemon.replay.trace import Trace, TraceRequest, line_error
 from pdmuxd.engine.core.errors import TraceError
 
 
@@ -39,7 +39,7 @@ class Shaping:
     seed: int = 0
 
 
-def shape(path: Path, trace_format: TraceFormat, requests: Iterable[TraceRequest], shaping: Shaping) -> Trace:
+def shape(path: Path, trace_format: str, requests: Iterable[TraceRequest], shaping: Shaping) -> Trace:
     """Choose and re-time requests; reads no further than the window and the limit need.
 
     Raises: TraceError for unsorted arrivals (unless `sort`), an empty window, or a rate that cannot

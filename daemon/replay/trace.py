@@ -13,7 +13,7 @@ MAX_TOKENS = 10_000_000
 
 
 class TraceFormat(StrEnum):
-    """The formats that can be read."""
+    """The formats that are read without another package."""
 
     MOONCAKE = "mooncake"
     AZURE = "azure"
@@ -46,7 +46,7 @@ class Trace:
     """Requests in the order of their arrival, and what was done to them since the file was read."""
 
     path: Path
-    format: TraceFormat
+    format: str
     requests: tuple[TraceRequest, ...]
     block_tokens: int = 0
     """The same for all requests; 0 when none has `prefix_ids`."""

@@ -16,7 +16,7 @@ from pdmuxd.daemon.bench.models import ServedModel, emulated_model, model_in
 from pdmuxd.daemon.replay.formats.read import open_trace
 from pdmuxd.daemon.replay.generate import KINDS
 from pdmuxd.daemon.replay.shape import Shaping, shape
-from pdmuxd.daemon.replay.trace import Trace, TraceFormat
+from pdmuxd.daemon.replay.trace import Trace
 from pdmuxd.daemon.settings.engine import SglangSection
 from pdmuxd.daemon.supervisor.choice import sglang_python
 from pdmuxd.engine.core.errors import InvalidValueError, SettingsError, TraceError
@@ -42,7 +42,7 @@ class Given:
     python: Path | None
     sglang_args: str
     trace: Path | None
-    trace_format: TraceFormat | None
+    trace_format: str | None
     load: str | None
     rates: str
     tbt_ms: str
@@ -123,7 +123,7 @@ def _load(given: Given, model: ServedModel) -> Load:
     )
 
 
-def _trace(path: Path, trace_format: TraceFormat | None, model: ServedModel) -> Trace:
+def _trace(path: Path, trace_format: str | None, model: ServedModel) -> Trace:
     found, requests = open_trace(path, trace_format)
     trace = shape(path, found, requests, Shaping(sort=True))
     if len(trace.requests) < 2:

@@ -5,7 +5,7 @@ A longer file, as the half of it is a table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pdmuxd.engine.core.errors import PolicyError
@@ -16,6 +16,7 @@ from pdmuxd.engine.core.policies.chunked import ChunkedPolicy
 from pdmuxd.engine.core.policies.drift import drift
 from pdmuxd.engine.core.policies.duet import DEFAULT_TOKEN_BUDGET, DuetPolicy
 from pdmuxd.engine.core.policies.fusedsteps import FIXED_STEP_TOKENS
+from pdmuxd.engine.core.policies.installed import installed_names, installed_policy
 from pdmuxd.engine.core.policies.muxwise import muxwise
 from pdmuxd.engine.core.policies.ordered import OrderedPolicy, QueueRule
 from pdmuxd.engine.core.policies.pla import PlaOptions, PlaPolicy
@@ -63,8 +64,8 @@ class PolicySpec:
 
 
 def known_policies() -> tuple[PolicyInfo, ...]:
-    """All policies, in the order in which they are listed to people."""
-    return (*(info for info, _ in _POLICIES.values()), _PLA, *_ORDERS.values())
+    """All policies, in the order in which they are listed to people; those of other packages last."""
+    return (*(info for info, _ in _POLICIES.values()), _PLA, *_ORDERS.values(), *_of_others())
 
 
 def parse_policy(spec: str) -> PolicySpec:
@@ -91,6 +92,8 @@ def parse_policy(spec: str) -> PolicySpec:
             "(use EmulatedFleet, with e.g. pla/muxwise on each instance)"
         )
     entry = _POLICIES.get(name)
+    if entry is None and (other := installed_policy(name)) is not None:
+        return PolicySpec(text=spec, build=other.parse(arguments), unsplit=other.unsplit or spec)
     if entry is None:
         known = ", ".join(info.syntax for info in known_policies())
         raise PolicyError(f"unknown policy {name!r}; known are {known}")
@@ -101,6 +104,19 @@ def parse_policy(spec: str) -> PolicySpec:
 def build_policy(spec: str, context: PolicyContext) -> AnyPolicy:
     """Parse and build. Raises: PolicyError, PartitionError."""
     return parse_policy(spec).build(context)
+
+
+def _of_others() -> Iterator[PolicyInfo]:
+    for name in installed_names():
+        if name in _OURS:
+            continue
+        try:
+            other = installed_policy(name)
+        except PolicyError as error:
+            yield PolicyInfo(name=name, syntax=name, summary=str(error), example=name)
+        else:
+            if other is not None:
+                yield PolicyInfo(name=name, syntax=other.syntax, summary=other.summary, example=other.example)
 
 
 def _unsplit(spec: str, name: str, arguments: str) -> str:
@@ -349,3 +365,6 @@ _POLICIES: dict[str, tuple[PolicyInfo, _Parse]] = {
         ),
     )
 }
+
+_OURS = frozenset((*_POLICIES, _PLA.name, *_ORDERS, FLEET_POLICY))
+"""Another package cannot take the place of one of these."""

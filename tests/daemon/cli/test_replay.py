@@ -104,6 +104,8 @@ def test_the_line_is_named_when_the_trace_is_malformed(invoke: Invoke, tmp_path:
 def test_the_format_can_be_forced_when_detection_is_not_wanted(invoke: Invoke, tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", native_line())
     assert "a Mooncake line is" in error(invoke(path, "--format", "mooncake"), TraceError)
+    unknown = error(invoke(path, "--format", "parquet"), TraceError)
+    assert unknown.startswith("unknown trace format 'parquet'; known are mooncake, azure, native")
 
 
 @pytest.fixture
@@ -146,7 +148,6 @@ def test_number_and_first_are_named_when_requests_do_not_fit(
         (["--rate", "nan"], "--rate"),
         (["--tbt-ms", "0"], "--tbt-ms"),
         (["--attainment", "1"], "--attainment"),
-        (["--format", "parquet"], "parquet"),
         (["--noise", "8,6"], "'8,6' is not allowed; give bias from -50 to 100, scatter from 0 to 50"),
         (["--noise", "8,6,11"], "stalls from 0 to 10 percent"),
         (["--noise", "nan,6,0"], "'nan,6,0' is not allowed"),
