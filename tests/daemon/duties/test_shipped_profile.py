@@ -18,7 +18,7 @@ from pdmuxd.engine.link.messages import Hello
 from pdmuxd.engine.profiling.document import to_json
 from pdmuxd.engine.profiling.shipped_profiles import shipped_profiles
 
-(LLAMA,) = shipped_profiles()
+(LLAMA,) = [one for one in shipped_profiles() if one.name == "h200-llama-8b"]
 GREETING = msgspec.structs.replace(
     greeting_of(),
     engine="sglang",
