@@ -39,6 +39,7 @@ from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes
 from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.quarantine import Quarantine
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 from pdmuxd.daemon.metrics import Metrics
@@ -187,6 +188,7 @@ def build(
         history=history.history,
         metrics=metrics,
         actions=actions,
+        quarantine=gateway.quarantine,
         replays=replays,
         fallback=keepers.fallback,
         lifecycle=lifecycle,
@@ -357,6 +359,7 @@ def build_admin(
     history: History,
     metrics: Metrics,
     actions: OperatorActions,
+    quarantine: Quarantine,
     replays: TrafficReplays,
     fallback: FallbackKeeper,
     lifecycle: Lifecycle,
@@ -380,6 +383,7 @@ def build_admin(
         predictors=predictors,
         known_costs=known_costs,
         actions=actions,
+        quarantine=quarantine,
         replays=replays,
         fallback=fallback,
         daemon_actions=lifecycle,

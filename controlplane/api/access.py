@@ -102,6 +102,8 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("POST", "/engine/drain"): Access.ADMIN,
     ("POST", "/engine/resume"): Access.ADMIN,
     ("POST", "/engine/restart"): Access.ADMIN,
+    ("GET", "/engine/quarantine"): Access.READ,
+    ("POST", "/engine/quarantine/release"): Access.ADMIN,
     ("POST", "/daemon/reload"): Access.ADMIN,
     ("POST", "/daemon/upgrade"): Access.ADMIN,
 }

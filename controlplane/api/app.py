@@ -41,6 +41,7 @@ from pdmuxd.controlplane.api.partitions import partition_routes
 from pdmuxd.controlplane.api.policy import policy_routes
 from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
 from pdmuxd.controlplane.api.profiles import profile_routes
+from pdmuxd.controlplane.api.quarantine import quarantine_routes
 from pdmuxd.controlplane.api.replays import replay_routes
 from pdmuxd.controlplane.api.slos import slo_routes
 from pdmuxd.controlplane.api.tenants import tenant_routes
@@ -54,6 +55,7 @@ from pdmuxd.controlplane.node.daemon_actions import DaemonActions, NoDaemon
 from pdmuxd.controlplane.node.engine_actions import EngineActions, NoEngine
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.node.learned_fallback import FallbackLearning, NoFallback
+from pdmuxd.controlplane.node.quarantine import NothingHeld, QuarantineActions
 from pdmuxd.controlplane.node.traffic_replays import NoReplays, ReplayJobs
 from pdmuxd.controlplane.outlook.slo_preview import Previews
 from pdmuxd.controlplane.outlook.tbt_cap_rules import KnownCosts
@@ -78,6 +80,7 @@ def build_admin_app(
     predictors: Predictors = lambda: None,
     known_costs: KnownCosts | None = None,
     actions: EngineActions | None = None,
+    quarantine: QuarantineActions | None = None,
     replays: ReplayJobs | None = None,
     fallback: FallbackLearning | None = None,
     daemon_actions: DaemonActions | None = None,
@@ -144,6 +147,7 @@ def build_admin_app(
         what_if_routes(telemetry, predictors, known_costs or partial(tbt_costs, telemetry, predictors)),
         replay_routes(replays or NoReplays(), predictors),
         action_routes(actions or NoEngine(), control_plane),
+        quarantine_routes(quarantine or NothingHeld(), control_plane),
         daemon_routes(daemon_actions or NoDaemon(), control_plane),
         log_routes(engine_log),
         whoami_routes(),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pdmuxd.daemon.cli.admin_client import AdminClient, daemon_of
-from pdmuxd.daemon.cli.output import AsJson, print_json
+from pdmuxd.daemon.cli.output import AsJson, instant, print_json, print_table
 from pdmuxd.daemon.cli.status import in_flight_text
 from pdmuxd.engine.core.errors import EngineError
 
@@ -74,6 +74,40 @@ def restart(
             ended = before["pid"] if before["state"] in ("serving", "draining") else None
             done["state"] = _watch_start(client, shown=not as_json, ended=ended)
     _tell_json(done, as_json=as_json)
+
+
+@app.command(epilog="Example: pdmuxd engine quarantine --release chat")
+def quarantine(
+    ctx: typer.Context,
+    release: Annotated[str | None, typer.Option(help="Serve what is held of this tenant again.")] = None,
+    release_all: Annotated[bool, typer.Option("--release-all", help="The same of all tenants.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is refused since it was in flight when two engines ended, or serve it again."""
+    if release is not None and release_all:
+        raise typer.BadParameter("give either --release TENANT or --release-all")
+    with daemon_of(ctx) as client:
+        if release is not None or release_all:
+            done = client.post("/engine/quarantine/release", {"tenant": release})
+            if as_json:
+                print_json(done)
+            else:
+                typer.echo(f"released: {done['released']}")
+            return
+        held = client.get("/engine/quarantine")
+    if as_json:
+        print_json(held)
+        return
+    rows = [
+        {
+            "tenant": each["tenant"],
+            "what": f"body {each['body'][:8]}" if each["body"] else "all requests",
+            "until": instant(each["until"]),
+            "request ids": " ".join(each["request_ids"]),
+        }
+        for each in held
+    ]
+    print_table(rows, empty="nothing is held")
 
 
 def _tell(done: Mapping[str, Any], *, as_json: bool) -> None:

@@ -101,11 +101,11 @@ class Gateway:
             ranges=lambda: self._slot.ranges,
         )
         self._turns = Turns(self._limiter, self._slot)
-        self._quarantine = Quarantine((times or EngineTimes()).quarantine_s)
+        self.quarantine = Quarantine((times or EngineTimes()).quarantine_s)
         self._forwarder = Forwarder(
             self._slot,
             times or EngineTimes(),
-            quarantine=self._quarantine,
+            quarantine=self.quarantine,
             observer=self._observer,
             on_first_byte=self._on_first_byte,
             retry_after_s=self._retry_after_s,
@@ -124,7 +124,7 @@ class Gateway:
 
     def use_limits(self, limits: BodyLimits, times: EngineTimes) -> None:
         """From now on requests may be so large and take so long."""
-        self._quarantine.hold_s = times.quarantine_s
+        self.quarantine.hold_s = times.quarantine_s
         self._intake.limits = limits
         self._forwarder.times = times
 
@@ -137,9 +137,9 @@ class Gateway:
         lost = self._slot.upstream
         if lost is not None:
             if self._slot.is_draining:
-                self._quarantine.engine_ended(lost)
+                self.quarantine.engine_ended(lost)
             else:
-                self._quarantine.engine_died(lost)
+                self.quarantine.engine_died(lost)
         self._forwarder.interrupt_all(End.ENGINE_LOST)
         self._slot.empty(state)
 

@@ -8,11 +8,12 @@ same body, or the same tenant alone, at two deaths.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from pdmuxd.controlplane.node.quarantine import Held
 from pdmuxd.engine.core.errors import RequestError
 
 FIRST_STEPS_S = 1.0
@@ -22,6 +23,8 @@ LEFT_S = 30.0
 _MOST_LEFT = 1024
 _MOST_DEATHS = 16
 _DEATHS_TO_HOLD = 2
+_MOST_NAMED = 16
+"""Request ids of one tenant that are listed."""
 
 _Body = tuple[str, bytes]
 """A tenant, and the hash of what it asked."""
@@ -31,11 +34,12 @@ _Body = tuple[str, bytes]
 class _Death:
     engine: object
     at_s: float
-    suspects: set[_Body] = field(default_factory=set)
-    others: set[_Body] = field(default_factory=set)
+    suspects: dict[_Body, str] = field(default_factory=dict)
+    """With the id of a request that had it."""
+    others: dict[_Body, str] = field(default_factory=dict)
 
     @property
-    def accused(self) -> set[_Body]:
+    def accused(self) -> dict[_Body, str]:
         return self.suspects or self.others
 
 
@@ -46,7 +50,7 @@ class Quarantine:
         self.hold_s = hold_s
         self._clock = clock
         self._deaths: deque[_Death] = deque(maxlen=_MOST_DEATHS)
-        self._left: deque[tuple[float, object, _Body]] = deque(maxlen=_MOST_LEFT)
+        self._left: deque[tuple[float, object, _Body, str]] = deque(maxlen=_MOST_LEFT)
         self._ended: object = None
         """The engine that an operator ended last."""
 
@@ -58,16 +62,16 @@ class Quarantine:
             return
         death = self._death_of(engine)
         is_suspect = begun_s is None or self._clock() - begun_s < FIRST_STEPS_S
-        (death.suspects if is_suspect else death.others).add((tenant, _digest(payload, rid)))
+        (death.suspects if is_suspect else death.others)[tenant, _digest(payload, rid)] = rid
 
     def client_left(self, engine: object, *, tenant: str, payload: bytes, rid: str) -> None:
         """A request without a token whose client left while `engine` had it."""
-        self._left.append((self._clock(), engine, (tenant, _digest(payload, rid))))
+        self._left.append((self._clock(), engine, (tenant, _digest(payload, rid)), rid))
 
     def engine_died(self, engine: object) -> None:
         """It ended, and not because an operator wanted it to."""
         since_s = self._clock() - LEFT_S
-        gone = {body for at_s, of, body in self._left if of is engine and at_s >= since_s}
+        gone = {body: rid for at_s, of, body, rid in self._left if of is engine and at_s >= since_s}
         if gone or any(death.engine is engine for death in self._deaths):
             self._death_of(engine).suspects |= gone
         self._left.clear()
@@ -80,9 +84,7 @@ class Quarantine:
 
     def check(self, *, tenant: str, payload: bytes, rid: str) -> None:
         """Raises: RequestError 403 for a request, or a tenant, that was there at two deaths."""
-        since_s = self._clock() - self.hold_s
-        while self._deaths and (self._deaths[0].at_s < since_s or not self.hold_s):
-            self._deaths.popleft()
+        since_s = self._forget_old()
         accusing = [death for death in self._deaths if any(who == tenant for who, _ in death.accused)]
         if len(accusing) < _DEATHS_TO_HOLD:
             return
@@ -93,6 +95,48 @@ class Quarantine:
         alone = [death for death in accusing if all(who == tenant for who, _ in death.accused)]
         if len(alone) >= _DEATHS_TO_HOLD:
             raise _held(f"only requests of tenant {tenant} were in flight when two engines ended", left_s)
+
+    def held(self) -> list[Held]:
+        """List what `check` refuses now."""
+        since_s = self._forget_old()
+        found: list[Held] = []
+        bodies = Counter(body for death in self._deaths for body in death.accused)
+        for (tenant, digest), times in bodies.items():
+            if times >= _DEATHS_TO_HOLD and tenant:
+                those = [death for death in self._deaths if (tenant, digest) in death.accused]
+                rids = tuple(death.accused[tenant, digest] for death in those)
+                left_s = those[-1].at_s - since_s
+                found.append(Held(tenant=tenant, body=digest.hex(), request_ids=rids, left_s=left_s))
+        alone: dict[str, list[_Death]] = {}
+        for death in self._deaths:
+            tenants = {tenant for tenant, _ in death.accused}
+            if len(tenants) == 1:
+                alone.setdefault(tenants.pop(), []).append(death)
+        for tenant, those in alone.items():
+            if len(those) >= _DEATHS_TO_HOLD and tenant:
+                rids = tuple(rid for death in those for rid in death.accused.values())[-_MOST_NAMED:]
+                left_s = those[-1].at_s - since_s
+                found.append(Held(tenant=tenant, body=None, request_ids=rids, left_s=left_s))
+        return found
+
+    def release(self, tenant: str | None = None) -> int:
+        """Forget who was there, of one tenant or of all; how many entries that releases."""
+        before = len(self.held())
+        if tenant is None:
+            self._deaths.clear()
+        for death in self._deaths:
+            for bodies in (death.suspects, death.others):
+                for body in [body for body in bodies if body[0] == tenant]:
+                    # It stays as nobody's: without it others would have been there alone.
+                    bodies["", body[1]] = bodies.pop(body)
+        return before - len(self.held())
+
+    def _forget_old(self) -> float:
+        """Since when deaths count."""
+        since_s = self._clock() - self.hold_s
+        while self._deaths and (self._deaths[0].at_s < since_s or not self.hold_s):
+            self._deaths.popleft()
+        return since_s
 
     def _death_of(self, engine: object) -> _Death:
         for death in self._deaths:
@@ -110,7 +154,7 @@ def _digest(payload: bytes, rid: str) -> bytes:
 def _held(why: str, left_s: int) -> RequestError:
     return RequestError(
         f"{why}; it is not sent to another one for {left_s} s, or until an operator sets "
-        "data.quarantine_s to 0",
+        "releases it (pdmuxd engine quarantine)",
         status=403,
         code="quarantined",
     )

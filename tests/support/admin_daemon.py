@@ -17,6 +17,7 @@ from pdmuxd.controlplane.api import build_admin_app
 from pdmuxd.controlplane.node.engine_actions import Action, Done
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
 from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState
+from pdmuxd.controlplane.node.quarantine import Held
 from pdmuxd.controlplane.outlook.tbt_costs import TbtCost
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
@@ -54,6 +55,21 @@ class MadeUpFallback:
         return self.now
 
 
+class MadeUpQuarantine:
+    """Holds one body of the tenant `chat` until that is released."""
+
+    def __init__(self) -> None:
+        self.entries = [Held(tenant="chat", body="9f2c11aa55", request_ids=("r1", "r2"), left_s=60.0)]
+
+    def held(self) -> list[Held]:
+        return self.entries
+
+    def release(self, tenant: str | None = None) -> int:
+        kept = [held for held in self.entries if tenant not in (None, held.tenant)]
+        released, self.entries = len(self.entries) - len(kept), kept
+        return released
+
+
 class AdminDaemon:
     """Serves a control plane; its engine confirms every change at once, unless told not to."""
 
@@ -65,6 +81,7 @@ class AdminDaemon:
         """How the engine differs from one that serves, call after call; the last stays."""
         self.in_flight: dict[str, int] = {}
         self.fallback = MadeUpFallback()
+        self.quarantine = MadeUpQuarantine()
         self.costs: tuple[TbtCost, ...] = ()
         self._control_plane = control_plane
         self.telemetry = Telemetry(clock=time.time, in_flight=lambda: self.in_flight)
@@ -76,6 +93,7 @@ class AdminDaemon:
             telemetry=self.telemetry,
             actions=self,
             fallback=self.fallback,
+            quarantine=self.quarantine,
             known_costs=lambda: self.costs,
         )
 

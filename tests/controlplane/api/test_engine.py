@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from admin_daemon import MadeUpQuarantine
 from stores import AdminCalls, slo
 
 from pdmuxd.controlplane.node.engine_status import EngineStatus
@@ -110,3 +111,18 @@ async def test_the_settings_version_is_the_databases_when_asked(
     control_plane.create_tenant("chat")
     control_plane.keys.issue("chat")
     assert (await call("GET", "/api/v1/version")).json()["settings_version"] == 2
+
+
+async def test_what_is_held_is_listed_and_its_release_is_in_the_audit(control_plane: ControlPlane) -> None:
+    quarantine = MadeUpQuarantine()
+    call = AdminCalls(control_plane, quarantine=quarantine)
+    (held,) = (await call("GET", "/api/v1/engine/quarantine")).json()
+    assert (held["tenant"], held["body"], held["request_ids"]) == ("chat", "9f2c11aa55", ["r1", "r2"])
+    assert held["until"].endswith("Z")
+    wrong = await call("POST", "/api/v1/engine/quarantine/release", json={"tenant": 5})
+    assert (wrong.status_code, wrong.json()["field"]) == (422, "tenant")
+    path, tenants = "/api/v1/engine/quarantine/release", ({"tenant": "other"}, {"tenant": "chat"}, None)
+    assert [(await call("POST", path, json=body)).json()["released"] for body in tenants] == [0, 1, 0]
+    assert (await call("GET", "/api/v1/engine/quarantine")).json() == []
+    (entry,) = (each for each in control_plane.audit(limit=9) if each.action == "quarantine.release")
+    assert entry.after == {"released": 1, "tenants": ["chat"]}

@@ -105,3 +105,20 @@ def test_a_restart_fails_when_no_engine_comes_up(pdmuxd, daemon: AdminDaemon) ->
     ]
     err = pdmuxd("engine", "restart", code=1).err
     assert err == "error: the engine did not come up and is tried again: no memory\n"
+
+
+def test_what_is_held_is_shown_with_its_requests_and_released(pdmuxd, chat: AdminDaemon) -> None:
+    shown = pdmuxd("engine", "quarantine").out
+    assert "chat" in shown
+    assert "body 9f2c11aa" in shown
+    assert "r1 r2" in shown
+    assert "released: 0" in pdmuxd("engine", "quarantine", "--release", "other").out
+    assert "released: 1" in pdmuxd("engine", "quarantine", "--release", "chat").out
+    assert "nothing is held" in pdmuxd("engine", "quarantine").out
+    assert pdmuxd("engine", "quarantine", "--json").json == []
+
+
+def test_one_tenant_and_all_are_not_released_together(pdmuxd, chat: AdminDaemon) -> None:
+    shown = pdmuxd("engine", "quarantine", "--release", "chat", "--release-all", code=2)
+    assert "either --release TENANT or --release-all" in shown.err
+    assert len(chat.quarantine.entries) == 1

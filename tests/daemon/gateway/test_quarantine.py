@@ -170,3 +170,37 @@ async def test_a_restart_that_an_operator_asked_for_holds_nobody(setup):
     setup.engine.say(b"{}")
     async with setup.post(prompt="x") as answer:
         assert answer.status == 200
+
+
+def test_what_is_held_is_listed_with_its_requests_and_released_by_tenant():
+    engines = Engines()
+    engines.die(BAD, GOOD)
+    assert engines.quarantine.held() == []
+    engines.die(BAD, OTHER)
+    (held,) = engines.quarantine.held()
+    assert (held.tenant, len(held.request_ids), held.left_s) == ("mallory", 2, 600.0 - 60)
+    assert held.body
+    assert engines.quarantine.release("alice") == 0
+    assert engines.is_held(*BAD)
+    assert engines.quarantine.release("mallory") == 1
+    assert not engines.is_held(*BAD)
+    assert engines.quarantine.held() == []
+
+
+def test_releasing_one_tenant_leaves_no_other_alone_with_two_deaths():
+    engines = Engines()
+    engines.die(BAD, GOOD)
+    engines.die(BAD, OTHER)
+    engines.quarantine.release("mallory")
+    assert not engines.is_held("alice", "new")
+    assert engines.quarantine.held() == []
+
+
+def test_a_tenant_that_is_held_is_listed_as_a_whole_and_all_are_released_at_once():
+    engines = Engines()
+    engines.die(("mallory", "one"), ("mallory", "two"))
+    engines.die(("mallory", "three"))
+    (held,) = engines.quarantine.held()
+    assert (held.tenant, held.body, len(held.request_ids)) == ("mallory", None, 3)
+    assert engines.quarantine.release() == 1
+    assert not engines.is_held("mallory", "four")
