@@ -2,8 +2,8 @@
 
     python paused_classes.py FOLDER NAME...
 
-SGLang is imported once. For each class a child compares logits, in SGLang's model runner, and prints a line
-of JSON.
+SGLang is imported once. For each class one child compares logits, in SGLang's model runner; another compares
+tokens, in its scheduler (`served_classes.py`). Each prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from served_classes import Served
 from stand_ins import PREFILLS_ONLY, stand_in
 from tiny_classes import LAYERS, MODELS, write_folder
 
@@ -30,6 +31,7 @@ def main(folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     for name in names:
         _in_child("LOGITS", name, lambda name=name: Comparison(name, folder / "logits").run())
+        _in_child("TOKENS", name, lambda name=name: Served(name, folder / "tokens").run())
 
 
 def _in_child(what: str, name: str, run: Callable[[], dict[str, Any]]) -> None:
