@@ -106,6 +106,11 @@ def unseen_bounds(profile: MeasuredProfile, samples: Sequence[Sample]) -> list[f
     return found
 
 
+def _fused_floor_s(profile: MeasuredProfile, sms: int) -> float:
+    fused = next((run.fused for run in profile.solo_run if run.sms == sms), None)
+    return fused.prefill.floor_s if fused is not None and fused.prefill.is_floor_apart else 0.0
+
+
 def unseen_errors(profile: MeasuredProfile, samples: Sequence[Sample]) -> Mapping[str, list[float]]:
     """Predicted over measured less 1 by kind of work, and by kind and SM count; pairs are the guard's."""
     model = latency_model(profile.predictors(1), profile.roofline)
@@ -124,6 +129,8 @@ def unseen_errors(profile: MeasuredProfile, samples: Sequence[Sample]) -> Mappin
             predicted_s = model.decode_s(point.decode_shape, point.decode_sms)
         elif point.mode == "fused":
             predicted_s = model.fused_s(point.prefill_shape, point.decode_shape, point.decode_sms)
+            if sample.is_device_time and predicted_s <= _fused_floor_s(profile, point.decode_sms):
+                continue  # launching is what is predicted, which is no part of the sample
         else:
             continue
         for name in (point.mode, f"{point.mode} {sample.sms}"):

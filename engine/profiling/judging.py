@@ -74,7 +74,7 @@ def beside_roofline(fit: FitErrors, samples: Sequence[Sample], measured: Target)
 
 def _launch_s(sample: Sample, measured: Target) -> float:
     """What the roofline says at least of a sample that has no launching in it."""
-    largest = max(measured.hello.captured_fused_tokens, default=0)
+    largest = max(measured.hello.captured_fused_tokens, default=measured.overheads.fused_graph_tokens)
     is_replayed = sample.point.mode == "fused" and designs.FUSED.size_of(sample.point) <= largest
     if not sample.is_device_time or is_replayed:
         return 0.0

@@ -99,16 +99,17 @@ def _prefill_of_device(
 def _fused_of_device(
     fusions: Groups, target: Target, launching: LaunchCost, fits: list[FitErrors], left_out: list[str]
 ) -> dict[int, FusedCoefficients]:
-    """Without graphs, launching all layers is the least that a batch takes."""
+    """Where no batch is one launch, launching all layers is the least that it takes."""
     found = _law("fused", fusions, target, left_out)
     if found is None:
         return {}
-    layers = target.model.layers
-    fits += [
-        beyond_launching(fit, fusions[fit.sms], launching.prefill_s(layers))
-        for fit in errors_of("fused", fusions, found.outliers, found.held_out)
-    ]
+    each = errors_of("fused", fusions, found.outliers, found.held_out)
     fused = {sms: found.law.fused(sms) for sms in fusions}
+    if target.overheads.fused_graph_tokens:
+        fits += each
+        return fused
+    layers = target.model.layers
+    fits += [beyond_launching(fit, fusions[fit.sms], launching.prefill_s(layers)) for fit in each]
     return {
         sms: replace(one, prefill=with_launching(one.prefill, launching, layers))
         for sms, one in fused.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from profiling import decode_samples, prefill_samples, target_of
@@ -13,7 +15,10 @@ from pdmuxd.engine.core.types import DecodeShape, PrefillShape
 from pdmuxd.engine.emulator.profile import load_profile
 from pdmuxd.engine.profiling.assemble import assemble
 from pdmuxd.engine.profiling.document import MeasuredProfile, from_json, to_json
-from pdmuxd.engine.profiling.measurement import Sample
+from pdmuxd.engine.profiling.launching import LaunchCost
+from pdmuxd.engine.profiling.measurement import Sample, Target
+from pdmuxd.engine.profiling.serving_design import fused_design
+from pdmuxd.engine.profiling.solo_predictors import fit_solo_runs
 
 HIDDEN = load_profile("h200-llama-8b")
 ROOFLINE = RooflineModel(model=HIDDEN.model, device=HIDDEN.device, overheads=HIDDEN.overheads)
@@ -80,3 +85,27 @@ def test_a_profile_says_where_it_is_from_and_can_be_stored(profile: MeasuredProf
 def test_no_profile_comes_of_samples_that_do_not_even_allow_a_roofline() -> None:
     with pytest.raises(ProfileError, match="the device: 3 solo samples"):
         made_of(prefills()[:3])
+
+
+@pytest.mark.parametrize(("graph_tokens", "is_bound"), [(0, True), (2048, False)])
+def test_launching_is_the_least_of_a_fused_batch_when_no_batch_is_one_launch(
+    graph_tokens: int, is_bound: bool
+) -> None:
+    hello = target_of(load_profile("h200-llama-8b")).hello
+    assert hello.overheads is not None
+    overheads = replace(hello.overheads, fused_graph_tokens=graph_tokens)
+    target = Target.of(msgspec.structs.replace(hello, overheads=overheads))
+    points = [point for point in fused_design(target) if point.kv_tokens < target.kv_tokens][:60]
+    samples = [
+        Sample(
+            point=one,
+            decode_s=0.004 + 2e-5 * (one.prefill_shape.new_tokens + len(one.decode)),
+            launch_s=(0.02,),
+        )
+        for one in points
+    ]
+    cost = LaunchCost(per_layer_s=0.02 / target.model.layers, per_request_s=0.0, high_ratio=1.0, launches=60)
+    (run,), _ = fit_solo_runs(samples, target, cost, [])
+    assert run.fused is not None
+    took_s = run.fused.predict_s(PrefillShape.of([(64, 0)]), DecodeShape.of((100,)))
+    assert took_s == pytest.approx(0.02 if is_bound else 0.0053, rel=0.08)
