@@ -14,7 +14,7 @@ PYTEST = $(PY) -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-sglang lock serve test test-slow test-all test-postgresql test-lowest test-sglang check docs lint types contracts format mutants
+.PHONY: help install install-sglang wheel lock serve test test-slow test-all test-postgresql test-lowest test-sglang check docs lint types contracts format mutants
 .PHONY: bench-admission bench-control-plane bench-core bench-turns bench-gateway bench-front-end bench-console bench-telemetry bench-history evaluate clean
 
 help: ## Show the commands
@@ -30,8 +30,8 @@ $(READY): pyproject.toml constraints.txt .ci/environment.py
 	@for p in engine controlplane daemon tui migrations systemd; do ln -sfn ../../../$$p .build/src/pdmuxd/$$p; done
 
 # SGLang has an environment of its own: it pins what it needs, and the daemon does without all of it.
-$(VENV_SGLANG)/.ready: pyproject.toml constraints.txt .ci/environment.py
-	@$(PYTHON) .ci/environment.py install $(VENV_SGLANG) --sglang
+$(VENV_SGLANG)/.ready: pyproject.toml constraints.txt $(READY)
+	@$(PY) -m pdmuxd.daemon.cli.main install-sglang --folder $(VENV_SGLANG)
 	@touch $@
 
 $(VENV_LOWEST)/.ready: $(READY) pyproject.toml .ci/environment.py
@@ -40,6 +40,8 @@ $(VENV_LOWEST)/.ready: $(READY) pyproject.toml .ci/environment.py
 
 install: $(READY) ## Create the environment and install
 install-sglang: $(VENV_SGLANG)/.ready ## Create SGLang's environment beside it
+wheel: $(READY) ## Build a wheel and an sdist into dist/
+	@rm -rf build dist && $(VENV)/bin/uv build --quiet --no-build-isolation --python $(PY) && ls -l dist
 lock: $(READY) ## Write constraints.txt anew from pyproject.toml
 	@$(PY) .ci/environment.py lock
 serve: $(READY) ## Migrate, create a first tenant, start the daemon on the emulated GPU

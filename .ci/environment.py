@@ -5,7 +5,6 @@ pip's configuration: it is handed the indexes and certificates that pip is set t
 or fails, pip installs everything, and a line says so.
 
     python .ci/environment.py install .venv
-    python .ci/environment.py install .venv-sglang --sglang
     .venv/bin/python .ci/environment.py lowest .venv-lowest
     .venv/bin/python .ci/environment.py lock
 """
@@ -13,7 +12,6 @@ or fails, pip installs everything, and a line says so.
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import subprocess
 import sys
@@ -21,80 +19,34 @@ import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "daemon" / "sglang_environment"))
+from indexes import pip_settings, uv_environment  # the one file of pdmuxd that needs no package installed
+
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = "constraints.txt"
 TEST_TOOLS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
 """What `make test-lowest` needs beside pdmuxd itself: at locked versions, for they are not what it tries."""
 VERSIONS = (3, 11), (3, 13)
 
-PIP_SECTIONS = ("global", "install", ":env:")
-"""Where pip finds a setting; a later one wins."""
-UV_NAMES = {
-    "index-url": "UV_DEFAULT_INDEX",
-    "extra-index-url": "UV_INDEX",
-    "find-links": "UV_FIND_LINKS",
-    "no-index": "UV_NO_INDEX",
-    "trusted-host": "UV_INSECURE_HOST",
-    "cert": "SSL_CERT_FILE",
-    "proxy": "ALL_PROXY",
-    "default-timeout": "UV_HTTP_TIMEOUT",
-    "timeout": "UV_HTTP_TIMEOUT",
-}
-SEPARATED_BY_COMMAS = ("UV_FIND_LINKS",)
-"""uv's other lists are separated by spaces."""
 
-
-def pip_settings(listing: str) -> dict[str, str]:
-    """Read what `pip config list` printed: `section.name='value'`, a line each."""
-    found: dict[str, str] = {}
-    lines = [line.partition("=") for line in listing.splitlines()]
-    for section in PIP_SECTIONS:
-        for key, _, value in lines:
-            if key.startswith(f"{section}."):
-                found[key.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
-    return found
-
-
-def uv_environment(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which uv uses the indexes that pip would; what the user set for uv itself stays."""
-    given = {}
-    for name, value in settings.items():
-        if (uv_name := UV_NAMES.get(name)) is not None:
-            given[uv_name] = ("," if uv_name in SEPARATED_BY_COMMAS else " ").join(value.split())
-    # As pip does it: the best version of all indexes, not that of the first index that has any.
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_SYSTEM_CERTS": "1", **given, **environ}
-
-
-def steps_of(*, sglang: bool) -> list[list[str]]:
-    """What to install, step by step, as arguments that pip and uv both know."""
-    if not sglang:
-        return [["--editable", ".[dev]"]]
-    import tomllib  # an older Python gets to hear that it is too old
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    # Without pdmuxd's own dependencies: inside SGLang its plugin needs only what SGLang brings.
-    return [list(project["optional-dependencies"]["sglang"]), ["--no-deps", "--editable", "."]]
-
-
-def install(folder: Path, *, sglang: bool) -> bool:
+def install(folder: Path) -> bool:
     """Create the environment in `folder` and fill it; whether that succeeded."""
-    size = "several minutes and 11 GB" if sglang else "some 100 packages"
+    size = "some 100 packages"
     _say(f"[1/3] creating {folder.name}")
     venv.create(folder, with_pip=True, symlinks=True)
     python = str(folder / "bin" / "python")
-    steps = steps_of(sglang=sglang)
+    what = ["--constraint", LOCK, "--editable", ".[dev]"]
     _say("[2/3] fetching uv, which installs the rest")
-    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--constraint", LOCK]
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
     why = "could not be fetched"
-    if _run([*pip, "--quiet", "uv"]):
+    if _run([*pip, "--constraint", LOCK, "--quiet", "uv"]):
         _say(f"[3/3] installing ({size} the first time)")
-        uv = [str(folder / "bin" / "uv"), "pip", "install", "--python", python, "--constraint", LOCK]
-        environ = _uv_environment(python)
-        if all(_run([*uv, *step], environ) for step in steps):
+        uv = [str(folder / "bin" / "uv"), "pip", "install", "--python", python]
+        if _run([*uv, *what], _uv_environment(python)):
             return True
         why = "could not install"
     _say(f"[3/3] uv {why}, so pip installs ({size}; this takes it a few minutes)")
-    return all(_run([*pip, *step]) for step in steps)
+    return _run([*pip, *what])
 
 
 def install_lowest(folder: Path) -> bool:
@@ -156,9 +108,6 @@ def main() -> int:
     commands.add_parser("lock", help="write the lock file anew")
     installing = commands.add_parser("install", help="create an environment and fill it")
     installing.add_argument("folder", type=Path)
-    installing.add_argument(
-        "--sglang", action="store_true", help="SGLang's environment instead of the project's"
-    )
     lowest = commands.add_parser("lowest", help="create an environment of the lowest versions allowed")
     lowest.add_argument("folder", type=Path)
     options = parser.parse_args()
@@ -176,7 +125,7 @@ def main() -> int:
             "Python's venv module is incomplete; on Debian and Ubuntu: apt-get install python3-venv\n"
         )
         return 2
-    return 0 if install(options.folder, sglang=options.sglang) else 1
+    return 0 if install(options.folder) else 1
 
 
 if __name__ == "__main__":

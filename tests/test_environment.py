@@ -68,7 +68,7 @@ def test_the_users_own_setting_stays_when_pip_says_otherwise(environment: Module
 
 
 def test_uv_installs_what_is_locked_when_it_is_there(environment: ModuleType, commands: list[str]) -> None:
-    assert environment.install(Path(".venv"), sglang=False)
+    assert environment.install(Path(".venv"))
     assert ["uv pip install" in command for command in commands] == [False, True]
     assert all("--constraint constraints.txt" in command for command in commands)
 
@@ -81,7 +81,7 @@ def test_uv_installs_what_is_locked_when_it_is_there(environment: ModuleType, co
 def test_pip_installs_and_says_why_when_uv_does_not(
     environment: ModuleType, commands: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert environment.install(Path(".venv"), sglang=True)
+    assert environment.install(Path(".venv"))
     assert "-m pip install" in commands[-1]
     assert "uv pip" not in commands[-1]
     assert f"uv {reason}, so pip installs" in capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_pip_installs_and_says_why_when_uv_does_not(
 
 @pytest.mark.parametrize("commands", [("install",)], indirect=True)
 def test_it_is_an_error_when_pip_fails_too(environment: ModuleType, commands: list[str]) -> None:
-    assert not environment.install(Path(".venv"), sglang=False)
+    assert not environment.install(Path(".venv"))
 
 
 def test_the_lowest_versions_are_installed_beside_locked_tools(

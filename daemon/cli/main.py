@@ -43,6 +43,7 @@ COMMANDS = {
     "reload": Entry("pdmuxd.daemon.cli.reload", "Have the daemon read its settings again."),
     "upgrade": Entry("pdmuxd.daemon.cli.upgrade", "Put a new daemon process in place, losing no request."),
     "install-service": Entry("pdmuxd.daemon.cli.install_service", "Install it as a service of systemd."),
+    "install-sglang": Entry("pdmuxd.daemon.cli.install_sglang", "Install SGLang in its own environment."),
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
     "what-if": Entry("pdmuxd.daemon.cli.what_if", "Replay recent traffic under other settings."),

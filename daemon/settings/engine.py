@@ -46,7 +46,7 @@ class SglangSection(_Section):
     python: _Path | None = Field(
         None,
         description="The Python that has SGLang. Unset: the daemon's own if it has, else that of "
-        ".venv-sglang beside the daemon's environment.",
+        "`pdmuxd install-sglang`, or of .venv-sglang beside the daemon's environment.",
     )
     tp_size: Annotated[WholeNumber, Field(ge=1, le=64)] = Field(
         1, description="GPUs that hold one copy of the model (tensor parallelism)."

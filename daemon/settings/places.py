@@ -14,6 +14,8 @@ SOCKET_PATH_BYTES = 107
 """The longest path of a socket on Linux: `sun_path` of unix(7) has 108 bytes, one of them the closing NUL."""
 SOCKET_NAME_BYTES = 32
 """The longest name of a socket that may be put into the runtime directory."""
+SGLANG_FOLDER = "sglang"
+"""SGLang's environment in the state directory, as `pdmuxd install-sglang` makes it."""
 SERVICE_STATE = Path("/var/lib/pdmuxd")
 SERVICE_TOKEN = Path("/etc/pdmuxd/admin-token")
 """Written by `pdmuxd install-service --credential`."""

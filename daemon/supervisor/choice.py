@@ -95,7 +95,7 @@ def _sglang(settings: EngineSection, state_dir: Path | None) -> EngineChoice:
         raise SettingsError(f"engine.sglang.tp_size: {error}") from error
     name = settings.model_name or model.rstrip("/").rpartition("/")[2]
     gpus = f"{section.tp_size} GPUs" if section.tp_size > 1 else "one GPU"
-    python = sglang_python(section)
+    python = sglang_python(section, state_dir)
 
     def command_for(policy: str, partitions: str | None = None) -> Command:
         return sglang_command(
@@ -127,7 +127,7 @@ def _not_done(policy: str) -> str | None:
     return None
 
 
-def sglang_python(section: SglangSection) -> Path:
+def sglang_python(section: SglangSection, state_dir: Path | None = None) -> Path:
     """The interpreter that has SGLang. Raises: SettingsError if there is none."""
     if section.python is not None:
         python = places.absolute(section.python)
@@ -136,12 +136,16 @@ def sglang_python(section: SglangSection) -> Path:
         return python
     if find_spec("sglang") is not None:
         return Path(sys.executable)
-    colocated_step = Path(sys.prefix).parent / _ENVIRONMENT / "bin" / "python"
-    if colocated_step.is_file():
-        return colocated_step
+    folders = [Path(sys.prefix).parent / _ENVIRONMENT]
+    if state_dir is not None:
+        folders.insert(0, state_dir / places.SGLANG_FOLDER)
+    for folder in folders:
+        python = folder / "bin" / "python"
+        if python.is_file():
+            return python
     raise SettingsError(
-        f"engine.sglang.python is unset, this Python has no SGLang, and there is no {colocated_step}: "
-        "set it, or install pdmuxd[sglang] (make install-sglang in a checkout)"
+        "engine.sglang.python is unset, this Python has no SGLang, and there is none in "
+        f"{' or '.join(str(folder) for folder in folders)}: install it with pdmuxd install-sglang, or set it"
     )
 
 

@@ -84,12 +84,16 @@ def test_the_start_is_refused_when_no_python_has_sglang(model, monkeypatch, tmp_
     monkeypatch.setattr(choice, "find_spec", lambda name: None)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     unset = EngineSection(kind="sglang", sglang=SglangSection(model=str(model)))
-    with pytest.raises(SettingsError, match="make install-sglang"):
-        choice.choose_engine(unset)
+    with pytest.raises(SettingsError, match="pdmuxd install-sglang"):
+        choice.choose_engine(unset, tmp_path / "state")
     colocated_step = tmp_path / ".venv-sglang" / "bin" / "python"
     colocated_step.parent.mkdir(parents=True)
     colocated_step.touch()
-    assert choice.choose_engine(unset).command(1, "l", 2)[0] == str(colocated_step)
+    assert choice.choose_engine(unset, tmp_path / "state").command(1, "l", 2)[0] == str(colocated_step)
+    installed = tmp_path / "state" / "sglang" / "bin" / "python"
+    installed.parent.mkdir(parents=True)
+    installed.touch()
+    assert choice.choose_engine(unset, tmp_path / "state").command(1, "l", 2)[0] == str(installed)
 
 
 def test_what_sglang_does_not_do_of_the_policy_is_said_when_it_is_chosen(model):

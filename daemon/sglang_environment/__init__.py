@@ -1,0 +1,1 @@
+"""SGLang's own virtual environment: what is installed there, and from where."""
