@@ -20,6 +20,7 @@ PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "ROADMAP.md": "roadmap.md",
     "SECURITY.md": "security.md",
 }
 """Pages of the repository's root, and their names in the site."""
