@@ -29,7 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     place = tmp_path_factory.mktemp("wheel")
     source = place / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "LICENSE", *_folders()):
+    for name in ("pyproject.toml", "LICENSE", "constraints.txt", *_folders()):
         (source / name).symlink_to(ROOT / name)
     (source / "README.md").touch()  # only its text is in the wheel
     subprocess.run(
@@ -75,7 +75,12 @@ def test_the_list_is_sorted_when_packages_are_added(setuptools_table: dict[str, 
 
 def test_only_our_package_is_installed_when_a_wheel_is_built(wheel: list[str]) -> None:
     tops = {name.split("/")[0] for name in wheel}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"pdmuxd"}
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {"pdmuxd"}
+
+
+def test_the_lock_file_is_installed_when_a_wheel_is_built(wheel: list[str]) -> None:
+    beside = [name.partition(".data/")[2] for name in wheel if ".data/" in name]
+    assert beside == ["data/share/pdmuxd/constraints.txt"]
 
 
 def test_every_module_and_its_data_are_installed_when_a_wheel_is_built(wheel: list[str]) -> None:
