@@ -108,7 +108,7 @@ class ShareOptions:
         typer.Option(
             "--max-tbt-cost",
             metavar="SHARE",
-            help="The share of the prefill time, 0 to 1, that its TBT target may cost all; none: any.",
+            help="How much of all tenants' prefill time, 0 to 1, this TBT target may cost; none: no limit.",
         ),
     ] = None
 

@@ -44,8 +44,8 @@ PROFILE = typer.Option(
 NOISE = typer.Option(
     "--noise",
     metavar="BIAS,SCATTER,STALLS",
-    help="How the device differs from the profile, in percent: all work longer, sigma of each piece, "
-    f"share of pieces that stand still for {STALL_S * 1000.0:g} ms more.",
+    help="Let the device differ from its profile, in percent: how much longer all work takes, how much each "
+    f"piece of work scatters (sigma), how many pieces stand still for {STALL_S * 1000.0:g} ms.",
 )
 SORT = typer.Option("--sort", help="Accept a trace that is not in order of arrival.")
 DROP = typer.Option("--drop-too-long", help="Leave out requests that the engine cannot hold.")

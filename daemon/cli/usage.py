@@ -25,18 +25,21 @@ def register(app: typer.Typer) -> None:
 def usage(
     ctx: typer.Context,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="INSTANT", help="The begin of this month unless given.")
+        str | None,
+        typer.Option("--from", metavar="INSTANT", help="The first instant; by default this month's."),
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", metavar="INSTANT", help="Until before; the end of this hour.")
+        str | None,
+        typer.Option("--to", metavar="INSTANT", help="The end, not included; by default this hour's."),
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Show this tenant alone.")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line per tenant and model.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what each tenant used: requests, tokens, SM time, refusals, attainment.
 
-    Instants have a zone; whole minutes of the last two days, whole hours before.
+    An INSTANT is like 2026-11-25T14:00Z, with its time zone: a whole minute within the last two days, else a
+    whole hour.
     """
     asked = {"from": start, "to": end, "tenant": tenant, "format": "csv" if as_csv else None}
     query = urlencode({name: value for name, value in asked.items() if value is not None})

@@ -21,7 +21,7 @@ POLL_S = 0.3
 @app.command(epilog="Example: pdmuxd what-if replay --tbt-ms chat=20 --policy muxwise --rate 1.5")
 def replay(
     ctx: typer.Context,
-    minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="Of traffic, until now.")] = 10.0,
+    minutes: Annotated[float, typer.Option(min=0.1, max=1440, help="Replay the last so many.")] = 10.0,
     policy: Annotated[
         str | None, typer.Option("--policy", help="Another policy.", autocompletion=policies)
     ] = None,
@@ -29,10 +29,10 @@ def replay(
         list[str] | None,
         typer.Option("--tbt-ms", metavar="TENANT=MS", help="Another TBT target; repeatable."),
     ] = None,
-    rate: Annotated[float, typer.Option(min=0.05, max=20, help="Times the rate of all requests.")] = 1.0,
+    rate: Annotated[float, typer.Option(min=0.05, max=20, help="Multiply the rate of all requests.")] = 1.0,
     scale: Annotated[
         list[str] | None,
-        typer.Option("--scale", metavar="TENANT=TIMES", help="Times a tenant's requests; repeatable."),
+        typer.Option("--scale", metavar="TENANT=TIMES", help="Multiply a tenant's requests; repeatable."),
     ] = None,
     priority_class: Annotated[
         list[str] | None,

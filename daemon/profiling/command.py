@@ -178,8 +178,9 @@ def _say(outcome: Outcome) -> None:
     if profile.guard is not None:
         guard = profile.guard
         typer.echo(
-            f"guard from {guard.pairs} pairs: {guard.exceeded_ratio:.1%} of held-out pairs were slower than "
-            f"their bound, which is {guard.overestimate_ratio:.0%} too high on average"
+            f"contention guard: measured on {guard.pairs} pairs of prefill and decode; of the pairs kept for "
+            f"checking {guard.exceeded_ratio:.1%} were slower than its bound, which lies "
+            f"{guard.overestimate_ratio:.0%} above what was measured, on average"
         )
 
 
