@@ -337,6 +337,8 @@ class Decision:
     """Waiting requests, in order, that become the next prefill batch (SPLIT) or fill the budget (FUSED)."""
     preempt: bool = False
     """Set the running prefill aside for `admit`. FUSED: the prompt in chunks sits this step out."""
+    chunk_last: bool = False
+    """FUSED: `admit` is prefilled whole in this step, and the prompt in chunks has the rest of the budget."""
     resume: bool = False
     """Take the prefill up again that was set aside last."""
     deprioritize: tuple[str, ...] = ()

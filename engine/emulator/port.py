@@ -171,12 +171,15 @@ class EmulatedDecodeStream:
         *,
         decodes: bool = True,
         chunk_waits: bool = False,
+        chunk_last: bool = False,
         without: Collection[str] = (),
     ) -> EmulatedStep | None:
         """One batch of the decoding requests and a budget of prompt tokens; None if it would be empty."""
         waits, book = self._book.chunked, self._book
         if not chunk_waits or waits is None:
-            return self._launch_fused(request_ids, budget_tokens, graph, without, decodes=decodes)
+            return self._launch_fused(
+                request_ids, budget_tokens, graph, without, decodes=decodes, chunk_last=chunk_last
+            )
         book.chunked = None
         try:
             most = self._port.kv_capacity_tokens
@@ -193,6 +196,7 @@ class EmulatedDecodeStream:
         without: Collection[str],
         *,
         decodes: bool,
+        chunk_last: bool = False,
     ) -> EmulatedStep | None:
         book, profile = self._book, self._port.profile
         if decodes:
@@ -200,7 +204,8 @@ class EmulatedDecodeStream:
         sitting_out = book.batch.may_sit_out(without) if decodes else []
         decode = self._port.decode_shape({m.rid for m in sitting_out}) if decodes else NO_DECODE
         is_new = book.chunked is None
-        chunks = self._fill(request_ids, budget_tokens - decode.bs)
+        fill = self._fill_chunk_last if chunk_last else self._fill
+        chunks = fill(request_ids, budget_tokens - decode.bs)
         if not chunks and not decode.bs and book.batch.members:
             book.make_room()  # no admission fits after all: decode rather than idle
             decode = book.batch.shape
@@ -245,6 +250,16 @@ class EmulatedDecodeStream:
             chunks.append((member, tokens))
             budget_tokens -= tokens
             member = None
+        return chunks
+
+    def _fill_chunk_last(self, request_ids: Sequence[str], budget_tokens: int) -> list[tuple[Admitted, int]]:
+        """New requests whole while KV lasts, then the prompt under way, a token at least."""
+        book, now_s = self._book, self._port.device.now_s
+        admitted = [book.admit(name, now_s) for name in request_ids]
+        chunks = [(member, member.entry.new_tokens) for member in admitted if member is not None]
+        if book.chunked is not None:
+            left = max(1, budget_tokens - sum(tokens for _, tokens in chunks))
+            chunks.append((book.chunked, min(left, book.chunked.entry.new_tokens - book.chunked.done_tokens)))
         return chunks
 
     def _launch(

@@ -98,6 +98,7 @@ class DecodeStage:
             decision.prefill_graph,
             decodes=decodes,
             chunk_waits=decision.preempt,
+            chunk_last=decision.chunk_last,
             without=sits_out,
         )
         return self._note(launched, decision, shape)

@@ -140,7 +140,7 @@ class Launches:
         chunked = None if decision.preempt else chunked_prefill(state, ledger)
         begins = not state.running
         step = self._decode.launch_fused(decision, plan.sits_out)
-        if decision.preempt and request is not None:
+        if (decision.preempt or decision.chunk_last) and request is not None:
             denied = frozenset(decision.admit).intersection(state.still_waiting(decision.admit))
             if len(denied) == len(decision.admit):
                 self._policy_runtime.state.denied.note(denied, state.kv_free_tokens)
@@ -157,7 +157,8 @@ class Launches:
         decision = step.decision
         waiting = self._port.state.still_waiting(decision.admit)
         entries = self._admitted(i for i in decision.admit if i not in waiting)
-        lengths = list(chunk_lengths(chunked, entries, step.launched.prompt_tokens))
+        tokens, chunk_last = step.launched.prompt_tokens, decision.chunk_last
+        lengths = chunk_lengths(chunked, entries, tokens, chunk_last=chunk_last)
         return PrefillShape.of(lengths) if lengths else None
 
     def _admitted(self, request_ids: Iterable[str]) -> tuple[WaitingRequest, ...]:

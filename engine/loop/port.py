@@ -113,13 +113,15 @@ class DecodeStream(Protocol):
         *,
         decodes: bool = True,
         chunk_waits: bool = False,
+        chunk_last: bool = False,
         without: Collection[str] = (),
     ) -> Any:
         """One batch of the decoding requests, if these are to get a token, and of prompt tokens, both within
         the budget; None if it would be empty.
 
         `graph`: to be run as one, if the engine has such. `chunk_waits`: without the prompt whose prefill is
-        under way in chunks, and `request_ids` whole. `without`: decoding requests that sit this step out.
+        under way in chunks, and `request_ids` whole. `chunk_last`: `request_ids` whole, and that prompt the
+        rest of the budget. `without`: decoding requests that sit this step out.
         """
 
     def read(self, launched: Any) -> None:

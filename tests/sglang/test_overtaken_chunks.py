@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 from changing_policies import HEADERS, flush
-from nested_prefills import CHUNKS_PER_TOKEN_S, CHUNKS_TBT_S, chunks_overtaken, predictors, variables
+from nested_prefills import (
+    CHUNKS_PER_TOKEN_S,
+    CHUNKS_TBT_S,
+    chunks_last,
+    chunks_overtaken,
+    predictors,
+    variables,
+)
 from sglang_processes import Link, OurServer, Prompt, Prompts, ask_all, ask_tokens
 
 from pdmuxd.engine.link.messages import HOST_DELAY_S
@@ -186,6 +193,7 @@ async def test_tokens_are_those_of_an_undisturbed_run_when_a_prompt_in_chunks_is
     print(f"overtaken {overtaken}, {clients.asked} asked, {clients.aborted} aborted")
     assert clients.wrong == []
     assert sum(steps >= 2 for steps in overtaken) == len(rounds), overtaken
+    assert chunks_last(server.log) >= 2
     assert clients.aborted > 0
     assert await asyncio.to_thread(flush, server) == 200
     stats = await link.told(lambda stats: not stats.cached_tokens)

@@ -205,6 +205,7 @@ class FakePort:
         *,
         decodes: bool = True,
         chunk_waits: bool = False,
+        chunk_last: bool = False,
         without: Collection[str] = (),
     ) -> FakeStep | None:
         if self.aborted_chunked is not None:
@@ -228,7 +229,7 @@ class FakePort:
         by_id = {request.rid: request for request in self.waiting}
         queue = [by_id[name] for name in request_ids if name in by_id and name not in self.does_not_fit]
         if self.chunked_request is not None and left > 0:
-            queue.insert(0, self.chunked_request)
+            queue.insert(len(queue) if chunk_last else 0, self.chunked_request)
             self.chunked_request = None
         prompt_tokens, timing, completed = max(0, left), [], []
         for request in queue:

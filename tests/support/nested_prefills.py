@@ -255,5 +255,10 @@ def depths(log: str) -> Counter[int]:
 
 
 def chunks_overtaken(log: str) -> int:
-    """Steps that a prompt in chunks sat out."""
-    return log.count(set_aside_log.CHUNK_SAYS)
+    """Steps that a prompt in chunks sat out, or had the rest of."""
+    return log.count(set_aside_log.CHUNK_SAYS) + chunks_last(log)
+
+
+def chunks_last(log: str) -> int:
+    """Steps of which a prompt in chunks had what others left."""
+    return log.count(set_aside_log.CHUNK_LAST_SAYS)

@@ -10,6 +10,7 @@ from typing import Any
 
 SAYS = "set aside: "
 CHUNK_SAYS = "a prompt in chunks sits a step out"
+CHUNK_LAST_SAYS = "a prompt in chunks has what others leave of a step"
 NAME = "pdmuxd_set_aside_log"
 LATE_S = 0.005
 
@@ -36,6 +37,8 @@ def register() -> None:
     def launch_and_say(stage: DecodeStage, decision: Any, *rest: Any) -> Any:
         if decision.preempt:
             print(CHUNK_SAYS, flush=True)
+        if decision.chunk_last:
+            print(CHUNK_LAST_SAYS, flush=True)
         return launch_fused(stage, decision, *rest)
 
     PrefillStage.preempt = preempt_and_say  # type: ignore[method-assign]

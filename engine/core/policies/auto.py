@@ -27,6 +27,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pdmuxd.engine.core.batch_size_correction import BatchSizeCorrection
+from pdmuxd.engine.core.latency_margin import LatencyMargin
 from pdmuxd.engine.core.partitions import PartitionTable
 from pdmuxd.engine.core.policies.autostate import AutoState, adopted, after_prefill, after_step
 from pdmuxd.engine.core.policies.base import Plan, PlanKind, PolicyContext
@@ -47,10 +49,12 @@ from pdmuxd.engine.core.policies.layerwise import (
     without_prefill,
 )
 from pdmuxd.engine.core.policies.overtaking import (
+    before_the_chunk,
     is_due_before,
     urgent_beside_chunks,
     urgent_beside_layers,
 )
+from pdmuxd.engine.core.policies.slots import SlotUse
 from pdmuxd.engine.core.policies.stalls import stall_room_s
 from pdmuxd.engine.core.policies.tbt_classes import without_those_who_can_wait
 from pdmuxd.engine.core.queueing import (
@@ -161,10 +165,13 @@ class AutoPolicy:
         unreachable = frozenset(queue.unreachable)  # asked of every member; the order is the queue's
         batch = self._batch(obs, queue.order, unreachable)
         if not batch:
-            return _ordered_by(decode_alone(obs, self.table), queue), replace(state, queue=queue.state)
+            alone, late = decode_alone(obs, self.table), queue.unreachable
+            alone = replace(alone, deprioritize=late, refuse=queue.refused, order=queue.by)
+            return alone, replace(state, queue=queue.state)
         work = new_work(batch, self.context.layers)
         if self.options.split and obs.limits.holds(work.shape.new_tokens):
-            fused = self._fused_whole(obs, state, batch, work)
+            learned = self._learned(obs, state, batch)
+            fused = self.fused.whole_batch(obs, batch, work.shape, *learned) if self.options.fuse else None
             plan, rejected = self._chosen(obs, state, batch, work, fused)
         else:
             plan, rejected = self._next_step(obs, state, batch), ()
@@ -175,20 +182,16 @@ class AutoPolicy:
             begun = begun_within(batch, plan.prompt_tokens)
         return decision, state.begun(queue, begun, obs.now_s)
 
-    def _fused_whole(
-        self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...], work: Work
-    ) -> Plan | None:
-        if not self.options.fuse:
-            return None
-        margin, correction = state.latency_margin, state.size_correction
-        slot_use, stall_s = state.slot_use(obs, batch), self._stall_room_s(obs, state, batch)
-        return self.fused.whole_batch(obs, batch, work.shape, margin, correction, stall_s, slot_use)
-
     def _next_step(self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...]) -> Plan:
         """A fused step of what cannot run in any other way."""
+        return self.fused.next_step(obs, batch, *self._learned(obs, state, batch))
+
+    def _learned(
+        self, obs: Observation, state: AutoState, batch: tuple[WaitingRequest, ...]
+    ) -> tuple[LatencyMargin, BatchSizeCorrection, float, SlotUse | None]:
+        """What bounds a fused step of `batch` beside its prediction."""
         stall_s, slot_use = self._stall_room_s(obs, state, batch), state.slot_use(obs, batch)
-        margin, correction = state.latency_margin, state.size_correction
-        return self.fused.next_step(obs, batch, margin, correction, stall_s, slot_use)
+        return state.latency_margin, state.size_correction, stall_s, slot_use
 
     def _chosen(
         self,
@@ -240,7 +243,12 @@ class AutoPolicy:
         queue = self._order(obs, state)
         batch = form_prefill_batch(obs, queue=queue.order, max_tokens=BATCH_TOKENS)
         plan = self._next_step(obs, state, batch)
-        overtaking = self._overtake_chunk(obs, state, queue, plan)
+        first = before_the_chunk(obs, queue, batch, plan, self.context.latency, self.table.rules.total_sms)
+        if first and self.options.preemption and self.options.by_slack:
+            plan = self.fused.holding(obs, plan, first, chunk_last=True)
+            decision = replace(fused_decision(obs, plan, first, queue=queue), chunk_last=True)
+            return decision, replace(state.begun(queue, first, obs.now_s), has_chunk_waited=False)
+        overtaking = self._overtake_chunk(obs, state, queue, plan) if self.options.preemption else None
         if overtaking is not None:
             return overtaking
         left = plan.prompt_tokens
@@ -276,8 +284,6 @@ class AutoPolicy:
         self, obs: Observation, state: AutoState, queue: OrderedQueue, plan: Plan
     ) -> tuple[Decision, AutoState] | None:
         """A step of waiting requests alone, which the prompt in chunks sits out."""
-        if not self.options.preemption:
-            return None
         batch = form_prefill_batch(
             obs, queue=urgent_beside_chunks(obs, queue, plan, has_chunk_waited=state.has_chunk_waited)
         )
@@ -336,10 +342,9 @@ class AutoPolicy:
         return replace(decision, order=queue.by), state.begun(queue, batch, obs.now_s)
 
     def _stall_room_s(self, obs: Observation, state: AutoState, queue: Sequence[WaitingRequest]) -> float:
-        margin, latency = state.latency_margin, self.context.latency
-        return stall_room_s(obs, queue, margin, latency, self.table.rules.total_sms)
-
-    # --- while predictions prove wrong
+        return stall_room_s(
+            obs, queue, state.latency_margin, self.context.latency, self.table.rules.total_sms
+        )
 
     def _fixed(self, obs: Observation) -> Decision:
         """The best fixed plan, in order of arrival."""
@@ -347,8 +352,6 @@ class AutoPolicy:
         if obs.prefill is None and not batch:
             return decode_alone(obs, self.table)
         return fused_decision(obs, self.fused.fixed_step(obs, batch), batch)
-
-    # --- what it remembers
 
     def initial_state(self) -> AutoState:
         """The guard as it was profiled, no credit."""
@@ -386,7 +389,8 @@ class AutoPolicy:
         work = new_work(batch, self.context.layers)
         if not self.options.split or not obs.limits.holds(work.shape.new_tokens):
             return (self._next_step(obs, state, batch),)
-        fused = self._fused_whole(obs, state, batch, work)
+        learned = self._learned(obs, state, batch)
+        fused = self.fused.whole_batch(obs, batch, work.shape, *learned) if self.options.fuse else None
         splits = self.split.every(obs, work, state.guard)
         return splits if fused is None else (*splits, fused)
 
@@ -395,8 +399,3 @@ def _is_by_layers(obs: Observation) -> bool:
     """Whether a prefill is under way that cannot go on in chunks."""
     running = obs.prefill
     return obs.preempted is not None or (running is not None and running.mode is PrefillMode.LAYERWISE)
-
-
-def _ordered_by(decision: Decision, queue: OrderedQueue) -> Decision:
-    """The decision, saying what its order came from, who is too late, and who wants to know that at once."""
-    return replace(decision, deprioritize=queue.unreachable, refuse=queue.refused, order=queue.by)

@@ -77,10 +77,18 @@ def fixed_prompt_tokens(decode_bs: int, step_tokens: int | None = None) -> int:
 
 
 def chunk_lengths(
-    prefill: PrefillView | None, batch: Iterable[WaitingRequest], budget_tokens: int
+    prefill: PrefillView | None,
+    batch: Iterable[WaitingRequest],
+    budget_tokens: int,
+    *,
+    chunk_last: bool = False,
 ) -> list[tuple[int, int]]:
-    """(new, reused) of the requests in the next chunk: the prefill under way first, then `batch` in order."""
-    lengths: list[tuple[int, int]] = []
+    """(new, reused) of the requests in the next chunk: the prefill under way first, then `batch` in order; or
+    `batch` first."""
+    if chunk_last:
+        lengths = chunk_lengths(None, batch, budget_tokens)
+        return lengths + chunk_lengths(prefill, (), budget_tokens - sum([new for new, _ in lengths]))
+    lengths = []
     if prefill is not None:
         done = prefill.done_tokens
         for request in prefill.requests:
@@ -172,9 +180,11 @@ class FusedSteps:
             tokens, step_s = LEAST_PROMPT_TOKENS, least_s
         return self.plan(obs, tokens, step_s, meets=False)
 
-    def holding(self, obs: Observation, plan: Plan, batch: Iterable[WaitingRequest]) -> Plan:
+    def holding(
+        self, obs: Observation, plan: Plan, batch: Iterable[WaitingRequest], *, chunk_last: bool = False
+    ) -> Plan:
         """The same step, of these requests."""
-        step_s = self.step_s(obs, plan.prompt_tokens, batch)
+        step_s = self.step_s(obs, plan.prompt_tokens, batch, chunk_last=chunk_last)
         return self.plan(obs, plan.prompt_tokens, step_s, meets=plan.meets)
 
     def fixed_step(self, obs: Observation, batch: tuple[WaitingRequest, ...]) -> Plan:
@@ -271,9 +281,11 @@ class FusedSteps:
         )
         return self.context.latency.fused_s(chunk, NO_DECODE, sms)
 
-    def step_s(self, obs: Observation, budget: int, batch: Iterable[WaitingRequest]) -> float:
+    def step_s(
+        self, obs: Observation, budget: int, batch: Iterable[WaitingRequest], *, chunk_last: bool = False
+    ) -> float:
         """Predicted for a step of the chunk in progress and these requests, up to so many prompt tokens."""
-        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, budget))
+        chunk = PrefillShape.of(chunk_lengths(obs.prefill, batch, budget, chunk_last=chunk_last))
         return self.context.latency.fused_s(chunk, obs.decode, self.table.rules.total_sms)
 
     def total_s(

@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 
 from pdmuxd.engine.core.latency import LatencyModel
 from pdmuxd.engine.core.policies.base import Plan
+from pdmuxd.engine.core.policies.fusedsteps import LEAST_PROMPT_TOKENS
 from pdmuxd.engine.core.queueing import OrderedQueue
 from pdmuxd.engine.core.types import Observation, PrefillView, WaitingRequest
 
@@ -100,6 +101,43 @@ def urgent_beside_chunks(
             tokens -= request.new_tokens
             urgent.append(request)
     return tuple(urgent)
+
+
+def before_the_chunk(
+    obs: Observation,
+    queue: OrderedQueue,
+    batch: Sequence[WaitingRequest],
+    plan: Plan,
+    latency: LatencyModel,
+    sms: int,
+) -> tuple[WaitingRequest, ...]:
+    """Of `batch`, who has less slack than the prompt in chunks and fits whole into a step of `plan`'s tokens:
+    least slack goes first within a step as well, and the prompt in chunks, which has time, gets what is left.
+
+    Those that are too late, or that are passed over, wait until it ends; so do all if it ends with the next
+    step.
+    """
+    running, tokens = obs.prefill, plan.prompt_tokens
+    if running is None or not batch or not plan.meets:
+        return ()
+    left_tokens = running.shape.new_tokens - running.done_tokens
+    step_s = plan.numbers.predicted_fused_s or 0.0
+    spare_s = running.earliest_deadline_s - obs.now_s - step_s * -(-left_tokens // tokens)
+    if left_tokens <= 2 * tokens or spare_s < step_s:
+        return ()
+    unreachable, ranks = frozenset(queue.unreachable), _Ranks(queue, (running,))
+    room = min(tokens - LEAST_PROMPT_TOKENS, int(tokens * spare_s / step_s) if step_s else tokens)
+    first: list[WaitingRequest] = []
+    for request in batch:
+        if request.new_tokens > room or request.request_id in unreachable:
+            continue
+        if request.request_id in queue.passed_over or not ranks.may_pass(request, running):
+            continue
+        own_s = latency.request_s(request.new_tokens, request.reused_tokens, sms)
+        if request.deadline_s - obs.now_s - own_s < spare_s:
+            first.append(request)
+            room -= request.new_tokens
+    return tuple(first)
 
 
 class _Ranks:

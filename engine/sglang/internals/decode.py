@@ -64,6 +64,21 @@ class _SittingOut:
         return finishing
 
 
+class _ChunkLimit:
+    """While SGLang forms a batch, the chunked request has at most so many tokens of it."""
+
+    def __init__(self, s: Scheduler, tokens: int | None) -> None:
+        self._order = s.policy
+        self._tokens = tokens
+
+    def __enter__(self) -> None:
+        if self._tokens:
+            vars(self._order)["shortest_prefill_chunk_limit"] = lambda *_: self._tokens
+
+    def __exit__(self, *_: object) -> None:
+        vars(self._order).pop("shortest_prefill_chunk_limit", None)
+
+
 class SchedulerDecode:
     """Implements DecodeStream."""
 
@@ -111,6 +126,7 @@ class SchedulerDecode:
         *,
         decodes: bool = True,
         chunk_waits: bool = False,
+        chunk_last: bool = False,
         without: Collection[str] = (),
     ) -> Launched | None:
         """One batch of the decoding requests but these, and a budget of prompt tokens, as SGLang's mixed
@@ -118,6 +134,9 @@ class SchedulerDecode:
 
         SGLang knows one chunked request and takes it first, always. One that is to wait is out of its sight
         while it forms the batch, unless it is about to be aborted, which is done there.
+
+        With `chunk_last` that one has no more than the others leave, by a limit for which SGLang asks its own
+        order; the others are whole however long they turn out, so that there are no two chunked requests.
 
         SGLang takes a row of its budget for each request in its sight that decodes. Those that sit out have
         none in the policy's. Where the budget leaves no prompt token, its chunk would have a negative length.
@@ -130,10 +149,13 @@ class SchedulerDecode:
         is_full = budget_tokens <= rows
         if is_full:
             request_ids = ()
-        aside = s.chunked_req if chunk_waits or is_full else None
+        aside, left = s.chunked_req if chunk_waits or is_full else None, None
+        if chunk_last and request_ids and aside is None and s.chunked_req is not None:
+            left = self._left_for_chunk(request_ids, budget_tokens - rows)
+            aside = None if left else s.chunked_req
         if s._pending_chunked_abort_req is aside:
             aside = None
-        any_length = chunk_waits and aside is not None
+        any_length = (chunk_waits and aside is not None) or left is not None
         s.chunked_prefill_size = _ANY_LENGTH if any_length else budget_tokens + len(decoding) - rows
         s.is_mixed_chunk = decodes
         waiting = len(s.waiting_queue)
@@ -141,7 +163,7 @@ class SchedulerDecode:
             s.chunked_req = None
         sitting_out = _SittingOut(s, without if decodes else ())
         try:
-            with sitting_out:
+            with sitting_out, _ChunkLimit(s, left):
                 plan = form_from(
                     s,
                     request_ids,
@@ -176,6 +198,17 @@ class SchedulerDecode:
             self._group.hold_prefill()
         if s.result_queue:
             self._sample()
+
+    def _left_for_chunk(self, request_ids: Sequence[str], tokens: int) -> int:
+        """Of so many prompt tokens, what these leave for the chunked request, in whole pages. With none it
+        sits the step out."""
+        s = self._s
+        ahead = sum(
+            len(request.origin_input_ids) + len(request.output_ids) - request.prefix_len
+            for request in s.waiting_queue
+            if request.rid in request_ids
+        )
+        return max(0, tokens - ahead) // s.page_size * s.page_size
 
     def nothing_launched(self) -> None:
         """This turn launched no decode or fused step."""

@@ -60,6 +60,14 @@ class ServerArguments(Protocol):
     kv_cache_dtype: str
 
 
+class QueueOrder(Protocol):
+    """`SchedulePolicy`."""
+
+    def shortest_prefill_chunk_limit(
+        self, chunked_req: Request, waiting_queue: list[Request], budget: int, page_size: int, /
+    ) -> int | None: ...
+
+
 class Scheduler(Protocol):
     """The scheduler of one rank."""
 
@@ -78,6 +86,8 @@ class Scheduler(Protocol):
     req_to_token_pool: RequestPool
     token_to_kv_pool_allocator: KvAllocator
     tree_cache: PrefixCache
+    policy: QueueOrder
+    page_size: int
     spec_algorithm: object
     grammar_manager: Grammars
     output_streamer: OutputStreamer
