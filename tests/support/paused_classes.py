@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from served_classes import Served
+from served_classes import POLICIES, Served, policies_of
 from stand_ins import PREFILLS_ONLY, stand_in
 from tiny_classes import LAYERS, MODELS, write_folder
 
@@ -28,10 +28,16 @@ STEPS = 3
 
 
 def main(folder: Path, names: list[str]) -> None:
+    """The named classes under all policies, or else all classes, each under its own."""
     torch.set_num_threads(1)
-    for name in names:
+    for name in names or MODELS:
+        policies = POLICIES if names else policies_of(name)
         _in_child("LOGITS", name, lambda name=name: Comparison(name, folder / "logits").run())
-        _in_child("TOKENS", name, lambda name=name: Served(name, folder / "tokens").run())
+        _in_child(
+            "TOKENS",
+            name,
+            lambda name=name, policies=policies: Served(name, folder / "tokens", policies).run(),
+        )
 
 
 def _in_child(what: str, name: str, run: Callable[[], dict[str, Any]]) -> None:
@@ -163,4 +169,4 @@ def _broken(*_: object, **__: object) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:] or list(MODELS))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -16,7 +16,7 @@ from sglang.srt.runtime_context import SpawnRanks, publish, spawn_world_rank
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.server_args import PortArgs
 from stand_ins import PREFILLS_ONLY, stand_in
-from tiny_classes import write_folder
+from tiny_classes import MODELS, write_folder
 
 from in_sglang.bare_runner import weigh
 from pdmuxd.engine.core.latency import DecodeCoefficients, FusedCoefficients, PrefillCoefficients
@@ -31,6 +31,13 @@ from pdmuxd.engine.sglang.partition_tables import make_table
 from pdmuxd.engine.sglang.tracked_request import TENANT_KEY
 
 POLICIES = ("static:84,48", "muxwise", "auto", "auto:nofuse")
+
+
+def policies_of(name: str) -> tuple[str, ...]:
+    """One of the first three, by turns, and the last, which sets prefills aside: all take twice as long."""
+    return POLICIES[list(MODELS).index(name) % (len(POLICIES) - 1)], POLICIES[-1]
+
+
 FLAGS = (
     *(
         "--device",
@@ -51,7 +58,7 @@ PER_TOKEN_S, URGENT_S, LAX_S = 0.02, 1.5, 600.0
 """As predicted, and TTFT targets of short and long prompts: a long prompt is predicted to take 5 to 8 s, so
 that `auto` sets it aside for a short one."""
 SHORT = 64
-MOST_S = 60.0
+MOST_S = 180.0
 ABORTED = {3: 1, 8: 0, 12: 2}
 """By request, after so many turns since it was sent."""
 
@@ -59,7 +66,8 @@ ABORTED = {3: 1, 8: 0, 12: 2}
 class Served:
     """One class, served."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, policies: tuple[str, ...]) -> None:
+        self.policies = policies
         stand_in(name)
         model = write_folder(name, folder / name)
         arguments = parse(["--model", str(model), "--policy", POLICIES[0], "--", *FLAGS])
@@ -94,7 +102,7 @@ class Served:
         found: dict[str, Any] = {"distinct": len({tuple(one) for one in expected}), "policies": {}}
 
         def drive(loop: EngineLoop) -> None:
-            for version, policy in enumerate(POLICIES, 1):
+            for version, policy in enumerate(self.policies, 1):
                 settings = settings_of(policy, version, self.sizes)
                 ack = loop.policy_runtime.apply(settings, loop.ledger)
                 assert ack.error is None, ack.error
