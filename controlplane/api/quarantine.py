@@ -31,7 +31,7 @@ class HeldOut(BaseModel):
 
 
 class ReleaseIn(Body):
-    """Whose; the body may be left out for all."""
+    """Whose; of all tenants if none is named."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tenant": "chat"}]})
     allowed: ClassVar[Mapping[str, str]] = {"tenant": "a tenant's name, or null for all"}
@@ -65,9 +65,9 @@ def quarantine_routes(quarantine: QuarantineActions, control_plane: ControlPlane
         ]
 
     @router.post("/release", responses=documented())
-    async def release_quarantine(body: ReleaseIn | None = None) -> ReleasedOut:
+    async def release_quarantine(body: ReleaseIn) -> ReleasedOut:
         """Serve them again: those of one tenant, or all."""
-        tenant = None if body is None else body.tenant
+        tenant = body.tenant
         names = sorted({held.tenant for held in quarantine.held() if tenant in (None, held.tenant)})
         released = quarantine.release(tenant)
         if released:

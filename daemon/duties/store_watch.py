@@ -33,6 +33,7 @@ class StoreWatch:
         self._state_dir = state_dir
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-watch")
+        self._thread.submit(int)  # begins the thread now: a daemon that is out of memory later could not
         self._failed_because: str | None = None
         self._asked_s: float | None = None
 

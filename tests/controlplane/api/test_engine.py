@@ -121,7 +121,7 @@ async def test_what_is_held_is_listed_and_its_release_is_in_the_audit(control_pl
     assert held["until"].endswith("Z")
     wrong = await call("POST", "/api/v1/engine/quarantine/release", json={"tenant": 5})
     assert (wrong.status_code, wrong.json()["field"]) == (422, "tenant")
-    path, tenants = "/api/v1/engine/quarantine/release", ({"tenant": "other"}, {"tenant": "chat"}, None)
+    path, tenants = "/api/v1/engine/quarantine/release", ({"tenant": "other"}, {"tenant": "chat"}, {})
     assert [(await call("POST", path, json=body)).json()["released"] for body in tenants] == [0, 1, 0]
     assert (await call("GET", "/api/v1/engine/quarantine")).json() == []
     (entry,) = (each for each in control_plane.audit(limit=9) if each.action == "quarantine.release")
