@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from pdmuxd.controlplane.events.messages import Spread
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.engine.link.durations import BUCKETS, Counts, bucket_of, middle_s
+from pdmuxd.engine.link.durations import BUCKETS, GROWTH, LOWEST_S, Counts, bucket_of, middle_s
 
 
 class SlidingHistogram:
@@ -46,6 +46,22 @@ class SlidingHistogram:
         """What is in the window."""
         self._roll(now_s)
         return spread_of(self._total)
+
+    def quantile_s(self, share: float, now_s: float, *, least: int = 1) -> float | None:
+        """The duration below which `share` of those in the window lie, None if they are fewer than `least`.
+
+        It is interpolated within its bucket, so that two windows that differ by less than a bucket can be
+        told apart.
+        """
+        self._roll(now_s)
+        sums = list(accumulate(self._total))
+        if not sums or sums[-1] < least:
+            return None
+        bucket = bisect_left(sums, share * sums[-1])
+        below = sums[bucket - 1] if bucket else 0
+        inside = (share * sums[-1] - below) / (sums[bucket] - below)
+        lower_s = LOWEST_S * GROWTH ** (bucket - 1) if bucket else 0.0
+        return lower_s + inside * (LOWEST_S * GROWTH**bucket - lower_s)
 
     def _roll(self, now_s: float) -> None:
         slot = int(now_s / self._slot_s)

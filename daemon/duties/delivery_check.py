@@ -31,10 +31,6 @@ class DeliveryKeeper:
         """What engines are told; None: nothing was measured yet, and they have a figure of their own."""
         self.on_changed: Callable[[], None] = lambda: None
 
-    def delivery_s(self) -> float | None:
-        """What steps are to leave of a TBT target."""
-        return self.planned_s
-
     async def look(self) -> None:
         """Measure, and tell engines if it is another."""
         self.measured_s = self._lateness.late_s(self._clock())

@@ -62,7 +62,7 @@ def build_keepers(
     metrics.registry.register(TbtCostCollector(caps, metrics.tenants))
     effects = EffectsKeeper(settings.resolved_state_dir / "effects.json", telemetry.effects)
     delivery = DeliveryKeeper(telemetry.delivery, clock=telemetry.clock)
-    delivery.on_changed = lambda: supervisor.use_delivery(delivery.delivery_s)
-    predictors.delivery_s = delivery.delivery_s
+    predictors.delivery_s = lambda: delivery.planned_s
+    delivery.on_changed = lambda: supervisor.use_delivery(predictors.delivery_s)
     metrics.registry.register(DeliveryCollector(delivery))
     return Keepers(fallback=fallback, caps=caps, effects=effects, delivery=delivery)
