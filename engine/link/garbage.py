@@ -148,22 +148,20 @@ class GarbageHolder:
         """Collect all if no answer runs and one ran since, or if the process has grown too far."""
         if not self._is_held:
             return
-        has_grown = resident_bytes() - self._base_bytes > MAX_GROWTH_BYTES
         is_idle = self._is_idle()
-        if is_idle:
-            if not self._was_busy and gc.get_count()[0] < FEW_OBJECTS:
-                return
-            if has_grown:
-                gc.unfreeze()  # among it are cycles by now
-        else:
-            self._was_busy = True
+        if is_idle and not self._was_busy and gc.get_count()[0] < FEW_OBJECTS:
+            return
+        self._was_busy = not is_idle
+        has_grown = resident_bytes() - self._base_bytes > MAX_GROWTH_BYTES
+        if not is_idle:
             if not has_grown:
                 return
             self._forced += 1
+        elif has_grown:
+            gc.unfreeze()  # among it are cycles by now
         gc.collect()
         if is_idle:
             gc.freeze()  # the next look takes as long as what has come until then
-            self._was_busy = False
         if has_grown:
             self._base_bytes = resident_bytes()
 
