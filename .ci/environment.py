@@ -12,7 +12,6 @@ or fails, pip installs everything, and a line says so.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import venv
@@ -20,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "daemon" / "sglang_environment"))
-from indexes import pip_settings, uv_environment  # the one file of pdmuxd that needs no package installed
+from indexes import uv_environment_beside  # the one file of pdmuxd that needs no package installed
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = "constraints.txt"
@@ -42,7 +41,7 @@ def install(folder: Path) -> bool:
     if _run([*pip, "--constraint", LOCK, "--quiet", "uv"]):
         _say(f"[3/3] installing ({size} the first time)")
         uv = [str(folder / "bin" / "uv"), "pip", "install", "--python", python]
-        if _run([*uv, *what], _uv_environment(python)):
+        if _run([*uv, *what], uv_environment_beside(python)):
             return True
         why = "could not install"
     _say(f"[3/3] uv {why}, so pip installs ({size}; this takes it a few minutes)")
@@ -60,7 +59,7 @@ def install_lowest(folder: Path) -> bool:
     locked = (ROOT / LOCK).read_text().splitlines()
     tools = [pin for pin in locked if pin.partition("==")[0] in TEST_TOOLS]
     command = [str(uv), "pip", "install", "--quiet", "--python", python, "--resolution", "lowest-direct"]
-    return _run([*command, "--editable", ".", *tools], _uv_environment(python))
+    return _run([*command, "--editable", ".", *tools], uv_environment_beside(python))
 
 
 def lock() -> bool:
@@ -72,7 +71,7 @@ def lock() -> bool:
     # Names and versions alone: hashes and addresses would tie the file to one index.
     options = "--universal --python-version 3.11 --all-extras --no-annotate --quiet"
     command = [str(uv), "pip", "compile", *options.split(), "--output-file", LOCK, "pyproject.toml"]
-    return _run(command, _uv_environment(python) | {"UV_CUSTOM_COMPILE_COMMAND": "make lock"})
+    return _run(command, uv_environment_beside(python) | {"UV_CUSTOM_COMPILE_COMMAND": "make lock"})
 
 
 def _uv_beside(python: str) -> Path | None:
@@ -81,13 +80,6 @@ def _uv_beside(python: str) -> Path | None:
         return uv
     sys.stderr.write("there is no uv in this environment: make install\n")
     return None
-
-
-def _uv_environment(python: str) -> dict[str, str]:
-    listing = subprocess.run(  # noqa: S603
-        [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
-    ).stdout
-    return uv_environment(pip_settings(listing), os.environ)
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str] | None = None) -> bool:

@@ -13,6 +13,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pdmuxd.daemon.sglang_environment.indexes import pip_settings, uv_environment
+
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "constraints.txt").read_text().splitlines()
 
@@ -40,11 +42,11 @@ def commands(
 
     monkeypatch.setattr(environment, "_run", record)
     monkeypatch.setattr(environment.venv, "create", lambda folder, **options: None)
-    monkeypatch.setattr(environment, "_uv_environment", lambda python: {})
+    monkeypatch.setattr(environment, "uv_environment_beside", lambda python: {})
     return run
 
 
-def test_uv_gets_pips_indexes_when_pip_has_its_own(environment: ModuleType) -> None:
+def test_uv_gets_pips_indexes_when_pip_has_its_own() -> None:
     listing = (
         "global.index-url='https://one/simple'\n"
         "global.extra-index-url='file:///a/simple file:///b/simple'\n"
@@ -52,7 +54,7 @@ def test_uv_gets_pips_indexes_when_pip_has_its_own(environment: ModuleType) -> N
         "install.index-url='https://two/simple'\n"
         ":env:.cert='/etc/ca.pem'\n"
     )
-    found = environment.uv_environment(environment.pip_settings(listing), {"PATH": "/bin"})
+    found = uv_environment(pip_settings(listing), {"PATH": "/bin"})
     assert found["UV_DEFAULT_INDEX"] == "https://two/simple", "what is set for installing is above the rest"
     assert found["UV_INDEX"] == "file:///a/simple file:///b/simple"
     assert found["UV_FIND_LINKS"] == "/wheels,/more"
@@ -60,10 +62,8 @@ def test_uv_gets_pips_indexes_when_pip_has_its_own(environment: ModuleType) -> N
     assert found["PATH"] == "/bin"
 
 
-def test_the_users_own_setting_stays_when_pip_says_otherwise(environment: ModuleType) -> None:
-    found = environment.uv_environment(
-        {"index-url": "https://pips/simple"}, {"UV_DEFAULT_INDEX": "https://users/simple"}
-    )
+def test_the_users_own_setting_stays_when_pip_says_otherwise() -> None:
+    found = uv_environment({"index-url": "https://pips/simple"}, {"UV_DEFAULT_INDEX": "https://users/simple"})
     assert found["UV_DEFAULT_INDEX"] == "https://users/simple"
 
 

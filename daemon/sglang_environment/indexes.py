@@ -6,6 +6,8 @@ Imports nothing but the standard library: `.ci/environment.py` takes this file b
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
 from collections.abc import Mapping
 
 PIP_SECTIONS = ("global", "install", ":env:")
@@ -44,3 +46,11 @@ def uv_environment(settings: Mapping[str, str], environ: Mapping[str, str]) -> d
             given[uv_name] = ("," if uv_name in SEPARATED_BY_COMMAS else " ").join(value.split())
     # As pip does it: the best version of all indexes, not that of the first index that has any.
     return {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_SYSTEM_CERTS": "1", **given, **environ}
+
+
+def uv_environment_beside(python: str) -> dict[str, str]:
+    """The environment in which uv uses the indexes of that Python's own pip."""
+    listing = subprocess.run(  # noqa: S603
+        [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
+    return uv_environment(pip_settings(listing), os.environ)

@@ -6,7 +6,6 @@ dependencies: SGLang finds the plugin by the package's entry point, and brings w
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from pdmuxd.daemon.sglang_environment.indexes import pip_settings, uv_environment
+from pdmuxd.daemon.sglang_environment.indexes import uv_environment_beside
 from pdmuxd.engine.core.errors import EngineError, SettingsError
 from pdmuxd.engine.sglang.api.versions import TESTED
 
@@ -100,7 +99,7 @@ def install(wanted: Plan, say: Say, run: Run | None = None) -> None:
 
     step(2, "uv, which installs the rest; where it cannot, pip does, and takes longer")
     run([*pip, "--quiet", *constraint, "uv"], None)
-    environ = _uv_environ(python)
+    environ = uv_environment_beside(python)
     step(3, f"SGLang {wanted.version}, PyTorch and what they need: 11 GB and several minutes the first time")
     _must(installed(*constraint, f"sglang=={wanted.version}"), "SGLang cannot be installed")
     step(4, "pdmuxd's plugin")
@@ -132,13 +131,6 @@ def _checkout() -> Path | None:
     """The checkout that this file lies in, as after `pip install --editable`; else None."""
     root = Path(__file__).resolve().parents[2]
     return root if (root / "pyproject.toml").is_file() else None
-
-
-def _uv_environ(python: str) -> dict[str, str]:
-    listing = subprocess.run(  # noqa: S603 - the environment's own pip
-        [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
-    ).stdout
-    return uv_environment(pip_settings(listing), os.environ)
 
 
 def _free_bytes(place: Path) -> int:

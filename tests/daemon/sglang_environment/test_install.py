@@ -16,7 +16,7 @@ from pdmuxd.engine.sglang.api.versions import TESTED
 
 @pytest.fixture(autouse=True)
 def _without_pip(monkeypatch):
-    monkeypatch.setattr(module, "_uv_environ", lambda python: {})
+    monkeypatch.setattr(module, "uv_environment_beside", lambda python: {})
 
 
 def wanted(folder: Path, source: Path | None = None) -> Plan:
