@@ -14,13 +14,12 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from pdmuxd.controlplane.api.access import own_tenant
 from pdmuxd.controlplane.api.history import seconds_of, since_of
-from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
-from pdmuxd.controlplane.api.usage import CSV, csv_cell
+from pdmuxd.controlplane.api.usage import CSV, csv_cell, json_or_csv, until_s
 from pdmuxd.controlplane.events.messages import instant
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.ledger import LedgerEntry
-from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S
+from pdmuxd.controlplane.history.periods import DAY_S
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core.errors import InvalidValueError
 
@@ -78,20 +77,11 @@ class LedgerOut(BaseModel):
     next_after: int | None = Field(description="Ask again with it as `after`; null: that was all.")
 
 
-_RESPONSES = {
-    **documented(),
-    200: {
-        "description": "JSON, or CSV with a line per request",
-        "content": {CSV: {"schema": {"type": "string"}}},
-    },
-}
-
-
 def ledger_routes(history: History, control_plane: ControlPlane) -> APIRouter:
     """`/ledger`."""
     router = admin_router(tags=["history"])
 
-    @router.get("/ledger", responses=_RESPONSES, response_model=LedgerOut)
+    @router.get("/ledger", responses=json_or_csv("request"), response_model=LedgerOut)
     async def get_ledger(
         request: Request,
         from_: Annotated[
@@ -107,8 +97,7 @@ def ledger_routes(history: History, control_plane: ControlPlane) -> APIRouter:
         format_: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
     ) -> Response | LedgerOut:
         """Show each request that ended, as it was stored: without any text."""
-        now_s = time.time()
-        end_s = int(now_s // HOUR_S * HOUR_S + HOUR_S if to is None else seconds_of("to", to))
+        end_s = until_s(to, time.time())
         start_s = int(end_s - DAY_S if from_ is None else seconds_of("from", from_))
         if end_s <= start_s:
             raise InvalidValueError("to", "to is not later than from")

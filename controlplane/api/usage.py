@@ -6,7 +6,7 @@ import csv
 import io
 import time
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, Field
@@ -61,20 +61,30 @@ class UsageOut(BaseModel):
 
 
 _COLUMNS = (*(name for name in UsageLineOut.model_fields if name != "refused_by_cause"), "refused_by_cause")
-_RESPONSES = {
-    **documented(),
-    200: {
-        "description": "JSON, or CSV with a line per tenant and model",
+
+
+def json_or_csv(line_per: str) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that answers with JSON, or with CSV if it is asked for."""
+    text = {
+        "description": f"JSON, or CSV with a line per {line_per}",
         "content": {CSV: {"schema": {"type": "string"}}},
-    },
-}
+    }
+    return {**documented(), 200: text}
+
+
+def until_s(to: datetime | None, now_s: float) -> int:
+    """Where a period ends that was asked for: with this hour unless it was said.
+
+    Raises: InvalidValueError.
+    """
+    return int(now_s // HOUR_S * HOUR_S + HOUR_S if to is None else seconds_of("to", to))
 
 
 def usage_routes(history: History, control_plane: ControlPlane) -> APIRouter:
     """`/usage`."""
     router = admin_router(tags=["history"])
 
-    @router.get("/usage", responses=_RESPONSES, response_model=UsageOut)
+    @router.get("/usage", responses=json_or_csv("tenant and model"), response_model=UsageOut)
     async def get_usage(
         request: Request,
         from_: Annotated[
@@ -92,7 +102,7 @@ def usage_routes(history: History, control_plane: ControlPlane) -> APIRouter:
         now = instant(now_s)
         first = datetime(now.year, now.month, 1, tzinfo=UTC)
         start_s = int(first.timestamp() if from_ is None else seconds_of("from", from_))
-        end_s = int(now_s // HOUR_S * HOUR_S + HOUR_S if to is None else seconds_of("to", to))
+        end_s = until_s(to, now_s)
         if end_s <= start_s:
             raise InvalidValueError("to", "to is not later than from")
         if end_s - start_s > MAX_LENGTH_S:
