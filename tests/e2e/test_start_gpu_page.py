@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from page_walks import walked
 
 from pdmuxd.daemon.process.ports import free_port
 
@@ -42,7 +38,7 @@ def test_every_page_for_beginners_is_as_short_as_it_promises():
 @pytest.mark.e2e
 def test_what_needs_no_gpu_works_as_it_is_written(tmp_path):
     data, admin = free_port(), free_port()
-    script = "set -ex\n"
+    script = ""
     for said, commands in blocks():
         if "--engine sglang" in commands:
             script += SERVE
@@ -51,25 +47,8 @@ def test_what_needs_no_gpu_works_as_it_is_written(tmp_path):
         elif said == "tested":
             script += commands
     script = script.replace("127.0.0.1:8080", f"127.0.0.1:{data}").replace("MODEL", "llama-8b")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PDMUXD_")}
     given = {"PDMUXD_DATA__PORT": str(data), "PDMUXD_ADMIN__PORT": str(admin), "PDMUXD_STATE_DIR": "state"}
-    path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    with (tmp_path / "said").open("w") as out:
-        walk = subprocess.Popen(
-            ["bash", "-c", script + "kill $!; wait\n"],
-            cwd=tmp_path,
-            env=kept | given | path,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code = walk.wait(LONGEST_S)
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # a daemon that a failed walk has left
-                os.killpg(walk.pid, signal.SIGKILL)
-    shown = (tmp_path / "said").read_text()
+    code, shown = walked(script + "kill $!; wait\n", tmp_path, environ=given, longest_s=LONGEST_S)
     assert code == 0, shown[-4000:]
     assert '"usage"' in shown
     assert (tmp_path / "monitoring" / "compose.yml").exists()
