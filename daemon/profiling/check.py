@@ -106,11 +106,6 @@ def unseen_bounds(profile: MeasuredProfile, samples: Sequence[Sample]) -> list[f
     return found
 
 
-def _fused_floor_s(profile: MeasuredProfile, sms: int) -> float:
-    fused = next((run.fused for run in profile.solo_run if run.sms == sms), None)
-    return fused.prefill.floor_s if fused is not None and fused.prefill.is_floor_apart else 0.0
-
-
 def unseen_errors(profile: MeasuredProfile, samples: Sequence[Sample]) -> Mapping[str, list[float]]:
     """Predicted over measured less 1 by kind of work, and by kind and SM count; pairs are the guard's."""
     model = latency_model(profile.predictors(1), profile.roofline)
@@ -119,17 +114,17 @@ def unseen_errors(profile: MeasuredProfile, samples: Sequence[Sample]) -> Mappin
         point = sample.point
         if point.mode == "prefill":
             fit = model.prefill.get(point.prefill_sms)
-            is_apart = fit is not None and fit.is_floor_apart and sample.is_device_time
-            predicted_s = (
-                fit.device_s(point.prefill_shape)
-                if is_apart and fit is not None
-                else model.prefill_s(point.prefill_shape, point.prefill_sms)
-            )
+            if fit is not None and fit.is_floor_apart and sample.is_device_time:
+                predicted_s = fit.device_s(point.prefill_shape)
+            else:
+                predicted_s = model.prefill_s(point.prefill_shape, point.prefill_sms)
         elif point.mode == "decode":
             predicted_s = model.decode_s(point.decode_shape, point.decode_sms)
         elif point.mode == "fused":
             predicted_s = model.fused_s(point.prefill_shape, point.decode_shape, point.decode_sms)
-            if sample.is_device_time and predicted_s <= _fused_floor_s(profile, point.decode_sms):
+            fused = model.fused.get(point.decode_sms)
+            floor_s = fused.prefill.floor_s if fused is not None and fused.prefill.is_floor_apart else 0.0
+            if sample.is_device_time and predicted_s <= floor_s:
                 continue  # launching is what is predicted, which is no part of the sample
         else:
             continue

@@ -41,16 +41,10 @@ def unusable_because(profile: MeasuredProfile, hello: Hello) -> str | None:
 def refused_because(profile: MeasuredProfile, hello: Hello | None) -> str | None:
     """Why a profile is used only if the operator insists: no part of it can be trusted, or it lacks an SM
     count of the engine; None if it is used."""
-    if not any(fit.predictor != "roofline" for fit in profile.fits):
+    fits, told = _fitted(profile), doubts(profile)
+    if not fits:
         return "no predictor of it is fitted: too little was measured"
-    judged = {fit.predictor for fit in profile.fits} - {"roofline"}
-    told = doubts(profile)
-    good = [
-        fit
-        for fit in profile.fits
-        if fit.predictor in judged and not any(_is_of(one, fit.predictor, fit.sms) for one in told)
-    ]
-    if not good:
+    if all(any(_is_of(one, fit.predictor, fit.sms) for one in told) for fit in fits):
         return f"every predictor of it is doubtful: {told[0].text}"
     measured = {run.sms for run in profile.solo_run}
     needed = {sms for group in hello.partitions for sms in group if sms} if hello is not None else set()
@@ -62,10 +56,7 @@ def refused_because(profile: MeasuredProfile, hello: Hello | None) -> str | None
 
 def doubts(profile: MeasuredProfile) -> tuple[Doubt, ...]:
     """Every part that is doubtful; empty if none is."""
-    found = [
-        _doubt(fit) for fit in profile.fits if fit.predictor != "roofline" and _is_doubtful(profile, fit)
-    ]
-    return tuple(found)
+    return tuple(_doubt(fit) for fit in _fitted(profile) if _is_doubtful(profile, fit))
 
 
 def trusted(profile: MeasuredProfile) -> MeasuredProfile:
@@ -85,6 +76,10 @@ def trusted(profile: MeasuredProfile) -> MeasuredProfile:
         )
 
     return structs.replace(profile, solo_run=tuple(kept(run) for run in profile.solo_run))
+
+
+def _fitted(profile: MeasuredProfile) -> list[FitErrors]:
+    return [fit for fit in profile.fits if fit.predictor != "roofline"]
 
 
 def _is_of(doubt: Doubt, predictor: str, sms: int) -> bool:
