@@ -8,7 +8,7 @@ same body, or the same tenant alone, at two deaths.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -89,34 +89,34 @@ class Quarantine:
         if len(accusing) < _DEATHS_TO_HOLD:
             return
         left_s = max(1, round(accusing[-1].at_s - since_s))
-        body = (tenant, _digest(payload, rid))
-        if sum(body in death.accused for death in accusing) >= _DEATHS_TO_HOLD:
+        if self._against(tenant, _digest(payload, rid)):
             raise _held("this request was in flight when two engines ended", left_s)
-        alone = [death for death in accusing if all(who == tenant for who, _ in death.accused)]
-        if len(alone) >= _DEATHS_TO_HOLD:
+        if self._against(tenant, None):
             raise _held(f"only requests of tenant {tenant} were in flight when two engines ended", left_s)
 
     def held(self) -> list[Held]:
         """List what `check` refuses now."""
         since_s = self._forget_old()
+        bodies = dict.fromkeys(body for death in self._deaths for body in death.accused)
+        tenants = dict.fromkeys((tenant, None) for tenant, _ in bodies)
         found: list[Held] = []
-        bodies = Counter(body for death in self._deaths for body in death.accused)
-        for (tenant, digest), times in bodies.items():
-            if times >= _DEATHS_TO_HOLD and tenant:
-                those = [death for death in self._deaths if (tenant, digest) in death.accused]
-                rids = tuple(death.accused[tenant, digest] for death in those)
-                left_s = those[-1].at_s - since_s
-                found.append(Held(tenant=tenant, body=digest.hex(), request_ids=rids, left_s=left_s))
-        alone: dict[str, list[_Death]] = {}
-        for death in self._deaths:
-            tenants = {tenant for tenant, _ in death.accused}
-            if len(tenants) == 1:
-                alone.setdefault(tenants.pop(), []).append(death)
-        for tenant, those in alone.items():
-            if len(those) >= _DEATHS_TO_HOLD and tenant:
-                rids = tuple(rid for death in those for rid in death.accused.values())[-_MOST_NAMED:]
-                left_s = those[-1].at_s - since_s
-                found.append(Held(tenant=tenant, body=None, request_ids=rids, left_s=left_s))
+        for tenant, digest in (*bodies, *tenants):
+            deaths = self._against(tenant, digest) if tenant else []
+            if deaths:
+                there = [
+                    rid
+                    for death in deaths
+                    for (_, theirs), rid in death.accused.items()
+                    if digest in (None, theirs)
+                ]
+                found.append(
+                    Held(
+                        tenant=tenant,
+                        body=None if digest is None else digest.hex(),
+                        request_ids=tuple(there[-_MOST_NAMED:]),
+                        left_s=deaths[-1].at_s - since_s,
+                    )
+                )
         return found
 
     def release(self, tenant: str | None = None) -> int:
@@ -130,6 +130,14 @@ class Quarantine:
                     # It stays as nobody's: without it others would have been there alone.
                     bodies["", body[1]] = bodies.pop(body)
         return before - len(self.held())
+
+    def _against(self, tenant: str, digest: bytes | None) -> list[_Death]:
+        """The deaths for which a body is held, or with None the whole tenant; none if they are too few."""
+        if digest is None:
+            found = [each for each in self._deaths if {who for who, _ in each.accused} == {tenant}]
+        else:
+            found = [each for each in self._deaths if (tenant, digest) in each.accused]
+        return found if len(found) >= _DEATHS_TO_HOLD else []
 
     def _forget_old(self) -> float:
         """Since when deaths count."""
