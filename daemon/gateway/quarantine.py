@@ -161,7 +161,7 @@ def _digest(payload: bytes, rid: str) -> bytes:
 
 def _held(why: str, left_s: int) -> RequestError:
     return RequestError(
-        f"{why}; it is not sent to another one for {left_s} s, or until an operator sets "
+        f"{why}; it is not sent to another one for {left_s} s, or until an operator "
         "releases it (pdmuxd engine quarantine)",
         status=403,
         code="quarantined",
