@@ -1,7 +1,8 @@
 """Make SGLang's environment, or finish one that was begun: each step may be done again.
 
-SGLang pins what it needs, so it has an environment of its own. pdmuxd's package is put there too, without its
-dependencies: SGLang finds the plugin by the package's entry point, and brings what the plugin imports.
+SGLang pins what it needs, so it has an environment of its own. pdmuxd's package is put there too, without the
+daemon's dependencies: SGLang finds the plugin by the package's entry point, and the extra `sglang` of the
+package lists what the plugin imports.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pdmuxd.engine.core.errors import EngineError, SettingsError
 from pdmuxd.engine.sglang.api.versions import TESTED
 
 LOCK = "constraints.txt"
+EXTRA = 'extra == "sglang"'
 NEEDED_BYTES = 12 * 10**9
 """`du -s` says 9.6 to 11 GB of the environment (2026-11-25, SGLang 0.5.23); the rest is for unpacking."""
 
@@ -101,13 +103,20 @@ def install(wanted: Plan, say: Say, run: Run | None = None) -> None:
     run([*pip, "--quiet", *constraint, "uv"], None)
     environ = uv_environment_beside(python)
     step(3, f"SGLang {wanted.version}, PyTorch and what they need: 11 GB and several minutes the first time")
-    _must(installed(*constraint, f"sglang=={wanted.version}"), "SGLang cannot be installed")
+    needed = plugin_requirements(metadata.requires("pdmuxd") or ())
+    _must(installed(*constraint, f"sglang=={wanted.version}", *needed), "SGLang cannot be installed")
     step(4, "pdmuxd's plugin")
     if wanted.source is not None:
         _must(installed("--no-deps", "--editable", str(wanted.source)), "pdmuxd cannot be installed")
     else:
         copy_package(site_packages(wanted.folder))
     say(f"done in {time.monotonic() - began:.0f} s: {python}")
+
+
+def plugin_requirements(required: Sequence[str]) -> list[str]:
+    """What the extra `sglang` asks for beside SGLang itself, given the package's requirements (PEP 508)."""
+    split = [line.partition(";") for line in required]
+    return [what.strip() for what, _, when in split if EXTRA in when and not what.startswith("sglang")]
 
 
 def copy_package(target: Path) -> None:

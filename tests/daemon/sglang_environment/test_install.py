@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from pdmuxd.daemon.cli.main import main
 from pdmuxd.daemon.sglang_environment import install as module
-from pdmuxd.daemon.sglang_environment.install import NEEDED_BYTES, Plan, check_disk, install, plan
+from pdmuxd.daemon.sglang_environment.install import (
+    NEEDED_BYTES,
+    Plan,
+    check_disk,
+    install,
+    plan,
+    plugin_requirements,
+)
 from pdmuxd.engine.core.errors import EngineError, SettingsError
 from pdmuxd.engine.sglang.api.versions import TESTED
 
@@ -61,9 +69,18 @@ def test_an_environment_that_was_begun_is_finished_when_it_is_run_again(tmp_path
     broken = False
     run.clear()
     install(goal, said.append, runner)
-    assert f"--constraint /lock sglang=={TESTED[-1]}" in run[-2]
+    assert f"--constraint /lock sglang=={TESTED[-1]} greenlet" in run[-2]
     assert run[-1].endswith(f"--no-deps --editable {tmp_path}")
     assert said[-1].startswith("done in")
+
+
+def test_all_that_the_plugin_imports_is_installed_with_sglang():
+    package = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    extra = package["optional-dependencies"]["sglang"]
+    beside = [name for name in extra if not name.startswith("sglang")]
+    assert beside
+    lines = [f'{name}; extra == "sglang"' for name in extra] + ['mkdocs; extra == "dev"', "uvicorn>=1"]
+    assert plugin_requirements(lines) == beside
 
 
 def test_pip_installs_when_uv_cannot(tmp_path):
