@@ -34,7 +34,7 @@ def shown(site: ModuleType, uri: str, markdown: str) -> str:
         ("index.md", "[a](docs/api.md#readers)", "[a](api.md#readers)"),
         ("index.md", "![a](docs/images/first-run.svg)", "![a](images/first-run.svg)"),
         ("index.md", "[a](docs/decisions/)", "[a](decisions/README.md)"),
-        ("api.md", "[a](operations.md)", "[a](operations.md)"),
+        ("api.md", "[a](run.md)", "[a](run.md)"),
         ("measurements/README.md", "[a](../api.md)", "[a](../api.md)"),
         ("api.md", "[a](../CHANGELOG.md)", "[a](changelog.md)"),
         ("decisions/README.md", "[a](../../README.md)", "[a](../index.md)"),

@@ -15,7 +15,7 @@ from pdmuxd.daemon.monitoring.dashboard import dashboard
 from pdmuxd.daemon.monitoring.files import rules, write
 from pdmuxd.daemon.monitoring.panels import ROWS
 
-OPERATIONS = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+INCIDENTS = (Path(__file__).parents[3] / "docs" / "incidents.md").read_text()
 SERIES = {name for it in DEFINITIONS.values() for name in it.series}
 OF_THE_PROCESS = {"pdmuxd_process_cpu_seconds_total", "pdmuxd_process_resident_memory_bytes"}
 RULES = [rule for group in yaml.safe_load(rules())["groups"] for rule in group["rules"]]
@@ -47,7 +47,7 @@ def test_labels_in_queries_are_labels_of_the_metrics():
 
 
 def test_each_alert_has_a_paragraph_on_what_to_do():
-    section = re.search(r"^## When an alert fires\n(.*?)^## ", OPERATIONS, re.MULTILINE | re.DOTALL)
+    section = re.search(r"^## When an alert fires\n(.*?)^## ", INCIDENTS, re.MULTILINE | re.DOTALL)
     assert section
     headings = re.findall(r"^### (.+)$", section[1], re.MULTILINE)
     slugs = {
@@ -56,7 +56,7 @@ def test_each_alert_has_a_paragraph_on_what_to_do():
     alerts = [rule for rule in RULES if "alert" in rule]
     for rule in alerts:
         page, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert page == "docs/operations.md"
+        assert page == "docs/incidents.md"
         assert rule["alert"] in slugs[anchor].split(", ")
     assert {name for heading in headings for name in heading.split(", ")} == {it["alert"] for it in alerts}
 

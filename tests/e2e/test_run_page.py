@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md from an empty node to the first restore, as they stand there."""
+"""The commands of docs/run.md from an empty node to the first restore, as they stand there."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,8 @@ from page_walks import walked
 
 from pdmuxd.daemon.process.ports import free_port
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
-TITLE = "## From an empty node to the first restore\n"
+PAGE = Path(__file__).parents[2] / "docs" / "run.md"
+TITLE = "## Rehearse a first day\n"
 LONGEST_S = 600
 
 
