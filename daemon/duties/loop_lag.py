@@ -14,7 +14,8 @@ from pdmuxd.daemon.process.background import in_background
 
 LOOK_EVERY_S = 0.05
 LATE_S = 0.1
-"""What probes and operators are promised (docs/reliability.md): a turn that took longer broke it."""
+"""What probes and operators are promised: a turn that took longer broke it.
+Source: docs/measurements/reliability.md."""
 WINDOW_S = 10.0
 LATE_RATIO = 0.1
 """The share of the window that late turns take when the loop counts as late: one turn of a second, or ten of

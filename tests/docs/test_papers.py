@@ -10,6 +10,6 @@ PATH = re.compile(r"`((?:engine|daemon|tests)/[\w./-]+)`")
 
 
 def test_every_file_that_a_mechanism_names_exists() -> None:
-    named = set(PATH.findall((ROOT / "docs" / "papers.md").read_text()))
+    named = set(PATH.findall((ROOT / "docs" / "measurements" / "papers.md").read_text()))
     assert len(named) > 20
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []

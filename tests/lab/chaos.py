@@ -181,7 +181,7 @@ def _descriptors(site, most):
 
 
 def print_report(report):
-    """For docs/reliability.md."""
+    """For docs/measurements/reliability.md."""
     print("\n| outcome | requests |\n|---|---|")
     for outcome, count in report["outcomes"].items():
         print(f"| {outcome} | {count} |")

@@ -1,10 +1,10 @@
 """A hostile network on loopback: what attacks on both ports do to the daemon and to its other clients.
 
 `python tests/lab hostile` starts a daemon of its own on free ports, measures well-behaved clients by
-turns alone and beside each attack, and prints the table of docs/reliability.md. As root it gives the daemon,
-its engine and the clients the CPUs before all others (SCHED_RR), and the attackers what these leave: an
-attacker elsewhere has none of this machine's. Seeded, bounded in connections, bytes and time, and nothing
-leaves loopback: attackers come from 127.0.0.2, clients from 127.0.0.1.
+turns alone and beside each attack, and prints the table of docs/measurements/reliability.md. As root it
+gives the daemon, its engine and the clients the CPUs before all others (SCHED_RR), and the attackers what
+these leave: an attacker elsewhere has none of this machine's. Seeded, bounded in connections, bytes and
+time, and nothing leaves loopback: attackers come from 127.0.0.2, clients from 127.0.0.1.
 """
 
 from __future__ import annotations
