@@ -109,7 +109,6 @@ def build(
     plan, snapshot = engine_plan(settings, engine), control_plane.directory
     supervisor = build_engine(settings, plan, bus, snapshot)
     admission = Admission(settings.data.max_in_flight)
-    garbage = garbage_holder(lambda: admission.in_flight == 0, lambda: supervisor.link, metrics)
     limiter, first_tokens = Limiter(), FirstTokens()
     telemetry = build_telemetry(supervisor, admission, metrics)
     history = history_keeper(settings.history, telemetry, control_plane, clock)
@@ -117,6 +116,9 @@ def build(
     health = build_own_health(settings, control_plane.store, metrics, clock=clock, use=use, history=history)
     telemetry.own_conditions = health.conditions
     listeners = Listeners.of(settings)
+    garbage = garbage_holder(
+        lambda: admission.in_flight == 0 and not listeners.many_came(), lambda: supervisor.link, metrics
+    )
     predictors = LivePredictors(
         status=supervisor.status, wanted=lambda: supervisor.wanted, emulated=settings.engine.profile
     )

@@ -106,4 +106,4 @@ class Acceptor:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(self._connections.limits.sweep_period_s)
-            self._connections.sweep()
+            await self._connections.sweep()

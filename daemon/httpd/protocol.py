@@ -7,6 +7,7 @@ that a head, a body or an unread answer may take. What is not allowed is refused
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import httptools
@@ -18,7 +19,6 @@ from pdmuxd.daemon.httpd import refusals
 from pdmuxd.daemon.httpd.arrival import ARRIVED, arrival_s
 from pdmuxd.daemon.httpd.connections import Connections
 from pdmuxd.daemon.httpd.doors import Shown
-from pdmuxd.daemon.httpd.peers import THROTTLED_DELAY_S
 from pdmuxd.daemon.httpd.pushing import PUSH, WRITE, Push
 from pdmuxd.daemon.httpd.refusals import Refusal, render
 from pdmuxd.daemon.httpd.upgrades import head_without_offer
@@ -320,8 +320,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if begun:
             self.transport.abort()
         elif refusal is refusals.WRONG_KEYS:
-            self._gate.penalize(self)
-            self.loop.call_later(THROTTLED_DELAY_S, self._say_last, refusal)
+            self._gate.penalize(self, partial(self._say_last, refusal))
         else:
             self._gate.set_waiting(self, waits=True)
             self._say_last(refusal)

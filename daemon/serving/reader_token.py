@@ -17,18 +17,27 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class ReaderToken:
-    """Made, replaced and ended by the command line while the daemon runs, which reads the file each time."""
+    """Made, replaced and ended by the command line while the daemon runs, which looks each time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._read: tuple[tuple[int, int, int], str | None] | None = None
+        """Which file was read (inode, when it changed, size), and what it held."""
 
     def sha256(self) -> str | None:
-        """The hash that a token must have; None if there is no token, or the file is not ours."""
+        """The hash that a token must have; None if there is no token, or the file is not ours.
+
+        Reading the file for each of thousands of wrong tokens took a tenth of the event loop.
+        """
         try:
-            text = self.path.read_text(encoding="ascii", errors="replace").strip()
+            found = self.path.stat()
+            which = found.st_ino, found.st_mtime_ns, found.st_size
+            if self._read is None or self._read[0] != which:
+                text = self.path.read_text(encoding="ascii", errors="replace").strip()
+                self._read = which, text if _SHA256.fullmatch(text) else None
         except OSError:
             return None
-        return text if _SHA256.fullmatch(text) else None
+        return self._read[1]
 
     def issue(self) -> str:
         """Make a token, in place of one that there was; it is in the answer only.

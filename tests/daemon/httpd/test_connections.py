@@ -130,3 +130,27 @@ async def test_connections_are_counted_when_they_come_and_go_in_crowds(serve):
 def test_descriptors_are_kept_back_for_the_daemon_and_its_operators(descriptors, data, admin):
     budget = connection_budget(descriptors, data=4096, admin=256)
     assert (budget.data, budget.admin) == (data, admin)
+
+
+async def test_a_sweep_lets_others_have_their_turns_when_many_connections_are_late():
+    connections, at_once = Connections("data", HttpLimits()), []
+    turn = 0
+
+    class Late(Fake):
+        def check(self, now_s):
+            at_once.append(turn)
+
+    async def others():
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    for _ in range(1000):
+        assert connections.admit("a") is None
+        connections.enter(Late("a", connections))
+    other = asyncio.create_task(others())
+    await connections.sweep()
+    other.cancel()
+    assert len(at_once) == 1000
+    assert max(Counter(at_once).values()) <= 100

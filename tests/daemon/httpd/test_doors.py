@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdmuxd.daemon.httpd import protocol
+from pdmuxd.daemon.httpd import connections
 from pdmuxd.daemon.httpd.doors import Door, Shown, secret_in
 from pdmuxd.daemon.httpd.peers import AuthFailures
 from pdmuxd.daemon.httpd.pools import Pool
@@ -68,7 +68,7 @@ def test_only_an_address_that_sent_too_many_wrong_keys_is_refused():
 
 
 async def test_a_wrong_key_too_many_never_reaches_the_application(serve, monkeypatch):
-    monkeypatch.setattr(protocol, "THROTTLED_DELAY_S", 0.0)
+    monkeypatch.setattr(connections, "THROTTLED_DELAY_S", 0.0)
     server = await serve(door=door())
     answer = await server.tell(get(WRONG))
     assert answer.startswith(b"HTTP/1.1 429 ")
@@ -166,7 +166,7 @@ def test_a_pool_names_the_oldest_of_the_address_that_has_most(steps):
 
 
 async def test_the_answer_to_a_wrong_key_too_many_is_held_back(serve, monkeypatch):
-    monkeypatch.setattr(protocol, "THROTTLED_DELAY_S", 3600.0)
+    monkeypatch.setattr(connections, "THROTTLED_DELAY_S", 3600.0)
     server = await serve(door=door())
     reader, writer = await server.connect()
     writer.write(get(WRONG))
