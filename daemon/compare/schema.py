@@ -1,4 +1,4 @@
-"""The JSON result of a comparison: a stable schema, documented in docs/compare.md."""
+"""The JSON result of a comparison: a stable schema, documented in docs/result-json.md."""
 
 from __future__ import annotations
 

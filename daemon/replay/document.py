@@ -1,4 +1,4 @@
-"""The JSON result: a stable, documented schema (docs/replay.md) of everything that the table shows."""
+"""The JSON result: a stable, documented schema (docs/result-json.md) of everything that the table shows."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pdmuxd.daemon.replay.document import ReplayDocument
 from pdmuxd.daemon.report.files import check_writable, to_json, write_file
 from pdmuxd.engine.core.errors import SettingsError
 
-DOCS = Path(__file__).parents[3] / "docs" / "replay.md"
+DOCS = Path(__file__).parents[3] / "docs" / "result-json.md"
 
 
 def test_configuration_and_numbers_are_there_when_written_as_json() -> None:
