@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.admin_app import build_admin_app
 from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.outlook.tbt_cap_rules import KnownCosts
 from pdmuxd.controlplane.services.control_plane import ControlPlane

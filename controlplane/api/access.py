@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from starlette.requests import Request
 
-from pdmuxd.controlplane.api.auth import caller_of
+from pdmuxd.controlplane.api.auth import PAGES_PREFIX, caller_of, is_below
 from pdmuxd.controlplane.database.callers import Caller
 from pdmuxd.engine.core.errors import KeyScopeError, ReadOnlyError
 
@@ -109,11 +109,21 @@ RULES: Mapping[tuple[str, str], Access] = {
 }
 """By method and path below PREFIX. What only reads asks for no more than READ."""
 
+PAGES: Mapping[tuple[str, str], Access] = {
+    ("GET", "/ui"): Access.ANYONE,
+    ("GET", "/ui/overview"): Access.READ,
+    ("GET", "/ui/overview/picture"): Access.READ,
+    ("GET", "/ui/live"): Access.READ,
+    ("POST", "/ui/logout"): Access.ANYONE,
+    ("GET", "/ui/{path}"): Access.ANYONE,
+}
+"""The same of pages, which a browser shows the cookie of a login for."""
+
 
 def access_of(method: str, path: str) -> Access:
     """The rule of a route. Raises: LookupError for a route without one, which is a defect."""
     try:
-        return RULES[method, path.removeprefix(PREFIX)]
+        return (PAGES if is_below(PAGES_PREFIX, path) else RULES)[method, path.removeprefix(PREFIX)]
     except KeyError:
         raise LookupError(f"{method} {path} has no rule in controlplane/api/access.py") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,7 +14,7 @@ from pdmuxd.controlplane.api.problems import problem
 from pdmuxd.controlplane.database.audit import WHY_ALLOWED, WHY_MAX
 from pdmuxd.controlplane.database.callers import FILE_TOKEN, READER_TOKEN, Caller, acting
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
-from pdmuxd.controlplane.tenants.credentials import matches
+from pdmuxd.controlplane.tenants.credentials import digest, is_same_digest
 from pdmuxd.engine.core.errors import UnknownKeyError
 
 OPENAPI_PATH = "/api/v1/openapi.json"
@@ -38,6 +38,8 @@ WHY_PARAMETER = {
     "schema": {"type": "string", "maxLength": WHY_MAX, "pattern": "^[ -~]*$"},
 }
 """In the OpenAPI document. Other printable characters may be sent in UTF-8, which HTTP has no word for."""
+PAGES_PREFIX = "/ui"
+"""Pages for people: a browser shows the cookie of a login, which opens nothing else."""
 _CALLER = "pdmuxd.caller"
 
 
@@ -71,23 +73,27 @@ class Authenticator:
 
     def __call__(self, secret: str) -> Caller | None:
         """Who that is; None for an unknown secret, and for a key whose tenant is disabled."""
-        if matches(secret, self._token_sha256):
+        return self.of_digest(digest(secret))
+
+    def of_digest(self, sha256: str) -> Caller | None:
+        """The same of a secret that was shown before, of which only the SHA-256 was kept."""
+        if is_same_digest(sha256, self._token_sha256):
             return self._owner
         reader_sha256 = self._reader_sha256()
-        if reader_sha256 is not None and matches(secret, reader_sha256):
+        if reader_sha256 is not None and is_same_digest(sha256, reader_sha256):
             return READER_TOKEN
-        caller = self._stored(secret)
+        caller = self._stored(sha256)
         if caller is not None:
             self._used(caller)
         return caller
 
-    def _stored(self, secret: str) -> Caller | None:
+    def _stored(self, sha256: str) -> Caller | None:
         directory = self._directory()
-        token = directory.find_admin_token(secret)
+        token = directory.find_admin_token_by(sha256)
         if token is not None:
             return Caller(kind="admin-token", name=token.name, role=token.role)
         try:
-            found = directory.find_key(secret)
+            found = directory.find_key_by(sha256)
         except UnknownKeyError:
             return None
         if not found.tenant.enabled:
@@ -101,15 +107,33 @@ class Authenticator:
         )
 
 
+class Logins(Protocol):
+    """Who has logged in with a browser."""
+
+    def caller(self, scope: Scope) -> Caller | None:
+        """Whose login the call's cookie is; None without one, or if it has ended."""
+        ...
+
+    def refuse(self, scope: Scope) -> ASGIApp:
+        """The answer to a call without a login: the page to log in at."""
+        ...
+
+
 class AdminAuth:
     """ASGI middleware: lets a call pass only with a secret that is known; what it may do the route asks."""
 
     def __init__(
-        self, app: ASGIApp, *, authenticator: Authenticator, public: frozenset[str] = PUBLIC_PATHS
+        self,
+        app: ASGIApp,
+        *,
+        authenticator: Authenticator,
+        logins: Logins,
+        public: frozenset[str] = PUBLIC_PATHS,
     ) -> None:
         self._app = app
         self._public = public
         self._authenticate = authenticator
+        self._logins = logins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the call on or answer 401."""
@@ -120,6 +144,12 @@ class AdminAuth:
         headers = Headers(scope=scope)
         token = _token(headers.get("authorization", ""), allow_basic=in_browser)
         caller = None if token is None else self._authenticate(token)
+        is_page = is_below(PAGES_PREFIX, scope["path"])
+        if is_page and token is None:
+            caller = self._logins.caller(scope)
+            if caller is None:
+                await self._logins.refuse(scope)(scope, receive, send)
+                return
         if caller is None:
             detail = (
                 "the admin token is missing; send it as: Authorization: Bearer TOKEN"
@@ -130,8 +160,8 @@ class AdminAuth:
             refusal = problem(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
             await refusal(scope, receive, send)
             return
-        if caller.role == "tenant" and not scope["path"].startswith("/api/v1/"):
-            detail = "an API key opens nothing but its tenant's routes below /api/v1"
+        if caller.role == "tenant" and not (is_page or scope["path"].startswith("/api/v1/")):
+            detail = "an API key opens nothing but its tenant's routes below /api/v1 and /ui"
             await problem(403, "forbidden", detail)(scope, receive, send)
             return
         why = _text(headers.get(WHY_HEADER))
@@ -142,6 +172,11 @@ class AdminAuth:
         scope[_CALLER] = caller
         with acting(caller, why or None):
             await self._app(scope, receive, send)
+
+
+def is_below(prefix: str, path: str) -> bool:
+    """Whether a path is that one, or one below it."""
+    return path == prefix or path.startswith(f"{prefix}/")
 
 
 def _text(value: str | None) -> str | None:

@@ -38,9 +38,8 @@ dt {{ font-weight: 600; margin-top: .7em }} dd {{ margin: 0 }} code {{ font-fami
 <h1>pdmuxd {version}</h1>
 <p>The admin address of a daemon that keeps tenants' latency targets on one GPU.</p>
 <dl>
-<dt>The console</dt>
-<dd><code>pdmuxd web</code> on this machine serves it at <code>http://127.0.0.1:8082</code>;
-in a terminal it is <code>pdmuxd top</code>.</dd>
+<dt><a href="/ui">/ui</a></dt><dd>What happens now and what was: the overview, with a login of its own.
+In a terminal it is <code>pdmuxd top</code>.</dd>
 <dt><a href="{docs}">{docs}</a></dt><dd>The REST interface: every route, tried out with the token.</dd>
 <dt><a href="{openapi}">{openapi}</a></dt><dd>The same as an OpenAPI document.</dd>
 <dt><code>/api/v1</code></dt><dd>Tenants, keys, targets, profiles, the engine; <code>/api/v1/events</code> is

@@ -79,6 +79,18 @@ def problem(
     return JSONResponse(body.model_dump(), status, headers, MEDIA_TYPE)
 
 
+def as_problem(error: Exception) -> Problem:
+    """What an expected error is told as, where the answer is not JSON."""
+    if isinstance(error, errors.PdmuxdError):
+        answer = _on_pdmuxd_error(None, error)
+    elif isinstance(error, RequestValidationError):
+        answer = _on_invalid_request(None, error)
+    else:
+        assert isinstance(error, HTTPException)  # noqa: S101 - for the type checker
+        answer = problem(error.status_code, "http", error.detail)
+    return Problem.model_validate_json(bytes(answer.body))
+
+
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route, for OpenAPI: those of every route, and what else it may answer."""
     return {
@@ -100,12 +112,12 @@ def add_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_defect)
 
 
-def _on_pdmuxd_error(_request: Request, error: Exception) -> JSONResponse:
+def _on_pdmuxd_error(_request: Request | None, error: Exception) -> JSONResponse:
     status, slug = next((status, slug) for kind, status, slug in PROBLEMS if isinstance(error, kind))
     return problem(status, slug, str(error), field=getattr(error, "field", None))
 
 
-def _on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
+def _on_invalid_request(_request: Request | None, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - for the type checker
     found: Sequence[Mapping[str, Any]] = error.errors()
     if found[0]["type"] == "json_invalid":

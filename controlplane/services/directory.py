@@ -48,7 +48,11 @@ class DirectorySnapshot:
 
     def find_key(self, secret: str, *, now_s: float | None = None) -> Identity:
         """The tenant of a key, whatever the key may be used for. Raises: UnknownKeyError."""
-        key = self.keys.get(digest(secret))
+        return self.find_key_by(digest(secret), now_s=now_s)
+
+    def find_key_by(self, sha256: str, *, now_s: float | None = None) -> Identity:
+        """The same of the digest of a key. Raises: UnknownKeyError."""
+        key = self.keys.get(sha256)
         if key is None:
             raise UnknownKeyError("the API key is unknown or was revoked")
         if has_ended(key.expires_at_s, now_s):
@@ -62,7 +66,11 @@ class DirectorySnapshot:
 
     def find_admin_token(self, secret: str, *, now_s: float | None = None) -> AdminTokenRecord | None:
         """The admin token of this secret; None if there is none, or it has expired."""
-        token = self.admin_tokens.get(digest(secret))
+        return self.find_admin_token_by(digest(secret), now_s=now_s)
+
+    def find_admin_token_by(self, sha256: str, *, now_s: float | None = None) -> AdminTokenRecord | None:
+        """The same of the digest of a secret."""
+        token = self.admin_tokens.get(sha256)
         return None if token is None or has_ended(token.expires_at_s, now_s) else token
 
     def engine_settings(self, policy: str) -> EngineSettings:

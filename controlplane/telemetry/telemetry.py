@@ -94,6 +94,7 @@ class Telemetry:
         self.started_s = clock()
         self.events = EventBuffer(str(int(self.started_s * 1000)))
         self.published: Counter[EventType] = Counter()
+        self.told: dict[EventType, EventMessage] = {}
         self.status = status
         self.in_flight = in_flight
         self.own_conditions: Callable[[], Iterable[Condition]] = tuple
@@ -150,8 +151,6 @@ class Telemetry:
                 self._on_hello(message)
             case Ack(error=None):
                 self.publish("settings", serializers.in_force(message.version, now_s))
-            case _:
-                pass
 
     def on_request(self, record: RequestRecord) -> None:
         """A request ended in the engine."""
@@ -300,6 +299,7 @@ class Telemetry:
     def publish(self, type_: EventType, message: EventMessage) -> None:
         """Tell every client."""
         self.published[type_] += 1
+        self.told[type_] = message
         self.events.publish(type_, message, self.clock())
 
     def hello(self, role: str) -> HelloEvent:

@@ -32,6 +32,6 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
-def matches(secret: str, expected_sha256: str) -> bool:
-    """Whether `secret` has that SHA-256; takes the same time wherever they differ."""
-    return hmac.compare_digest(digest(secret), expected_sha256.lower())
+def is_same_digest(sha256: str, expected_sha256: str) -> bool:
+    """Whether two SHA-256 are the same; takes the same time wherever they differ."""
+    return hmac.compare_digest(sha256, expected_sha256.lower())

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 import httpx
 from fastapi import FastAPI
 
-from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.admin_app import build_admin_app
 from pdmuxd.controlplane.database.callers import Caller
 from pdmuxd.controlplane.database.opening import open_database
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE

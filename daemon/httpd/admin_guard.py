@@ -17,7 +17,7 @@ from pdmuxd.daemon.httpd.peers import AuthFailures, peer_of
 PROBE_CONNECTIONS = 16
 """Places for requests that are kept for health probes."""
 _RETRY_AFTER_S = 60
-_ENDLESS = ("/api/v1/events",)
+_ENDLESS = ("/api/v1/events", "/ui/live")
 """Answers without an end have no HEAD."""
 
 log = structlog.get_logger("pdmuxd.http")

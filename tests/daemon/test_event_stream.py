@@ -11,7 +11,7 @@ import pytest
 from stores import ADMIN_TOKEN, new_database, opened
 from telemetry_feeds import HandClock, named, read_events, telemetry
 
-from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.admin_app import build_admin_app
 from pdmuxd.controlplane.events.follow import LAG_S
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.controlplane.tenants.credentials import digest

@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from stores import ADMIN_TOKEN
 
-from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.admin_app import build_admin_app
 from pdmuxd.controlplane.node.engine_actions import Action, Done
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
 from pdmuxd.controlplane.node.learned_fallback import Fallback, FallbackCandidate, FallbackState

@@ -16,7 +16,7 @@ import httpx
 from fastapi import FastAPI
 from postgres_server import PostgresServer, find_programs
 
-from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.admin_app import build_admin_app
 from pdmuxd.controlplane.database.opening import open_database, upgrade
 from pdmuxd.controlplane.database.sqlite import sqlite_url
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus

@@ -10,7 +10,8 @@ import routes
 import scenes
 
 from pdmuxd.tui.client.wire import StrictestTbt
-from pdmuxd.tui.show.reasons import WORDS, sitting_out
+from pdmuxd.tui.show.reasons import sitting_out
+from pdmuxd.tui.show.words import REASONS
 
 LONG = "a-tenant-whose-name-is-as-long-as-any-name-of-tenants-may-be-xy"
 CAPPED = {"tbt_capped_since": scenes.instant(-100), "planned_tbt_ms": 62.5}
@@ -104,7 +105,7 @@ async def test_who_sits_out_and_why_is_said_whole_when_a_prefill_is_set_aside(co
         seen = set()
         for _ in range(8):
             why = terminal.words
-            seen |= {reason for reason in ASIDE if WORDS[reason] in why and f"({reason})" in why}
+            seen |= {reason for reason in ASIDE if REASONS[reason] in why and f"({reason})" in why}
             assert "decode 128 requests, context 1.2M, 4 steps" in why
             assert "prefill 120K new tokens, 80 layers" in why
             if "relaxed sit out" in why:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pdmuxd.tui.client.wire import Decision
-from pdmuxd.tui.show.reasons import SITS_OUT, WORDS
+from pdmuxd.tui.show.reasons import SITS_OUT
+from pdmuxd.tui.show.words import REASONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class DecisionFilter:
             there.add(one.reason)
             if one.sitting_out:
                 there.add(SITS_OUT)
-        names = ["", *(reason for reason in (*WORDS, SITS_OUT) if reason in there)]
+        names = ["", *(reason for reason in (*REASONS, SITS_OUT) if reason in there)]
         at = names.index(self.reason) if self.reason in names else -1
         return replace(self, reason=names[(at + 1) % len(names)])
 

@@ -7,29 +7,8 @@ from dataclasses import dataclass
 from pdmuxd.tui.client.wire import StrictestTbt
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import in_text
+from pdmuxd.tui.show.words import REASONS
 
-WORDS = {
-    "nothing_to_do": "nothing to do: no request prefills or decodes",
-    "wait_for_prefill": "waits for the prefill in flight, since nothing decodes",
-    "prefill_alone": "prefill has all SMs, since nothing decodes",
-    "decode_alone": "decode has all SMs, since nothing waits to prefill",
-    "fixed_split": "the fixed split that the policy was given",
-    "decode_bs_rule": "the split follows the decode batch size alone",
-    "token_budget": "one batch on all SMs, up to the policy's token budget",
-    "best_fit": "the fewest decode SMs whose worst case meets the strictest TBT target",
-    "fused_fits": "one batch on all SMs is predicted to meet the TBT target",
-    "highest_throughput": "the split of highest predicted throughput that meets the TBT target",
-    "prefill_first": "prefill goes before any decode",
-    "hold_for_batch": "short prompts are held for a moment, to be prefilled together",
-    "predictions_wrong": "predictions have been wrong of late, so a fixed plan takes over",
-    "too_long_for_memory": "the prompt is prefilled in chunks, since memory does not hold it whole",
-    "tbt_infeasible": "no split meets the strictest TBT target; decode gets all it can",
-    "switch_when_drained": "the split changes as soon as the work in flight is done",
-    "preempt_when_drained": "a prefill is set aside as soon as its layers in flight are done",
-    "preempted_for_shorter": "a shorter prompt overtook a longer one that can wait",
-    "resumed": "the prefill that was set aside goes on",
-    "prefill_finished": "a prefill that ran beside decode has passed its last layer",
-}
 SITS_OUT = "sits_out"
 """What decisions with requests that sit out are filtered by, whatever their reason."""
 BAD_REASONS = frozenset({"tbt_infeasible", "predictions_wrong"})
@@ -52,7 +31,7 @@ class Why:
 
 def in_words(reason: str | None) -> str:
     """One sentence, also for a reason that is newer than this console."""
-    return "nothing decided yet" if reason is None else WORDS.get(reason, reason.replace("_", " "))
+    return "nothing decided yet" if reason is None else REASONS.get(reason, reason.replace("_", " "))
 
 
 def sitting_out(count: int, for_whom: StrictestTbt | None) -> str:

@@ -16,22 +16,12 @@ from pdmuxd.tui.client.wire import TenantLoad
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import clip, in_text
 from pdmuxd.tui.show.roles import Role
+from pdmuxd.tui.show.words import CAUSES
 from pdmuxd.tui.state.answers import known
 from pdmuxd.tui.state.console import ConsoleState
 from pdmuxd.tui.state.tenants import is_missing
 from pdmuxd.tui.state.view import View
 
-CAUSES = {
-    "queued": "waits in the queue",
-    "prefill_slow": "its own prefill is slow",
-    "retracted": "sent back to wait for want of KV memory",
-    "no_split_meets_target": "no split meets its TBT target at this load",
-    "slower_than_predicted": "steps take longer than predicted",
-    "prefill_between_tokens": "prefill runs alone between its tokens",
-    "host_late": "the host is late with what the GPU has done",
-    "loop_late": "the daemon reads requests late: it has too little of the CPU",
-    "unknown": "the decisions that are kept do not tell why",
-}
 _SHORT_NAME_WIDTH = 16
 """Of a tenant in the status line."""
 MUCH = 0.3

@@ -32,5 +32,5 @@ async def test_a_problem_says_so_when_swagger_is_not_installed(
 
 async def test_the_first_page_says_what_is_where_when_it_is_opened(call: AdminCalls) -> None:
     page = (await call("GET", "/")).text
-    for said in ("pdmuxd web", 'href="/docs"', 'href="/metrics"', "/api/v1/events"):
+    for said in ('href="/ui"', 'href="/docs"', 'href="/metrics"', "/api/v1/events"):
         assert said in page

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from stores import SLO_BODY, AdminCalls
 
-from pdmuxd.controlplane.api.access import PREFIX, RULES, Access
+from pdmuxd.controlplane.api.access import PAGES, PREFIX, RULES, Access
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.web.pages import PageRoute
 
 MINE, THEIRS = "alpha", "the-other-one"
 ALL_SCOPES = ["serve", "read", "admin"]
@@ -27,6 +28,34 @@ def served(call: AdminCalls) -> set[tuple[str, str]]:
 
 def test_every_route_has_a_rule_and_every_rule_a_route_when_served(call: AdminCalls) -> None:
     assert served(call) == {(method, PREFIX + path) for method, path in RULES}
+
+
+def pages(call: AdminCalls) -> set[tuple[str, str]]:
+    routes = [route for route in call.app.routes if isinstance(route, PageRoute)]
+    return {(method, route.path_format) for route in routes for method in route.methods or ()}
+
+
+def test_every_page_has_a_rule_and_every_rule_a_page_when_served(call: AdminCalls) -> None:
+    assert pages(call) == set(PAGES)
+
+
+@pytest.mark.parametrize("scopes", [ALL_SCOPES, ["read"]], ids=",".join)
+async def test_no_page_tells_of_another_tenant_when_a_key_asks_everywhere(
+    call: AdminCalls, control_plane: ControlPlane, scopes: list[str]
+) -> None:
+    world = World(control_plane, scopes)
+    before = control_plane.snapshot()
+    for method, template in sorted(pages(call)):
+        path = world.path(template, tenant=THEIRS)
+        for query in ("", f"?tenant={THEIRS}", f"?q={THEIRS}"):
+            answer = await call(method, path + query, token=world.mine.secret)
+            if PAGES[method, template] is not Access.ANYONE:
+                assert answer.status_code in (403, 404, 422), (method, path, answer.text)
+            told = answer.text.replace(path, "")
+            assert "their label" not in told
+            assert world.theirs.last4 not in told
+            assert answer.status_code >= 400 or THEIRS not in told
+    assert control_plane.snapshot() == before
 
 
 def test_a_route_cannot_be_made_when_it_has_no_rule() -> None:

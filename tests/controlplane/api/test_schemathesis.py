@@ -21,7 +21,7 @@ from schemathesis.core.failures import FailureGroup
 from stores import ADMIN_TOKEN, new_database, opened, slo
 from telemetry_feeds import loaded_telemetry, predicting
 
-from pdmuxd.controlplane.api import build_admin_app
+from pdmuxd.controlplane.admin_app import build_admin_app
 from pdmuxd.controlplane.api.auth import OPENAPI_PATH
 from pdmuxd.controlplane.node.daemon_actions import Reloaded
 from pdmuxd.controlplane.node.engine_actions import Action, Done

@@ -10,8 +10,9 @@ from pdmuxd.tui.client.wire import Decision, StrictestTbt
 from pdmuxd.tui.show.decision_filter import DecisionFilter, parse
 from pdmuxd.tui.show.lines import Column
 from pdmuxd.tui.show.partitions.slider import LEAST_MS, MOST_MS, Slider
-from pdmuxd.tui.show.reasons import WORDS, in_words, sitting_out
+from pdmuxd.tui.show.reasons import in_words, sitting_out
 from pdmuxd.tui.show.table import Order, moved, scrolled
+from pdmuxd.tui.show.words import REASONS
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_a_reason_is_said_as_it_is_when_it_is_newer_than_the_console():
 def test_every_reason_of_the_core_has_words_when_the_core_grows():
     from pdmuxd.engine.core.types import Reason
 
-    assert {str(reason) for reason in Reason} == set(WORDS)
+    assert {str(reason) for reason in Reason} == set(REASONS)
 
 
 @given(tbt_ms=st.floats(LEAST_MS, MOST_MS), steps=st.integers(-3000, 3000), fine=st.booleans())

@@ -9,7 +9,8 @@ from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
 from pdmuxd.tui.show.reasons import split_text
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.tenants.rows import IDLE
-from pdmuxd.tui.show.verdict import CAUSES, LABELS, likely_cause
+from pdmuxd.tui.show.verdict import LABELS, likely_cause
+from pdmuxd.tui.show.words import CAUSES
 from pdmuxd.tui.state.tenants import Missed
 from pdmuxd.tui.state.view import View
 

@@ -1,4 +1,4 @@
-"""Puts the REST interface together."""
+"""Puts the admin plane together: REST, its documentation, and the pages."""
 
 from __future__ import annotations
 
@@ -63,6 +63,9 @@ from pdmuxd.controlplane.outlook.tbt_costs import tbt_costs
 from pdmuxd.controlplane.outlook.what_if import Predictors
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.web.logins import BrowserLogins
+from pdmuxd.controlplane.web.routes import OPEN_PATHS, add_pages
+from pdmuxd.controlplane.web.sessions import Sessions
 
 DESCRIPTION = "Tenants, their API keys and latency targets, and the engine that keeps them."
 
@@ -115,7 +118,8 @@ def build_admin_app(
         used=used,
     )
     public = PUBLIC_PATHS - {METRICS_PATH} if metrics_need_token else PUBLIC_PATHS
-    app.add_middleware(AdminAuth, authenticator=authenticator, public=public)
+    logins = BrowserLogins(authenticator, Sessions(now_s=time.monotonic))
+    app.add_middleware(AdminAuth, authenticator=authenticator, logins=logins, public=public | OPEN_PATHS)
     telemetry = telemetry or Telemetry(clock=time.time)
     history = history or History(telemetry.recorder, control_plane.store)
     add_problem_handlers(app)
@@ -154,6 +158,7 @@ def build_admin_app(
     ):
         api.include_router(routes)
     app.include_router(api)
+    add_pages(app, logins, control_plane=control_plane, telemetry=telemetry, history=history)
     _complete_document(app)
     return app
 

@@ -1,0 +1,67 @@
+"""All pages, put together."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, FastAPI, Request
+from starlette.responses import Response
+
+from pdmuxd.controlplane.history.alarms import AlarmStore
+from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.web.forms import read_form, require_own_form
+from pdmuxd.controlplane.web.logins import LOGIN_PATH, BrowserLogins, session_of
+from pdmuxd.controlplane.web.overview import overview_routes
+from pdmuxd.controlplane.web.pages import page_router
+from pdmuxd.controlplane.web.rendering import ASSETS, asset
+from pdmuxd.engine.core.errors import NotFoundError
+
+ASSET_PATHS = frozenset(f"/ui/assets/{name}" for name in ASSETS)
+OPEN_PATHS = ASSET_PATHS | {LOGIN_PATH}
+"""Without a login: the page to log in at, and what it looks like."""
+_A_YEAR = "public, max-age=31536000, immutable"
+
+
+def add_pages(
+    app: FastAPI,
+    logins: BrowserLogins,
+    *,
+    control_plane: ControlPlane,
+    telemetry: Telemetry,
+    history: History,
+) -> None:
+    """Add every page to the admin plane's application."""
+    app.add_api_route(LOGIN_PATH, logins.show, methods=["GET"], include_in_schema=False, response_model=None)
+    app.add_api_route(
+        LOGIN_PATH, logins.log_in, methods=["POST"], include_in_schema=False, response_model=None
+    )
+    for path in ASSET_PATHS:
+        app.add_api_route(path, _send_asset, include_in_schema=False)
+    for routes in (
+        overview_routes(telemetry, history, AlarmStore(control_plane.store)),
+        _own_routes(logins),
+    ):
+        # As they are: included, the framework would wrap them, and hide what rule each has.
+        app.router.routes.extend(routes.routes)
+
+
+async def _send_asset(request: Request) -> Response:
+    name = request.url.path.rpartition("/")[2]
+    headers = {"Cache-Control": _A_YEAR, "X-Content-Type-Options": "nosniff"}
+    return Response(asset(name), media_type=ASSETS[name], headers=headers)
+
+
+def _own_routes(logins: BrowserLogins) -> APIRouter:
+    """The end of a login, and what is not there. They come last."""
+    router = page_router()
+
+    @router.post("/logout")
+    async def log_out(request: Request) -> Response:
+        require_own_form(request, await read_form(request), session_of(request))
+        return logins.log_out(request)
+
+    @router.get("/{path:path}")
+    async def miss(path: str) -> Response:
+        raise NotFoundError(f"there is no page /ui/{path[:80]}")
+
+    return router

@@ -1,0 +1,140 @@
+"""Who misses what, since when, how many wait, and the likely cause: the first thing that is read.
+
+What is judged is the daemon's own verdict, as REST and metrics tell it. Here it is put into words.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from pdmuxd.controlplane.events.messages import AlarmEvent, StatsEvent, TenantLoad
+from pdmuxd.controlplane.node.engine_status import EngineStatus
+from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S
+from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.words import CAUSES
+
+State = Literal["good", "bad", "quiet"]
+LABELS = {"ttft": "TTFT", "tbt": "TBT"}
+_ALARMS = ("late_now", "ttft_burn", "tbt_burn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A sentence, and what is behind it."""
+
+    state: State
+    text: str
+    lines: tuple[str, ...] = ()
+
+
+def worst_first(loads: Iterable[TenantLoad]) -> list[TenantLoad]:
+    """Those that miss before the others, the most late before them, then how fast the budget burns."""
+    return sorted(
+        loads,
+        key=lambda one: (one.verdict != "missed", -one.late_now, -_burn(one), -one.in_flight, one.tenant),
+    )
+
+
+def met_ratio(load: TenantLoad) -> float | None:
+    """The share of five minutes that was in time, of the worse target; None without traffic."""
+    burns = [burn for burn in (load.ttft_burn, load.tbt_burn) if burn is not None]
+    return max(0.0, 1.0 - max(burns) * (1.0 - load.target_ratio)) if burns else None
+
+
+def targets_missed(load: TenantLoad) -> list[str]:
+    """`ttft`, `tbt`: those whose budget burns faster than it lasts, and TTFT where requests are late now."""
+    missed = ["ttft"] if (load.ttft_burn or 0.0) > 1.0 or load.late_now else []
+    return [*missed, "tbt"] if (load.tbt_burn or 0.0) > 1.0 else missed
+
+
+def verdict(telemetry: Telemetry, stats: StatsEvent, loads: Sequence[TenantLoad]) -> Verdict:
+    """The verdict on the worst tenant; trouble of the engine comes first. `loads` are worst first."""
+    waiting = _waiting(stats)
+    engine = telemetry.status()
+    if engine.state in ("down", "starting"):
+        return _without_engine(engine, waiting, telemetry.clock())
+    missing = [load for load in loads if load.verdict == "missed"]
+    if missing:
+        return _missing(missing, telemetry, stats.at)
+    busy = [load for load in loads if load.verdict == "met"]
+    if not busy:
+        return Verdict(state="quiet", text="No traffic to judge.", lines=(waiting,))
+    who = busy[0].tenant if len(busy) == 1 else f"All {len(busy)} tenants with traffic"
+    closest = max(busy, key=_burn)
+    near = (
+        f"Closest to its limit is {closest.tenant}: {formats.percent(met_ratio(closest), 1)} in time of "
+        f"{formats.percent(closest.target_ratio, 1)} promised."
+    )
+    text = f"{who} {'meets its' if len(busy) == 1 else 'meet their'} targets."
+    return Verdict(state="good", text=text, lines=(near, waiting))
+
+
+def _without_engine(engine: EngineStatus, waiting: str, now_s: float) -> Verdict:
+    since = f" for {formats.duration(now_s - engine.since_s)}" if engine.since_s else ""
+    why = (engine.last_error,) if engine.last_error else ()
+    return Verdict(state="bad", text=f"The engine is {engine.state}{since}.", lines=(*why, waiting))
+
+
+def _missing(missing: Sequence[TenantLoad], telemetry: Telemetry, now: datetime) -> Verdict:
+    first = missing[0]
+    targets = targets_missed(first) or ["ttft"]
+    since = missing_since(first.tenant, telemetry.alarms.active())
+    ago = f" for {formats.duration((now - since).total_seconds())}" if since is not None else ""
+    others = len(missing) - 1
+    more = f", and so {'does' if others == 1 else 'do'} {others} more" if others else ""
+    share = (
+        f"{formats.percent(met_ratio(first), 1)} of the last 5 minutes in time, "
+        f"{formats.percent(first.target_ratio, 1)} promised"
+    )
+    queue = ""
+    if first.late_now:
+        queue = (
+            f"; {formats.count(first.late_now)} of {formats.count(first.waiting)} that wait are late, the "
+            f"oldest has waited {formats.duration(first.oldest_wait_ms / 1000)}"
+        )
+    cause = likely_cause(first, targets[0], telemetry)
+    return Verdict(
+        state="bad",
+        text=f"{first.tenant} misses its {' and '.join(LABELS[one] for one in targets)}{ago}{more}.",
+        lines=(f"{share}{queue}.", f"Likely cause: {cause}."),
+    )
+
+
+def missing_since(tenant: str, alarms: Iterable[AlarmEvent]) -> datetime | None:
+    """When the oldest alarm of the tenant's targets began."""
+    return min((one.since for one in alarms if one.tenant == tenant and one.kind in _ALARMS), default=None)
+
+
+def likely_cause(load: TenantLoad, target: str, telemetry: Telemetry) -> str:
+    """The most frequent cause of five minutes, in words."""
+    counted = causes(telemetry.requests.ended(), telemetry.clock(), tenant=load.tenant, target=target)
+    cause = counted.most_common(1)[0][0] if counted else "queued" if load.late_now else "unknown"
+    return CAUSES.get(cause, cause.replace("_", " "))
+
+
+def causes(ended: Iterable[RequestLifecycle], now_s: float, *, tenant: str, target: str) -> Counter[str]:
+    """How many requests of the last five minutes missed a target for each cause."""
+    return Counter(
+        str(violation.cause)
+        for request in ended
+        if request.tenant == tenant and now_s - (request.ended_s or 0.0) <= FIVE_MINUTES_S
+        for violation in request.violations
+        if violation.target == target
+    )
+
+
+def _burn(load: TenantLoad) -> float:
+    return max(load.ttft_burn or 0.0, load.tbt_burn or 0.0)
+
+
+def _waiting(stats: StatsEvent) -> str:
+    if not stats.waiting_total:
+        return "Nothing waits."
+    late = f"{formats.count(stats.late_now)} of them late" if stats.late_now else "none of them late"
+    return f"{formats.count(stats.waiting_total)} wait, {late}."
