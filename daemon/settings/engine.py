@@ -114,7 +114,7 @@ class EngineSection(_Section):
         "SGLang, which loads a model and captures graphs.",
     )
     token_path: Literal["direct", "http"] = Field(
-        "http",
+        "direct",
         description="How tokens of plain streamed answers reach the gateway: direct, from the engine's "
         "scheduler; or http, through the engine's own detokenizer and HTTP server, as all others do.",
     )
