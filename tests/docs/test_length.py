@@ -3,14 +3,17 @@
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-REFERENCE = {"api", "configuration", "errors", "metrics", "result-json", "evaluation", "ladder"}
-"""Looked up, and compared with the code or written by it."""
-MOST_WORDS = 28_900
+REFERENCE = {"api", "configuration", "errors", "folders", "invariants", "metrics", "result-json"}
+"""Looked up, and compared with the code."""
+GENERATED = {"evaluation", "ladder"}
+MOST_WORDS = 27_000
 
 
 def test_the_guide_has_fewer_words_than_it_may() -> None:
     words = {
-        path.stem: len(path.read_text().split()) for path in DOCS.glob("*.md") if path.stem not in REFERENCE
+        path.stem: len(path.read_text().split())
+        for path in DOCS.glob("*.md")
+        if path.stem not in REFERENCE | GENERATED
     }
     total = sum(words.values())
     assert total <= MOST_WORDS, f"{total} words; the longest: {sorted(words, key=words.__getitem__)[-3:]}"

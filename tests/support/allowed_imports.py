@@ -1,4 +1,4 @@
-"""A contract for import-linter: a folder imports what its row of docs/architecture.md allows, nothing else.
+"""A contract for import-linter: a folder imports what its row of docs/folders.md allows, nothing else.
 
 A list of what is forbidden would let every new dependency through; this one stops it.
 """
