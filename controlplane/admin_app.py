@@ -122,6 +122,8 @@ def build_admin_app(
     app.add_middleware(AdminAuth, authenticator=authenticator, logins=logins, public=public | OPEN_PATHS)
     telemetry = telemetry or Telemetry(clock=time.time)
     history = history or History(telemetry.recorder, control_plane.store)
+    previews = Previews(telemetry, predictors)
+    limit_use = limit_use or NothingCounts()
     add_problem_handlers(app)
     add_browser_pages(app)
     if extra_routes is not None:
@@ -134,8 +136,8 @@ def build_admin_app(
         key_routes(control_plane),
         admin_token_routes(control_plane),
         audit_routes(control_plane),
-        slo_routes(control_plane, engine_status, Previews(telemetry, predictors)),
-        limit_routes(control_plane, limit_use or NothingCounts()),
+        slo_routes(control_plane, engine_status, previews),
+        limit_routes(control_plane, limit_use),
         engine_routes(control_plane, engine_status),
         policy_routes(control_plane, engine_status, predictors),
         fallback_routes(fallback or NoFallback()),
@@ -158,7 +160,15 @@ def build_admin_app(
     ):
         api.include_router(routes)
     app.include_router(api)
-    add_pages(app, logins, control_plane=control_plane, telemetry=telemetry, history=history)
+    add_pages(
+        app,
+        logins,
+        control_plane=control_plane,
+        telemetry=telemetry,
+        history=history,
+        previews=previews,
+        limit_use=limit_use,
+    )
     _complete_document(app)
     return app
 

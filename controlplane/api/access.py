@@ -114,6 +114,11 @@ PAGES: Mapping[tuple[str, str], Access] = {
     ("GET", "/ui/overview"): Access.READ,
     ("GET", "/ui/overview/picture"): Access.READ,
     ("GET", "/ui/live"): Access.READ,
+    ("GET", "/ui/tenants"): Access.READ,
+    ("GET", "/ui/tenants.csv"): Access.READ,
+    ("GET", "/ui/tenants/{name}"): Access.OWN_READ,
+    ("GET", "/ui/tenants/{name}/targets"): Access.ADMIN,
+    ("POST", "/ui/tenants/{name}/targets"): Access.ADMIN,
     ("POST", "/ui/logout"): Access.ANYONE,
     ("GET", "/ui/{path}"): Access.ANYONE,
 }

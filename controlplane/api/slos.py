@@ -18,7 +18,7 @@ from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.database.transactions import check_expected
 from pdmuxd.controlplane.milliseconds import from_ms, to_ms
 from pdmuxd.controlplane.node.engine_status import EngineStatus
-from pdmuxd.controlplane.outlook.slo_preview import Previews
+from pdmuxd.controlplane.outlook.slo_preview import Preview, Previews
 from pdmuxd.controlplane.services.control_plane import HISTORY_LIMIT, ControlPlane
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevision
 from pdmuxd.controlplane.tenants.tenant_fields import in_words
@@ -131,6 +131,27 @@ def has_reached(revision: SloRevision, status: EngineStatus) -> bool:
     return status.state != "down" and status.acked_version >= revision.settings_version
 
 
+def edit_slo(
+    control_plane: ControlPlane,
+    previews: Previews,
+    tenant: str,
+    slo: Slo,
+    *,
+    expected_version: int | None,
+    is_forced: bool,
+) -> tuple[SloRevision, Preview]:
+    """Set targets, unless they are predicted to be infeasible and are not forced.
+
+    Raises: NotFoundError, StaleVersionError, InfeasibleTargetError.
+    """
+    before = control_plane.get_slo(tenant)
+    check_expected(expected_version, before.version, f"the SLO of {tenant}")
+    predicted = previews.of_edit(tenant, slo, before.slo)
+    if not is_forced:
+        predicted.require_feasible()
+    return control_plane.set_slo(tenant, slo, expected_version=expected_version), predicted
+
+
 def slo_routes(
     control_plane: ControlPlane,
     engine_status: Callable[[], EngineStatus],
@@ -161,13 +182,14 @@ def slo_routes(
         A stricter target that the policy in force is predicted to miss at the load of the last minutes is
         refused with 409 and the lowest that is feasible, unless it is forced.
         """
-        slo, expected = body.to_core(), expected_version(if_match)
-        before = control_plane.get_slo(name)
-        check_expected(expected, before.version, f"the SLO of {name}")
-        predicted = previews.of_edit(name, slo, before.slo)
-        if not force:
-            predicted.require_feasible()
-        revision = control_plane.set_slo(name, slo, expected_version=expected)
+        revision, predicted = edit_slo(
+            control_plane,
+            previews,
+            name,
+            body.to_core(),
+            expected_version=expected_version(if_match),
+            is_forced=force,
+        )
         told = None if predicted.policy is None else OutlookOut.of(predicted)
         return SloSetOut(**answer(revision, response).model_dump(), outlook=told)
 

@@ -106,7 +106,7 @@ def tenants(
         window_ms=to_ms(WINDOW_S),
         omitted=len(active) - len(busiest),
         tenants=tuple(
-            _tenant(
+            tenant_load(
                 directory.tenants[name],
                 attainments[name],
                 in_flight=in_flight.get(name, 0),
@@ -119,7 +119,7 @@ def tenants(
     )
 
 
-def _tenant(
+def tenant_load(
     tenant: TenantRecord,
     attainment: Attainment,
     *,
@@ -128,6 +128,7 @@ def _tenant(
     cap: TbtCap | None,
     now_s: float,
 ) -> TenantLoad:
+    """How one tenant is doing; `in_flight` and `waiting` are its own."""
     target_ratio = tenant.slo.attainment_ratio
     rates = attainment.rates(now_s)
     ttft_hour, tbt_hour = attainment.violations(now_s, HOUR_S, waiting)

@@ -18,7 +18,7 @@ from pdmuxd.controlplane.web.logins import session_of
 from pdmuxd.controlplane.web.rendering import HEADERS, render
 from pdmuxd.engine.core.errors import PdmuxdError
 
-NAVIGATION = (("/ui/overview", "Overview"),)
+NAVIGATION = (("/ui/overview", "Overview"), ("/ui/tenants", "Tenants"))
 """What an operator is led to, in this order."""
 THEMES = ("light", "dark")
 

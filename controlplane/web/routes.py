@@ -5,8 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
 
+from pdmuxd.controlplane.api.limits import LimitUse
 from pdmuxd.controlplane.history.alarms import AlarmStore
 from pdmuxd.controlplane.history.history import History
+from pdmuxd.controlplane.outlook.slo_preview import Previews
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.forms import read_form, require_own_form
@@ -14,6 +16,9 @@ from pdmuxd.controlplane.web.logins import LOGIN_PATH, BrowserLogins, session_of
 from pdmuxd.controlplane.web.overview import overview_routes
 from pdmuxd.controlplane.web.pages import page_router
 from pdmuxd.controlplane.web.rendering import ASSETS, asset
+from pdmuxd.controlplane.web.targets import target_routes
+from pdmuxd.controlplane.web.tenant import tenant_routes
+from pdmuxd.controlplane.web.tenant_list import tenant_list_routes
 from pdmuxd.engine.core.errors import NotFoundError
 
 ASSET_PATHS = frozenset(f"/ui/assets/{name}" for name in ASSETS)
@@ -29,6 +34,8 @@ def add_pages(
     control_plane: ControlPlane,
     telemetry: Telemetry,
     history: History,
+    previews: Previews,
+    limit_use: LimitUse,
 ) -> None:
     """Add every page to the admin plane's application."""
     app.add_api_route(LOGIN_PATH, logins.show, methods=["GET"], include_in_schema=False, response_model=None)
@@ -39,6 +46,9 @@ def add_pages(
         app.add_api_route(path, _send_asset, include_in_schema=False)
     for routes in (
         overview_routes(telemetry, history, AlarmStore(control_plane.store)),
+        tenant_list_routes(telemetry),
+        tenant_routes(control_plane, telemetry, history, limit_use),
+        target_routes(control_plane, previews),
         _own_routes(logins),
     ):
         # As they are: included, the framework would wrap them, and hide what rule each has.

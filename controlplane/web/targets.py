@@ -1,0 +1,114 @@
+"""Targets edited on a page: typed, forecast, confirmed, and set only if nobody else has meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from fastapi import APIRouter, Request
+from pydantic import ValidationError
+from starlette.responses import RedirectResponse, Response
+
+from pdmuxd.controlplane.api.auth import caller_of
+from pdmuxd.controlplane.api.outlooks import OutlookOut
+from pdmuxd.controlplane.api.slos import SloIn, SloOut, edit_slo
+from pdmuxd.controlplane.database.audit import WHY_ALLOWED, WHY_MAX
+from pdmuxd.controlplane.database.callers import acting
+from pdmuxd.controlplane.outlook.slo_preview import Previews
+from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.web.forms import read_form, require_own_form
+from pdmuxd.controlplane.web.logins import session_of
+from pdmuxd.controlplane.web.pages import page, page_router
+from pdmuxd.engine.core.errors import InfeasibleTargetError, InvalidValueError, StaleVersionError
+
+FIELDS = {
+    "ttft_fixed_ms": ("TTFT, fixed part", "ms"),
+    "ttft_per_1k_new_tokens_ms": ("TTFT, for each 1,000 prompt tokens that are not cached", "ms"),
+    "tbt_ms": ("TBT, for each gap between two tokens", "ms"),
+    "attainment_ratio": ("Share that must be in time", "0.5 to 0.9999"),
+}
+
+
+def target_routes(control_plane: ControlPlane, previews: Previews) -> APIRouter:
+    """`/ui/tenants/{name}/targets`: the form, its forecast, and the edit."""
+    router = page_router()
+
+    def form(request: Request, name: str, values: Mapping[str, object], status: int = 200) -> Response:
+        given = {"error": None, "outlook": None, "why": "", "name": name, "fields": FIELDS, **values}
+        return page(request, "targets.html", status, title=f"Targets of {name}", **given)
+
+    @router.get("/tenants/{name}/targets")
+    def show_form(request: Request, name: str) -> Response:
+        now = SloOut.of(control_plane.get_slo(name), in_force=False)
+        typed = {field: f"{getattr(now, field):.15g}" for field in FIELDS}
+        return form(request, name, {"typed": typed, "version": str(now.version), "now": typed})
+
+    @router.post("/tenants/{name}/targets")
+    async def take_form(request: Request, name: str) -> Response:
+        sent = await read_form(request)
+        require_own_form(request, sent, session_of(request))
+        return await asyncio.to_thread(take, request, name, sent)
+
+    def take(request: Request, name: str, sent: Mapping[str, str]) -> Response:
+        now = SloOut.of(control_plane.get_slo(name), in_force=False)
+        shown: dict[str, object] = {
+            "typed": {field: sent.get(field, "").strip() for field in FIELDS},
+            "version": sent.get("version", ""),
+            "why": sent.get("why", "").strip(),
+            "now": {field: f"{getattr(now, field):.15g}" for field in FIELDS},
+        }
+        try:
+            slo, why = _slo(sent).to_core(), _why(sent)
+            if sent.get("do") != "set":
+                outlook = OutlookOut.of(previews.of(name, slo, control_plane.get_slo(name).slo))
+                return form(request, name, shown | {"outlook": outlook})
+            with acting(caller_of(request.scope), why):
+                edit_slo(
+                    control_plane,
+                    previews,
+                    name,
+                    slo,
+                    expected_version=_version(sent),
+                    is_forced=sent.get("force") == "yes",
+                )
+        except StaleVersionError as error:
+            said = f"{error}. They were set meanwhile: look at what holds now, and send yours again."
+            return form(request, name, shown | {"error": said, "version": str(now.version)}, 412)
+        except InfeasibleTargetError as error:
+            return form(request, name, shown | {"error": str(error)}, 409)
+        except InvalidValueError as error:
+            return form(request, name, shown | {"error": str(error)}, 422)
+        return RedirectResponse(f"/ui/tenants/{name}#targets", 303)
+
+    return router
+
+
+def _slo(sent: Mapping[str, str]) -> SloIn:
+    """The targets that were typed. Raises: InvalidValueError naming the field."""
+    values: dict[str, object] = {}
+    for field in FIELDS:
+        typed = sent.get(field, "").strip().replace(",", ".")
+        try:
+            values[field] = float(typed)
+        except ValueError:
+            values[field] = typed
+    try:
+        return SloIn.model_validate(values)
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        field = str(found["loc"][0]) if found["loc"] else "targets"
+        raise InvalidValueError(field, str(found["msg"])) from None
+
+
+def _version(sent: Mapping[str, str]) -> int:
+    version = sent.get("version", "")
+    if not (version.isascii() and version.isdigit() and len(version) < 18):
+        raise InvalidValueError("version", "version is missing: load the form again")
+    return int(version)
+
+
+def _why(sent: Mapping[str, str]) -> str | None:
+    why = sent.get("why", "").strip()
+    if len(why) > WHY_MAX or not why.isprintable():
+        raise InvalidValueError("why", f"why is {why[:40]!a}; allowed are {WHY_ALLOWED}")
+    return why or None

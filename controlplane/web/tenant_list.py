@@ -1,0 +1,147 @@
+"""All tenants by name: found by a part of their name, in pages, and as CSV."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from pdmuxd.controlplane.api.usage import CSV, csv_cell
+from pdmuxd.controlplane.events.messages import TenantLoad
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.telemetry.attainment import Attainment
+from pdmuxd.controlplane.telemetry.serializers import tenant_load
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN
+from pdmuxd.controlplane.tenants.records import TenantRecord
+from pdmuxd.controlplane.web.live import TenantRow, row_of
+from pdmuxd.controlplane.web.pages import page, page_router
+from pdmuxd.controlplane.web.rendering import HEADERS
+from pdmuxd.controlplane.web.verdicts import met_ratio
+
+PAGE = 50
+AT_ONCE = 20
+"""Tenants that are looked at before the event loop has another turn: about a millisecond."""
+PART_MAX = 63
+"""Characters of a tenant's name."""
+
+Part = Annotated[str, Query(max_length=PART_MAX, description="A part of the name.")]
+After = Annotated[str, Query(max_length=PART_MAX, description="Go on behind this name.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A tenant in CSV; times are milliseconds, shares are of one."""
+
+    tenant: str
+    enabled: bool
+    ttft_fixed_ms: float
+    ttft_per_1k_new_tokens_ms: float
+    tbt_ms: float
+    attainment_ratio: float
+    verdict: str
+    met_ratio_5min: float | None
+    late_now: int
+    waiting: int
+    in_flight: int
+    requests_per_s: float
+    ttft_p99_ms: float | None
+    tbt_p99_ms: float | None
+    budget_left_ratio: float | None
+
+
+def tenant_list_routes(telemetry: Telemetry) -> APIRouter:
+    """`/ui/tenants` and the same as CSV."""
+    router = page_router()
+
+    @router.get("/tenants")
+    async def list_tenants(request: Request, q: Part = "", after: After = "") -> Response:
+        found = matching(telemetry, q)
+        names = [one.name for one in found if one.name > after]
+        shown = [telemetry.directory.tenants[name] for name in names[:PAGE]]
+        rows: list[tuple[TenantRecord, TenantRow]] = []
+        for one, load in zip(shown, loads(telemetry, shown), strict=True):
+            rows.append((one, row_of(load)))
+        return await asyncio.to_thread(
+            page,
+            request,
+            "tenants.html",
+            title="Tenants",
+            rows=rows,
+            total=len(found),
+            q=q,
+            after=after,
+            next_after=shown[-1].name if len(names) > PAGE else None,
+        )
+
+    @router.get("/tenants.csv")
+    async def send_csv(q: Part = "") -> Response:
+        headers = {**HEADERS, "Content-Disposition": 'attachment; filename="tenants.csv"'}
+        return StreamingResponse(_csv(telemetry, matching(telemetry, q)), media_type=CSV, headers=headers)
+
+    return router
+
+
+def matching(telemetry: Telemetry, part: str) -> list[TenantRecord]:
+    """Tenants whose name has that part, by name."""
+    known = telemetry.directory.tenants
+    return [known[name] for name in sorted(known) if part.lower() in name.lower()]
+
+
+def loads(telemetry: Telemetry, tenants: Sequence[TenantRecord]) -> list[TenantLoad]:
+    """How tenants are doing now. In the event loop: to read a window moves it on."""
+    now_s, in_flight = telemetry.clock(), telemetry.in_flight()
+    waiting = telemetry.open_counts(now_s)
+    return [
+        tenant_load(
+            one,
+            telemetry.tenants.get(one.name) or Attainment(),
+            in_flight=in_flight.get(one.name, 0),
+            waiting=waiting.get(one.name, NOTHING_OPEN),
+            cap=telemetry.tbt_caps.get(one.name),
+            now_s=now_s,
+        )
+        for one in tenants
+    ]
+
+
+async def _csv(telemetry: Telemetry, tenants: Sequence[TenantRecord]) -> AsyncIterator[str]:
+    yield _lines([tuple(field.name for field in fields(Line))])
+    for begin in range(0, len(tenants), AT_ONCE):
+        some = tenants[begin : begin + AT_ONCE]
+        lines = [astuple(_line(*pair)) for pair in zip(some, loads(telemetry, some), strict=True)]
+        yield _lines([tuple("" if value is None else csv_cell(value) for value in line) for line in lines])
+        await asyncio.sleep(0)
+
+
+def _line(tenant: TenantRecord, load: TenantLoad) -> Line:
+    met = met_ratio(load)
+    return Line(
+        tenant=tenant.name,
+        enabled=tenant.enabled,
+        ttft_fixed_ms=to_ms(tenant.slo.ttft_fixed_s),
+        ttft_per_1k_new_tokens_ms=to_ms(tenant.slo.ttft_per_1k_new_tokens_s),
+        tbt_ms=to_ms(tenant.slo.tbt_s),
+        attainment_ratio=tenant.slo.attainment_ratio,
+        verdict=load.verdict,
+        met_ratio_5min=None if met is None else round(met, 6),
+        late_now=load.late_now,
+        waiting=load.waiting,
+        in_flight=load.in_flight,
+        requests_per_s=load.requests_per_s,
+        ttft_p99_ms=load.ttft_ms.p99,
+        tbt_p99_ms=load.tbt_gap_ms.p99,
+        budget_left_ratio=load.budget_left_ratio,
+    )
+
+
+def _lines(rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
