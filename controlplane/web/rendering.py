@@ -65,5 +65,5 @@ def _environment() -> Environment:
     for name in ("count", "rate", "ms", "percent", "ratio", "duration", "plain"):
         made.filters[name] = getattr(formats, name)
     made.filters["moment"] = moment
-    made.globals.update({"asset_url": asset_url, "version": version("pdmuxd")})
+    made.globals.update({"asset_url": asset_url, "pdmuxd_version": version("pdmuxd")})
     return made

@@ -59,8 +59,8 @@ def tenant_routes(
         since_ms = since_of(control_plane, name)
         shown = Shown.of(at, window, time.time())
         record = telemetry.directory.tenants.get(name)
-        points = await history.read(name, since_ms, shown.period)
-        marks = await history.marks(shown.period, tenant=name, since_ms=since_ms)
+        points = await history.read(name, since_ms, shown.minutes)
+        marks = await history.marks(shown.minutes, tenant=name, since_ms=since_ms)
         tenant = await asyncio.to_thread(control_plane.get_tenant, name)
         sums = empty()
         for _, row in points:
@@ -75,7 +75,7 @@ def tenant_routes(
             now=row_of(loads(telemetry, [record])[0]) if record is not None and shown.is_live else None,
             kept=kept(telemetry, tenant),
             causes=_causes(telemetry, name),
-            picture=picture(shown.period, points, marks[-MARKS:]),
+            picture=picture(shown.minutes, points, marks[-MARKS:]),
             used={column.name.lower(): sums[column] for column in Column},
             limits=[(one, WHAT[one.name], used) for one, used in _limits(tenant, limit_use)],
             keys=await asyncio.to_thread(control_plane.keys.list, name),

@@ -75,11 +75,23 @@ class Shown:
         return instant(self.end_s)
 
     @property
+    def now(self) -> datetime:
+        """When the page was asked for."""
+        return instant(self.now_s)
+
+    @property
+    def minutes(self) -> Period:
+        """The points of a picture of what is known by the minute at least, as a tenant's SM time is."""
+        return Period(
+            start_s=self.end_s - LENGTH_S[self.window], end_s=self.end_s, step_s=STEP_S[self.window]
+        )
+
+    @property
     def period(self) -> Period:
         """The points of a picture."""
-        is_seconds = self.is_live and self.window == "30m"
-        step_s = LIVE_STEP_S if is_seconds else STEP_S[self.window]
-        return Period(start_s=self.end_s - LENGTH_S[self.window], end_s=self.end_s, step_s=step_s)
+        if self.is_live and self.window == "30m":
+            return Period(start_s=self.end_s - LENGTH_S[self.window], end_s=self.end_s, step_s=LIVE_STEP_S)
+        return self.minutes
 
     @property
     def in_words(self) -> str:

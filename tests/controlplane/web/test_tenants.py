@@ -61,6 +61,7 @@ async def test_a_tenants_page_says_what_rest_says(
     page = (await browser.get("/ui/tenants/chat")).text
     assert "chat meets its targets" in page
     assert key.key_id in page
+    assert f"<code>{key.key_id}</code></th><td>laptop</td><td>valid</td><td>serve</td>" in page
     assert key.secret not in page
     call = AdminCalls(control_plane, telemetry=telemetry)
     told = (await call("GET", "/api/v1/attainment?tenant=chat")).json()["tenants"][0]
