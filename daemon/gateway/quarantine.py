@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -88,11 +88,11 @@ class Quarantine:
         accusing = [death for death in self._deaths if any(who == tenant for who, _ in death.accused)]
         if len(accusing) < _DEATHS_TO_HOLD:
             return
-        left_s = max(1, round(accusing[-1].at_s - since_s))
-        if self._against(tenant, _digest(payload, rid)):
-            raise _held("this request was in flight when two engines ended", left_s)
-        if self._against(tenant, None):
-            raise _held(f"only requests of tenant {tenant} were in flight when two engines ended", left_s)
+        if deaths := self._against(tenant, _digest(payload, rid)):
+            raise _held("this request was in flight when two engines ended", _left_s(deaths, since_s))
+        if deaths := self._against(tenant, None):
+            why = f"only requests of tenant {tenant} were in flight when two engines ended"
+            raise _held(why, _left_s(deaths, since_s))
 
     def held(self) -> list[Held]:
         """List what `check` refuses now."""
@@ -114,7 +114,7 @@ class Quarantine:
                         tenant=tenant,
                         body=None if digest is None else digest.hex(),
                         request_ids=tuple(there[-_MOST_NAMED:]),
-                        left_s=deaths[-1].at_s - since_s,
+                        left_s=_left_s(deaths, since_s),
                     )
                 )
         return found
@@ -159,9 +159,14 @@ def _digest(payload: bytes, rid: str) -> bytes:
     return blake2b(payload.replace(rid.encode(), b""), digest_size=16).digest()
 
 
-def _held(why: str, left_s: int) -> RequestError:
+def _left_s(deaths: Sequence[_Death], since_s: float) -> float:
+    """It is held until one death less would be too few to hold it."""
+    return deaths[-_DEATHS_TO_HOLD].at_s - since_s
+
+
+def _held(why: str, left_s: float) -> RequestError:
     return RequestError(
-        f"{why}; it is not sent to another one for {left_s} s, or until an operator "
+        f"{why}; it is not sent to another one for {max(1, round(left_s))} s, or until an operator "
         "releases it (pdmuxd engine quarantine)",
         status=403,
         code="quarantined",
