@@ -130,7 +130,7 @@ _COMPLETION: Table = {
     "echo": BOOL,
     "suffix": TEXT,
     "logprobs": values.logprobs_or_false,
-    "json_schema": TEXT_OR_OBJECT,
+    "json_schema": TEXT,
 }
 SAMPLING_PARAMS: Table = MappingProxyType(
     {
@@ -142,8 +142,8 @@ SAMPLING_PARAMS: Table = MappingProxyType(
         "n": _CHOICES,
         "sampling_seed": _INT64,
         "logit_bias": values.bias,
-        "json_schema": TEXT_OR_OBJECT,
-        "structural_tag": TEXT_OR_OBJECT,
+        "json_schema": TEXT,
+        "structural_tag": TEXT,
         "spaces_between_special_tokens": BOOL,
     }
 )
