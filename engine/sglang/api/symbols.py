@@ -22,6 +22,7 @@ from pdmuxd.engine.sglang.api.versions import RANGE, check_supported
 
 _ATTENTION = "sglang.srt.layers.attention.flashattention_backend"
 _BATCH = "sglang.srt.managers.schedule_batch"
+_GRAMMAR = "sglang.srt.constrained"
 _GRAPH_CONFIG = "sglang.srt.model_executor.cuda_graph_config"
 _HOOKS = "sglang.srt.plugins.hook_registry"
 _RUNNERS = "sglang.srt.model_executor.runner"
@@ -48,13 +49,19 @@ class SglangApi:
     Request: Annotated[type[requests.Request], f"{_BATCH}:Req"]
     Batch: Annotated[type[requests.Batch], f"{_BATCH}:ScheduleBatch"]
     AbortRequest: Annotated[type[requests.AbortRequest], "sglang.srt.managers.io_struct:AbortReq"]
-    Aborted: Annotated[Callable[[], object], f"{_BATCH}:FINISH_ABORT"]
+    Aborted: Annotated[Callable[..., object], f"{_BATCH}:FINISH_ABORT"]
     BatchResult: Annotated[type[requests.BatchResult], "sglang.srt.managers.utils:GenerationBatchResult"]
     SamplingParams: Annotated[type[requests.SamplingParams], f"{_SAMPLING}.sampling_params:SamplingParams"]
     SamplingInfo: Annotated[type[requests.SamplingInfo], f"{_SAMPLING}.sampling_batch_info:SamplingBatchInfo"]
     OutputStreamer: Annotated[
         type[scheduler.OutputStreamer],
         "sglang.srt.managers.scheduler_components.output_streamer:SchedulerOutputStreamer",
+    ]
+    GrammarBackend: Annotated[
+        type[scheduler.GrammarBackend], f"{_GRAMMAR}.xgrammar_backend:XGrammarGrammarBackend"
+    ]
+    InvalidGrammar: Annotated[
+        type[scheduler.InvalidGrammar], f"{_GRAMMAR}.base_grammar_backend:InvalidGrammarObject"
     ]
     ForwardMode: Annotated[requests.ForwardModes, "sglang.srt.model_executor.forward_batch_info:ForwardMode"]
     release_kv_cache: Annotated[requests.ReleaseKv, "sglang.srt.mem_cache.common:release_kv_cache"]

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from pdmuxd.engine.core.errors import EngineInvariantError
 from pdmuxd.engine.core.types import PrefillGraph
-from pdmuxd.engine.sglang.api.types.device import Event
+from pdmuxd.engine.sglang.api.types.device import Event, Tensor
 from pdmuxd.engine.sglang.api.types.requests import Batch, BatchResult, Request
 from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.internals.batches import divide, form_from, join_decode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
+from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
 
 _ANY_LENGTH = 1 << 30
@@ -26,6 +27,8 @@ class Launched:
     batch: Batch
     start: Event
     end: Event
+    greatest_logits: Tensor | None = None
+    """By row; None where nothing restricts the tokens."""
 
     @property
     def requests(self) -> Sequence[Request]:
@@ -82,10 +85,13 @@ class _ChunkLimit:
 class SchedulerDecode:
     """Implements DecodeStream."""
 
-    def __init__(self, scheduler: Scheduler, streams: LaunchStreams, group: GroupInForce) -> None:
+    def __init__(
+        self, scheduler: Scheduler, streams: LaunchStreams, group: GroupInForce, invalid_rows: InvalidRows
+    ) -> None:
         self._s = scheduler
         self._streams = streams
         self._group = group
+        self._invalid_rows = invalid_rows
         self._unsampled: tuple[Launched, Batch, BatchResult] | None = None
         """A step launched without its sampling, with SGLang's batch and result."""
 
@@ -193,6 +199,7 @@ class SchedulerDecode:
         batch, result = s.result_queue.popleft()
         if batch is not launched.batch:
             raise EngineInvariantError("results were read out of order")
+        self._invalid_rows.fail(s, batch, result, launched.greatest_logits)
         s.process_batch_result(batch, result)
         if s.result_queue and any(request.finished() for request in s.result_queue[-1][0].reqs):
             self._group.hold_prefill()
@@ -229,7 +236,8 @@ class SchedulerDecode:
         s.result_queue.append((snapshot, result))
         s.last_batch = batch
         self._group.last_end = end
-        launched = Launched(batch=snapshot, start=start, end=end)
+        logits = self._invalid_rows.greatest(result)
+        launched = Launched(batch=snapshot, start=start, end=end, greatest_logits=logits)
         if result.delay_sample_func is not None:
             self._unsampled = (launched, batch, result)
             if len(s.result_queue) == 1:
@@ -245,5 +253,6 @@ class SchedulerDecode:
         launched, batch, result = self._unsampled
         self._unsampled = None
         self._s.launch_batch_sample_if_needed(result, batch)
+        launched.greatest_logits = self._invalid_rows.greatest(result)
         launched.end = self._streams.mark(self._group.decode)
         self._group.last_end = launched.end

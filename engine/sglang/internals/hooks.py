@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -32,6 +32,7 @@ from pdmuxd.engine.sglang.gauges import GpuGauges
 from pdmuxd.engine.sglang.internals import (
     describe,
     direct_tokens,
+    invalid_rows,
     meeting_point,
     partition_kernels,
     stopping,
@@ -40,6 +41,7 @@ from pdmuxd.engine.sglang.internals import (
     whole_graphs,
 )
 from pdmuxd.engine.sglang.internals.garbage import ProcessGarbage
+from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.internals.measuring import EngineMeasurer
 from pdmuxd.engine.sglang.internals.scheduler import SchedulerPort
 from pdmuxd.engine.sglang.internals.splitting import Splitting, launch_layers
@@ -68,6 +70,7 @@ class _Process:
     splitting: Splitting | None = None
     loop: EngineLoop | None = None
     ledger: Ledger | None = None
+    invalid_rows: InvalidRows = field(default_factory=InvalidRows)
 
 
 Hook = tuple[Callable[..., Any], object]
@@ -116,6 +119,8 @@ def register_hooks(environment: PluginEnvironment) -> None:
             lambda *given, **named: launch_layers(process.splitting, *given, **named),
             when.REPLACE,
         ),
+        target("ModelRunner", "_preprocess_logits"): (process.invalid_rows.find, when.AROUND),
+        target("GrammarBackend", "_init_value_dispatch"): (invalid_rows.refuse_empty, when.AROUND),
         target("TokenizerManager", "sigterm_watchdog"): (stopping.end_without_delay, when.AROUND),
         target("TokenizerManager", "generate_request"): (tagging.tag, when.BEFORE),
         target("TokenizerManager", "freeze_gc"): (process.garbage.http_frozen, when.AROUND),
@@ -236,7 +241,7 @@ def _build(
     direct = None
     if environment.link is not None and sglang().get_parallel().tp_rank == 0:
         direct = direct_tokens.install(scheduler, environment.link)
-    port = SchedulerPort(scheduler, streams)
+    port = SchedulerPort(scheduler, streams, process.invalid_rows)
     process.phases.begin("trying a split")
     process.splitting = Splitting(scheduler, port, streams)
     engine_info = describe.engine_info(

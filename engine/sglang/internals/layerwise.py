@@ -13,6 +13,7 @@ from pdmuxd.engine.sglang.api.types.scheduler import Scheduler
 from pdmuxd.engine.sglang.internals.batches import form_from, join_decode
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.group import GroupInForce
+from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.internals.layerpauses import as_extend, drop
 from pdmuxd.engine.sglang.internals.streaming import HoldingStreamer
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
@@ -27,12 +28,14 @@ class SchedulerPrefill:
         streams: LaunchStreams,
         group: GroupInForce,
         collectives: PrefillCollectives,
+        invalid_rows: InvalidRows,
     ) -> None:
         self._s = scheduler
         self._api = sglang()
         self._streams = streams
         self._group = group
         self._collectives = collectives
+        self._invalid_rows = invalid_rows
         self._streamer = HoldingStreamer(scheduler.batch_result_processor.output_streamer)
         # It is frozen.
         object.__setattr__(scheduler.batch_result_processor, "output_streamer", self._streamer)
@@ -80,13 +83,14 @@ class SchedulerPrefill:
             if batch.split_index < s.model_config.num_hidden_layers:
                 return start, self._streams.mark(stream), None
             batch.split_prefill_finished = True
+            batch.greatest_logits = self._invalid_rows.greatest(result)
             result.copy_done = s.device_module.Event()
             result.copy_to_cpu(
                 return_logprob=batch.return_logprob, return_hidden_states=batch.return_hidden_states
             )
             return start, self._streams.mark(stream), result
 
-    def finish_prefill(self, batch: Batch, result: BatchResult, end: Event, *, hold: bool) -> None:
+    def finish_prefill(self, batch: PrefillBatch, result: BatchResult, end: Event, *, hold: bool) -> None:
         """Its last layer is done: stream first tokens, publish prompts, join the decode batch.
 
         Decode is ordered behind the end of the prefill, whose KV it reads. With `hold` the tokens go out when
@@ -94,6 +98,7 @@ class SchedulerPrefill:
         """
         s = self._s
         self._streams.order_after(self._group.decode, end)
+        self._invalid_rows.fail(s, batch, result, batch.greatest_logits)
         with self._streamer.holding(hold):
             s.process_batch_result(batch, result)
         batch.split_forward_batch = None

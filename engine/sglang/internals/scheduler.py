@@ -18,6 +18,7 @@ from pdmuxd.engine.sglang.api.types.scheduler import OverlapBookkeeping, Schedul
 from pdmuxd.engine.sglang.internals.collectives import PrefillCollectives
 from pdmuxd.engine.sglang.internals.decode import SchedulerDecode
 from pdmuxd.engine.sglang.internals.group import GroupInForce
+from pdmuxd.engine.sglang.internals.invalid_rows import InvalidRows
 from pdmuxd.engine.sglang.internals.layerwise import SchedulerPrefill
 from pdmuxd.engine.sglang.internals.state import SchedulerState
 from pdmuxd.engine.sglang.streams.base import LaunchStreams
@@ -29,15 +30,18 @@ class SchedulerPort:
     Raises: EngineError if the scheduler is not as the loop needs it.
     """
 
-    def __init__(self, scheduler: Scheduler, streams: LaunchStreams) -> None:
+    def __init__(
+        self, scheduler: Scheduler, streams: LaunchStreams, invalid_rows: InvalidRows | None = None
+    ) -> None:
         check_scheduler(scheduler)
         _take_over(cast(OverlapBookkeeping, scheduler))
         self._s = scheduler
         self._group = GroupInForce(scheduler, streams)
         self.state = SchedulerState(scheduler)
-        self.decode = SchedulerDecode(scheduler, streams, self._group)
+        rows = invalid_rows or InvalidRows()
+        self.decode = SchedulerDecode(scheduler, streams, self._group, rows)
         self.collectives = PrefillCollectives()
-        self.prefill = SchedulerPrefill(scheduler, streams, self._group, self.collectives)
+        self.prefill = SchedulerPrefill(scheduler, streams, self._group, self.collectives, rows)
 
     @property
     def stream_group(self) -> int:

@@ -47,6 +47,13 @@ class AttentionKernel(Protocol):
     def __call__(self, *args: Any, sm_margin: int, **named: Any) -> object: ...
 
 
+class LogitsOutput(Protocol):
+    """`LogitsProcessorOutput`: what a forward of the model computed."""
+
+    next_token_logits: Tensor
+    """(rows, vocabulary)."""
+
+
 class ModelRunner(Protocol):
     """The model on its device, with its attention backends and graphs."""
 
@@ -70,6 +77,8 @@ class ModelRunner(Protocol):
     def _extend_forward_kwargs(self, forward_batch: object, pp_proxy_tensors: None, /) -> dict[str, Any]: ...
 
     def init_cuda_graphs(self) -> None: ...
+
+    def _preprocess_logits(self, logits_output: LogitsOutput, sampling_info: object, /) -> object: ...
 
 
 class LinearLayer(Protocol):

@@ -20,6 +20,11 @@ class SamplingParams(Protocol):
     """How one request's tokens are chosen."""
 
     custom_params: dict[str, Any] | None
+    min_new_tokens: int
+    json_schema: object
+    regex: object
+    ebnf: object
+    structural_tag: object
 
     def __init__(self, *, temperature: float, max_new_tokens: int, ignore_eos: bool) -> None: ...
 
@@ -38,6 +43,12 @@ class Request(Protocol):
     to_finish: object
     """The reason for which it will end with its next token; None as long as there is none."""
     finished_reason: object
+    discard_output_reason: object
+    """The reason for which it will end without the token of its prefill; None as long as there is none."""
+    inflight_middle_chunks: int
+    """Chunks of its prompt that were launched and do not end it."""
+    grammar: Any
+    """Its own, if what it may say is restricted; while that is compiled, a future of it."""
     beam_group: object
     time_stats: RequestTimes
 
@@ -178,6 +189,8 @@ class PrefillBatch(Batch, Protocol):
 
     formed: Event
     """Behind what forming it launched."""
+    greatest_logits: Tensor | None
+    """By row, set with its last layer; None where nothing restricts the tokens."""
 
 
 class NextBatchPlan(Protocol):
@@ -191,6 +204,7 @@ class BatchResult(Protocol):
     """`GenerationBatchResult`: what a batch computes, on the device until it is read."""
 
     copy_done: Event
+    logits_output: Any
     delay_sample_func: object
     """Set if sampling must wait until the tokens of the step before were read."""
 
@@ -207,6 +221,8 @@ class SamplingInfo(Protocol):
     """`SamplingBatchInfo`."""
 
     penalizer_orchestrator: Penalizers
+    acc_additive_penalties: Tensor | None
+    grammars: Sequence[object] | None
     has_custom_logit_processor: bool
 
     @classmethod

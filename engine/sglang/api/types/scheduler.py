@@ -44,6 +44,28 @@ class ResultProcessor(Protocol):
     output_streamer: OutputStreamer
 
 
+class Grammar(Protocol):
+    """`BaseGrammarObject`: how far an answer is in its grammar."""
+
+    def allocate_vocab_mask(self, vocab_size: int, batch_size: int, device: str, /) -> Any: ...
+
+    def fill_vocab_mask(self, vocab_mask: Any, idx: int, /) -> None: ...
+
+
+class InvalidGrammar(Grammar, Protocol):
+    """`InvalidGrammarObject`: one that does not compile."""
+
+    def __init__(self, error_message: str, /) -> None: ...
+
+
+class GrammarBackend(Protocol):
+    """`XGrammarGrammarBackend`: compiles grammars, in threads of its own."""
+
+    vocab_size: int
+
+    def _init_value_dispatch(self, key: tuple[str, str], require_reasoning: bool, /) -> Grammar | None: ...
+
+
 class Grammars(Protocol):
     """`GrammarManager`: requests whose grammar is being compiled."""
 
