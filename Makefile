@@ -59,7 +59,7 @@ test-postgresql: $(READY) ## The control plane's tests on PostgreSQL instead of 
 	@PDMUXD_TEST_DATABASE=postgresql $(PYTEST) -m 'not slow' tests/controlplane --ignore tests/controlplane/database/test_opening.py
 
 test-lowest: $(VENV_LOWEST)/.ready ## Listeners, REST's document, metrics, console on the lowest versions allowed
-	@$(VENV_LOWEST)/bin/python -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal tests/daemon/httpd tests/daemon/metrics tests/daemon/settings tests/controlplane/api/test_openapi.py tests/tui/test_screens.py -k 'not of_any_size'
+	@$(VENV_LOWEST)/bin/python -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal tests/daemon/httpd tests/daemon/metrics tests/daemon/settings tests/daemon/cli/test_yaml_documents.py tests/controlplane/api/test_openapi.py tests/tui/test_screens.py -k 'not of_any_size'
 
 # Another environment that has SGLang and pdmuxd: make test-sglang PYTHON_SGLANG=/path/to/python
 test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)/.ready) ## Tests on a real SGLang, on the CPU

@@ -26,6 +26,8 @@ from pdmuxd.controlplane.api.auth import (
     Authenticator,
 )
 from pdmuxd.controlplane.api.browser import add_browser_pages
+from pdmuxd.controlplane.api.config import config_routes
+from pdmuxd.controlplane.api.config_bodies import add_schema
 from pdmuxd.controlplane.api.daemon import daemon_routes
 from pdmuxd.controlplane.api.decisions import decision_routes
 from pdmuxd.controlplane.api.effects import effect_routes
@@ -138,6 +140,7 @@ def build_admin_app(
         audit_routes(control_plane),
         slo_routes(control_plane, engine_status, previews),
         limit_routes(control_plane, limit_use),
+        config_routes(control_plane, telemetry, predictors),
         engine_routes(control_plane, engine_status),
         policy_routes(control_plane, engine_status, predictors),
         fallback_routes(fallback or NoFallback()),
@@ -186,6 +189,7 @@ def _complete_document(app: FastAPI) -> None:
             return app.openapi_schema
         document = build()
         document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        add_schema(document)
         for path, item in document["paths"].items():
             for method, operation in item.items():
                 for parameter in operation.get("parameters", ()):

@@ -36,7 +36,7 @@ class Body(BaseModel):
         if not isinstance(data, dict):
             names = ", ".join(fields)
             text = f"the body must be a JSON object of {names}, sent with Content-Type: application/json"
-            raise PydanticCustomError(SENTENCE, "{text}", {"text": text})
+            raise PydanticCustomError(SENTENCE, "{text}", {"text": text, "fields": names})
         for name in data:
             if name not in fields:
                 text = f"{_shown(name)} is not a field here; allowed are {', '.join(fields)}"

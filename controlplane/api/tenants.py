@@ -74,16 +74,12 @@ _LOW_WEIGHT, _HIGH_WEIGHT = WEIGHT_RANGE
 _LOW_WAIT, _HIGH_WAIT = MAX_WAIT_RANGE_MS
 
 
-class TenantIn(Body):
-    """A new tenant; without `slo` it gets the default targets."""
+class TenantFields(Body):
+    """What a tenant may be given; what is left out gets its default."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"name": "chat", "slo": SLO_EXAMPLE, "max_in_flight": 64}]}
-    )
     allowed: ClassVar[Mapping[str, str]] = ALLOWED
 
-    name: str = Field(strict=True, pattern=f"^{NAME.pattern}$", description=NAME_ALLOWED)
-    slo: SloIn | None = None
+    slo: SloIn | None = Field(None, description="Its targets. Null or absent: the default targets.")
     max_in_flight: int = Field(
         DEFAULT_MAX_IN_FLIGHT, strict=True, ge=_LOW, le=_HIGH, description=_MAX_IN_FLIGHT
     )
@@ -102,6 +98,18 @@ class TenantIn(Body):
     count_cached_tokens: bool = Field(False, strict=True, description=_COUNT_CACHED)
     max_tbt_cost_ratio: float | None = Field(
         None, strict=True, ge=_LOW_COST, le=_HIGH_COST, allow_inf_nan=False, description=_TBT_COST
+    )
+
+
+class _Named(Body):
+    name: str = Field(strict=True, pattern=f"^{NAME.pattern}$", description=NAME_ALLOWED)
+
+
+class TenantIn(TenantFields, _Named):
+    """A new tenant; without `slo` it gets the default targets."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "chat", "slo": SLO_EXAMPLE, "max_in_flight": 64}]}
     )
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Text, delete
+from sqlalchemy import ColumnElement, Text, and_, delete, or_
 from sqlmodel import Field, Session, col, select
 
 from pdmuxd.controlplane.database.callers import Acting
@@ -18,6 +18,8 @@ from pdmuxd.controlplane.database.row import Row, UtcDateTime
 WHY_MAX = 500
 WHY_ALLOWED = f"at most {WHY_MAX} printable characters"
 ACTION_MAX = 40
+APPLIED = "config.apply"
+"""The action of an entry about many tenants at once, which has them in its states by name."""
 _SUBJECT_MAX = 100
 _log = logging.getLogger("pdmuxd.audit")
 
@@ -122,9 +124,11 @@ class AuditRepository:
     ) -> list[AuditEntry]:
         """The newest entries that fit, newest first; `before_id` goes on where an answer ended."""
         statement = select(AuditRow).order_by(col(AuditRow.id).desc()).limit(limit)
-        for column, wanted in ((AuditRow.tenant, tenant), (AuditRow.who, who), (AuditRow.action, action)):
+        for column, wanted in ((AuditRow.who, who), (AuditRow.action, action)):
             if wanted is not None:
                 statement = statement.where(col(column) == wanted)
+        if tenant is not None:
+            statement = statement.where(or_(col(AuditRow.tenant) == tenant, _names(tenant)))
         if before_id is not None:
             statement = statement.where(col(AuditRow.id) < before_id)
         return [row.value() for row in self._session.exec(statement)]
@@ -136,6 +140,16 @@ class AuditRepository:
         if ids:
             self._session.connection().execute(delete(AuditRow).where(col(AuditRow.id).in_(ids)))
         return len(ids)
+
+
+def _names(tenant: str) -> ColumnElement[bool]:
+    """Whether an entry about many tenants at once names this one, as a key of its states."""
+    key = f'"{tenant}":'
+    either = or_(
+        col(AuditRow.after).contains(key, autoescape=True),
+        col(AuditRow.before).contains(key, autoescape=True),
+    )
+    return and_(col(AuditRow.tenant).is_(None), col(AuditRow.action) == APPLIED, either)
 
 
 def log_entry(entry: AuditEntry) -> None:

@@ -132,12 +132,13 @@ class SchedulingService:
             if scheduling == before.scheduling:
                 change.is_needless = True
                 return before
-            return _add(change, action, before, scheduling)
+            after = add_revision(change, before, scheduling)
+            change.audit(action, subject="policy", before=as_told(before), after=as_told(after))
+            return after
 
 
-def _add(
-    change: Changing, action: str, before: SchedulingRevision, scheduling: Scheduling
-) -> SchedulingRevision:
+def add_revision(change: Changing, before: SchedulingRevision, scheduling: Scheduling) -> SchedulingRevision:
+    """Append the revision that follows `before`; the caller audits it."""
     pairs = scheduling.partitions
     row = PolicyRevisionRow(
         version=before.version + 1,
@@ -150,7 +151,6 @@ def _add(
     change.session.add(row)
     change.session.flush()
     change.scheduling_changed = True
-    change.audit(action, subject="policy", before=_told(before), after=_told(row.value()))
     return row.value()
 
 
@@ -219,7 +219,8 @@ def _find(session: Session, version: int) -> SchedulingRevision:
     return row.value()
 
 
-def _told(revision: SchedulingRevision) -> dict[str, object]:
+def as_told(revision: SchedulingRevision) -> dict[str, object]:
+    """As the audit keeps it."""
     pairs, scheduling = revision.scheduling.partitions, revision.scheduling
     return {
         "version": revision.version,

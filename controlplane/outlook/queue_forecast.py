@@ -127,6 +127,14 @@ def forecast(recent: Recent, targets: Mapping[str, Slo], questions: Questions) -
     return replace(made, tenants=found)
 
 
+def is_kept(found: TenantForecast | None, slo: Slo) -> bool | None:
+    """Whether a forecast keeps the share that is promised; None where there was nothing to judge."""
+    if found is None:
+        return None
+    shares = [one for one in (found.ttft_attainment_ratio, found.tbt_attainment_ratio) if one is not None]
+    return min(shares) >= slo.attainment_ratio if shares else None
+
+
 def _tenant(times: Sequence[tuple[float, int]], slo: Slo, tbt: float | None) -> TenantForecast:
     met = sum(first_s <= slo.ttft_target_s(new_tokens) for first_s, new_tokens in times)
     return TenantForecast(

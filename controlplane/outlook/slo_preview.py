@@ -17,7 +17,7 @@ from pdmuxd.controlplane.outlook.assumed_load import (
     Wish,
     assume,
 )
-from pdmuxd.controlplane.outlook.queue_forecast import Forecast, Recent, TenantForecast, forecast
+from pdmuxd.controlplane.outlook.queue_forecast import Forecast, Recent, TenantForecast, forecast, is_kept
 from pdmuxd.controlplane.outlook.what_if import Predictors, Questions, in_words, questions, tokens_per_s
 from pdmuxd.controlplane.telemetry.recent import P50, P90, WINDOW_S, EndedRequest
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
@@ -63,7 +63,7 @@ class TenantOutlook:
     @property
     def is_kept(self) -> bool | None:
         """Whether its targets are predicted to be met in the share that is promised; None without traffic."""
-        return _is_kept(self.after, self.slo)
+        return is_kept(self.after, self.slo)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,9 +183,9 @@ def preview(
     known, active = telemetry.directory.tenants, {one.tenant for one in requests}
     held = {name: known[name].slo for name in active if name in known} | {tenant: current}
     wanted = held | {tenant: slo}
-    usual, busy = _loads(telemetry)
+    usual, busy = usual_and_busy(telemetry)
     if is_brief:
-        obstacles = _obstacles(asked, slo, current, usual, None, requests, tenant)
+        obstacles = obstacles_of(asked, slo, current, usual, None, requests, tenant)
         said = "; ".join(one.text for one in obstacles) or f"the targets are feasible; {_TOO_FAST}"
         return Preview(
             verdict="infeasible" if obstacles else "feasible",
@@ -195,10 +195,10 @@ def preview(
             predictors=asked.predictors,
             obstacles=obstacles,
         )
-    recent = Recent.of((*requests, *_waiting(telemetry, requests, now_s)), samples)
+    recent = Recent.of((*requests, *waiting_requests(telemetry, requests, now_s)), samples)
     before, after = forecast(recent, held, asked), forecast(recent, wanted, asked)
     loads = (usual, busy) if samples else (usual,)
-    obstacles = _obstacles(asked, slo, current, usual, after.tenants.get(tenant), requests, tenant)
+    obstacles = obstacles_of(asked, slo, current, usual, after.tenants.get(tenant), requests, tenant)
     tenants = _tenants(tenant, wanted, requests, before, after)
     verdict, text = _verdict(tenants, obstacles, before, held)
     return Preview(
@@ -208,8 +208,8 @@ def preview(
         policy=asked.policy.name,
         predictors=asked.predictors,
         requests=len(recent.requests),
-        before=tuple(_split(asked, current.tbt_s, load) for load in loads),
-        after=tuple(_split(asked, slo.tbt_s, load) for load in loads),
+        before=tuple(split_outlook(asked, current.tbt_s, load) for load in loads),
+        after=tuple(split_outlook(asked, slo.tbt_s, load) for load in loads),
         binding_before=before.binding,
         binding_after=after.binding,
         prefill_busy_before=before.prefill_busy_ratio if requests else None,
@@ -220,7 +220,9 @@ def preview(
     )
 
 
-def _waiting(telemetry: Telemetry, requests: Sequence[EndedRequest], now_s: float) -> list[EndedRequest]:
+def waiting_requests(
+    telemetry: Telemetry, requests: Sequence[EndedRequest], now_s: float
+) -> list[EndedRequest]:
     """Requests without a first token yet, as long as their tenant's usually are: most of an overload."""
     lengths: dict[str, list[int]] = {}
     for one in requests:
@@ -243,13 +245,15 @@ def _waiting(telemetry: Telemetry, requests: Sequence[EndedRequest], now_s: floa
     ]
 
 
-def _loads(telemetry: Telemetry) -> tuple[Assumed, Assumed]:
+def usual_and_busy(telemetry: Telemetry) -> tuple[Assumed, Assumed]:
+    """The load of the last minutes at p50 and at p90; a lone request where nothing has run."""
     wish = Wish(tbt_s=1.0)
     usual, busy = assume(wish, telemetry), assume(wish, telemetry, P90)
     return (LONE, LONE) if usual.source == "default" else (usual, busy)
 
 
-def _split(asked: Questions, tbt_s: float, load: Assumed) -> SplitOutlook:
+def split_outlook(asked: Questions, tbt_s: float, load: Assumed) -> SplitOutlook:
+    """What the policy would do at one load under a TBT target."""
     answer = asked.ask(tbt_s, load)
     chosen = answer.chosen
     return SplitOutlook(
@@ -261,7 +265,7 @@ def _split(asked: Questions, tbt_s: float, load: Assumed) -> SplitOutlook:
     )
 
 
-def _obstacles(
+def obstacles_of(
     asked: Questions,
     slo: Slo,
     current: Slo,
@@ -332,7 +336,7 @@ def _tenants(
         TenantOutlook(
             tenant=name,
             slo=wanted[name],
-            measured=_measured(requests, name) if name in busiest else None,
+            measured=measured(requests, name) if name in busiest else None,
             before=before.tenants.get(name),
             after=after.tenants.get(name),
         )
@@ -340,7 +344,8 @@ def _tenants(
     )
 
 
-def _measured(requests: tuple[EndedRequest, ...], tenant: str) -> Measured:
+def measured(requests: tuple[EndedRequest, ...], tenant: str) -> Measured:
+    """What a tenant's requests of the last minutes really got."""
     own = [one for one in requests if one.tenant == tenant]
     begun, gaps = [one for one in own if one.ttft_s is not None], sum(one.gaps for one in own)
     return Measured(
@@ -361,7 +366,7 @@ def _verdict(
     lost = [
         one.tenant
         for one in others
-        if one.is_kept is False and _is_kept(before.tenants.get(one.tenant), held[one.tenant])
+        if one.is_kept is False and is_kept(before.tenants.get(one.tenant), held[one.tenant])
     ]
     said = []
     if own.is_kept is False:
@@ -382,13 +387,6 @@ def _shares(own: TenantOutlook) -> str:
     ttft, tbt = after.ttft_attainment_ratio, after.tbt_attainment_ratio
     said = [f"{name} {share:.1%}" for name, share in (("TTFT", ttft), ("TBT", tbt)) if share is not None]
     return f"{', '.join(said)} in time, promised {own.slo.attainment_ratio:.4g}"
-
-
-def _is_kept(found: TenantForecast | None, slo: Slo) -> bool | None:
-    if found is None:
-        return None
-    shares = [one for one in (found.ttft_attainment_ratio, found.tbt_attainment_ratio) if one is not None]
-    return min(shares) >= slo.attainment_ratio if shares else None
 
 
 def _up(seconds: float) -> str:

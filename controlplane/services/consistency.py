@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 from sqlmodel import col
 
 from pdmuxd.controlplane.database import sqlite
-from pdmuxd.controlplane.database.audit import AuditRow
+from pdmuxd.controlplane.database.audit import APPLIED, AuditRow
 from pdmuxd.controlplane.database.opening import open_database, store_errors
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
 from pdmuxd.controlplane.tenants.tenants import TenantRow
@@ -75,12 +75,17 @@ def _audited(connection: Connection, name: str) -> Iterator[tuple[tuple[str, int
         col(AuditRow.settings_version),
         col(AuditRow.action),
         col(AuditRow.after),
-    ).where(col(AuditRow.action).in_(("slo.set", "tenant.create")))
+    ).where(col(AuditRow.action).in_(("slo.set", "tenant.create", APPLIED)))
     for entry_id, tenant, settings_version, action, after in connection.execute(entries):
         try:
             state = msgspec.json.decode(after or "null")
+            if action == APPLIED:
+                for name, fields in state["tenants"].items():
+                    if fields is not None and "slo" in fields:
+                        yield (name, settings_version), fields["slo"]
+                continue
             yield (tenant or "", settings_version), state["slo"] if action == "tenant.create" else state
-        except (msgspec.DecodeError, KeyError, TypeError) as error:
+        except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{name} is damaged: entry {entry_id} of the audit cannot be read: {error}"
             ) from error

@@ -13,6 +13,7 @@ from pdmuxd.controlplane.database.audit import AuditEntry, AuditRepository
 from pdmuxd.controlplane.database.transactions import check_expected
 from pdmuxd.controlplane.node.scheduling import SchedulingService
 from pdmuxd.controlplane.profiles.service import Profiles
+from pdmuxd.controlplane.services.config_service import Configs
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.services.key_service import Keys
 from pdmuxd.controlplane.services.limit_service import Limits
@@ -48,6 +49,7 @@ class ControlPlane:
         self.store = Store(engine, clock=clock, recorded=recorded)
         self.keys = Keys(self.store)
         self.limits = Limits(self.store)
+        self.configs = Configs(self.store)
         self.admin_tokens = AdminTokens(self.store)
 
     @cached_property

@@ -154,7 +154,11 @@ class Store:
     def version(self) -> int:
         """The settings version as it is stored now."""
         with self.transaction() as session:
-            return SettingsVersionRepository(session).read()
+            return self.version_in(session)
+
+    def version_in(self, session: Session) -> int:
+        """The same within a transaction, which then sees no later change."""
+        return SettingsVersionRepository(session).read()
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Call `callback` after every committed change; the answer ends that.
@@ -230,11 +234,11 @@ class Store:
             return self._read_all(session)
         tenants, keys = before.tenants, before.keys
         if change.tenants_changed:
-            tenants = _copy(tenants)
+            tenants, found = _copy(tenants), change.tenants.named(change.tenants_changed)
             for name in change.tenants_changed:
                 tenants.pop(name, None)
-                if (tenant := change.tenants.find(name)) is not None:
-                    tenants[name] = tenant.record()
+                if name in found:
+                    tenants[name] = found[name].record()
         if change.keys_changed:
             keys = _copy(keys)
             for sha256, key in change.keys_changed.items():

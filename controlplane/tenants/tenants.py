@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import cast
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import CheckConstraint, false, func
+from sqlalchemy import CheckConstraint, Select, false, func
 from sqlmodel import Field, Session, col, select
 
 from pdmuxd.controlplane.database.row import Row, UtcDateTime
@@ -31,6 +33,9 @@ from pdmuxd.engine.core.slo import (
     PriorityClass,
 )
 
+_AT_ONCE = 500
+"""Values in one statement: SQLite takes 32,766 at most, PostgreSQL 65,535."""
+_T = TypeVar("_T")
 _CLASS_MAX = 20
 """Of the names of classes and actions, with room for longer ones."""
 
@@ -113,6 +118,17 @@ class TenantRepository:
     def list(self, *, after: str = "", limit: int | None = None) -> list[Tenant]:
         """Tenants by name, each with its present targets: at most `limit`, those behind `after`."""
         page = select(TenantRow.id).where(col(TenantRow.name) > after).order_by(TenantRow.name).limit(limit)
+        return self._page(page, is_whole=limit is None)
+
+    def named(self, names: Iterable[str]) -> dict[str, Tenant]:
+        """Those of these names that exist, by name."""
+        found: dict[str, Tenant] = {}
+        for some in in_batches(tuple(names)):
+            page = self._page(select(TenantRow.id).where(col(TenantRow.name).in_(some)), is_whole=False)
+            found |= {tenant.name: tenant for tenant in page}
+        return found
+
+    def _page(self, page: Select[Any], *, is_whole: bool) -> builtins.list[Tenant]:
         newest = (
             select(SloRevisionRow.tenant_id, func.max(SloRevisionRow.version).label("version"))
             .where(col(SloRevisionRow.tenant_id).in_(page))
@@ -130,17 +146,12 @@ class TenantRepository:
             .order_by(TenantRow.name)
         )
         found = list(self._session.exec(statement))
-        limits = tenant_limits(self._session, None if limit is None else [_id(row) for row, _ in found])
+        limits = tenant_limits(self._session, None if is_whole else [_id(row) for row, _ in found])
         return [row.value(revision.value(row.name), limits.get(_id(row), ())) for row, revision in found]
 
     def records(self) -> dict[str, TenantRecord]:
         """What the data plane sees of all of them, by name."""
         return {tenant.name: tenant.record() for tenant in self.list()}
-
-    def find(self, name: str) -> Tenant | None:
-        """One tenant with its present targets; None if there is none of that name."""
-        row = self._find(name)
-        return None if row is None else self._value(row)
 
     def get(self, name: str) -> Tenant:
         """One tenant with its present targets. Raises: NotFoundError."""
@@ -198,6 +209,12 @@ class TenantRepository:
 
     def _slos(self, row: TenantRow) -> SloRepository:
         return SloRepository(self._session, tenant_id=_id(row), tenant=row.name)
+
+
+def in_batches(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Parts that each fit one statement."""
+    for first in range(0, len(values), _AT_ONCE):
+        yield values[first : first + _AT_ONCE]
 
 
 def _id(row: TenantRow) -> int:

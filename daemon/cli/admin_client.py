@@ -65,9 +65,17 @@ class AdminClient:
         """Create, or act."""
         return self._call("POST", path, body, timeout_s=timeout_s)
 
-    def put(self, path: str, body: Mapping[str, object], *, if_match: int | None = None) -> Any:  # noqa: ANN401 - JSON
+    def put(
+        self,
+        path: str,
+        body: Mapping[str, object],
+        *,
+        if_match: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Any:  # noqa: ANN401 - JSON
         """Replace, if the version is still `if_match`."""
-        return self._call("PUT", path, body, {} if if_match is None else {"If-Match": f'"{if_match}"'})
+        headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
+        return self._call("PUT", path, body, headers, timeout_s)
 
     def patch(self, path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401 - JSON
         """Change what is given."""

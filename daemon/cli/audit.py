@@ -9,8 +9,11 @@ from urllib.parse import urlencode
 
 import typer
 
+from pdmuxd.controlplane.database.audit import APPLIED
 from pdmuxd.daemon.cli.admin_client import admin_client
 from pdmuxd.daemon.cli.output import AsJson, instant, print_json, print_table
+
+_NAMED = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -42,9 +45,18 @@ def _columns(entry: Mapping[str, Any]) -> dict[str, object]:
         "when": instant(entry["at"]),
         "who": f"{entry['who_kind']} {entry['who']}",
         "what": f"{entry['action']} {entry['subject']}",
-        "change": _difference(entry["before"] or {}, entry["after"] or {}),
+        "change": _tenants(entry["after"])
+        if entry["action"] == APPLIED
+        else _difference(entry["before"] or {}, entry["after"] or {}),
         "why": entry["why"] or "",
     }
+
+
+def _tenants(after: Mapping[str, Any]) -> str:
+    """The tenants that a configuration changed: of a thousand no table could show what."""
+    names = list(after["tenants"])
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more + " (--json shows all)"
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The command `pdmuxd`: options that all commands share, and how errors and exit codes come about.
 
-Exit codes: 0 done, 1 it did not work, 2 it was asked wrongly, 130 interrupted. Whatever goes wrong, a
-person reads one line; `--debug` adds the traceback of an unexpected error.
+Exit codes: 0 done, 1 it did not work, 2 it was asked wrongly, 3 (`diff`) it differs, 130 interrupted.
+Whatever goes wrong, a person reads one line; `--debug` adds the traceback of an unexpected error.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ COMMANDS = {
     "tenant": Entry("pdmuxd.daemon.cli.tenant", "Create, list and switch off tenants, and issue API keys."),
     "slo": Entry("pdmuxd.daemon.cli.slo", "Show and change a tenant's latency targets."),
     "what-if": Entry("pdmuxd.daemon.cli.what_if", "Replay recent traffic under other settings."),
+    "apply": Entry("pdmuxd.daemon.cli.apply", "Make tenants and policy as a YAML file says."),
+    "diff": Entry("pdmuxd.daemon.cli.diff", "Say what a YAML file would change."),
+    "export": Entry("pdmuxd.daemon.cli.export", "Print tenants and policy as such a file."),
     "policy": Entry("pdmuxd.daemon.cli.policy", "Show and change the policy in force, and its shadow."),
     "admin-token": Entry("pdmuxd.daemon.cli.admin_token", "Issue, list and revoke tokens of operators."),
     "audit": Entry("pdmuxd.daemon.cli.audit", "Show who changed what, when and why."),
