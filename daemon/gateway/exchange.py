@@ -76,18 +76,20 @@ class Exchange:
         headers: Mapping[str, str] | None = None,
         dialect: Dialect = OPENAI,
         retry_after_s: Callable[[str], int] = lambda _: RETRY_AFTER_S,
+        waits_for_another: bool = False,
     ) -> None:
         """With `holds_head` the head of a stream waits for its first bytes: an engine that ends the request
         without beginning it is then answered as an error, and not in a stream that was opened for it.
         `merged` is where the scheduler's tokens of the answer arrive; `push` writes them past this task.
-        `retry_after_s` says by the cause when such a request may come again.
+        `retry_after_s` says by the cause when such a request may come again. With `waits_for_another` the
+        caller tells a client of a lost engine (`finish_early`) that had nothing of its answer.
         """
+        self.upstream = upstream
         self.rid = rid
         self.end = End.COMPLETE
         self.status = CLIENT_GONE_STATUS
         self.begun_s: float | None = None
         """When the answer began."""
-        self._upstream = upstream
         self._send = send
         self._id_headers = id_headers
         self._told_of_first_byte = on_first_byte
@@ -97,6 +99,7 @@ class Exchange:
         self._headers = headers
         self._dialect = dialect
         self._retry_after_s = retry_after_s
+        self._waits_for_another = waits_for_another
         self._first_byte_timeout_s = first_byte_timeout_s
         self._first_byte_timer: asyncio.TimerHandle | None = None
         self._abortable = abortable
@@ -129,8 +132,8 @@ class Exchange:
             self._task = None
             self._first_byte_timer.cancel()
             watcher.cancel()
-        if self.end is not End.COMPLETE:
-            await self._finish_early()
+        if self.end is not End.COMPLETE and not self.may_go_elsewhere:
+            await self.finish_early()
 
     def interrupt(self, end: End) -> None:
         """End the exchange now because of `end`; the first cause wins."""
@@ -158,7 +161,7 @@ class Exchange:
         return self._tail.endswith(DONE)
 
     async def _relay(self, method: str, path: str, payload: bytes | None) -> None:
-        response = await self._upstream.open(method, path, payload, self._headers)
+        response = await self.upstream.open(method, path, payload, self._headers)
         try:
             content_type = response.headers.get("Content-Type", "application/octet-stream")
             if content_type.startswith(_EVENT_STREAM):
@@ -267,9 +270,15 @@ class Exchange:
         passed = [(name.lower().encode(), value.encode()) for name, value in given if value is not None]
         return [*self._id_headers, *passed]
 
-    async def _finish_early(self) -> None:
+    @property
+    def may_go_elsewhere(self) -> bool:
+        """Whether the engine was lost before the client had anything of an answer, and is not told yet."""
+        return self.end is End.ENGINE_LOST and not self._started and self._waits_for_another
+
+    async def finish_early(self) -> None:
+        """Tell the client that there is no answer, or that it ends here."""
         if self._abortable and self.end is not End.ENGINE_LOST:
-            self._upstream.abort(self.rid)
+            self.upstream.abort(self.rid)
         if self.end is End.CLIENT_GONE:
             return
         try:

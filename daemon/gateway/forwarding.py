@@ -20,6 +20,12 @@ from pdmuxd.daemon.httpd.asgi import done_before_gone
 from pdmuxd.daemon.supervisor.address import EngineRanges
 from pdmuxd.engine.core.errors import RequestError
 
+_KNOWN_WITHIN_S = 2.0
+"""The supervisor sees the end of an engine at once, and silence after so long: a connection that ends while
+the engine goes on says nothing about others."""
+_LOOKS_EVERY_S = 0.05
+"""The next engine takes seconds to start."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTimes:
@@ -65,27 +71,40 @@ class Forwarder:
     ) -> None:
         """To the engine that serves, or the next one that does. Raises: RequestError 503 if none serves.
 
-        A request that was in an engine when it ended goes to no other: it may be what ends engines.
+        A request that was in an engine when it ended goes to no other, since it may be what ends engines;
+        unless another request that was there is known to be, and there is time left to wait.
         """
-        upstream = await self._engine_for(call)
-        if upstream is None:
-            call.end = End.CLIENT_GONE
-            return
-        check_model(request.model, upstream.models)
-        _check_ranges(request, upstream.address.ranges)
-        self._quarantine.check(tenant=call.tenant, payload=request.payload, rid=call.rid)
-        self._observer.on_sent(call.rid)
-        call.trace.sent()
-        await self.relay(
-            call,
-            route,
-            upstream,
-            request.payload,
-            first_byte_within_s=first_byte_within_s,
-            holds_head=holds_head or call.dialect.token_mark is not None,
-            headers=request.headers,
-            takes_tokens=request.takes_tokens,
-        )
+        lost: Exchange | None = None
+        while True:
+            try:
+                upstream = await self._engine_for(call)
+            except RequestError:
+                if lost is None:
+                    raise
+                return await _tell_lost(call, lost)
+            if upstream is None:
+                call.end = End.CLIENT_GONE
+                return None
+            check_model(request.model, upstream.models)
+            _check_ranges(request, upstream.address.ranges)
+            self._quarantine.check(tenant=call.tenant, payload=request.payload, rid=call.rid)
+            self._observer.on_sent(call.rid)
+            call.trace.sent()
+            lost = await self.relay(
+                call,
+                route,
+                upstream,
+                request.payload,
+                first_byte_within_s=first_byte_within_s,
+                holds_head=holds_head or call.dialect.token_mark is not None,
+                headers=request.headers,
+                takes_tokens=request.takes_tokens,
+                waits_for_another=self._left_to_wait_s(call) > 0,
+            )
+            if not lost.may_go_elsewhere:
+                return None
+            if not await self._is_cleared(call, upstream, request.payload):
+                return await _tell_lost(call, lost)
 
     async def relay(
         self,
@@ -98,8 +117,9 @@ class Forwarder:
         holds_head: bool = False,
         takes_tokens: bool = False,
         headers: Mapping[str, str] | None = None,
-    ) -> None:
-        """Relay it.
+        waits_for_another: bool = False,
+    ) -> Exchange:
+        """Relay it; how that went.
 
         Raises: RequestError if the engine refuses the request before anything was sent to the client.
         """
@@ -121,6 +141,7 @@ class Forwarder:
             holds_head=holds_head,
             merged=None if tokens is None else tokens.open(call.rid),
             retry_after_s=lambda cause: self._retry_after_s(call, cause),
+            waits_for_another=waits_for_another,
         )
         self._exchanges.add(exchange)
         try:
@@ -132,6 +153,16 @@ class Forwarder:
             call.status, call.end = exchange.status, exchange.end
             if payload is not None:
                 self._note_end(call, upstream, payload, exchange)
+        return exchange
+
+    async def _is_cleared(self, call: Call, lost: Upstream, payload: bytes) -> bool:
+        """Wait until all is known that the lost engine had, and ask whether another request ends engines."""
+        end_s = time.monotonic() + min(_KNOWN_WITHIN_S, self._left_to_wait_s(call))
+        while time.monotonic() < end_s:
+            if self._slot.upstream is not lost and all(each.upstream is not lost for each in self._exchanges):
+                return self._quarantine.clears(lost, tenant=call.tenant, payload=payload, rid=call.rid)
+            await asyncio.sleep(_LOOKS_EVERY_S)
+        return False
 
     def _note_end(self, call: Call, upstream: Upstream, payload: bytes, exchange: Exchange) -> None:
         if exchange.end is End.ENGINE_LOST:
@@ -158,6 +189,11 @@ class Forwarder:
 
     def _left_to_wait_s(self, call: Call) -> float:
         return call.started_s + self.times.wait_s - time.monotonic()
+
+
+async def _tell_lost(call: Call, lost: Exchange) -> None:
+    await lost.finish_early()
+    call.status = lost.status
 
 
 def _check_ranges(request: EngineRequest, ranges: EngineRanges) -> None:

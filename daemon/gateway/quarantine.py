@@ -94,6 +94,12 @@ class Quarantine:
             why = f"only requests of tenant {tenant} were in flight when two engines ended"
             raise _held(why, _left_s(deaths, since_s))
 
+    def clears(self, engine: object, *, tenant: str, payload: bytes, rid: str) -> bool:
+        """Whether what ended `engine` is known by now, and is not this request."""
+        body = tenant, _digest(payload, rid)
+        accused = next((death.accused for death in self._deaths if death.engine is engine), {})
+        return any(self._against(*each) for each in accused if each != body) and not self._against(*body)
+
     def held(self) -> list[Held]:
         """List what `check` refuses now."""
         since_s = self._forget_old()

@@ -175,6 +175,46 @@ async def test_a_poisoned_request_ends_two_engines_and_no_third(setup):
         await setup.gateway.admission.wait_idle()
 
 
+async def die_with(setup, *prompts):
+    """The engine ends while it has these, each of a key and a text, and the next one serves."""
+    asked = [asyncio.create_task(setup.post(key=key, prompt=prompt).__aenter__()) for key, prompt in prompts]
+    for _ in asked:
+        await setup.engine.seen.get()
+    for _ in asked:
+        setup.engine.die()
+    setup.gateway.lose_engine("down")
+    await asyncio.sleep(0)
+    setup.gateway.use_engine(setup.address)
+    return asked
+
+
+POISON, BESIDE = ("pdm_alice", "poison"), ("pdm_bob", "good")
+
+
+async def test_others_are_served_by_the_next_engine_when_it_is_known_what_ended_two(setup):
+    setup.use_times(wait_s=30.0)
+    first, beside = await die_with(setup, POISON, BESIDE)
+    assert ((await first).status, (await beside).status) == (502, 502), "it may have been either"
+    second, beside = await die_with(setup, POISON, ("pdm_bob", "better"))
+    assert (await second).status == 502
+    assert (await setup.engine.seen.get())["prompt"] == "better"
+    setup.engine.say(b'{"served": true}')
+    assert await (await beside).json() == {"served": True}
+    async with setup.post(key=POISON[0], prompt=POISON[1]) as answer:
+        assert answer.status == 403
+    async with asyncio.timeout(30):
+        await setup.gateway.admission.wait_idle()
+    assert setup.engine.seen.empty()
+
+
+async def test_nobody_is_sent_on_when_both_were_there_twice(setup):
+    setup.use_times(wait_s=30.0)
+    for _ in range(2):
+        for answer in await die_with(setup, POISON, BESIDE):
+            assert (await answer).status == 502
+    assert setup.engine.seen.empty()
+
+
 async def test_a_restart_that_an_operator_asked_for_holds_nobody(setup):
     for _ in range(3):
         task = asyncio.create_task(setup.post(prompt="x").__aenter__())
