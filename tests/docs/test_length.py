@@ -3,10 +3,19 @@
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-REFERENCE = {"api", "configuration", "errors", "folders", "invariants", "metrics", "result-json"}
+REFERENCE = {
+    "api",
+    "configuration",
+    "emulator-server",
+    "errors",
+    "folders",
+    "invariants",
+    "metrics",
+    "result-json",
+}
 """Looked up, and compared with the code."""
 GENERATED = {"evaluation", "ladder"}
-MOST_WORDS = 27_600
+MOST_WORDS = 25_800
 
 
 def test_the_guide_has_fewer_words_than_it_may() -> None:
