@@ -23,7 +23,7 @@ from pdmuxd.engine.core.errors import InvalidValueError, NotFoundError
 
 DEFAULT_LENGTH_S = 1800
 _ID_MAX = 2**63 - 1
-_TO = "Until before this instant; now unless given."
+_TO = "The end of the period, not included; now unless given."
 _STEP = f"Seconds a point: 1 to 59 for the last half hour, or a multiple of 60. At most {MAX_POINTS} points."
 
 From = Annotated[

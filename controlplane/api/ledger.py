@@ -88,7 +88,8 @@ def ledger_routes(history: History, control_plane: ControlPlane) -> APIRouter:
             AwareDatetime | None, Query(alias="from", description="A day before `to` unless given.")
         ] = None,
         to: Annotated[
-            AwareDatetime | None, Query(description="Until before; the end of this hour unless given.")
+            AwareDatetime | None,
+            Query(description="The end of the period, not included; the end of this hour unless given."),
         ] = None,
         tenant: Annotated[str | None, Query(description="Only of this tenant.")] = None,
         key: Annotated[str | None, Query(description="Only of this key, by its id.")] = None,

@@ -66,8 +66,9 @@ _COUNT_CACHED = (
     "next to no prefill."
 )
 _TBT_COST = (
-    "The share of the prefill time that its TBT target may cost all (`/what-if/tbt-costs`). While it costs "
-    "more, steps are planned for the others' strictest target, and its own gaps may be late. Null: any share."
+    "The most that its TBT target may cost: a share of everybody's prefill time (`/what-if/tbt-costs`). "
+    "While it costs more, steps are planned for the others' strictest target, and its own gaps may be late. "
+    "Null: any share."
 )
 _LOW_COST, _HIGH_COST = TBT_COST_RANGE
 _LOW_WEIGHT, _HIGH_WEIGHT = WEIGHT_RANGE

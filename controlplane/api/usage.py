@@ -92,7 +92,8 @@ def usage_routes(history: History, control_plane: ControlPlane) -> APIRouter:
             Query(alias="from", description="The begin of this month (UTC) unless given."),
         ] = None,
         to: Annotated[
-            AwareDatetime | None, Query(description="Until before; the end of this hour unless given.")
+            AwareDatetime | None,
+            Query(description="The end of the period, not included; the end of this hour unless given."),
         ] = None,
         tenant: Annotated[str | None, Query(description="Only of this tenant.")] = None,
         format_: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",

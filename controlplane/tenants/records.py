@@ -43,7 +43,7 @@ class TenantRecord:
     count_cached_tokens: bool = False
     """Whether limits of tokens count those that were found in the prefix cache."""
     max_tbt_cost_ratio: float | None = None
-    """The share of the prefill time that its TBT target may cost all; None: any."""
+    """The share of everybody's prefill time that its TBT target may cost; None: any share."""
     limits: tuple[Limit, ...] = ()
 
     def for_engine(self) -> TenantSlo:

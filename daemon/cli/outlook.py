@@ -23,10 +23,14 @@ def print_outlook(outlook: Mapping[str, Any]) -> None:
     for name, was, becomes in zip(_LOADS, before["loads"], after["loads"], strict=False):
         load = becomes["load"]
         typer.echo(
-            f"{name} load ({load['decode_bs']} decode, {load['prefill_new_tokens']:,} tokens to prefill): "
-            f"{was['text']} -> {becomes['text']}"
+            f"{name} load ({load['decode_bs']} decode, {load['prefill_new_tokens']:,} tokens to prefill):\n"
+            f"  now: {was['text']}\n  then: {becomes['text']}"
         )
-    typer.echo(f"strictest TBT: {_binding(before)} -> {_binding(after)}")
+    was, becomes = _binding(before), _binding(after)
+    if was == becomes:
+        typer.echo(f"the split is decided by the TBT target of {was}, before and after")
+    else:
+        typer.echo(f"the split is decided by the TBT target of {was}; after the change, of {becomes}")
     print_table([_row(one) for one in outlook["tenants"]], empty="")
 
 

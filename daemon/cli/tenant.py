@@ -196,7 +196,7 @@ def _tenant_fields(tenant: Mapping[str, Any]) -> dict[str, object]:
         "weight": f"{tenant['weight']:g}",
         "longest wait": "the engine's" if wait is None else milliseconds(wait),
         "late requests": {"serve": "are served", "refuse": "are refused"}[tenant["late_action"]],
-        "TBT may cost": f"{'any share' if cost is None else percent(cost)} of the prefill time",
+        "TBT cost": "not limited" if cost is None else f"at most {percent(cost)} of all prefill time",
         "limits": ", ".join(limits) or "none but these",
         "cached tokens": "count" if tenant["count_cached_tokens"] else "do not count",
         "shares cache": tenant["cache_group"] or "no",

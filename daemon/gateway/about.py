@@ -32,10 +32,10 @@ class NodeLoad:
     waiting: int
     """Requests without a first token: at the gateway, in the engine's queue or in its prefill."""
     ttft_headroom_ratio: float
-    """1 less the largest share that a waiting request has used of its TTFT target; below 0 if one is late."""
+    """1 minus the largest share of its TTFT target that a waiting request has used; below 0 if late."""
     tbt_headroom_ratio: float
-    """1 less the share of the strictest TBT target, among requests that decode, that the last step took; 1 if
-    nothing decodes."""
+    """1 minus the share of the strictest TBT target, among requests that decode, that the last step took; 1
+    if nothing decodes."""
 
     @property
     def running(self) -> int:

@@ -358,7 +358,7 @@ class Gateway:
 
 
 def _no_memory() -> RequestError:
-    """What the request had is free again when this is told; others were not touched."""
+    """The daemon had no memory for a request. What it held is free again; no other request is affected."""
     return RequestError(
         OUT_OF_MEMORY.message, status=503, code=OUT_OF_MEMORY.cause, retry_after_s=RETRY_AFTER_S
     )

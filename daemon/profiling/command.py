@@ -137,8 +137,8 @@ async def _check(
     if bounds := unseen_bounds(profile, samples):
         slower = sum(one < 1.0 for one in bounds)
         typer.echo(
-            f"{len(bounds)} unseen pairs: {slower} slower than their bound, which is "
-            f"{np.mean(bounds) - 1.0:.0%} too high on average"
+            f"the guard on {len(bounds)} unseen pairs: {slower} took longer than their bound; "
+            f"bounds are {np.mean(bounds) - 1.0:.0%} above what the pairs took, on average"
         )
 
 

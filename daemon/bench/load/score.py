@@ -99,12 +99,12 @@ def line(key: Sequence[Any], tbt_ms: float, figures: dict[str, Any]) -> str:
 def _cells(figures: dict[str, Any]) -> str:
     return (
         f"good {percent(figures['good_ratio'])} "
-        f"({percent(figures['good_short'])}/{percent(figures['good_long'])}) "
-        f"one late gap forgiven {percent(figures['forgiven_ratio'])} "
-        f"in TBT {percent(figures['within_ratio'])} "
-        f"TTFT {figures['ttft_p50_ms']:.0f}/{figures['ttft_p99_ms']:.0f} "
-        f"TBT {figures['tbt_p50_ms']:.1f}/{figures['tbt_p99_ms']:.1f} "
-        f"in {figures['input_tps']:.0f} tok/s of {figures['requests']} requests "
+        f"(short prompts {percent(figures['good_short'])}, long {percent(figures['good_long'])}, "
+        f"{percent(figures['forgiven_ratio'])} with one late gap forgiven), "
+        f"gaps in time {percent(figures['within_ratio'])}, "
+        f"TTFT p50 {figures['ttft_p50_ms']:.0f} p99 {figures['ttft_p99_ms']:.0f} ms, "
+        f"TBT p50 {figures['tbt_p50_ms']:.1f} p99 {figures['tbt_p99_ms']:.1f} ms, "
+        f"{figures['input_tps']:.0f} prompt tokens/s, {figures['requests']} requests "
         f"({figures['unknown']} unknown, {figures['errors']} errors)"
     )
 

@@ -72,8 +72,8 @@ class AutoState:
 
 
 def after_step(state: AutoState, feedback: Feedback, split: SplitPlans, *, uses_guard: bool) -> AutoState:
-    """As MuxWise: a violation raises the guard. Fused steps have a bound of their own; steps that nobody
-    foresaw cost trust, but for those that waited for the host as others did before."""
+    """As MuxWise: a violation raises the guard. Fused steps have a bound of their own. Steps that took
+    far longer than predicted cost trust, unless they waited for the host and earlier steps did too."""
     predicted_s, measured_s = feedback.predicted_s, feedback.measured_s
     if predicted_s <= 0.0:
         return state

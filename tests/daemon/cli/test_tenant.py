@@ -75,7 +75,7 @@ def test_class_and_share_change_when_they_are_set(pdmuxd, control_plane: Control
     assert (tenant.priority_class, tenant.weight, tenant.max_wait_ms) == ("interactive", 2.5, 9000)
     assert pdmuxd("tenant", "set", "chat", "--max-wait-ms", "none", "--json").json["max_wait_ms"] is None
     entry = control_plane.audit(tenant="chat", limit=1)[0]
-    assert "10% of the prefill time" in pdmuxd("tenant", "set", "chat", "--max-tbt-cost", "0.1").out
+    assert "10% of all prefill time" in pdmuxd("tenant", "set", "chat", "--max-tbt-cost", "0.1").out
     assert control_plane.get_tenant("chat").max_tbt_cost_ratio == 0.1
     for wrong in ("1.1", "nan", "-1", "much"):
         refused = pdmuxd("tenant", "set", "chat", f"--max-tbt-cost={wrong}", code=2)
