@@ -122,6 +122,11 @@ PAGES: Mapping[tuple[str, str], Access] = {
     ("GET", "/ui/tenants/{name}"): Access.OWN_READ,
     ("GET", "/ui/tenants/{name}/targets"): Access.ADMIN,
     ("POST", "/ui/tenants/{name}/targets"): Access.ADMIN,
+    ("GET", "/ui/requests"): Access.READ,
+    ("GET", "/ui/requests/{request_id}"): Access.READ,
+    ("GET", "/ui/decisions"): Access.READ,
+    ("GET", "/ui/alarms"): Access.READ,
+    ("GET", "/ui/audit"): Access.READ,
     ("POST", "/ui/logout"): Access.ANYONE,
     ("GET", "/ui/{path}"): Access.ANYONE,
 }

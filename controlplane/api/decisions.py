@@ -137,13 +137,14 @@ def decision_routes(telemetry: Telemetry) -> APIRouter:
             kept = f"the last {telemetry.requests.kept} that ended are kept"
             raise NotFoundError(f"there is no request {request_id[:64]!r}; {kept}")
         return RequestOut(
-            **serializers.request(lifecycle).model_dump(), decisions=_decisions(telemetry, lifecycle)
+            **serializers.request(lifecycle).model_dump(), decisions=decided_meanwhile(telemetry, lifecycle)
         )
 
     return router
 
 
-def _decisions(telemetry: Telemetry, lifecycle: RequestLifecycle) -> RequestDecisions:
+def decided_meanwhile(telemetry: Telemetry, lifecycle: RequestLifecycle) -> RequestDecisions:
+    """What was decided between a request's arrival and its end."""
     by_reason: dict[str, int] = {}
     by_partition_id: dict[str, int] = {}
     slacks = []

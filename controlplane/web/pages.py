@@ -18,7 +18,14 @@ from pdmuxd.controlplane.web.logins import session_of
 from pdmuxd.controlplane.web.rendering import HEADERS, render
 from pdmuxd.engine.core.errors import PdmuxdError
 
-NAVIGATION = (("/ui/overview", "Overview"), ("/ui/tenants", "Tenants"))
+NAVIGATION = (
+    ("/ui/overview", "Overview"),
+    ("/ui/tenants", "Tenants"),
+    ("/ui/requests", "Requests"),
+    ("/ui/decisions", "Decisions"),
+    ("/ui/alarms", "Alarms"),
+    ("/ui/audit", "Audit"),
+)
 """What an operator is led to, in this order."""
 THEMES = ("light", "dark")
 

@@ -15,7 +15,9 @@ from pdmuxd.controlplane.web.forms import read_form, require_own_form
 from pdmuxd.controlplane.web.logins import LOGIN_PATH, BrowserLogins, session_of
 from pdmuxd.controlplane.web.overview import overview_routes
 from pdmuxd.controlplane.web.pages import page_router
+from pdmuxd.controlplane.web.records import record_routes
 from pdmuxd.controlplane.web.rendering import ASSETS, asset
+from pdmuxd.controlplane.web.requests import decision_routes, request_routes
 from pdmuxd.controlplane.web.targets import target_routes
 from pdmuxd.controlplane.web.tenant import tenant_routes
 from pdmuxd.controlplane.web.tenant_list import tenant_list_routes
@@ -44,11 +46,15 @@ def add_pages(
     )
     for path in ASSET_PATHS:
         app.add_api_route(path, _send_asset, include_in_schema=False)
+    alarms = AlarmStore(control_plane.store)
     for routes in (
-        overview_routes(telemetry, history, AlarmStore(control_plane.store)),
+        overview_routes(telemetry, history, alarms),
         tenant_list_routes(telemetry),
         tenant_routes(control_plane, telemetry, history, limit_use),
         target_routes(control_plane, previews),
+        request_routes(telemetry),
+        decision_routes(telemetry),
+        record_routes(control_plane, history, alarms),
         _own_routes(logins),
     ):
         # As they are: included, the framework would wrap them, and hide what rule each has.

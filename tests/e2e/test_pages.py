@@ -25,8 +25,14 @@ PATHS = (
     "/ui/tenants?q=def",
     "/ui/tenants/default",
     "/ui/tenants/default/targets",
+    "/ui/requests?which=missed",
+    "/ui/decisions",
+    "/ui/alarms",
+    "/ui/audit",
     "/ui/tenants/nobody",
 )
+DARK_TOO = ("/ui/overview", "/ui/tenants/default", "/ui/tenants/default/targets")
+"""Among them they have all colours."""
 SLO = {"ttft_fixed_ms": 20, "ttft_per_1k_new_tokens_ms": 20, "tbt_ms": 50, "attainment_ratio": 0.99}
 
 
@@ -67,13 +73,14 @@ async def test_every_page_fits_can_be_heard_and_keeps_to_itself(overloaded, tmp_
     axe = (files("axe_core_python") / "axe.min.js").read_text()
     found = {}
     async with logged_in(overloaded, tmp_path / "browser") as page:
-        for path in PATHS:
+        missed = overloaded.admin("GET", "/api/v1/requests?missed=true").json()["requests"][0]
+        for path in (*PATHS, f"/ui/requests/{missed['request_id']}"):
             await go(page, overloaded, path)
             for width in WIDTHS:
                 await resize(page, width)
                 if await page.run(WIDER):
                     found[path, width] = "is wider than its window"
-            for theme in ("light", "dark"):
+            for theme in ("light", "dark") if path in DARK_TOO else ("light",):
                 scheme = {"name": "prefers-color-scheme", "value": theme}
                 await page.call("Emulation.setEmulatedMedia", features=[scheme])
                 await page.run(f"{axe}; 0")
