@@ -4,6 +4,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = {
+    "alerts",
     "api",
     "configuration",
     "emulator-server",
@@ -15,7 +16,7 @@ REFERENCE = {
 }
 """Looked up, and compared with the code."""
 GENERATED = {"evaluation", "ladder"}
-MOST_WORDS = 25_800
+MOST_WORDS = 25_000
 
 
 def test_the_guide_has_fewer_words_than_it_may() -> None:
