@@ -43,7 +43,7 @@ from pdmuxd.daemon.gateway.quarantine import Quarantine
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 from pdmuxd.daemon.metrics import Metrics
-from pdmuxd.daemon.metrics.collectors import TokenCollector, collectors
+from pdmuxd.daemon.metrics.collectors import QuarantineCollector, TokenCollector, collectors
 from pdmuxd.daemon.metrics.garbage import garbage_holder
 from pdmuxd.daemon.process.clock import ClockWatch, steady_clock
 from pdmuxd.daemon.process.logging import configure_logging
@@ -169,6 +169,7 @@ def build(
         predictors=predictors,
         metrics=metrics,
     )
+    metrics.registry.register(QuarantineCollector(gateway.quarantine.held_by_tenant, metrics.tenants))
     actions = OperatorActions(gateway, supervisor, drain_timeout_s=settings.drain_timeout_s)
     lifecycle = Lifecycle(
         loaded,

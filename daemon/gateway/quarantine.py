@@ -8,8 +8,8 @@ same body, or the same tenant alone, at two deaths.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -124,6 +124,17 @@ class Quarantine:
                     )
                 )
         return found
+
+    def held_by_tenant(self) -> Mapping[str, int]:
+        """How many entries `held` lists of each tenant; for any thread, since it looks at copies."""
+        since_s = self._clock() - self.hold_s
+        deaths = [frozenset(each.accused) for each in tuple(self._deaths) if each.at_s >= since_s]
+        there = Counter[tuple[str, bytes | None]](body for bodies in deaths for body in bodies)
+        for tenants in ({tenant for tenant, _ in bodies} for bodies in deaths):
+            if len(tenants) == 1:
+                there[tenants.pop(), None] += 1
+        held = self.hold_s > 0
+        return Counter(who for (who, _), count in there.items() if held and who and count >= _DEATHS_TO_HOLD)
 
     def release(self, tenant: str | None = None) -> int:
         """Forget who was there, of one tenant or of all; how many entries that releases."""

@@ -206,6 +206,18 @@ class TbtCostCollector(Collector):
         return totals
 
 
+class QuarantineCollector(Collector):
+    """What is refused since it was in flight when two engines ended."""
+
+    def __init__(self, held_by_tenant: Callable[[], Mapping[str, int]], tenants: TenantLabels) -> None:
+        self._held_by_tenant = held_by_tenant
+        self._tenants = tenants
+
+    def collect(self) -> Iterator[Metric]:
+        """prometheus_client's call."""
+        yield _sums("pdmuxd_quarantined", self._held_by_tenant(), self._tenants)
+
+
 class LoadCollector(Collector):
     """Places that are held and how many there are, by tenant and in all; requests without an answer yet."""
 
@@ -217,12 +229,12 @@ class LoadCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """prometheus_client's call."""
         telemetry = self._telemetry
-        yield self._sums("pdmuxd_requests_in_flight", telemetry.in_flight())
+        yield _sums("pdmuxd_requests_in_flight", telemetry.in_flight(), self._tenants)
         open_now = telemetry.open_counts(telemetry.clock())
         waiting = {tenant: counts.waiting for tenant, counts in open_now.items()}
         late = {tenant: counts.late for tenant, counts in open_now.items()}
-        yield self._sums("pdmuxd_gateway_waiting_requests", waiting)
-        yield self._sums("pdmuxd_gateway_late_requests", late)
+        yield _sums("pdmuxd_gateway_waiting_requests", waiting, self._tenants)
+        yield _sums("pdmuxd_gateway_late_requests", late, self._tenants)
         oldest = gauge_family("pdmuxd_gateway_oldest_wait_seconds")
         longest: dict[str, float] = {}
         for tenant, counts in open_now.items():
@@ -233,16 +245,17 @@ class LoadCollector(Collector):
         yield oldest
         yield _one("pdmuxd_node_in_flight_limit", self._node_limit)
 
-    def _sums(self, name: str, by_tenant: Mapping[str, int]) -> Metric:
-        """A sum for each label; tenants with their own label also have zeros: graphs shall have no gaps."""
-        totals = dict.fromkeys(sorted(self._tenants.own), 0)
-        for tenant, count in by_tenant.items():
-            label = self._tenants.of(tenant)
-            totals[label] = totals.get(label, 0) + count
-        family = gauge_family(name)
-        for label, total in totals.items():
-            family.add_metric((label,), total)
-        return family
+
+def _sums(name: str, by_tenant: Mapping[str, int], tenants: TenantLabels) -> Metric:
+    """A sum for each label; tenants with their own label also have zeros: graphs shall have no gaps."""
+    totals = dict.fromkeys(sorted(tenants.own), 0)
+    for tenant, count in by_tenant.items():
+        label = tenants.of(tenant)
+        totals[label] = totals.get(label, 0) + count
+    family = gauge_family(name)
+    for label, total in totals.items():
+        family.add_metric((label,), total)
+    return family
 
 
 class TargetsCollector(Collector):

@@ -78,4 +78,5 @@ def test_a_poisoned_request_ends_two_engines_and_others_are_served(start, until)
     assert (engine["pid"], engine["restarts"]) == (pid, 2)
     (held,) = daemon.admin("GET", "/api/v1/engine/quarantine").json()
     assert (held["tenant"], len(held["request_ids"])) == ("mallory", 2)
+    assert daemon.metric('pdmuxd_quarantined{tenant="mallory"}') == 1
     assert daemon.metric('pdmuxd_refusals_total{cause="quarantined",tenant="mallory"}') == 1

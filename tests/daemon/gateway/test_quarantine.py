@@ -1,6 +1,7 @@
 """Who was there when engines died: held back the third time, and nobody else."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -242,6 +243,27 @@ def test_what_is_held_is_listed_with_its_requests_and_released_by_tenant():
     assert engines.quarantine.release("mallory") == 1
     assert not engines.is_held(*BAD)
     assert engines.quarantine.held() == []
+
+
+def as_counted(quarantine):
+    return Counter(held.tenant for held in quarantine.held())
+
+
+def test_as_many_are_counted_by_tenant_as_are_listed():
+    engines = Engines()
+    quarantine = engines.quarantine
+    for bodies in ([BAD, GOOD], [BAD, GOOD, OTHER], [BAD], [BAD]):
+        assert quarantine.held_by_tenant() == as_counted(quarantine)
+        engines.die(*bodies)
+    assert quarantine.held_by_tenant() == as_counted(quarantine) == {"mallory": 2, "alice": 1}
+    quarantine.release("mallory")
+    assert quarantine.held_by_tenant() == as_counted(quarantine) == {"alice": 1}
+    engines.now_s += 600 - 4 * 60 + 1
+    assert quarantine.held_by_tenant() == as_counted(quarantine) == {}
+    engines.die(BAD)
+    engines.die(BAD)
+    quarantine.hold_s = 0.0
+    assert quarantine.held_by_tenant() == {}
 
 
 def test_releasing_one_tenant_leaves_no_other_alone_with_two_deaths():

@@ -17,6 +17,7 @@ from pdmuxd.daemon.metrics.collectors import (
     DeliveryCollector,
     EngineCollector,
     FallbackCollector,
+    QuarantineCollector,
     TbtCostCollector,
     TokenCollector,
     collectors,
@@ -90,7 +91,9 @@ def test_every_family_is_defined_and_every_definition_is_exported(fed):
     costs = TbtCostCollector(SimpleNamespace(cost_s={}, cost_ratios={}, caps=dict), metrics.tenants)
     histogram("pdmuxd_loop_lag_seconds", metrics.registry)
     late = DeliveryCollector(SimpleNamespace(measured_s=0.004, planned_s=0.003))
-    others = (late, HttpCollector(()), fallback, costs, TokenCollector(TokenCounts()), GarbageCounts(list))
+    quarantine = QuarantineCollector(dict, metrics.tenants)
+    tokens, garbage = TokenCollector(TokenCounts()), GarbageCounts(list)
+    others = (late, HttpCollector(()), fallback, costs, tokens, garbage, quarantine)
     for collector in (*collectors(fed, metrics.tenants, node_limit=1024), *others):
         metrics.registry.register(collector)
     exported = {
@@ -176,6 +179,15 @@ def test_unknown_tenants_share_one_series_of_requests_in_flight(fed, metrics):
     assert value(metrics, "pdmuxd_requests_in_flight", tenant="chat") == 2
     assert value(metrics, "pdmuxd_requests_in_flight", tenant="") == 4
     assert value(metrics, "pdmuxd_node_in_flight_limit") == 1024
+
+
+def test_what_is_quarantined_is_shown_by_tenant_with_zeros(metrics):
+    held = {"chat": 2, "nobody": 1}
+    metrics.registry.register(QuarantineCollector(lambda: held, metrics.tenants))
+    assert value(metrics, "pdmuxd_quarantined", tenant="chat") == 2
+    assert value(metrics, "pdmuxd_quarantined", tenant="") == 1
+    held.clear()
+    assert value(metrics, "pdmuxd_quarantined", tenant="chat") == 0
 
 
 def test_targets_are_gauges(metrics):
