@@ -41,7 +41,7 @@ TokenFile = Annotated[
 ]
 Token = Annotated[str | None, typer.Option("--token", envvar="PDMUXD_ADMIN_TOKEN", hidden=True)]
 InBrowser = Annotated[bool, typer.Option("--in-browser", hidden=True)]
-"""`pdmuxd web` has started it: there is a browser in place of a terminal."""
+"""`pdmuxd web-console` has started it: there is a browser in place of a terminal."""
 Light = Annotated[bool, typer.Option("--light", help="Begin with colours for a light background.")]
 
 

@@ -1,11 +1,10 @@
-"""`pdmuxd web`: the console in a browser."""
+"""`pdmuxd web`: where the pages for a browser are."""
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from typing import Annotated
 
+import httpx
 import typer
 
 from pdmuxd.daemon.cli.top import Url, origin_given
@@ -13,37 +12,35 @@ from pdmuxd.daemon.cli.top import Url, origin_given
 EPILOG = """\b
 Examples:
   pdmuxd web
-  ssh -L 8082:127.0.0.1:8082 node   # then http://127.0.0.1:8082 in a browser here"""
+  pdmuxd web --open
+  ssh -N -L 8081:127.0.0.1:8081 node & pdmuxd web --url http://127.0.0.1:8081 --open"""
+PATH = "/ui"
+LOGIN_PATH = "/ui/login"
+TIMEOUT_S = 10.0
 
-LOOPBACK = "127.0.0.1"
-PORT = 8082
-
-Port = Annotated[
-    int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="Where on loopback; 0 takes any.")
-]
+Open = Annotated[bool, typer.Option("--open", help="Open them in this machine's browser.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the `web` command."""
-    app.command("web", epilog=EPILOG)(serve)
+    app.command("web", epilog=EPILOG)(web)
 
 
-def serve(ctx: typer.Context, url: Url = None, port: Port = PORT) -> None:
-    """Serve the console to browsers on this machine, behind a login with the admin or reader token.
+def web(ctx: typer.Context, url: Url = None, open_: Open = False) -> None:
+    """Print the address of the daemon's pages for a browser.
 
-    It listens on 127.0.0.1 only; from elsewhere, forward the port with ssh. It needs no internet.
+    The admin address serves them, behind a login with an admin or reader token. They need no internet.
     """
     origin = origin_given(ctx, url)
-    # Imported late: a browser's console is one command of many.
-    from pdmuxd.daemon.web.server import WebConsole, serve_until_told
-
     try:
-        listener = socket.create_server((LOOPBACK, port))
-    except OSError as error:
-        raise typer.BadParameter(
-            f"--port: cannot listen on {LOOPBACK}:{port}: {error.strerror}; choose another"
-        ) from None
-    bound = int(listener.getsockname()[1])
-    said = f"the console of {origin} is at http://{LOOPBACK}:{bound}/ (Ctrl+C ends it)"
-    app = WebConsole(origin, port=bound).app()
-    asyncio.run(serve_until_told(app, listener, on_ready=lambda: typer.echo(said)))
+        status = httpx.get(origin + LOGIN_PATH, timeout=TIMEOUT_S, trust_env=False).status_code
+    except httpx.HTTPError as error:
+        said = f"no daemon answers at {origin} ({type(error).__name__}); start one with: pdmuxd serve"
+        typer.echo(said, err=True)
+        raise typer.Exit(1) from None
+    if status != httpx.codes.OK:
+        typer.echo(f"what answers at {origin} has no pages: {LOGIN_PATH} gave HTTP {status}", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"{origin}{PATH}")
+    if open_ and typer.launch(origin + PATH) != 0:
+        typer.echo("no browser could be started here: open the address yourself", err=True)

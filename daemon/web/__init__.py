@@ -1,1 +1,1 @@
-"""The console in a browser: `pdmuxd web`."""
+"""The console in a browser: `pdmuxd web-console`."""

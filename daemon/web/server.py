@@ -1,4 +1,4 @@
-"""The web server of `pdmuxd web`: a login with an admin or reader token, then the console.
+"""The web server of `pdmuxd web-console`: a login with an admin or reader token, then the console.
 
 It binds to loopback, answers only where a browser means this machine, and loads nothing from elsewhere.
 """

@@ -20,7 +20,7 @@ class Session:
 
 
 class Sessions:
-    """In memory only: whoever starts `pdmuxd web` anew logs in anew."""
+    """In memory only: whoever starts `pdmuxd web-console` anew logs in anew."""
 
     def __init__(self, *, now_s: Callable[[], float]) -> None:
         self._now_s = now_s

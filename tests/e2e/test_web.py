@@ -1,4 +1,4 @@
-"""The console in a headless Chromium, through `pdmuxd web`, against the real daemon."""
+"""The console in a headless Chromium, through `pdmuxd web-console`, against the real daemon."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DRAWN = "!!document.body && document.body.classList.contains('-first-byte')"
 
 @contextlib.contextmanager
 def serving_web(daemon):
-    """`pdmuxd web` of that daemon; its address."""
+    """`pdmuxd web-console` of that daemon; its address."""
     settings = ["--set", f"state_dir={daemon.folder / '.pdmuxd'}"]
-    command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *settings, "web", "--port", "0"]
+    command = [sys.executable, "-m", "pdmuxd.daemon.cli.main", *settings, "web-console", "--port", "0"]
     with subprocess.Popen([*command, "--url", daemon.admin_url], stdout=subprocess.PIPE, text=True) as web:
         try:
             assert web.stdout is not None
