@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -80,3 +81,12 @@ def test_pages_outside_the_site_link_to_what_there_is(
         for link in site.LINK.finditer(path.read_text()):
             site._of_site(link, str(path.relative_to(ROOT)), "index.md")
     assert not caplog.records
+
+
+def test_the_navigation_names_each_page_once_and_no_page_that_is_gone(site: ModuleType) -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = re.findall(r"^ +- .+: (\S+\.md)$", nav, re.MULTILINE)
+    assert len(named) > 30
+    assert sorted(set(named)) == sorted(named)
+    made = set(site.PAGES.values())
+    assert [page for page in named if page not in made and not (ROOT / "docs" / page).exists()] == []
