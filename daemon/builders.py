@@ -114,7 +114,7 @@ def build(
     history = history_keeper(settings.history, telemetry, control_plane, clock)
     use = UseKeeper(limiter, control_plane)
     health = build_own_health(settings, control_plane.store, metrics, clock=clock, use=use, history=history)
-    telemetry.own_conditions = health.conditions
+    telemetry.alarm_watch.own_conditions = health.conditions
     listeners = Listeners.of(settings)
     garbage = garbage_holder(
         lambda: admission.in_flight == 0 and not listeners.many_came(), lambda: supervisor.link, metrics
@@ -203,7 +203,10 @@ def build(
         engine_log=plan.log_path,
     )
     refinement = Refinement(
-        control_plane, status=supervisor.status, clock=telemetry.clock, at_bound=telemetry.on_at_bound
+        control_plane,
+        status=supervisor.status,
+        clock=telemetry.clock,
+        at_bound=telemetry.alarm_watch.on_at_bound,
     )
     # The order matters: a tenant's metrics exist before it is served, and it is served before anyone is told
     # about it.

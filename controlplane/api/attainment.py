@@ -2,68 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_right
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from pdmuxd.controlplane.api.access import own_tenant
+from pdmuxd.controlplane.api.attainment_bodies import AttainmentOut, TenantCounts, TotalsOut, encoded
+from pdmuxd.controlplane.api.pages import PAGE_MAX, link_next
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.events.messages import AlarmEvent, Verdict
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.telemetry.attainment import WINDOWS_S, Attainment, ViolationCounts
-from pdmuxd.controlplane.telemetry.serializers import rounded
+from pdmuxd.controlplane.telemetry.attainment import WINDOWS_S, Attainment
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
+from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, summed
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.errors import NotFoundError
+from pdmuxd.engine.core.slo import PriorityClass
 
+PAGE_DEFAULT = 100
+SEARCH_MAX = 63
+"""As long as a name may be."""
+READ_AT_ONCE = 20
+"""Tenants that are read before others have their turn: 1 ms (`python tests/lab admin-holds`)."""
+FIND_AT_ONCE = 500
+"""Names that are looked at before others have their turn: 1 ms."""
 
-class WindowOut(BaseModel):
-    """One target over one window."""
-
-    window_ms: float = Field(examples=[300000.0])
-    requests: int = Field(description="With a first token, or with a gap.")
-    judged: int = Field(description="For TTFT these requests, for TBT the gaps between their tokens.")
-    missed: int = Field(description="Of what was judged.")
-    attainment_ratio: float | None = Field(description="Null without traffic.")
-    engine_judged: int = Field(description="As the engine made them; the others are as clients saw them.")
-    engine_missed: int
-    budget_left_ratio: float = Field(
-        description="Of this window's error budget; negative if overdrawn, 1 without traffic."
-    )
-    burn: float | None = Field(
-        description="How many times too fast the error budget is used; null without requests."
-    )
-
-
-class TenantAttainmentOut(BaseModel):
-    """One tenant."""
-
-    tenant: str = Field(examples=["chat"])
-    target_ratio: float = Field(description="The attainment that its SLO asks for.")
-    budget_left_ratio: float = Field(
-        description="Of the last hour's error budget, of the target that has less; negative if overdrawn."
-    )
-    ttft: list[WindowOut]
-    tbt: list[WindowOut]
-    requests: int = Field(description="Ended in the engine since the daemon started.")
-    refused: int = Field(description="Answered with 429 since the daemon started.")
-    in_flight: int
-    waiting: int = Field(description="In flight without a first token, at the gateway and in the engine.")
-    late_now: int = Field(
-        description="Of these, past their TTFT target. They count as missed in every window of `ttft`."
-    )
-    oldest_wait_ms: float = Field(description="How long the oldest of `waiting` has waited; 0 without any.")
-    verdict: Verdict = Field(
-        description="Over the last five minutes, late ones of now included: whether both targets are met."
-    )
-
-
-class AttainmentOut(BaseModel):
-    """All tenants, by name."""
-
-    windows_ms: list[float] = Field(examples=[[60000.0, 300000.0, 3600000.0]])
-    tenants: list[TenantAttainmentOut]
+_NOTHING_YET = Attainment()
 
 
 class AlarmsOut(BaseModel):
@@ -75,25 +46,55 @@ class AlarmsOut(BaseModel):
 
 def attainment_routes(telemetry: Telemetry) -> APIRouter:
     """`/attainment`, `/alarms`."""
-    router = admin_router(tags=["attainment"])
+    router, by_name = admin_router(tags=["attainment"]), _ByName()
 
-    # Asynchronous: reading a window moves it on, which only the loop that writes it may do.
-    @router.get("/attainment", responses=documented(404))
-    async def get_attainment(tenant: Annotated[str | None, Query()] = None) -> AttainmentOut:
+    # Asynchronous: reading a window moves it on, which only the loop that writes it may do. That loop serves
+    # all streams, so tenants are read in slices, and put into words in a thread.
+    @router.get("/attainment", responses=documented(404), response_model=AttainmentOut)
+    async def get_attainment(
+        request: Request,
+        response: Response,
+        tenant: Annotated[str | None, Query(description="Only this one.")] = None,
+        after: Annotated[str, Query(description="Go on behind this name.")] = "",
+        limit: Annotated[int, Query(ge=0, le=PAGE_MAX, description="0: only the totals.")] = PAGE_DEFAULT,
+        active: Annotated[
+            bool,
+            Query(description="Only tenants with something in flight, or with traffic in the last hour."),
+        ] = False,
+        q: Annotated[
+            str | None, Query(max_length=SEARCH_MAX, description="Only names that have this in them.")
+        ] = None,
+        priority_class: Annotated[PriorityClass | None, Query(alias="class")] = None,
+        state: Annotated[Verdict | None, Query(description="Only tenants whose verdict this is.")] = None,
+    ) -> Response:
         """Show per tenant which share of requests and gaps was in time, and how fast the budget is used."""
         known = telemetry.directory.tenants
         if tenant is not None and tenant not in known:
             raise NotFoundError(f"there is no tenant {tenant[:64]!r}")
-        names = sorted(known) if tenant is None else [tenant]
-        in_flight = telemetry.in_flight()
-        waiting = telemetry.open_counts(telemetry.clock())
-        return AttainmentOut(
-            windows_ms=[to_ms(window_s) for window_s in WINDOWS_S],
-            tenants=[
-                _tenant(telemetry, name, in_flight.get(name, 0), waiting.get(name, NOTHING_OPEN))
-                for name in names
-            ],
+        waiting, in_flight = telemetry.open_lately(telemetry.clock()), telemetry.in_flight()
+        wanted = _Wanted(
+            q=q,
+            priority_class=priority_class,
+            state=state,
+            among=(telemetry.states.active(), waiting, in_flight) if active else None,
         )
+        names = await _found(
+            telemetry, (tenant,) if tenant else by_name(known), wanted, after=after, limit=limit
+        )
+        read = []
+        for name in names:
+            tenant_now = telemetry.directory.tenants.get(name)
+            if tenant_now is None:
+                continue  # deleted meanwhile
+            still = waiting.get(name, NOTHING_OPEN)
+            read.append(_read(telemetry, tenant_now, in_flight.get(name, 0), still))
+            if len(read) % READ_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        link_next(request, response, names[-1] if tenant is None and 0 < limit == len(names) else None)
+        # A key may know of its own tenant only.
+        totals = _totals(telemetry, waiting, in_flight) if own_tenant(request) is None else None
+        text = await asyncio.to_thread(encoded, totals, read)
+        return Response(text, media_type="application/json", headers=dict(response.headers))
 
     @router.get("/alarms", responses=documented())
     def list_alarms() -> AlarmsOut:
@@ -103,40 +104,79 @@ def attainment_routes(telemetry: Telemetry) -> APIRouter:
     return router
 
 
-def _tenant(telemetry: Telemetry, name: str, in_flight: int, waiting: OpenCounts) -> TenantAttainmentOut:
+class _ByName:
+    """The names in their order, which is kept until the tenants are others."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[Mapping[str, TenantRecord] | None, tuple[str, ...]] = (None, ())
+
+    def __call__(self, tenants: Mapping[str, TenantRecord]) -> tuple[str, ...]:
+        """Sorted."""
+        if self._kept[0] is not tenants:
+            self._kept = tenants, tuple(sorted(tenants))
+        return self._kept[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    q: str | None
+    priority_class: PriorityClass | None
+    state: Verdict | None
+    among: Sequence[Container[str]] | None
+
+    def has(self, tenant: TenantRecord, verdict: Verdict) -> bool:
+        """Whether this tenant is asked for."""
+        return (
+            (self.q is None or self.q.lower() in tenant.name)
+            and (self.priority_class is None or tenant.priority_class == self.priority_class)
+            and (self.state is None or verdict == self.state)
+            and (self.among is None or any(tenant.name in each for each in self.among))
+        )
+
+
+async def _found(
+    telemetry: Telemetry, names: Sequence[str], wanted: _Wanted, *, after: str, limit: int
+) -> list[str]:
+    """The first names behind `after` that are wanted."""
+    known, states = telemetry.directory.tenants, telemetry.states
+    found: list[str] = []
+    for looked_at, name in enumerate(islice(names, bisect_right(names, after), None), 1):
+        if len(found) >= limit:
+            break
+        if name in known and wanted.has(known[name], states.of(name).verdict):
+            found.append(name)
+        if looked_at % FIND_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return found
+
+
+def _read(telemetry: Telemetry, tenant: TenantRecord, in_flight: int, waiting: OpenCounts) -> TenantCounts:
     now_s = telemetry.clock()
-    attainment = telemetry.tenants.get(name) or Attainment()
-    target_ratio = telemetry.directory.tenants[name].slo.attainment_ratio
-    ttft, tbt = [], []
-    for window_s in WINDOWS_S:
-        ttft_violations, tbt_violations = attainment.violations(now_s, window_s, waiting)
-        ttft.append(_window(ttft_violations, window_s, target_ratio))
-        tbt.append(_window(tbt_violations, window_s, target_ratio))
-    return TenantAttainmentOut(
-        tenant=name,
-        target_ratio=target_ratio,
-        budget_left_ratio=attainment.budget_left_ratio(now_s, target_ratio, waiting),
-        ttft=ttft,
-        tbt=tbt,
+    attainment = telemetry.tenants.get(tenant.name) or _NOTHING_YET
+    return TenantCounts(
+        name=tenant.name,
+        target_ratio=tenant.slo.attainment_ratio,
+        windows=[(each, attainment.violations(now_s, each, waiting)) for each in WINDOWS_S],
         requests=attainment.requests,
         refused=attainment.refused,
         in_flight=in_flight,
-        waiting=waiting.waiting,
-        late_now=waiting.late,
-        oldest_wait_ms=to_ms(round(waiting.oldest_wait_s, 3)),
-        verdict=attainment.verdict(now_s, target_ratio, waiting),
+        waiting=waiting,
     )
 
 
-def _window(violations: ViolationCounts, window_s: float, target_ratio: float) -> WindowOut:
-    return WindowOut(
-        window_ms=to_ms(window_s),
-        requests=violations.requests,
-        judged=violations.judged,
-        missed=violations.missed,
-        engine_judged=violations.engine_judged,
-        engine_missed=violations.engine_missed,
-        budget_left_ratio=round(1.0 - (violations.burn(target_ratio) or 0.0), 6),
-        attainment_ratio=rounded(violations.attainment_ratio),
-        burn=rounded(violations.burn(target_ratio)),
+def _totals(
+    telemetry: Telemetry, waiting: Mapping[str, OpenCounts], in_flight: Mapping[str, int]
+) -> TotalsOut:
+    states, open_now, everyone = telemetry.states, summed(waiting.values()), telemetry.everyone
+    return TotalsOut(
+        tenants=len(telemetry.directory.tenants),
+        active=len(states.active()) + sum(name not in states.active() for name in {*waiting, *in_flight}),
+        met=states.verdicts["met"],
+        missed=states.verdicts["missed"],
+        in_flight=sum(in_flight.values()),
+        waiting=open_now.waiting,
+        late_now=open_now.late,
+        oldest_wait_ms=to_ms(round(open_now.oldest_wait_s, 3)),
+        requests=everyone.requests,
+        refused=everyone.refused,
     )

@@ -7,6 +7,7 @@ budget is just used up, at 2 twice as fast. An idle hour leaves the whole budget
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pdmuxd.controlplane.events.messages import Spread, Verdict
@@ -20,7 +21,7 @@ WINDOW_S = 60.0
 WINDOWS_S = (60.0, 300.0, 3600.0, 86_400.0, 2_592_000.0)
 MINUTE_S, FIVE_MINUTES_S, HOUR_S, DAY_S, MONTH_S = WINDOWS_S
 
-DAY_SLOT_S, MONTH_SLOT_S = 900.0, 21_600.0
+HOUR_SLOT_S, DAY_SLOT_S, MONTH_SLOT_S = 30.0, 900.0, 21_600.0
 """How precise the longer windows are."""
 _TTFT, _TTFT_MISSED, _TBT, _GAPS, _GAPS_MISSED = range(5)
 _ENGINE_TTFT, _ENGINE_TTFT_MISSED, _ENGINE_GAPS, _ENGINE_GAPS_MISSED = range(5, 9)
@@ -64,6 +65,19 @@ class Rates:
     refused_per_s: float
 
 
+def verdict_of(counts: Iterable[ViolationCounts], target_ratio: float) -> Verdict:
+    """Whether both targets are kept, by what was counted of them."""
+    known = [ratio for ratio in (each.attainment_ratio for each in counts) if ratio is not None]
+    if not known:
+        return "no_traffic"
+    return "met" if min(known) >= target_ratio else "missed"
+
+
+def budget_left(hour: Iterable[ViolationCounts], target_ratio: float) -> float:
+    """What is left of an error budget, of the target that has less; may be negative."""
+    return round(1.0 - max(each.burn(target_ratio) or 0.0 for each in hour), 6)
+
+
 class Attainment:
     """What is counted of one tenant's requests, or of everyone's. `now_s` must not go back."""
 
@@ -76,7 +90,7 @@ class Attainment:
         self._tbt_gaps = SlidingHistogram()
         self._tbt_worst = SlidingHistogram()
         self._minute = CountWindow(_COLUMNS, slots=12, slot_s=5.0)
-        self._hour = CountWindow(_COLUMNS, slots=120, slot_s=30.0)
+        self._hour = CountWindow(_COLUMNS, slots=120, slot_s=HOUR_SLOT_S)
         self._day = CountWindow(_JUDGED, slots=96, slot_s=DAY_SLOT_S)
         self._month = CountWindow(_JUDGED, slots=120, slot_s=MONTH_SLOT_S)
 
@@ -166,18 +180,13 @@ class Attainment:
 
     def verdict(self, now_s: float, target_ratio: float, waiting: OpenCounts = NOTHING_OPEN) -> Verdict:
         """Whether the targets are kept: over the last five minutes, with what is late now."""
-        ratios = [each.attainment_ratio for each in self.violations(now_s, FIVE_MINUTES_S, waiting)]
-        known = [ratio for ratio in ratios if ratio is not None]
-        if not known:
-            return "no_traffic"
-        return "met" if min(known) >= target_ratio else "missed"
+        return verdict_of(self.violations(now_s, FIVE_MINUTES_S, waiting), target_ratio)
 
     def budget_left_ratio(
         self, now_s: float, target_ratio: float, waiting: OpenCounts = NOTHING_OPEN
     ) -> float:
         """What is left of the last hour's error budget, of the target that has less; may be negative."""
-        burns = (each.burn(target_ratio) or 0.0 for each in self.violations(now_s, HOUR_S, waiting))
-        return round(1.0 - max(burns), 6)
+        return budget_left(self.violations(now_s, HOUR_S, waiting), target_ratio)
 
     def _window(self, window_s: float) -> CountWindow:
         if window_s <= WINDOW_S:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from pdmuxd.controlplane.events.messages import AlarmKind
 from pdmuxd.controlplane.node.engine_status import EngineStatus
-from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.alarms import Condition
-from pdmuxd.controlplane.telemetry.attainment import DAY_S, FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
+from pdmuxd.controlplane.telemetry.attainment import (
+    DAY_S,
+    FIVE_MINUTES_S,
+    HOUR_S,
+    MINUTE_S,
+    ViolationCounts,
+)
 from pdmuxd.controlplane.telemetry.drift import Drift
-from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
+from pdmuxd.controlplane.telemetry.waiting import OpenCounts
 
 LINK_SILENT_S = 2.0
 ENOUGH_REQUESTS = 20
@@ -26,7 +32,9 @@ tenth of a month's, in small misses that the short windows may pass over."""
 DAY_OVER_HOUR = 4
 """So many times as much must have been judged in a day as in its last hour."""
 
+_BURNS: tuple[tuple[AlarmKind, str], ...] = (("ttft_burn", "TTFT"), ("tbt_burn", "TBT"))
 _WINDOWS = {MINUTE_S: "1 min", FIVE_MINUTES_S: "5 min", HOUR_S: "1 h", DAY_S: "24 h"}
+BURN_WINDOWS_S = tuple(_WINDOWS)
 
 
 def engine_conditions(
@@ -40,33 +48,24 @@ def engine_conditions(
 
 
 def burn_conditions(
-    attainments: Mapping[str, Attainment],
-    waiting: Mapping[str, OpenCounts],
-    directory: DirectorySnapshot,
-    now_s: float,
+    name: str, target_ratio: float, windows: Mapping[float, tuple[ViolationCounts, ViolationCounts]]
 ) -> Iterator[Condition]:
-    """A tenant's error budget is used up too fast. Tenants that no longer exist are left out."""
-    for name, attainment in attainments.items():
-        tenant, still = directory.tenants.get(name), waiting.get(name, NOTHING_OPEN)
-        if tenant is None or (now_s - attainment.last_s > HOUR_S and not still.late):
-            continue
-        target_ratio = tenant.slo.attainment_ratio
-        missed = {window_s: attainment.violations(now_s, window_s, still) for window_s in _WINDOWS}
-        for index, (kind, label) in enumerate((("ttft_burn", "TTFT"), ("tbt_burn", "TBT"))):
-            for long_s, short_s, limit in BURN_PAIRS:
-                long, short = missed[long_s][index], missed[short_s][index]
-                burns = (long.burn(target_ratio) or 0.0, short.burn(target_ratio) or 0.0)
-                # A day of which only the last hour is known says nothing that the hour does not say.
-                is_known = long_s < DAY_S or long.judged >= DAY_OVER_HOUR * short.judged
-                if short.requests >= ENOUGH_REQUESTS and is_known and min(burns) >= limit:
-                    text = (
-                        f"{name}: {label} misses use up the error budget {burns[0]:.1f} times too fast over "
-                        f"{_WINDOWS[long_s]}, {burns[1]:.1f} times over {_WINDOWS[short_s]}"
-                    )
-                    yield Condition(
-                        kind="ttft_burn" if kind == "ttft_burn" else "tbt_burn", text=text, tenant=name
-                    )
-                    break
+    """A tenant's error budget is used up too fast; `windows` are those of BURN_WINDOWS_S."""
+    for index, (kind, label) in enumerate(_BURNS):
+        for long_s, short_s, limit in BURN_PAIRS:
+            long, short = windows[long_s][index], windows[short_s][index]
+            # A day of which only the last hour is known says nothing that the hour does not say.
+            is_known = long_s < DAY_S or long.judged >= DAY_OVER_HOUR * short.judged
+            if short.requests < ENOUGH_REQUESTS or not is_known:
+                continue
+            burns = (long.burn(target_ratio) or 0.0, short.burn(target_ratio) or 0.0)
+            if min(burns) >= limit:
+                text = (
+                    f"{name}: {label} misses use up the error budget {burns[0]:.1f} times too fast over "
+                    f"{_WINDOWS[long_s]}, {burns[1]:.1f} times over {_WINDOWS[short_s]}"
+                )
+                yield Condition(kind=kind, text=text, tenant=name)
+                break
 
 
 def late_conditions(waiting: Mapping[str, OpenCounts]) -> Iterator[Condition]:

@@ -2,160 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 
 from pdmuxd.controlplane.events.messages import (
     EngineEvent,
-    EngineLoad,
     PartitionOut,
     RequestEvent,
     RequestViolation,
     SettingsEvent,
-    StatsEvent,
     Targets,
-    TbtTarget,
-    TenantLoad,
-    TenantsEvent,
     TimelinePoint,
     instant,
     ms,
 )
 from pdmuxd.controlplane.milliseconds import to_ms
-from pdmuxd.controlplane.node.engine_status import EngineState, EngineStatus
+from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
-from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, WINDOW_S, Attainment
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
-from pdmuxd.controlplane.telemetry.tbt_cap import TbtCap, TbtCaps
-from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
 from pdmuxd.controlplane.tenants.records import TenantRecord
-
-MAX_TENANTS = 100
-"""In one event: it is sent every second to every client."""
-
-
-def stats(
-    load: EngineLoad,
-    *,
-    state: EngineState,
-    everyone: Attainment,
-    directory: DirectorySnapshot,
-    in_flight: Mapping[str, int],
-    waiting: OpenCounts,
-    caps: TbtCaps,
-    now_s: float,
-) -> StatsEvent:
-    """The event `stats`; `in_flight` counts requests by tenant, `waiting` is of all tenants together."""
-    rates = everyone.rates(now_s)
-    return StatsEvent(
-        **{name: getattr(load, name) for name in type(load).model_fields},
-        at=instant(now_s),
-        state=state,
-        in_flight=sum(in_flight.values()),
-        window_ms=to_ms(WINDOW_S),
-        requests_per_s=rates.requests_per_s,
-        goodput_per_s=rates.goodput_per_s,
-        ttft_ms=everyone.ttft(now_s),
-        tbt_gap_ms=everyone.tbt_gaps(now_s),
-        tbt_worst_ms=everyone.tbt_worst(now_s),
-        strictest_tbt=strictest(directory, in_flight, caps),
-        waiting_total=waiting.waiting,
-        late_now=waiting.late,
-        oldest_wait_ms=to_ms(round(waiting.oldest_wait_s, 3)),
-    )
-
-
-def strictest(directory: DirectorySnapshot, in_flight: Mapping[str, int], caps: TbtCaps) -> TbtTarget | None:
-    """The strictest TBT target that is planned for: of the tenants with requests in flight, else of all."""
-    enabled = [tenant for tenant in directory.tenants.values() if tenant.enabled]
-    active = [tenant for tenant in directory.tenants.values() if in_flight.get(tenant.name)]
-    # A tenant that is capped is planned for at another's target: it is that one's.
-    planned = [
-        (_planned_tbt_s(tenant, caps.get(tenant.name)), tenant.name in caps, tenant.name)
-        for tenant in active or enabled
-    ]
-    tbt_s, _, name = min(planned, default=(0.0, False, ""))
-    return TbtTarget(tenant=name, tbt_ms=to_ms(tbt_s)) if name else None
-
-
-def _planned_tbt_s(tenant: TenantRecord, cap: TbtCap | None) -> float:
-    return tenant.slo.tbt_s if cap is None else max(tenant.slo.tbt_s, cap.tbt_s)
-
-
-def tenants(
-    attainments: Mapping[str, Attainment],
-    *,
-    directory: DirectorySnapshot,
-    in_flight: Mapping[str, int],
-    waiting: Mapping[str, OpenCounts],
-    caps: TbtCaps,
-    now_s: float,
-) -> TenantsEvent:
-    """The event `tenants`: those with anything in flight or in the last hour; most late first, then busiest.
-
-    `in_flight` and `waiting` count requests by tenant.
-    """
-    active = [
-        (waiting.get(name, NOTHING_OPEN).late, in_flight.get(name, 0), attainment.last_s, name)
-        for name, attainment in attainments.items()
-        if in_flight.get(name) or name in waiting or now_s - attainment.last_s < HOUR_S
-    ]
-    busiest = [name for *_, name in sorted(active, reverse=True)[:MAX_TENANTS]]
-    return TenantsEvent(
-        at=instant(now_s),
-        window_ms=to_ms(WINDOW_S),
-        omitted=len(active) - len(busiest),
-        tenants=tuple(
-            tenant_load(
-                directory.tenants[name],
-                attainments[name],
-                in_flight=in_flight.get(name, 0),
-                waiting=waiting.get(name, NOTHING_OPEN),
-                cap=caps.get(name),
-                now_s=now_s,
-            )
-            for name in busiest
-        ),
-    )
-
-
-def tenant_load(
-    tenant: TenantRecord,
-    attainment: Attainment,
-    *,
-    in_flight: int,
-    waiting: OpenCounts,
-    cap: TbtCap | None,
-    now_s: float,
-) -> TenantLoad:
-    """How one tenant is doing; `in_flight` and `waiting` are its own."""
-    target_ratio = tenant.slo.attainment_ratio
-    rates = attainment.rates(now_s)
-    ttft_hour, tbt_hour = attainment.violations(now_s, HOUR_S, waiting)
-    ttft, tbt = attainment.violations(now_s, FIVE_MINUTES_S, waiting)
-    return TenantLoad(
-        tenant=tenant.name,
-        in_flight=in_flight,
-        waiting=waiting.waiting,
-        late_now=waiting.late,
-        oldest_wait_ms=to_ms(round(waiting.oldest_wait_s, 3)),
-        verdict=attainment.verdict(now_s, target_ratio, waiting),
-        target_ratio=target_ratio,
-        requests_per_s=rates.requests_per_s,
-        goodput_per_s=rates.goodput_per_s,
-        output_tokens_per_s=rates.output_tokens_per_s,
-        refused_per_s=rates.refused_per_s,
-        ttft_ms=attainment.ttft(now_s),
-        tbt_gap_ms=attainment.tbt_gaps(now_s),
-        tbt_worst_ms=attainment.tbt_worst(now_s),
-        ttft_attainment_ratio=rounded(ttft_hour.attainment_ratio),
-        tbt_attainment_ratio=rounded(tbt_hour.attainment_ratio),
-        ttft_burn=rounded(ttft.burn(target_ratio)),
-        tbt_burn=rounded(tbt.burn(target_ratio)),
-        budget_left_ratio=attainment.budget_left_ratio(now_s, target_ratio, waiting),
-        tbt_capped_since=None if cap is None else instant(cap.since_s),
-        planned_tbt_ms=None if cap is None else to_ms(_planned_tbt_s(tenant, cap)),
-    )
 
 
 def rounded(value: float | None) -> float | None:
@@ -198,7 +62,10 @@ def engine(status: EngineStatus, now_s: float, *, reason: str | None) -> EngineE
 
 def wanted(before: DirectorySnapshot, now: DirectorySnapshot, now_s: float) -> SettingsEvent:
     """The event `settings`, of a version that the engine is to have."""
-    changed = (tenant for name, tenant in now.tenants.items() if before.tenants.get(name) != tenant)
+    old = before.tenants
+    # Most are the same object, which is told far faster than that two objects are equal.
+    others = (tenant for name, tenant in now.tenants.items() if old.get(name) is not tenant)
+    changed = (tenant for tenant in others if old.get(tenant.name) != tenant)
     return SettingsEvent(
         at=instant(now_s),
         kind="wanted",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version as installed_version
 
 from pdmuxd.controlplane.events.buffer import EventBuffer
@@ -23,15 +23,16 @@ from pdmuxd.controlplane.history.recorder import Recorder
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineState, EngineStatus
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
-from pdmuxd.controlplane.telemetry import conditions, serializers
-from pdmuxd.controlplane.telemetry.alarms import Alarms, Condition
-from pdmuxd.controlplane.telemetry.attainment import Attainment
+from pdmuxd.controlplane.telemetry import serializers
+from pdmuxd.controlplane.telemetry.alarm_watch import AlarmWatch
+from pdmuxd.controlplane.telemetry.attainment import HOUR_S, Attainment
 from pdmuxd.controlplane.telemetry.chronicle import Chronicle
 from pdmuxd.controlplane.telemetry.decisions import Decisions
 from pdmuxd.controlplane.telemetry.delivery import DeliveryLateness
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
 from pdmuxd.controlplane.telemetry.effects import Effects
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
+from pdmuxd.controlplane.telemetry.frames import TOLD_AT_ONCE, Frames, StrictestTarget
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.judged import Delivered, JudgedRequest
 from pdmuxd.controlplane.telemetry.load import EngineCounters
@@ -40,7 +41,8 @@ from pdmuxd.controlplane.telemetry.recent import RecentLoad
 from pdmuxd.controlplane.telemetry.requests import RequestHistory
 from pdmuxd.controlplane.telemetry.settling import Settling
 from pdmuxd.controlplane.telemetry.tbt_cap import TbtCaps
-from pdmuxd.controlplane.telemetry.waiting import OpenCounts, OpenRequests, gauges, summed
+from pdmuxd.controlplane.telemetry.tenant_states import TenantStates
+from pdmuxd.controlplane.telemetry.waiting import OpenCounts, OpenRequests, gauges
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.engine.core.slo import RequestTargets
 from pdmuxd.engine.link.messages import (
@@ -97,12 +99,11 @@ class Telemetry:
         self.told: dict[EventType, EventMessage] = {}
         self.status = status
         self.in_flight = in_flight
-        self.own_conditions: Callable[[], Iterable[Condition]] = tuple
-        """What the daemon finds wrong with itself and its machine."""
         self.directory = _EMPTY
         self.decisions = Decisions(
-            strictest=lambda: serializers.strictest(self.directory, self.in_flight(), self.tbt_caps)
+            strictest=lambda: self._strictest(self.directory, self.in_flight(), self.tbt_caps)
         )
+        self._strictest = StrictestTarget()
         self.requests = RequestHistory(self.decisions)
         self.recent = RecentLoad()
         self.on_ended: OnEnded = _untold
@@ -116,18 +117,20 @@ class Telemetry:
         self.partitions = PartitionUse()
         self.guard = GuardView()
         self.drift = DriftWatch()
-        self.alarms = Alarms()
         self.counters = EngineCounters()
         self.delivery = DeliveryLateness()
         self.everyone = Attainment()
         self.tenants: dict[str, Attainment] = {}
+        self.states = TenantStates(self.tenants)
+        self.alarm_watch = AlarmWatch(states=self.states, counters=self.counters, drift=self.drift)
+        self.alarms = self.alarm_watch.alarms
+        self.frames = Frames(
+            self.tenants, self.everyone, self.states, self.counters, self.decisions, lambda: self.in_flight()
+        )
         self._offset_s: float | None = None
-        self._has_served = False
-        self._at_bound: tuple[str, ...] = ()
-        self._dropped = 0
         self._ticks = 0
         self._followed_s = self.started_s
-        self._counted = 0.0, OpenCounts()
+        self._counted: tuple[float, Mapping[str, OpenCounts]] = 0.0, {}
         self.effects = Effects(clock=clock, tenants=self.tenants, waiting=self.open_counts)
         self._chronicle = Chronicle(self.recorder, self.effects)
         self.tbt_caps: TbtCaps = {}
@@ -167,14 +170,10 @@ class Telemetry:
         """The engine is now in `state`."""
         self._chronicle.on_state(state, reason)
         if state == "serving":
-            self._has_served = True
+            self.alarm_watch.has_served = True
         elif state in ("starting", "down"):
             self.counters.forget()
         self.publish("engine", serializers.engine(self.status(), self.clock(), reason=reason))
-
-    def on_at_bound(self, predictors: tuple[str, ...]) -> None:
-        """The corrections of these predictors can go no further."""
-        self._at_bound = predictors
 
     # What the gateway and the control plane report
 
@@ -183,6 +182,7 @@ class Telemetry:
         if tenant in self.directory.tenants:
             self._tenant(tenant)
             self.recorder.row(tenant)[Column.ARRIVALS] += 1
+            self.states.touch(tenant)
         now_s = self.clock()
         self.open.begin(request_id, tenant=tenant, now_s=now_s)
         self.requests.on_begin(request_id, tenant=tenant, path=path, key_id=key_id, now_s=now_s)
@@ -213,6 +213,9 @@ class Telemetry:
     def on_first_byte(self, request_id: str) -> None:
         """The engine's answer to a request began to arrive."""
         self.open.first_byte(request_id, self.clock())
+        request = self.open.find(request_id)
+        if request is not None and request.tenant in self.tenants:
+            self.states.touch(request.tenant)
 
     def on_answered(self, request_id: str, *, status: int, delivered: Delivered | None = None) -> None:
         """The gateway is done with a request that it had let in; `delivered` is what its client saw."""
@@ -230,6 +233,7 @@ class Telemetry:
         self.everyone.on_refused(now_s)
         if tenant in self.directory.tenants:
             self._tenant(tenant).on_refused(now_s)
+            self.states.touch(tenant)
             self.recorder.refused(tenant, cause)
 
     def on_directory(self, snapshot: DirectorySnapshot) -> None:
@@ -237,6 +241,7 @@ class Telemetry:
         before, self.directory = self.directory, snapshot
         for gone in set(self.tenants) - set(snapshot.tenants):
             del self.tenants[gone]
+            self.states.drop(gone)
         self.recorder.use(snapshot.tenants)
         self.expected.keep(snapshot.tenants)
         if before is not _EMPTY:
@@ -251,7 +256,10 @@ class Telemetry:
         for each in past:
             tenant = tenants.get(each.series.tenant)
             if tenant is not None and tenant.since_ms == each.series.since_ms:
-                self._tenant(tenant.name).restore(each, now_s, window_s)
+                attainment = self._tenant(tenant.name)
+                attainment.restore(each, now_s, window_s)
+                if now_s - attainment.last_s < HOUR_S:
+                    self.states.touch(tenant.name)
 
     # Time passes
 
@@ -259,40 +267,40 @@ class Telemetry:
         """Every tenth of a second: tell how things are; every second also of tenants and alarms."""
         now_s = self.clock()
         self._ticks += 1
+        is_second = self._ticks % TICKS_PER_SECOND == 0
         if self.recorder.is_due():
             for settled in self._settling.overdue(now_s):
                 self._settle(settled, now_s)
-            self.recorder.turn(gauges(self.open_counts(now_s), self.in_flight()))
-        is_second = self._ticks % TICKS_PER_SECOND == 0
+            self.recorder.turn(gauges(self.open_lately(now_s), self.in_flight()))
         if self.events.clients:
             self._followed_s = now_s
+        if is_second:
+            self.effects.tick()
+            self.watch(now_s)
+        else:
+            self.states.look(self.directory, self.open_lately(now_s), now_s)
         if not is_second and now_s - self._followed_s > RESUMED_WITHIN_S:
             return
         for event in self.decisions.flush():
             self.publish("decision", event)
         self.publish("stats", self.stats_event(now_s))
         if is_second:
-            self.publish("tenants", self.tenants_event(now_s))
-            self.effects.tick()
-            self.watch(now_s)
+            self.frames.begin_tenants(self.open_lately(now_s))
+        if is_second or self.frames.is_making_tenants:
+            waiting = self.open_lately(now_s)
+            told = self.frames.tell_tenants(
+                self.directory, waiting, self.tbt_caps, now_s, at_once=TOLD_AT_ONCE
+            )
+            if not self.frames.is_making_tenants:
+                self.publish("tenants", told)
 
     def watch(self, now_s: float) -> None:
-        """Raise and clear alarms."""
-        status = self.status()
-        heard_s = self.counters.heard_s
-        dropped = status.stats.dropped_records if status.stats is not None else 0
-        grown, self._dropped = dropped - self._dropped, dropped
-        silent_s = None if heard_s is None else now_s - heard_s
+        """Look how tenants stand; raise and clear alarms."""
         waiting = self.open_counts(now_s)
-        found = [
-            *conditions.engine_conditions(status, silent_s=silent_s, has_served=self._has_served),
-            *conditions.burn_conditions(self.tenants, waiting, self.directory, now_s),
-            *conditions.late_conditions(waiting),
-            *conditions.dropped_conditions(grown),
-            *self.own_conditions(),
-            *conditions.drift_conditions(self.drift.all(now_s), self._at_bound),
-        ]
-        for event in self.alarms.update(found, now_s):
+        self._counted = now_s, waiting
+        self.states.begin(waiting, now_s)
+        self.states.look(self.directory, waiting, now_s)
+        for event in self.alarm_watch.look(self.status(), waiting, now_s):
             self.publish("alarm", event)
             self.recorder.alarm(event)
 
@@ -324,32 +332,21 @@ class Telemetry:
         """By tenant, what is open, what of it waits, and what is late now."""
         return self.open.counts(self.directory.tenants, now_s)
 
+    def open_lately(self, now_s: float) -> Mapping[str, OpenCounts]:
+        """The same as it was at most half a second ago: with 500 open requests counting takes 2 ms."""
+        if now_s - self._counted[0] > _COUNTED_EVERY_S:
+            self._counted = now_s, self.open_counts(now_s)
+        return self._counted[1]
+
     def stats_event(self, now_s: float) -> StatsEvent:
         """The load and the latencies of this moment."""
-        status = self.status()
-        if now_s - self._counted[0] > _COUNTED_EVERY_S:
-            self._counted = now_s, summed(self.open_counts(now_s).values())
-        return serializers.stats(
-            self.counters.load(status, self.decisions.latest, now_s),
-            state=status.state,
-            everyone=self.everyone,
-            directory=self.directory,
-            in_flight=self.in_flight(),
-            waiting=self._counted[1],
-            caps=self.tbt_caps,
-            now_s=now_s,
-        )
+        strictest = self._strictest(self.directory, self.in_flight(), self.tbt_caps)
+        return self.frames.stats(self.status(), self.open_lately(now_s), strictest, now_s)
 
     def tenants_event(self, now_s: float) -> TenantsEvent:
-        """The same of each tenant that is active."""
-        return serializers.tenants(
-            self.tenants,
-            directory=self.directory,
-            in_flight=self.in_flight(),
-            waiting=self.open_counts(now_s),
-            caps=self.tbt_caps,
-            now_s=now_s,
-        )
+        """The same of each tenant that is active, at once: `tick` tells them in slices."""
+        self.frames.begin_tenants(waiting := self.open_counts(now_s))
+        return self.frames.tell_tenants(self.directory, waiting, self.tbt_caps, now_s)
 
     def _on_hello(self, hello: Hello) -> None:
         layers = hello.model_shape.layers if hello.model_shape is not None else 0
@@ -361,7 +358,7 @@ class Telemetry:
         self.drift.forget()
         self.partitions.layers = self.drift.layers = layers
         self._offset_s = None
-        self._dropped = 0
+        self.alarm_watch.forget_engine()
         self.publish("engine", serializers.engine(self.status(), self.clock(), reason=None))
 
     def _on_iteration(self, record: IterationRecord, now_s: float) -> None:
@@ -388,6 +385,7 @@ class Telemetry:
         tenant, lifecycle = judged.record.tenant, self.requests.find(judged.record.request_id)
         if tenant in self.directory.tenants:
             self._tenant(tenant).on_request(judged, now_s)
+            self.states.touch(tenant)
             self._chronicle.on_request(judged, lifecycle, now_s)
         self.on_settled(judged)
         if lifecycle is not None and lifecycle.record is not None:

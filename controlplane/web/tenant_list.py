@@ -16,7 +16,7 @@ from pdmuxd.controlplane.api.usage import CSV, csv_cell
 from pdmuxd.controlplane.events.messages import TenantLoad
 from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.attainment import Attainment
-from pdmuxd.controlplane.telemetry.serializers import tenant_load
+from pdmuxd.controlplane.telemetry.frames import tenant_load
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN
 from pdmuxd.controlplane.tenants.records import TenantRecord

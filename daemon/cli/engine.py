@@ -162,7 +162,7 @@ def _watch_start(client: AdminClient, *, shown: bool, ended: int | None = None) 
 def _now(client: AdminClient) -> tuple[Mapping[str, Any], int]:
     """The engine, and the requests in flight at the gateway."""
     engine = client.get("/engine")
-    return engine, sum(tenant["in_flight"] for tenant in client.get("/attainment")["tenants"])
+    return engine, client.get("/attainment?limit=0")["totals"]["in_flight"]
 
 
 class _Progress:

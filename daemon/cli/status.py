@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from pdmuxd.daemon.cli.admin_address import settings_of
-from pdmuxd.daemon.cli.admin_client import running_daemon
+from pdmuxd.daemon.cli.admin_client import AdminClient, running_daemon
 from pdmuxd.daemon.cli.output import AsJson, instant, percent, print_fields, print_json, print_table
 
 EPILOG = """\b
@@ -18,6 +18,8 @@ Examples:
 
 WINDOW_MS = 300_000.0
 """Targets met and missed are those of the last five minutes."""
+SHOWN = 50
+"""Tenants: as many as one can look through."""
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +42,7 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
             "admin": client.where,
             "version": client.get("/version")["version"],
             "engine": engine,
-            "tenants": client.get("/attainment")["tenants"],
+            **_tenants(client),
             "alarms": client.get("/alarms")["active"],
         }
     if as_json:
@@ -49,6 +51,17 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
         _print(found)
     if engine["state"] != "serving":
         raise typer.Exit(1)
+
+
+def _tenants(client: AdminClient) -> dict[str, Any]:
+    """All tenants if they are few; of more those that miss their targets, then others that are active."""
+    page = client.get(f"/attainment?limit={SHOWN}")
+    if page["totals"]["tenants"] > SHOWN:
+        missed = client.get(f"/attainment?state=missed&limit={SHOWN}")["tenants"]
+        active = client.get(f"/attainment?active=true&limit={SHOWN}")["tenants"]
+        found = {tenant["tenant"]: tenant for tenant in (*missed, *active)}
+        page["tenants"] = list(found.values())[:SHOWN]
+    return {"totals": page["totals"], "tenants": page["tenants"]}
 
 
 def _say_that_none_runs(ctx: typer.Context, *, as_json: bool) -> None:
@@ -60,16 +73,20 @@ def _say_that_none_runs(ctx: typer.Context, *, as_json: bool) -> None:
 
 
 def _print(found: Mapping[str, Any]) -> None:
-    engine, tenants = found["engine"], found["tenants"]
+    engine, tenants, totals = found["engine"], found["tenants"], found["totals"]
     print_fields(
         {
             "daemon": f"pdmuxd {found['version']}, admin plane {found['admin']}",
             **engine_fields(engine),
-            "in flight": in_flight_text(engine, sum(tenant["in_flight"] for tenant in tenants)),
+            "in flight": in_flight_text(engine, totals["in_flight"]),
+            "tenants": f"{totals['tenants']:,}; in 5 min {totals['met']:,} met their targets, "
+            f"{totals['missed']:,} missed them",
         }
     )
     typer.echo()
-    print_table([_columns(tenant) for tenant in tenants], empty="there are no tenants")
+    print_table([_columns(tenant) for tenant in tenants], empty="no tenant is active")
+    if left := totals["tenants"] - len(tenants):
+        typer.echo(f"and {left:,} more that are not shown; those that miss their targets come first")
     _print_alarms(found["alarms"])
 
 

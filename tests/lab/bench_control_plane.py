@@ -18,57 +18,13 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from sqlalchemy import insert
-from stores import SLO_BODY, START, AdminCalls, new_database, opened
+from full_node import KEYS_PER_TENANT, TENANTS, fill, name_of
+from stores import SLO_BODY, AdminCalls, new_database, opened
 
-from pdmuxd.controlplane.database.opening import open_database
 from pdmuxd.controlplane.services.control_plane import ControlPlane
-from pdmuxd.controlplane.tenants.api_keys import ApiKeyRow
-from pdmuxd.controlplane.tenants.credentials import digest
-from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
-from pdmuxd.controlplane.tenants.tenants import TenantRow
 from pdmuxd.engine.link.garbage import GarbageHolder
 
-TENANTS, KEYS_PER_TENANT = 10_000, 10
 LOOK_UPS, EDITS, EDITORS, EDITED = 50_000, 1000, 4, 5
-
-
-def name_of(number: int) -> str:
-    """As they are sorted."""
-    return f"t{number:05}"
-
-
-def fill(url: str) -> None:
-    """All tenants and keys in one transaction; one by one it would take an hour."""
-    engine = open_database(url)
-    numbers = range(1, TENANTS + 1)
-    with engine.begin() as connection:
-        connection.execute(
-            insert(TenantRow),
-            [
-                {"id": n, "name": name_of(n), "enabled": True, "max_in_flight": 64, "created_at": START}
-                for n in numbers
-            ],
-        )
-        slo = {"ttft_fixed_s": 0.5, "ttft_per_1k_new_tokens_s": 0.5, "tbt_s": 0.04, "attainment_ratio": 0.99}
-        first = {"version": 1, "settings_version": 0, "created_at": START}
-        connection.execute(insert(SloRevisionRow), [{"tenant_id": n, **first, **slo} for n in numbers])
-        connection.execute(
-            insert(ApiKeyRow),
-            [
-                {
-                    "key_id": f"key_{n}_{key}",
-                    "tenant_id": n,
-                    "label": "",
-                    "secret_sha256": digest(f"{n}-{key}"),
-                    "last4": "abcd",
-                    "created_at": START,
-                }
-                for n in numbers
-                for key in range(KEYS_PER_TENANT)
-            ],
-        )
-    engine.dispose()
 
 
 def show(what: str, seconds: Sequence[float]) -> None:

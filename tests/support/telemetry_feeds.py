@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pdmuxd.controlplane.events.messages import TenantsEvent
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.controlplane.outlook.what_if import Predicting
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
@@ -174,3 +175,8 @@ def loaded_telemetry(known: DirectorySnapshot, *, seconds: int = 40) -> Telemetr
                 made.on_answered(f"{tenant}{second - 5}", status=200)
         clock.turn(1.0)
     return made
+
+
+def tenants_event(known: Telemetry) -> TenantsEvent:
+    """The event `tenants` of this moment."""
+    return known.tenants_event(known.clock())

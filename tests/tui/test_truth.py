@@ -12,7 +12,17 @@ import scenes
 from console_daemon import ConsoleDaemon
 from scrapes import samples, value
 from stores import ADMIN_TOKEN, AdminCalls, new_database, opened
-from telemetry_feeds import HELLO, START_S, HandClock, directory, heartbeat, request_record, step, telemetry
+from telemetry_feeds import (
+    HELLO,
+    START_S,
+    HandClock,
+    directory,
+    heartbeat,
+    request_record,
+    step,
+    telemetry,
+    tenants_event,
+)
 
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.daemon.metrics import Metrics
@@ -64,7 +74,7 @@ def told(known, clock):
     daemon = ConsoleDaemon()
     daemon.hello = known.hello("admin").model_dump(mode="json") | {"engine": scenes.engine()}
     daemon.send("stats", known.stats_event(clock()).model_dump(mode="json"))
-    daemon.send("tenants", known.tenants_event(clock()).model_dump(mode="json"))
+    daemon.send("tenants", tenants_event(known).model_dump(mode="json"))
     return daemon
 
 
@@ -171,7 +181,7 @@ def routed(known, clock, tmp_path):
         daemon = RealRoutes(call)
         daemon.hello = known.hello("admin").model_dump(mode="json") | {"engine": scenes.engine()}
         daemon.send("stats", known.stats_event(clock()).model_dump(mode="json"))
-        daemon.send("tenants", known.tenants_event(clock()).model_dump(mode="json"))
+        daemon.send("tenants", tenants_event(known).model_dump(mode="json"))
         yield daemon, call
 
 

@@ -16,6 +16,9 @@ from pdmuxd.tui.show.tenants.rows import TenantRow
 from pdmuxd.tui.tenants.table import TenantTable
 from pdmuxd.tui.tenants.tenant import TenantScreen
 
+MOST = 500
+"""Tenants of which the screen asks more than events say."""
+
 
 class TenantsScreen(ConsoleScreen):
     """Enter opens a tenant."""
@@ -42,7 +45,8 @@ that decodes sets the split for all: decode is one batch on one partition."""
         """Ask for what events do not carry: tenants without traffic, targets, refusals."""
         answers = self.console.answers
         answers.tenants, answers.attainment = await asyncio.gather(
-            self.rest.get("/tenants", tuple[Tenant, ...]), self.rest.get("/attainment", Attainment)
+            self.rest.get("/tenants", tuple[Tenant, ...]),
+            self.rest.get("/attainment", Attainment, {"active": "true", "limit": MOST}),
         )
 
     def action_sort(self) -> None:

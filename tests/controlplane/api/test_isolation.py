@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from stores import SLO_BODY, AdminCalls
 from pdmuxd.controlplane.api.access import PAGES, PREFIX, RULES, Access
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.pages import PageRoute
 
 MINE, THEIRS = "alpha", "the-other-one"
@@ -117,6 +119,7 @@ async def test_a_tenant_manages_its_own_keys_when_its_key_has_the_scope(
     secret = world.mine.secret
     for path in (f"/tenants/{MINE}", f"/tenants/{MINE}/slo", f"/tenants/{MINE}/keys", "/whoami"):
         assert (await call("GET", PREFIX + path, token=secret)).status_code == 200, path
+    # An application without a daemon knows of no tenant's requests.
     assert (await call("GET", f"{PREFIX}/attainment?tenant={MINE}", token=secret)).status_code in (200, 404)
     new = await call("POST", f"{PREFIX}/tenants/{MINE}/keys", token=secret, json={"scopes": ["serve"]})
     assert new.status_code == 201
@@ -137,3 +140,15 @@ async def test_a_key_opens_nothing_when_its_tenant_is_disabled_or_the_path_is_no
         assert (await call("GET", path, token=world.mine.secret)).status_code == 403
     control_plane.update_tenant(MINE, enabled=False)
     assert (await call("GET", f"{PREFIX}/whoami", token=world.mine.secret)).status_code == 401
+
+
+async def test_a_key_learns_nothing_of_the_others_when_it_asks_how_its_tenant_does(
+    control_plane: ControlPlane,
+) -> None:
+    world = World(control_plane, ["read"])
+    known = Telemetry(clock=time.time)
+    known.on_directory(control_plane.directory)
+    call = AdminCalls(control_plane, telemetry=known)
+    body = (await call("GET", f"{PREFIX}/attainment?tenant={MINE}", token=world.mine.secret)).json()
+    assert ([one["tenant"] for one in body["tenants"]], body["totals"]) == ([MINE], None)
+    assert (await call("GET", f"{PREFIX}/attainment", token=world.mine.secret)).status_code == 403

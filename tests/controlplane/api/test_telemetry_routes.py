@@ -150,6 +150,47 @@ async def test_attainment_is_shown_by_tenant_and_window(call: AdminCalls, known:
     assert len((await call("GET", "/api/v1/attainment?tenant=chat")).json()["tenants"]) == 1
 
 
+async def test_attainment_comes_in_pages_with_the_totals_of_all(call: AdminCalls, known: Telemetry) -> None:
+    known.on_request(request_record(ttft_s=9.0))
+    known.watch(known.clock())
+    first = await call("GET", "/api/v1/attainment?limit=1")
+    assert [one["tenant"] for one in first.json()["tenants"]] == ["batch"]
+    assert first.headers["Link"] == '</api/v1/attainment?limit=1&after=batch>; rel="next"'
+    second = (await call("GET", "/api/v1/attainment?limit=1&after=batch")).json()
+    assert [one["tenant"] for one in second["tenants"]] == ["chat"]
+    nothing = (await call("GET", "/api/v1/attainment?limit=0")).json()
+    totals = nothing["totals"]
+    assert (nothing["tenants"], totals) == ([], first.json()["totals"])
+    assert (totals["tenants"], totals["active"], totals["met"], totals["missed"]) == (2, 1, 0, 1)
+    assert totals["requests"] == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("active=true", ["chat"]),
+        ("active=false", ["batch", "chat"]),
+        ("q=ATC", ["batch"]),
+        ("q=nothing", []),
+        ("class=standard", ["batch", "chat"]),
+        ("class=batch", []),
+        ("state=missed", ["chat"]),
+        ("state=no_traffic", ["batch"]),
+        ("state=met", []),
+        ("state=missed&q=batch", []),
+        ("tenant=chat&state=met", []),
+        ("after=zzz", []),
+    ],
+)
+async def test_only_tenants_that_are_asked_for_are_shown(
+    call: AdminCalls, known: Telemetry, query: str, names: list[str]
+) -> None:
+    known.on_request(request_record(ttft_s=9.0))
+    known.watch(known.clock())
+    body = (await call("GET", f"/api/v1/attainment?{query}")).json()
+    assert [one["tenant"] for one in body["tenants"]] == names
+
+
 async def test_the_time_of_all_groups_adds_up(call: AdminCalls, known: Telemetry) -> None:
     known.on_message(step(prefill_sms=112, decode_sms=20, measured_step_s=2.0))
     known.on_message(step(mode="fused", partition_id=0, measured_step_s=3.0))
@@ -185,6 +226,11 @@ async def test_the_guard_and_drift_are_those_of_the_decisions(call: AdminCalls, 
         ("requests?outcome=good", 422, "outcome"),
         ("requests/nobody", 404, None),
         ("attainment?tenant=nobody", 404, None),
+        ("attainment?limit=501", 422, "limit"),
+        ("attainment?state=late", 422, "state"),
+        ("attainment?class=best", 422, "class"),
+        ("attainment?active=maybe", 422, "active"),
+        ("attainment?q=" + 64 * "a", 422, "q"),
         ("engine/log?lines=0", 422, "lines"),
         ("events?types=stats,weather", 422, "types"),
         ("events?after=yesterday", 422, "after"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from telemetry_feeds import START_S, HandClock, request_record, step, telemetry
+from telemetry_feeds import START_S, HandClock, request_record, step, telemetry, tenants_event
 
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, HOUR_S, MINUTE_S, Attainment
 from pdmuxd.controlplane.telemetry.judged import judge
@@ -57,7 +57,7 @@ def test_all_tenants_together_are_measured_by_gaps_when_steps_are_shorter() -> N
     known.on_request(request_record())
     known.on_request(request_record(request_id="r2", tenant="batch", **waited))
     gaps = known.stats_event(START_S).tbt_gap_ms
-    each = {one.tenant: one.tbt_gap_ms for one in known.tenants_event(START_S).tenants}
+    each = {one.tenant: one.tbt_gap_ms for one in tenants_event(known).tenants}
     assert (gaps.count, each["chat"].count, each["batch"].count) == (13, 10, 3)
     assert (gaps.p50, gaps.p99) == (each["chat"].p50, each["batch"].p99)
 

@@ -15,9 +15,9 @@ from pdmuxd.controlplane.events.messages import TbtTarget
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.controlplane.telemetry.decisions import FOLDED_PER_TICK, Decisions
 from pdmuxd.controlplane.telemetry.drift import DriftWatch
+from pdmuxd.controlplane.telemetry.frames import StrictestTarget
 from pdmuxd.controlplane.telemetry.guard import GuardView
 from pdmuxd.controlplane.telemetry.partitions import PartitionUse
-from pdmuxd.controlplane.telemetry.serializers import strictest
 from pdmuxd.controlplane.telemetry.telemetry import TICK_S, TICKS_PER_SECOND
 
 
@@ -191,6 +191,6 @@ async def test_everything_is_told_when_an_engine_works() -> None:
     ],
 )
 def test_the_target_is_of_those_with_requests_when_a_stricter_tenant_is_idle(in_flight, named_one):
-    found = strictest(directory(strict=0.02, loose=0.1), in_flight, {})
+    found = StrictestTarget()(directory(strict=0.02, loose=0.1), in_flight, {})
     assert found is not None
     assert found.tenant == named_one

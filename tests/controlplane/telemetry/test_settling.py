@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from telemetry_feeds import HandClock, request_record, telemetry
+from telemetry_feeds import HandClock, request_record, telemetry, tenants_event
 
 from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S, ViolationCounts
 from pdmuxd.controlplane.telemetry.judged import Delivered
@@ -52,7 +52,7 @@ def test_what_clients_saw_counts_and_what_was_made_is_kept_beside_it(
     ttft, tbt = judged(known)
     assert (ttft.judged, ttft.missed, ttft.engine_judged, ttft.engine_missed) == (1, 1, 1, 0)
     assert (tbt.judged, tbt.missed, tbt.engine_judged, tbt.engine_missed) == (10, 4, 10, 0)
-    (chat,) = known.tenants_event(clock()).tenants
+    (chat,) = tenants_event(known).tenants
     assert chat.goodput_per_s == 0
     assert chat.tbt_gap_ms.count == 10, "two of them came with the token before"
     assert chat.tbt_worst_ms.p99 == pytest.approx(184, rel=0.04)

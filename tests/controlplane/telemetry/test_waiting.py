@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from telemetry_feeds import HandClock, request_record, telemetry
+from telemetry_feeds import HandClock, request_record, telemetry, tenants_event
 
 from pdmuxd.controlplane.telemetry.attainment import MINUTE_S
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
@@ -36,7 +36,7 @@ def counts(known: Telemetry, tenant: str = "chat") -> OpenCounts:
 
 
 def ttft_attainment(known: Telemetry) -> float | None:
-    (tenant,) = (one for one in known.tenants_event(known.clock()).tenants if one.tenant == "chat")
+    (tenant,) = (one for one in tenants_event(known).tenants if one.tenant == "chat")
     return tenant.ttft_attainment_ratio
 
 
@@ -59,7 +59,7 @@ def test_an_overload_cannot_look_good_when_few_requests_end(known: Telemetry, cl
     known.on_request(request_record(request_id="in-time"))
     clock.turn(60.0)
     known.on_request(request_record(request_id="in-time-too"))
-    event = known.tenants_event(clock())
+    event = tenants_event(known)
     (chat,) = event.tenants
     assert (chat.late_now, chat.waiting, chat.oldest_wait_ms) == (168, 168, 60_000)
     assert chat.ttft_attainment_ratio == pytest.approx(2 / 170, abs=1e-6)
@@ -89,10 +89,10 @@ def test_late_requests_raise_an_alarm_that_ends_when_they_are_served(
 
 def test_without_traffic_nothing_is_said_to_be_met(known: Telemetry, clock: HandClock) -> None:
     known.on_refused("chat", "tenant_limit")
-    (chat,) = known.tenants_event(clock()).tenants
+    (chat,) = tenants_event(known).tenants
     assert (chat.verdict, chat.ttft_attainment_ratio, chat.tbt_attainment_ratio) == ("no_traffic", None, None)
     known.on_request(request_record())
-    assert known.tenants_event(clock()).tenants[0].verdict == "met"
+    assert tenants_event(known).tenants[0].verdict == "met"
 
 
 def test_a_request_is_judged_once_when_it_goes_from_open_to_ended(known: Telemetry, clock: HandClock) -> None:
@@ -164,7 +164,7 @@ def test_tenants_are_told_apart_and_the_late_ones_come_first(known: Telemetry, c
     clock.turn(9.0)
     known.on_first_byte("b")
     known.on_first_byte("c")
-    assert [(one.tenant, one.late_now) for one in known.tenants_event(clock()).tenants] == [
+    assert [(one.tenant, one.late_now) for one in tenants_event(known).tenants] == [
         ("batch", 1),
         ("chat", 0),
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scrapes import value
 from stores import new_database, opened, slo
-from telemetry_feeds import loaded_telemetry, predicting, request_record, step
+from telemetry_feeds import loaded_telemetry, predicting, request_record, step, tenants_event
 
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.controlplane.outlook.tbt_cap_rules import BEGINS_AFTER, ENDS_AFTER
@@ -65,7 +65,7 @@ async def test_steps_are_planned_for_the_others_target_when_a_tenant_costs_more_
     assert (entry.who, entry.tenant, entry.after["planned_tbt_ms"]) == ("pdmuxd", "chat", 60.0)
     marks = [mark for mark in known.recorder.take().marks if mark.tenant == "chat"]
     assert "chat: capped, steps are planned for TBT 60 ms, since its own target cost" in marks[-1].text
-    (load,) = [one for one in known.tenants_event(known.clock()).tenants if one.tenant == "chat"]
+    (load,) = [one for one in tenants_event(known).tenants if one.tenant == "chat"]
     assert load.planned_tbt_ms == 60.0
     assert load.tbt_capped_since is not None
     known.in_flight = lambda: {"chat": 1, "search": 2}

@@ -1,0 +1,138 @@
+"""The bodies of `/attainment`, and how they are made of what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, Field
+
+from pdmuxd.controlplane.events.messages import Verdict
+from pdmuxd.controlplane.milliseconds import to_ms
+from pdmuxd.controlplane.telemetry.attainment import (
+    FIVE_MINUTES_S,
+    HOUR_S,
+    WINDOWS_S,
+    ViolationCounts,
+    budget_left,
+    verdict_of,
+)
+from pdmuxd.controlplane.telemetry.serializers import rounded
+from pdmuxd.controlplane.telemetry.waiting import OpenCounts
+
+
+class WindowOut(BaseModel):
+    """One target over one window."""
+
+    window_ms: float = Field(examples=[300000.0])
+    requests: int = Field(description="With a first token, or with a gap.")
+    judged: int = Field(description="For TTFT these requests, for TBT the gaps between their tokens.")
+    missed: int = Field(description="Of what was judged.")
+    attainment_ratio: float | None = Field(description="Null without traffic.")
+    engine_judged: int = Field(description="As the engine made them; the others are as clients saw them.")
+    engine_missed: int
+    budget_left_ratio: float = Field(
+        description="Of this window's error budget; negative if overdrawn, 1 without traffic."
+    )
+    burn: float | None = Field(
+        description="How many times too fast the error budget is used; null without requests."
+    )
+
+
+class TenantAttainmentOut(BaseModel):
+    """One tenant."""
+
+    tenant: str = Field(examples=["chat"])
+    target_ratio: float = Field(description="The attainment that its SLO asks for.")
+    budget_left_ratio: float = Field(
+        description="Of the last hour's error budget, of the target that has less; negative if overdrawn."
+    )
+    ttft: list[WindowOut]
+    tbt: list[WindowOut]
+    requests: int = Field(description="Ended in the engine since the daemon started.")
+    refused: int = Field(description="Answered with 429 since the daemon started.")
+    in_flight: int
+    waiting: int = Field(description="In flight without a first token, at the gateway and in the engine.")
+    late_now: int = Field(
+        description="Of these, past their TTFT target. They count as missed in every window of `ttft`."
+    )
+    oldest_wait_ms: float = Field(description="How long the oldest of `waiting` has waited; 0 without any.")
+    verdict: Verdict = Field(
+        description="Over the last five minutes, late ones of now included: whether both targets are met."
+    )
+
+
+class TotalsOut(BaseModel):
+    """All tenants together, whatever this page shows of them."""
+
+    tenants: int = Field(description="That exist.", examples=[10000])
+    active: int = Field(description="With something in flight, or with traffic in the last hour.")
+    met: int = Field(description="Tenants whose verdict this is; the others had no traffic in five minutes.")
+    missed: int
+    in_flight: int
+    waiting: int
+    late_now: int
+    oldest_wait_ms: float
+    requests: int = Field(description="Ended in the engine since the daemon started.")
+    refused: int = Field(description="Answered with 429 since the daemon started.")
+
+
+class AttainmentOut(BaseModel):
+    """A page of the tenants, by name. `Link` leads to the next."""
+
+    windows_ms: list[float] = Field(examples=[[60000.0, 300000.0, 3600000.0]])
+    totals: TotalsOut | None = Field(description="Null for an API key, which may know of its own tenant.")
+    tenants: list[TenantAttainmentOut]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantCounts:
+    """What was counted of one tenant, at one instant."""
+
+    name: str
+    target_ratio: float
+    windows: Sequence[tuple[float, tuple[ViolationCounts, ViolationCounts]]]
+    requests: int
+    refused: int
+    in_flight: int
+    waiting: OpenCounts
+
+
+def encoded(totals: TotalsOut | None, read: Sequence[TenantCounts]) -> bytes:
+    """The body; each tenant by itself, since a long step of one thread holds all others."""
+    windows_ms = ",".join(str(to_ms(window_s)) for window_s in WINDOWS_S)
+    said = "null" if totals is None else totals.model_dump_json()
+    tenants = ",".join(_out(each).model_dump_json() for each in read)
+    return (f'{{"windows_ms":[{windows_ms}],"totals":{said},"tenants":[{tenants}]}}').encode()
+
+
+def _out(read: TenantCounts) -> TenantAttainmentOut:
+    target_ratio, windows = read.target_ratio, dict(read.windows)
+    return TenantAttainmentOut(
+        tenant=read.name,
+        target_ratio=target_ratio,
+        budget_left_ratio=budget_left(windows[HOUR_S], target_ratio),
+        ttft=[_window(ttft, window_s, target_ratio) for window_s, (ttft, _) in read.windows],
+        tbt=[_window(tbt, window_s, target_ratio) for window_s, (_, tbt) in read.windows],
+        requests=read.requests,
+        refused=read.refused,
+        in_flight=read.in_flight,
+        waiting=read.waiting.waiting,
+        late_now=read.waiting.late,
+        oldest_wait_ms=to_ms(round(read.waiting.oldest_wait_s, 3)),
+        verdict=verdict_of(windows[FIVE_MINUTES_S], target_ratio),
+    )
+
+
+def _window(violations: ViolationCounts, window_s: float, target_ratio: float) -> WindowOut:
+    return WindowOut(
+        window_ms=to_ms(window_s),
+        requests=violations.requests,
+        judged=violations.judged,
+        missed=violations.missed,
+        engine_judged=violations.engine_judged,
+        engine_missed=violations.engine_missed,
+        budget_left_ratio=round(1.0 - (violations.burn(target_ratio) or 0.0), 6),
+        attainment_ratio=rounded(violations.attainment_ratio),
+        burn=rounded(violations.burn(target_ratio)),
+    )
