@@ -41,7 +41,7 @@ from pdmuxd.controlplane.api.limits import LimitUse, NothingCounts, limit_routes
 from pdmuxd.controlplane.api.log import log_routes
 from pdmuxd.controlplane.api.partitions import partition_routes
 from pdmuxd.controlplane.api.policy import policy_routes
-from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers
+from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers, documented
 from pdmuxd.controlplane.api.profiles import profile_routes
 from pdmuxd.controlplane.api.quarantine import quarantine_routes
 from pdmuxd.controlplane.api.replays import replay_routes
@@ -179,8 +179,8 @@ def build_admin_app(
 def _complete_document(app: FastAPI) -> None:
     """Say in the OpenAPI document what the framework does not know.
 
-    Problem is no route's own answer; a parameter that may be left out is not therefore null, which no query
-    or header can be; and every call that changes something may say why.
+    Problem is no route's own answer; probes are guarded as all paths are; a parameter that may be left out is
+    not therefore null, which no query or header can be; and every call that changes something may say why.
     """
     build = app.openapi
 
@@ -190,8 +190,11 @@ def _complete_document(app: FastAPI) -> None:
         document = build()
         document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
         add_schema(document)
+        everywhere = {str(status): response for status, response in documented().items()}
         for path, item in document["paths"].items():
             for method, operation in item.items():
+                if not path.startswith(PREFIX):
+                    operation["responses"] = everywhere | operation["responses"]
                 for parameter in operation.get("parameters", ()):
                     _without_null(parameter["schema"])
                 if path.startswith(PREFIX) and method not in ("get", "head"):

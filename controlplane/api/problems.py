@@ -99,8 +99,9 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-ALWAYS = frozenset({401, 403, 405, 422, 503})
-"""Any route may answer these: wrong token, scope, method or body, and a database that cannot be used."""
+ALWAYS = frozenset({400, 401, 403, 405, 408, 413, 421, 422, 429, 431, 500, 503})
+"""Any route may answer these: a wrong token, scope, method or body; a lost database; a defect; and what is
+refused before the application: broken HTTP, slow or large requests, another Host, too many wrong tokens."""
 _SCHEMA = {"$ref": "#/components/schemas/Problem"}
 
 

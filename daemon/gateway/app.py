@@ -33,6 +33,7 @@ from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.gateway.limits.refusals import key_wait_s
 from pdmuxd.daemon.gateway.limits.reserve import most_output_tokens, need_of
 from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
+from pdmuxd.daemon.gateway.openapi import document
 from pdmuxd.daemon.gateway.quarantine import Quarantine
 from pdmuxd.daemon.gateway.requests import check_model
 from pdmuxd.daemon.gateway.routes import OPERATIONS, TOKENIZING, Kind, Route, dialect_of, find_route, model_of
@@ -223,8 +224,9 @@ class Gateway:
         tenant = identity.tenant
         call.tenant = tenant.name
         self._key_used(identity.key.key_id)
-        if route.kind is Kind.ABOUT:
-            known = msgspec.json.encode(about.answer(route.path, self._load()))
+        if route.kind in (Kind.ABOUT, Kind.DOCUMENT):
+            is_document = route.kind is Kind.DOCUMENT
+            known = document() if is_document else msgspec.json.encode(about.answer(route.path, self._load()))
             call.status = 200
             await send_answer(call.send, Answer(status=200, body=known), extra=call.id_headers)
             return

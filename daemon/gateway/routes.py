@@ -21,6 +21,8 @@ class Kind(StrEnum):
     """One model of that list."""
     ABOUT = "about"
     """Answered here, with a key: the node and its load."""
+    DOCUMENT = "document"
+    """The data plane in OpenAPI, answered here with a key."""
     LOAD_METRICS = "load_metrics"
     """The node's load for scrapers, without a key. Served only with `data.load_metrics`."""
     CHAT = "chat"
@@ -70,6 +72,7 @@ ROUTES = {
         Route(path="/v1/models", method="GET", kind=Kind.MODELS),
         *(Route(path=path, method="GET", kind=Kind.ABOUT) for path in (*SERVER_INFO, *MODEL_INFO, LOADS)),
         Route(path=LOAD_METRICS, method="GET", kind=Kind.LOAD_METRICS),
+        Route(path="/openapi.json", method="GET", kind=Kind.DOCUMENT),
         Route(path="/v1/chat/completions", method="POST", kind=Kind.CHAT),
         Route(path="/v1/completions", method="POST", kind=Kind.COMPLETION),
         Route(path="/generate", method="POST", kind=Kind.GENERATE),
@@ -84,7 +87,7 @@ ROUTES = {
 
 ONE_MODEL = Route(path="/v1/models/{id}", method="GET", kind=Kind.MODEL)
 _ONE_MODEL_PREFIX = "/v1/models/"
-_NOT_SUPPORTED = {
+NOT_SUPPORTED = {
     # Whoever knows an id could read another tenant's answer.
     "/v1/responses/": "answers are not stored, so none can be read, continued or cancelled by its id",
     "/v1/messages/": "batches are not served; send each request by itself",
@@ -107,7 +110,7 @@ def find_route(method: str, path: str) -> Route:
     route = ROUTES.get(path)
     if route is None and path.startswith(_ONE_MODEL_PREFIX):
         route = ONE_MODEL
-    for below, why in _NOT_SUPPORTED.items() if route is None else ():
+    for below, why in NOT_SUPPORTED.items() if route is None else ():
         if path.startswith(below):
             raise RequestError(f"{path[:80]}: {why}", status=501, code="not_supported")
     if route is None:

@@ -37,6 +37,8 @@ _OVERHEAD_PER_BODY_BYTE = 8
 """A chunk of one byte has five bytes around it."""
 _BODY_GRACE_S = 1.0
 """The application reads most bodies, and refuses a late one in its own words first."""
+_ANTHROPIC = b"/v1/messages"
+"""Below this path errors have Anthropic's shape, also those that are told before the application is asked."""
 _ABSOLUTE = re.compile(rb"https?://([^/?#@]+)((?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
 _UNSAFE_PATH = re.compile(rb"%(?:2f|5c|00)|\\", re.IGNORECASE)
 
@@ -59,6 +61,7 @@ class LimitedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state)
         self.peer = peer
+        self.url = b""
         self.timeout_keep_alive = connections.limits.keep_alive_s  # type: ignore[assignment]
         self._gate = connections
         self._limits = connections.limits
@@ -328,7 +331,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def _say_last(self, refusal: Refusal) -> None:
         if self.transport.is_closing():
             return
-        self.transport.write(render(refusal, self._gate.style))
+        is_anthropic = self._gate.style == "openai" and self.url.startswith(_ANTHROPIC)
+        self.transport.write(render(refusal, "anthropic" if is_anthropic else self._gate.style))
         self.transport.write_eof()
         self._lingers_since_s = self._gate.clock()
 

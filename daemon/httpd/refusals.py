@@ -12,7 +12,7 @@ import msgspec
 from pdmuxd.controlplane.api.problems import MEDIA_TYPE, TYPE_PREFIX
 
 _RETRY_AFTER_S = {429: 60, 503: 1}
-Style = Literal["openai", "problem"]
+Style = Literal["openai", "anthropic", "problem"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +76,13 @@ def render(refusal: Refusal, style: Style) -> bytes:
     """The whole HTTP answer, after which the connection is closed."""
     phrase = HTTPStatus(refusal.status).phrase
     body: dict[str, object]
-    if style == "openai":
+    if style != "problem":
         kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
         kind = "rate_limit_error" if refusal.status == 429 else kind
-        body = {"error": {"message": refusal.message, "type": kind, "param": None, "code": refusal.cause}}
+        if style == "anthropic" and refusal.status >= 500:
+            kind = "overloaded_error"
+        error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.cause}
+        body = {"error": error} if style == "openai" else {"type": "error", "error": error}
     else:
         body = {
             "type": TYPE_PREFIX + refusal.cause.replace("_", "-"),
@@ -89,7 +92,7 @@ def render(refusal: Refusal, style: Style) -> bytes:
             "field": None,
         }
     content = msgspec.json.encode(body)
-    content_type = "application/json" if style == "openai" else MEDIA_TYPE
+    content_type = MEDIA_TYPE if style == "problem" else "application/json"
     lines = [
         f"HTTP/1.1 {refusal.status} {phrase}",
         f"content-type: {content_type}",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from declared import undeclared
 from fastapi import FastAPI
 from postgres_server import PostgresServer, find_programs
 
@@ -149,4 +150,7 @@ class AdminCalls:
         # As under uvicorn, an application that fails has answered before.
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
-            return await client.request(method, path, headers=headers, **options)
+            answer = await client.request(method, path, headers=headers, **options)
+        document = _common_app().openapi()
+        assert undeclared(document, method, answer.request.url.path, answer.status_code) is None
+        return answer

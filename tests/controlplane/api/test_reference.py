@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from dataclasses import replace
-from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 from stores import AdminCalls
 from telemetry_feeds import HELLO, HandClock, predicting, telemetry
 
+from pdmuxd.controlplane import api
 from pdmuxd.controlplane.api.problems import ALWAYS, PROBLEMS
 from pdmuxd.controlplane.api.slos import SloIn
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.daemon import httpd
+from pdmuxd.daemon.httpd import refusals
+from pdmuxd.daemon.httpd.refusals import Refusal
 
 TEXT = (Path(__file__).parents[3] / "docs" / "api.md").read_text()
 CALL = re.compile(r"^\| `(GET|POST|PUT|PATCH|DELETE) (/api/v1\S*)` \|[^|]*\| ([\d, ]+) \|$", re.MULTILINE)
@@ -35,11 +39,34 @@ def test_every_call_is_in_the_reference_with_its_statuses_when_served(call: Admi
 
 
 def test_every_problem_is_in_the_reference_when_it_can_reach_a_client() -> None:
-    told = set(re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", TEXT, re.MULTILINE))
-    ours = {(str(status.value), slug) for _, status, slug in PROBLEMS}
-    answered_directly = {("405", "method-not-allowed"), ("503", "too-many-clients")}
-    assert told == ours | answered_directly
-    assert all(HTTPStatus(int(status)) for status, _ in told)
+    rows = re.findall(r"^\| (\d{3}) \| ([^|]+) \|", TEXT, re.MULTILINE)
+    told = {(int(status), slug) for status, slugs in rows for slug in re.findall(r"`([a-z-]+)`", slugs)}
+    ours = {(status.value, slug) for _, status, slug in PROBLEMS}
+    before = {(one.status, one.cause.replace("_", "-")) for one in refused_before()}
+    assert told == ours | answered_directly() | before
+
+
+def refused_before() -> list[Refusal]:
+    return [one for one in vars(refusals).values() if isinstance(one, Refusal)]
+
+
+def answered_directly() -> set[tuple[int, str]]:
+    """Status and slug of each call of `problem` that names both."""
+    folders = [Path(package.__file__).parent for package in (api, httpd)]
+    calls = (
+        node
+        for folder in folders
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "problem"
+    )
+    named = [[arg.value for arg in call.args if isinstance(arg, ast.Constant)] for call in calls]
+    return {(values[0], values[1]) for values in named if isinstance(values[0] if values else None, int)}
+
+
+def test_every_problem_is_declared_for_every_call_when_it_comes_before_the_routes() -> None:
+    guard = {status for status, _ in answered_directly()}
+    assert guard | {one.status for one in refused_before()} <= ALWAYS
 
 
 def test_every_range_is_in_the_reference_when_targets_are_checked() -> None:

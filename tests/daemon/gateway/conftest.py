@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 import aiohttp
 import pytest
 from aiohttp import web
+from declared import undeclared
 
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.tenants.credentials import digest
 from pdmuxd.controlplane.tenants.records import KeyRecord, TenantRecord
+from pdmuxd.daemon.gateway import openapi
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.gateway.forwarding import EngineTimes
@@ -159,6 +161,19 @@ async def engine_server(engine):
         await runner.cleanup()
 
 
+def declaring():
+    """Fails a test that is answered with a status that the OpenAPI document does not declare."""
+    document = json.loads(openapi.document())
+    trace = aiohttp.TraceConfig()
+
+    @trace.on_request_end.append
+    async def check(session, context, params):
+        problem = undeclared(document, params.method, params.url.path, params.response.status)
+        assert problem is None, problem
+
+    return trace
+
+
 @pytest.fixture
 async def setup():
     async with contextlib.AsyncExitStack() as stack:
@@ -170,7 +185,7 @@ async def setup():
         stack.push_async_callback(gateway.close)
         listener = bind("127.0.0.1", 0, section="data")
         await stack.enter_async_context(serving(gateway, listener))
-        client = await stack.enter_async_context(aiohttp.ClientSession())
+        client = await stack.enter_async_context(aiohttp.ClientSession(trace_configs=[declaring()]))
         address = EngineAddress(base_url=base_url, api_key=ENGINE_KEY, models=frozenset({MODEL}))
         gateway.use_engine(address)
         yield Setup(gateway, engine, metrics, url_of(listener), client, address)
