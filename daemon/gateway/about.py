@@ -7,7 +7,7 @@ Source: SGLang 0.5.23, `entrypoints/http_server.py`, `entrypoints/v1_loads.py`; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -123,6 +123,18 @@ def _one_load(load: NodeLoad) -> Mapping[str, Any]:
         "pdmuxd_ttft_headroom": load.ttft_headroom_ratio,
         "pdmuxd_tbt_headroom": load.tbt_headroom_ratio,
     }
+
+
+def anthropic_model(name: str) -> Mapping[str, str]:
+    """A model as Anthropic's clients read it. When it was made is unknown: the epoch."""
+    return {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+
+
+def anthropic_models(names: Iterable[str]) -> Mapping[str, Any]:
+    """The list of models as Anthropic's clients read it, in one page."""
+    data = [anthropic_model(name) for name in sorted(names)]
+    ends = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    return {"data": data, "has_more": False, "first_id": ends[0], "last_id": ends[1]}
 
 
 def metrics_text(load: NodeLoad) -> bytes:

@@ -17,12 +17,13 @@ import structlog
 
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
 from pdmuxd.controlplane.telemetry.expected_tokens import ExpectedTokens
-from pdmuxd.controlplane.tenants.records import Identity
+from pdmuxd.controlplane.tenants.records import Identity, TenantRecord
 from pdmuxd.daemon.gateway import about
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S, Admission
 from pdmuxd.daemon.gateway.authentication import Authenticator
 from pdmuxd.daemon.gateway.call import Call
 from pdmuxd.daemon.gateway.delivery import Delivery
+from pdmuxd.daemon.gateway.dialects import ANTHROPIC
 from pdmuxd.daemon.gateway.errors import Answer, send_answer
 from pdmuxd.daemon.gateway.exchange import CLIENT_GONE_STATUS, End
 from pdmuxd.daemon.gateway.forecast import FirstTokens
@@ -211,7 +212,7 @@ class Gateway:
     async def _serve(self, call: Call, scope: Scope) -> None:
         call.dialect = dialect_of(scope["path"])
         route = find_route(scope["method"], scope["path"])
-        call.path, call.dialect = route.path, route.dialect
+        call.path, call.dialect = route.path, route.dialect_for(scope)
         if route.kind is Kind.HEALTH:
             self._slot.serving()
             call.status = 200
@@ -242,16 +243,7 @@ class Gateway:
         if not self._forwarder.times.wait_s:
             self._slot.serving()
         if route.kind in (Kind.MODELS, Kind.MODEL):
-            upstream = self._slot.serving()
-            if route.kind is Kind.MODEL:
-                check_model(model_of(scope["path"]), upstream.models)
-                route = replace(route, path=scope["path"])
-            # No answer of the model, but a connection to the engine all the same.
-            self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
-            try:
-                await self._forwarder.relay(call, route, upstream)
-            finally:
-                self.admission.leave(tenant.name)
+            await self._tell_models(call, scope, route, tenant)
             return
         if route.kind in TOKENIZING:
             await self._tokenizing.serve(call, scope, route, tenant)
@@ -316,6 +308,25 @@ class Gateway:
             self.admission.leave(tenant.name, places)
             delivered = None if call.delivery is None else call.delivery.seen()
             self._observer.on_answered(call.rid, status=call.status, delivered=delivered)
+
+    async def _tell_models(self, call: Call, scope: Scope, route: Route, tenant: TenantRecord) -> None:
+        """Raises: RequestError 404 for an unknown one, 503 while no engine serves."""
+        upstream = self._slot.serving()
+        name = model_of(scope["path"]) if route.kind is Kind.MODEL else None
+        check_model(name, upstream.models)
+        if call.dialect is ANTHROPIC:
+            known = about.anthropic_models(upstream.models) if name is None else about.anthropic_model(name)
+            call.status = 200
+            answer = Answer(status=200, body=msgspec.json.encode(known))
+            await send_answer(call.send, answer, extra=call.id_headers)
+            return
+        # No answer of the model, but a connection to the engine all the same.
+        self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
+        try:
+            asked = route if name is None else replace(route, path=scope["path"])
+            await self._forwarder.relay(call, asked, upstream)
+        finally:
+            self.admission.leave(tenant.name)
 
     async def _tell_scraper(self, call: Call) -> None:
         """Raises: RequestError 404 unless `data.load_metrics` is set, since anybody who may connect would see

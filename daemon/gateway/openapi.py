@@ -15,6 +15,7 @@ import msgspec
 from pdmuxd.daemon.gateway.contract.tables import REQUIRED, TABLES
 from pdmuxd.daemon.gateway.dialects import ANTHROPIC
 from pdmuxd.daemon.gateway.routes import (
+    ANTHROPIC_VERSION,
     NOT_SUPPORTED,
     ONE_MODEL,
     OPERATIONS,
@@ -26,6 +27,8 @@ from pdmuxd.daemon.gateway.routes import (
 
 _OPEN = frozenset({Kind.HEALTH, Kind.LOAD_METRICS})
 """Answered without a key."""
+_IN_BOTH = frozenset({Kind.MODELS, Kind.MODEL})
+"""In OpenAI's form or in Anthropic's."""
 BEFORE_ROUTING = frozenset({400, 408, 431, 503})
 """Refused before the path is known for certain, so in OpenAI's shape under Anthropic's paths as well."""
 _EVERYWHERE = BEFORE_ROUTING | {405, 500}
@@ -61,7 +64,7 @@ def statuses_of(route: Route) -> frozenset[int]:
         found |= _WITH_A_KEY
     if route.kind in TABLES:
         found |= _WITH_A_BODY
-    if route.kind in TABLES or route.kind in (Kind.MODELS, Kind.MODEL):
+    if route.kind in TABLES or route.kind in _IN_BOTH:
         found |= _FROM_THE_ENGINE
     if route.kind in (Kind.MODEL, Kind.LOAD_METRICS):
         found |= {404}
@@ -99,15 +102,22 @@ def document() -> bytes:
     )
 
 
+_VERSION = {
+    "name": ANTHROPIC_VERSION.decode(),
+    "in": "header",
+    "description": "answered in Anthropic's form",
+    "schema": _TEXT,
+}
 _ID = {"name": "id", "in": "path", "required": True, "schema": _TEXT}
 
 
 def _operation(route: Route) -> dict[str, Any]:
     said: dict[str, Any] = {"summary": route.kind.value.replace("_", " ")}
     if route.kind not in _OPEN:
-        said["security"] = [{"key": []}, {"x_api_key": []}] if route.dialect is ANTHROPIC else [{"key": []}]
-    if "{" in route.path:
-        said["parameters"] = [_ID]
+        said["security"] = [{"key": []}, {"x_api_key": []}]
+    said["parameters"] = [_ID] if "{" in route.path else []
+    if route.kind in _IN_BOTH:
+        said["parameters"] = [*said["parameters"], _VERSION]
     if route.kind in TABLES:
         body = {
             "type": "object",
@@ -135,6 +145,6 @@ def _responses(route: Route, statuses: frozenset[int]) -> dict[str, Any]:
 
 def _shape(route: Route, status: int) -> dict[str, Any]:
     openai, anthropic = ({"$ref": f"#/components/schemas/{name}"} for name in _SCHEMAS)
-    if route.dialect is not ANTHROPIC:
-        return openai
-    return {"anyOf": [anthropic, openai]} if status in BEFORE_ROUTING else anthropic
+    if route.kind in _IN_BOTH or (route.dialect is ANTHROPIC and status in BEFORE_ROUTING):
+        return {"anyOf": [anthropic, openai]}
+    return anthropic if route.dialect is ANTHROPIC else openai

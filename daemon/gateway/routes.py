@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from pdmuxd.daemon.gateway import dialects
 from pdmuxd.daemon.gateway.about import LOAD_METRICS, LOADS, MODEL_INFO, SERVER_INFO
+from pdmuxd.daemon.httpd.asgi import Scope, header
 from pdmuxd.engine.core.errors import RequestError
 
 
@@ -59,7 +60,14 @@ class Route:
     kind: Kind
     dialect: dialects.Dialect = dialects.OPENAI
 
+    def dialect_for(self, scope: Scope) -> dialects.Dialect:
+        """Its API; the paths of models are in both, and Anthropic's clients say which version they speak."""
+        if self.kind in (Kind.MODELS, Kind.MODEL) and header(scope, ANTHROPIC_VERSION) is not None:
+            return dialects.ANTHROPIC
+        return self.dialect
 
+
+ANTHROPIC_VERSION = b"anthropic-version"
 COUNT_TOKENS = "/v1/messages/count_tokens"
 TOKENIZING = frozenset({Kind.COUNT_TOKENS, Kind.TOKENIZE, Kind.DETOKENIZE})
 """Kinds of calls that the engine's tokenizer answers."""

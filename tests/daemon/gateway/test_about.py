@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import anthropic
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from telemetry_feeds import HELLO, HandClock, heartbeat, step, telemetry
@@ -156,3 +157,17 @@ def test_headroom_is_what_the_most_urgent_has_left():
 
 def _fields(struct):
     return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+async def test_models_are_told_in_anthropics_form_when_its_client_asks(setup):
+    async with anthropic.AsyncAnthropic(base_url=setup.url, api_key="pdm_alice", max_retries=0) as client:
+        (listed,) = (await client.models.list()).data
+        one = await client.models.retrieve("test-model")
+        assert listed == one
+        assert (one.type, one.id, one.display_name) == ("model", "test-model", "test-model")
+        assert one.created_at.year == 1970
+        with pytest.raises(anthropic.NotFoundError) as caught:
+            await client.models.retrieve("nobody")
+        assert caught.value.body["type"] == "error"
+        with pytest.raises(anthropic.AuthenticationError):
+            await client.with_options(api_key="pdm_wrong").models.list()
