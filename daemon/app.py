@@ -37,6 +37,7 @@ from pdmuxd.daemon.handover.channel import Channel
 from pdmuxd.daemon.handover.inheritance import Inheritance, inherited
 from pdmuxd.daemon.handover.predecessor import Predecessor, become_waiter
 from pdmuxd.daemon.handover.successor import Successor
+from pdmuxd.daemon.httpd.cors import with_cors
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.process import lock
 from pdmuxd.daemon.process.background import first_to_end, in_background
@@ -213,7 +214,9 @@ async def _start(
     admin_server = await stack.enter_async_context(serving(parts.admin_app, admin, listeners.admin))
     # Before the server stops, which would wait for streams that never end by themselves.
     stack.callback(parts.telemetry.events.close)
-    data_server = await stack.enter_async_context(serving(gateway, data, listeners.data))
+    data_server = await stack.enter_async_context(
+        serving(with_cors(gateway, settings.data.cors_origins), data, listeners.data)
+    )
     stack.push_async_callback(predecessor.close)
     stack.push_async_callback(_stop_engine, supervisor, requests)
     if successor is not None:

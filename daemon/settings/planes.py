@@ -14,6 +14,7 @@ from pdmuxd.daemon.settings.values import (
     check_host,
     check_host_names,
     check_networks,
+    check_origins,
     check_path,
 )
 
@@ -21,6 +22,8 @@ _ALLOWED_HOST: JsonDict = {"allowed": "an IP address or a host name, without a p
 _ALLOWED_NAMES: JsonDict = {"allowed": "host names without ports, with commas between"}
 _Host = Annotated[str, AfterValidator(check_host)]
 _ALLOWED_NETWORKS: JsonDict = {"allowed": "IP addresses and networks such as 10.0.0.0/8, with commas between"}
+_ALLOWED_ORIGINS: JsonDict = {"allowed": "origins such as https://chat.example.org with commas between, or *"}
+_Origins = Annotated[str, AfterValidator(check_origins)]
 _HostNames = Annotated[str, AfterValidator(check_host_names)]
 _Networks = Annotated[str, AfterValidator(check_networks)]
 _Port = Annotated[WholeNumber, Field(ge=0, le=65535)]
@@ -90,6 +93,12 @@ class DataSection(_Section):
         False,
         description="Whether /metrics here tells the load, without a key and without tenants' names, "
         "to routers that scrape engines.",
+    )
+    cors_origins: _Origins = Field(
+        "",
+        description="Pages whose scripts may call the data plane from a browser (CORS); none by default. "
+        "A key in a page is everybody's who opens it.",
+        json_schema_extra=_ALLOWED_ORIGINS,
     )
     trusted_peers: _Networks = Field(
         "",

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 NOT_ALLOWED = "not_allowed"
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
+_ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 _DOTTED_NUMBERS = re.compile(r"[0-9.]+")
 
 
@@ -69,6 +70,15 @@ def check_networks(networks: str) -> str:
         except ValueError:
             raise not_allowed("allowed are IP addresses and networks, with commas between") from None
     return networks
+
+
+def check_origins(origins: str) -> str:
+    """Accept what browsers send as Origin, with commas between; `*`; or nothing."""
+    for each in filter(None, (each.strip() for each in origins.split(","))):
+        if each != "*" and not _ORIGIN.fullmatch(each):
+            text = "allowed are origins such as https://chat.example.org with commas between, or *"
+            raise not_allowed(text)
+    return origins
 
 
 def check_host_names(names: str) -> str:

@@ -99,3 +99,10 @@ async def test_metrics_need_a_token_when_told_so(control_plane: ControlPlane) ->
     assert (await call("GET", "/metrics", token=None)).status_code == 401
     assert (await call("GET", "/metrics")).json() == "here"
     assert (await call("GET", "/healthz", token=None)).json() == "here"
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "GET"])
+async def test_no_page_of_another_origin_is_allowed_when_it_asks(call: AdminCalls, method: str) -> None:
+    headers = {"Origin": "https://chat.example.org", "Access-Control-Request-Method": "GET"}
+    answer = await call(method, "/api/v1/tenants", headers=headers)
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
