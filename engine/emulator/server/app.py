@@ -28,9 +28,10 @@ from pdmuxd.engine.emulator.server.bodies import (
     ChatBody,
     CompletionBody,
     GenerateBody,
+    TokenizeBody,
     decode,
 )
-from pdmuxd.engine.emulator.server.calls import chat_call, completion_call, generate_call
+from pdmuxd.engine.emulator.server.calls import chat_call, completion_call, generate_call, tokens_of
 from pdmuxd.engine.emulator.server.delivery import Inbox
 from pdmuxd.engine.emulator.server.driver import WallClockDriver
 from pdmuxd.engine.emulator.server.messages_api import (
@@ -96,6 +97,7 @@ class _Endpoints:
             Route("/v1/responses", self.responses, methods=["POST"]),
             Route(MESSAGES, self.messages, methods=["POST"]),
             Route(f"{MESSAGES}/count_tokens", self.count_tokens, methods=["POST"]),
+            Route("/tokenize", self.tokenize, methods=["POST"]),
             Route("/v1/models", self.models),
             Route("/v1/models/{model:path}", self.one_model),
             Route("/health", self.health),
@@ -143,6 +145,21 @@ class _Endpoints:
         self._check_model(body.model)
         ids = await asyncio.to_thread(token_ids, prompt_of(body))
         return _json({"input_tokens": len(ids)})
+
+    async def tokenize(self, request: Request) -> Response:
+        """POST /tokenize: token ids of texts, or of a conversation."""
+        body = decode(await _read(request), TokenizeBody)
+        self._check_model(body.model)
+        model = self._driver.engine.profile.model
+        found = await asyncio.to_thread(tokens_of, body, model.vocab)
+        is_batch = isinstance(body.prompt, list)
+        return _json(
+            {
+                "tokens": found if is_batch else found[0],
+                "count": [len(ids) for ids in found] if is_batch else len(found[0]),
+                "max_model_len": model.max_context_tokens,
+            }
+        )
 
     async def models(self, _: Request) -> Response:
         """GET /v1/models."""

@@ -159,6 +159,14 @@ class GenerateBody(msgspec.Struct, kw_only=True):
     extra_key: str | None = None
 
 
+class TokenizeBody(msgspec.Struct, kw_only=True):
+    """POST /tokenize."""
+
+    model: str | None = None
+    prompt: str | TextPrompts | None = None
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)] | None = None
+
+
 class AbortBody(msgspec.Struct, kw_only=True):
     """POST /abort_request."""
 

@@ -23,10 +23,12 @@ from pdmuxd.engine.emulator.server.bodies import (
     TextPrompts,
     TokenIdList,
     TokenIdPrompts,
+    TokenizeBody,
     decode,
 )
 from pdmuxd.engine.emulator.server.refusals import refuse
 from pdmuxd.engine.emulator.server.structures import called, fits, formatted
+from pdmuxd.engine.emulator.server.tokenizer import token_ids
 
 
 def chat_call(body: ChatBody) -> Call:
@@ -87,6 +89,16 @@ def generate_call(body: GenerateBody) -> Call:
         salt=body.extra_key or "",
         stream=bool(body.stream),
     )
+
+
+def tokens_of(body: TokenizeBody, vocab_size: int) -> list[list[int]]:
+    """The ids of each prompt, within the model's vocabulary. Raises: RequestError."""
+    if (body.prompt is None) == (body.messages is None):
+        raise refuse("give either `prompt` or `messages`", param="prompt")
+    texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt or []
+    if body.messages is not None:
+        texts = [conversation((each.role, _content(each, i)) for i, each in enumerate(body.messages))]
+    return [(token_ids(text) % vocab_size).tolist() for text in texts]
 
 
 def _no_grammar(body: ChatBody | CompletionBody | SamplingParams, prefix: str) -> None:
