@@ -125,6 +125,7 @@ PAGES: Mapping[tuple[str, str], Access] = {
     ("GET", "/ui/requests"): Access.READ,
     ("GET", "/ui/requests/{request_id}"): Access.READ,
     ("GET", "/ui/decisions"): Access.READ,
+    ("GET", "/ui/gpu"): Access.READ,
     ("GET", "/ui/alarms"): Access.READ,
     ("GET", "/ui/audit"): Access.READ,
     ("POST", "/ui/logout"): Access.ANYONE,

@@ -102,68 +102,81 @@ def partition_routes(telemetry: Telemetry) -> APIRouter:
     @router.get("/partitions", responses=documented())
     def get_partitions() -> PartitionsOut:
         """Show how long each partition group was used, and for how many tokens."""
-        status = telemetry.status()
-        uses, fused, decode = telemetry.partitions.snapshot()
-        elapsed_s = status.stats.uptime_s if status.stats is not None else 0.0
-        known = status.hello.partitions if status.hello is not None else ()
-        # Splits that were put in force since the engine introduced itself come after those that it named.
-        sizes = (*known, *sorted((pair for pair in uses if pair not in known), key=lambda pair: pair[1]))
-        stats = status.stats
-        groups = [
-            GroupOut(
-                **_work(uses.get((prefill_sms, decode_sms), GroupUse()), elapsed_s),
-                partition_id=index,
-                prefill_sms=prefill_sms,
-                decode_sms=decode_sms,
-                in_force=stats is not None
-                and (stats.prefill_sms, stats.decode_sms) == (prefill_sms, decode_sms),
-            )
-            for index, (prefill_sms, decode_sms) in enumerate(sizes)
-        ]
-        busy_s = fused.time_s + decode.time_s + sum(use.time_s for use in uses.values())
-        idle_s = max(0.0, elapsed_s - busy_s)
-        return PartitionsOut(
-            since=instant(telemetry.clock() - elapsed_s) if status.stats is not None else None,
-            switches=status.stats.switches if status.stats is not None else 0,
-            groups=groups,
-            fused=WorkOut(**_work(fused, elapsed_s)),
-            decode=WorkOut(**_work(decode, elapsed_s)),
-            idle=UseOut(time_ms=to_ms(idle_s), time_ratio=_share(idle_s, elapsed_s)),
-        )
+        return partitions_of(telemetry)
 
     @router.get("/guard", responses=documented())
     def get_guard() -> GuardOut:
         """Show the contention guard: per cell what decisions use, and the slowdowns that were observed."""
-        return GuardOut(
-            cells=[
-                CellOut(
-                    decode_sms=cell[0],
-                    prefill_new=cell[1],
-                    prefill_reused=cell[2],
-                    decode_bs=cell[3],
-                    decode_reused=cell[4],
-                    ratio=view.ratio,
-                    observed_max_ratio=view.observed_max_ratio,
-                    observed_p50_ratio=median(tuple(view.observed)) if view.observed else None,
-                    samples=view.samples,
-                    raised=view.raised,
-                    changed_at=instant(view.changed_s),
-                )
-                for cell, view in sorted(telemetry.guard.snapshot(), key=lambda each: each[0])
-            ]
-        )
+        return guard_of(telemetry)
 
     @router.get("/drift", responses=documented())
     def get_drift() -> DriftOut:
         """Show how far what is measured is from what was predicted."""
-        drifts = telemetry.drift.all(telemetry.clock())
-        pairs = [
-            DriftPairOut(**{name: getattr(each, name) for name in DriftPairOut.model_fields})
-            for each in drifts
-        ]
-        return DriftOut(pairs=pairs, alarm=any(each.is_off for each in drifts))
+        return drift_of(telemetry)
 
     return router
+
+
+def partitions_of(telemetry: Telemetry) -> PartitionsOut:
+    """How long each partition group was used, and for how many tokens."""
+    status = telemetry.status()
+    uses, fused, decode = telemetry.partitions.snapshot()
+    elapsed_s = status.stats.uptime_s if status.stats is not None else 0.0
+    known = status.hello.partitions if status.hello is not None else ()
+    # Splits that were put in force since the engine introduced itself come after those that it named.
+    sizes = (*known, *sorted((pair for pair in uses if pair not in known), key=lambda pair: pair[1]))
+    stats = status.stats
+    groups = [
+        GroupOut(
+            **_work(uses.get((prefill_sms, decode_sms), GroupUse()), elapsed_s),
+            partition_id=index,
+            prefill_sms=prefill_sms,
+            decode_sms=decode_sms,
+            in_force=stats is not None and (stats.prefill_sms, stats.decode_sms) == (prefill_sms, decode_sms),
+        )
+        for index, (prefill_sms, decode_sms) in enumerate(sizes)
+    ]
+    busy_s = fused.time_s + decode.time_s + sum(use.time_s for use in uses.values())
+    idle_s = max(0.0, elapsed_s - busy_s)
+    return PartitionsOut(
+        since=instant(telemetry.clock() - elapsed_s) if status.stats is not None else None,
+        switches=status.stats.switches if status.stats is not None else 0,
+        groups=groups,
+        fused=WorkOut(**_work(fused, elapsed_s)),
+        decode=WorkOut(**_work(decode, elapsed_s)),
+        idle=UseOut(time_ms=to_ms(idle_s), time_ratio=_share(idle_s, elapsed_s)),
+    )
+
+
+def guard_of(telemetry: Telemetry) -> GuardOut:
+    """The contention guard, cell by cell."""
+    return GuardOut(
+        cells=[
+            CellOut(
+                decode_sms=cell[0],
+                prefill_new=cell[1],
+                prefill_reused=cell[2],
+                decode_bs=cell[3],
+                decode_reused=cell[4],
+                ratio=view.ratio,
+                observed_max_ratio=view.observed_max_ratio,
+                observed_p50_ratio=median(tuple(view.observed)) if view.observed else None,
+                samples=view.samples,
+                raised=view.raised,
+                changed_at=instant(view.changed_s),
+            )
+            for cell, view in sorted(telemetry.guard.snapshot(), key=lambda each: each[0])
+        ]
+    )
+
+
+def drift_of(telemetry: Telemetry) -> DriftOut:
+    """How far what is measured is from what was predicted."""
+    drifts = telemetry.drift.all(telemetry.clock())
+    pairs = [
+        DriftPairOut(**{name: getattr(each, name) for name in DriftPairOut.model_fields}) for each in drifts
+    ]
+    return DriftOut(pairs=pairs, alarm=any(each.is_off for each in drifts))
 
 
 def _work(use: GroupUse, elapsed_s: float) -> dict[str, float | int | None]:

@@ -23,6 +23,7 @@ NAVIGATION = (
     ("/ui/tenants", "Tenants"),
     ("/ui/requests", "Requests"),
     ("/ui/decisions", "Decisions"),
+    ("/ui/gpu", "GPU"),
     ("/ui/alarms", "Alarms"),
     ("/ui/audit", "Audit"),
 )

@@ -12,6 +12,7 @@ from pdmuxd.controlplane.outlook.slo_preview import Previews
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.web.forms import read_form, require_own_form
+from pdmuxd.controlplane.web.gpu import gpu_routes
 from pdmuxd.controlplane.web.logins import LOGIN_PATH, BrowserLogins, session_of
 from pdmuxd.controlplane.web.overview import overview_routes
 from pdmuxd.controlplane.web.pages import page_router
@@ -54,6 +55,7 @@ def add_pages(
         target_routes(control_plane, previews),
         request_routes(telemetry),
         decision_routes(telemetry),
+        gpu_routes(telemetry),
         record_routes(control_plane, history, alarms),
         _own_routes(logins),
     ):

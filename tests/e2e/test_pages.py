@@ -27,6 +27,7 @@ PATHS = (
     "/ui/tenants/default/targets",
     "/ui/requests?which=missed",
     "/ui/decisions",
+    "/ui/gpu",
     "/ui/alarms",
     "/ui/audit",
     "/ui/tenants/nobody",

@@ -10,6 +10,7 @@ from stores import AdminCalls
 from telemetry_feeds import loaded_telemetry, request_record
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.web.gpu import shade_of
 from pdmuxd.controlplane.web.records import changes
 
 
@@ -59,3 +60,16 @@ async def test_the_audit_says_who_changed_what_and_why(browser: Browser, control
 def test_changes_name_what_differs() -> None:
     assert changes({"a": 1, "b": "x"}, {"a": 1, "b": "y", "c": [1]}) == [("b", "x", "y"), ("c", "", "[1]")]
     assert changes(None, None) == []
+
+
+async def test_the_gpu_page_says_what_rest_says(browser: Browser) -> None:
+    page = (await browser.get("/ui/gpu")).text
+    assert "llama-8b on H200, 132 SMs" in page
+    assert '<th scope="row">96 | 36</th>' in page
+    # 40 steps on 36 SMs beside a prefill of 2,048 new tokens, each with a guard of 1.2.
+    assert re.search(r'<th scope="row">36</th><td class="n shade-1" title="40 steps; [^"]*">1\.20</td>', page)
+
+
+@pytest.mark.parametrize(("ratio", "shade"), [(0.9, 0), (1.0, 0), (1.2, 1), (1.5, 2), (2.0, 4), (9.0, 4)])
+def test_a_shade_grows_with_the_slowdown(ratio: float, shade: int) -> None:
+    assert shade_of(ratio) == shade
