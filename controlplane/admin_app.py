@@ -34,6 +34,7 @@ from pdmuxd.controlplane.api.effects import effect_routes
 from pdmuxd.controlplane.api.engine import engine_routes
 from pdmuxd.controlplane.api.events import event_routes
 from pdmuxd.controlplane.api.fallback import fallback_routes
+from pdmuxd.controlplane.api.field_meanings import describe
 from pdmuxd.controlplane.api.history import history_routes
 from pdmuxd.controlplane.api.keys import key_routes
 from pdmuxd.controlplane.api.ledger import ledger_routes
@@ -46,6 +47,7 @@ from pdmuxd.controlplane.api.profiles import profile_routes
 from pdmuxd.controlplane.api.quarantine import quarantine_routes
 from pdmuxd.controlplane.api.replays import replay_routes
 from pdmuxd.controlplane.api.slos import slo_routes
+from pdmuxd.controlplane.api.tenant_put import tenant_put_routes
 from pdmuxd.controlplane.api.tenants import tenant_routes
 from pdmuxd.controlplane.api.usage import usage_routes
 from pdmuxd.controlplane.api.what_if import what_if_routes
@@ -111,6 +113,8 @@ def build_admin_app(
         docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
+        # A generated client's methods are called as the routes are here: list_tenants, set_slo.
+        generate_unique_id_function=lambda route: route.name,
     )
     authenticator = Authenticator(
         token_sha256=admin_token_sha256,
@@ -140,6 +144,7 @@ def build_admin_app(
         audit_routes(control_plane),
         slo_routes(control_plane, engine_status, previews),
         limit_routes(control_plane, limit_use),
+        tenant_put_routes(control_plane, engine_status, previews),
         config_routes(control_plane, telemetry, predictors),
         engine_routes(control_plane, engine_status),
         policy_routes(control_plane, engine_status, predictors),
@@ -191,6 +196,7 @@ def _complete_document(app: FastAPI) -> None:
         document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
         add_schema(document)
         everywhere = {str(status): response for status, response in documented().items()}
+        describe(document)
         for path, item in document["paths"].items():
             for method, operation in item.items():
                 if not path.startswith(PREFIX):

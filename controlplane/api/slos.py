@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Self
 
@@ -23,9 +24,12 @@ from pdmuxd.controlplane.services.control_plane import HISTORY_LIMIT, ControlPla
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevision
 from pdmuxd.controlplane.tenants.tenant_fields import in_words
 from pdmuxd.engine.core import slo as limits
+from pdmuxd.engine.core.errors import StaleVersionError
 from pdmuxd.engine.core.slo import Slo
 
 HISTORY_MAX = 1000
+_ATTEMPTS = 5
+"""Edits of others that may come between reading the targets and changing some of them."""
 TBT_RULE = (
     "Decode is one batch on one partition, so the strictest tenant with requests in decode bounds the steps "
     "of all. Where the batch is too large for that, requests with twice its target and more sit steps out."
@@ -49,8 +53,9 @@ def _bounds_ms(range_s: tuple[float, float]) -> tuple[float, float]:
     return to_ms(range_s[0]), to_ms(range_s[1])
 
 
-def _number(bounds: tuple[float, float], description: str) -> Any:  # noqa: ANN401 - as pydantic's Field
-    return Field(strict=True, ge=bounds[0], le=bounds[1], allow_inf_nan=False, description=description)
+def _number(bounds: tuple[float, float], description: str, **options: Any) -> Any:  # noqa: ANN401 - as Field
+    low, high = bounds
+    return Field(strict=True, ge=low, le=high, allow_inf_nan=False, description=description, **options)
 
 
 TTFT_FIXED_MS = _bounds_ms(limits.TTFT_FIXED_RANGE_S)
@@ -88,6 +93,33 @@ class SloIn(Body):
             tbt_s=from_ms(self.tbt_ms),
             attainment_ratio=self.attainment_ratio,
         )
+
+
+_STAYS = "As in `PUT`; null or absent: it stays."
+
+
+class SloPatch(Body):
+    """The targets that are to change; what is left out stays."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"tbt_ms": 30}]})
+    allowed: ClassVar[Mapping[str, str]] = SloIn.allowed
+
+    ttft_fixed_ms: float | None = _number(TTFT_FIXED_MS, _STAYS, default=None)
+    ttft_per_1k_new_tokens_ms: float | None = _number(TTFT_PER_1K_MS, _STAYS, default=None)
+    tbt_ms: float | None = _number(TBT_MS, _STAYS, default=None)
+    attainment_ratio: float | None = _number(limits.ATTAINMENT_RANGE, _STAYS, default=None)
+
+    def applied_to(self, slo: Slo) -> Slo:
+        """The targets with the change in them. A null stays too: no target can be none."""
+        times = {
+            "ttft_fixed_s": self.ttft_fixed_ms,
+            "ttft_per_1k_new_tokens_s": self.ttft_per_1k_new_tokens_ms,
+            "tbt_s": self.tbt_ms,
+        }
+        given = {name: from_ms(value) for name, value in times.items() if value is not None}
+        if self.attainment_ratio is not None:
+            given["attainment_ratio"] = self.attainment_ratio
+        return replace(slo, **given)
 
 
 class SloOut(BaseModel):
@@ -190,6 +222,38 @@ def slo_routes(
             expected_version=expected_version(if_match),
             is_forced=force,
         )
+        told = None if predicted.policy is None else OutlookOut.of(predicted)
+        return SloSetOut(**answer(revision, response).model_dump(), outlook=told)
+
+    @router.patch("", responses=documented(404, 409, 412))
+    def change_slo(
+        name: str,
+        body: SloPatch,
+        response: Response,
+        force: Annotated[bool, Query(description="Set targets that are predicted to be infeasible.")] = False,
+        if_match: IfMatch = None,
+    ) -> SloSetOut:
+        """Set the targets that are given; the others stay, and so do all if none would change."""
+        expected = expected_version(if_match)
+        for attempt in range(_ATTEMPTS):
+            before = control_plane.get_slo(name)
+            check_expected(expected, before.version, f"the SLO of {name}")
+            wanted = body.applied_to(before.slo)
+            if wanted == before.slo:
+                return SloSetOut(**answer(before, response).model_dump(), outlook=None)
+            try:
+                revision, predicted = edit_slo(
+                    control_plane,
+                    previews,
+                    name,
+                    wanted,
+                    expected_version=before.version,
+                    is_forced=force,
+                )
+                break
+            except StaleVersionError:
+                if expected is not None or attempt == _ATTEMPTS - 1:
+                    raise
         told = None if predicted.policy is None else OutlookOut.of(predicted)
         return SloSetOut(**answer(revision, response).model_dump(), outlook=told)
 

@@ -24,7 +24,7 @@ class Config:
 
     tenants: Mapping[str, TenantRecord]
     """By name; versions and the time of creation count for nothing."""
-    scheduling: Scheduling | None
+    scheduling: Scheduling | None = None
     """None: the configuration says nothing of the policy, and it stays."""
 
 

@@ -17,8 +17,8 @@ from pdmuxd.controlplane.services.store import Change, Store
 from pdmuxd.controlplane.tenants.limit_rows import TenantLimitRow
 from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
-from pdmuxd.controlplane.tenants.tenant_fields import TenantChanges
-from pdmuxd.controlplane.tenants.tenants import TenantRepository, TenantRow, in_batches
+from pdmuxd.controlplane.tenants.tenant_fields import TenantChanges, check
+from pdmuxd.controlplane.tenants.tenants import Tenant, TenantRepository, TenantRow, in_batches
 
 _WHAT = "the configuration"
 
@@ -63,6 +63,32 @@ class Configs:
                 self._write(change, found)
         version = change.version - 1 if change.is_needless else change.version
         return Planned(version=version, plan=found)
+
+    def put_tenant(self, wanted: TenantRecord, *, expected_version: int | None = None) -> tuple[Tenant, bool]:
+        """Make one tenant so, all of it; the tenant, and whether it is new.
+
+        Raises: InvalidValueError for its name, StaleVersionError.
+        """
+        name = wanted.name
+        check("name", name)
+        with self._store.change() as change:
+            before = change.tenants.named([name]).get(name)
+            check_expected(expected_version, 0 if before is None else before.version, f"tenant {name}")
+            old = {} if before is None else {name: before.record()}
+            found = plan(Config(tenants=old), Config(tenants={name: wanted}), prune=False)
+            change.is_needless = found.is_empty
+            _create(change, found.of("create"))
+            _update(change, found.of("change"))
+            change.tenants_changed.add(name)
+            after = before if before is not None and found.is_empty else change.tenants.get(name)
+            if before is None:
+                change.audit("tenant.create", subject=name, tenant=name, after=after.record())
+            else:
+                told = {"before": before.record(), "after": after.record()}
+                change.audit("tenant.update", subject=name, tenant=name, **told)
+                if after.slo != before.slo:
+                    change.audit("slo.set", subject=name, tenant=name, before=before.slo, after=after.slo)
+        return after, before is None
 
     def _write(self, change: Change, found: Plan) -> None:
         gone, session = [one.name for one in found.of("delete")], change.session

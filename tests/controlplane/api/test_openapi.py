@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 from stores import AdminCalls
 
+from pdmuxd.controlplane.api.field_meanings import FIELDS
 from pdmuxd.controlplane.api.problems import PROBLEMS, add_problem_handlers
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.engine.core import errors
@@ -40,6 +42,44 @@ def test_every_operation_says_what_it_does_and_what_can_go_wrong_when_read(docum
         for status, response in operation["responses"].items():
             if int(status) >= 400:
                 assert list(response["content"]) == ["application/problem+json"], (name, status)
+
+
+def test_every_field_and_parameter_says_what_it_means_when_read(document: dict[str, Any]) -> None:
+    fields = {
+        f"{name}.{field}": value.get("description")
+        for name, schema in document["components"]["schemas"].items()
+        for field, value in schema.get("properties", {}).items()
+    }
+    parameters = {
+        f"{name} {parameter['name']}": parameter.get("description")
+        for name, operation in operations(document).items()
+        for parameter in operation.get("parameters", ())
+    }
+    assert len(fields) > 700
+    assert [name for name, text in (fields | parameters).items() if not text] == []
+
+
+def test_every_meaning_is_of_a_field_that_exists_when_read(document: dict[str, Any]) -> None:
+    named = {
+        one
+        for name, schema in document["components"]["schemas"].items()
+        for field in schema.get("properties", {})
+        for one in (field, f"{name.rpartition('__')[2]}.{field}")
+    }
+    assert set(FIELDS) - named == set()
+    assert all(text.endswith(".") and not text[0].islower() for text in FIELDS.values())
+
+
+@pytest.mark.parametrize(("ending", "unit"), [("_ms", "millisecond"), ("_s", "second"), ("_w", "watt")])
+def test_a_meaning_tells_the_unit_that_its_name_has(ending: str, unit: str) -> None:
+    assert [name for name, text in FIELDS.items() if name.endswith(ending) and unit not in text.lower()] == []
+
+
+def test_a_generated_client_has_pleasant_names_when_read(document: dict[str, Any]) -> None:
+    names = [operation["operationId"] for operation in operations(document).values()]
+    assert len(set(names)) == len(names), "each is given once"
+    assert {"list_tenants", "put_tenant", "change_slo", "put_config"} <= set(names)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+){0,4}", name) for name in names), names
 
 
 def test_every_reference_leads_somewhere_when_read(document: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ async def test_a_body_is_refused_when_it_is_no_json_object(call: AdminCalls, con
     ("path", "allowed"),
     [
         ("/tenants", "GET, POST"),
-        ("/tenants/chat", "DELETE, GET, PATCH"),
+        ("/tenants/chat", "DELETE, GET, PATCH, PUT"),
         ("/profiles/rollback", "POST"),
         ("/keys/key_0", "DELETE, GET"),
     ],
