@@ -22,7 +22,9 @@ from pdmuxd.controlplane.tenants.tenant_fields import (
     ALLOWED,
     DEFAULT_MAX_IN_FLIGHT,
     MAX_IN_FLIGHT_RANGE,
+    MAX_MODEL_ALIASES,
     MAX_WAIT_RANGE_MS,
+    MODEL_ALIAS,
     NAME,
     NAME_ALLOWED,
     TBT_COST_RANGE,
@@ -70,6 +72,14 @@ _TBT_COST = (
     "While it costs more, steps are planned for the others' strictest target, and its own gaps may be late. "
     "Null: any share."
 )
+_MODEL_ALIASES = (
+    "Other names of the served model in its requests, such as `gpt-4o`; with `*` at the end all that begin "
+    "so, such as `claude-*`. Answers name the served model."
+)
+_Aliases = Annotated[
+    tuple[Annotated[str, Field(strict=True, pattern=f"^{MODEL_ALIAS}$")], ...],
+    Field(max_length=MAX_MODEL_ALIASES, description=_MODEL_ALIASES),
+]
 _LOW_COST, _HIGH_COST = TBT_COST_RANGE
 _LOW_WEIGHT, _HIGH_WEIGHT = WEIGHT_RANGE
 _LOW_WAIT, _HIGH_WAIT = MAX_WAIT_RANGE_MS
@@ -100,6 +110,7 @@ class TenantFields(Body):
     max_tbt_cost_ratio: float | None = Field(
         None, strict=True, ge=_LOW_COST, le=_HIGH_COST, allow_inf_nan=False, description=_TBT_COST
     )
+    model_aliases: _Aliases = ()
 
 
 class _Named(Body):
@@ -133,6 +144,7 @@ class TenantPatch(Body):
     max_tbt_cost_ratio: float | None = Field(
         None, strict=True, ge=_LOW_COST, le=_HIGH_COST, allow_inf_nan=False, description=_TBT_COST
     )
+    model_aliases: _Aliases | None = None
 
 
 class TenantOut(BaseModel):
@@ -152,6 +164,7 @@ class TenantOut(BaseModel):
                     "late_action": "refuse",
                     "count_cached_tokens": False,
                     "max_tbt_cost_ratio": 0.1,
+                    "model_aliases": ["claude-*", "gpt-4o"],
                     "limits": {"requests_per_min": {"value": 600, "action": "wait"}},
                     "slo": SLO_OUT_EXAMPLE,
                     "created_at": "2026-01-31T12:00:00Z",
@@ -171,6 +184,7 @@ class TenantOut(BaseModel):
     late_action: LateAction = Field(description=_LATE_ACTION)
     count_cached_tokens: bool = Field(description=_COUNT_CACHED)
     max_tbt_cost_ratio: float | None = Field(description=_TBT_COST)
+    model_aliases: list[str] = Field(description=_MODEL_ALIASES)
     limits: dict[str, LimitOut] = Field(description="By name; `/limits` also tells what of them is used.")
     slo: SloOut
     created_at: datetime
@@ -192,6 +206,7 @@ class TenantOut(BaseModel):
             late_action=tenant.late_action,
             count_cached_tokens=tenant.count_cached_tokens,
             max_tbt_cost_ratio=tenant.max_tbt_cost_ratio,
+            model_aliases=list(tenant.model_aliases),
             limits=limits_out(tenant.limits),
             slo=SloOut.of(tenant.revision, in_force=has_reached(tenant.revision, status)),
             created_at=tenant.created_at,

@@ -45,6 +45,15 @@ class TenantRecord:
     max_tbt_cost_ratio: float | None = None
     """The share of everybody's prefill time that its TBT target may cost; None: any share."""
     limits: tuple[Limit, ...] = ()
+    model_aliases: tuple[str, ...] = ()
+    """Other names of the served model in its requests; with * at the end all that begin so."""
+
+    def knows_model(self, name: str) -> bool:
+        """Whether one of its aliases is this name, or the beginning of it."""
+        return any(
+            name.startswith(alias[:-1]) if alias.endswith("*") else name == alias
+            for alias in self.model_aliases
+        )
 
     def for_engine(self) -> TenantSlo:
         """What an engine needs of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, get_args
 
 from pdmuxd.engine.core.errors import InvalidValueError
@@ -23,6 +23,14 @@ MAX_WAIT_RANGE_MS = (1, 3_600_000)
 TBT_COST_RANGE = (0.0, 1.0)
 """A share of the prefill time; at 1 it never caps."""
 
+MODEL_ALIAS = r"[A-Za-z0-9._:/@-]{1,128}\*?"
+MAX_MODEL_ALIASES = 16
+"""Each of a request's model names is compared with all of them."""
+MODEL_ALIASES_ALLOWED = (
+    f"up to {MAX_MODEL_ALIASES} names of 1 to 128 characters of A-Z, a-z, 0-9, ., _, :, /, @ and -, each "
+    "with * at its end or without"
+)
+
 CACHE_GROUP_ALLOWED = f"null, or {NAME_ALLOWED}"
 
 
@@ -38,6 +46,7 @@ class TenantChanges(TypedDict, total=False):
     late_action: LateAction | None
     count_cached_tokens: bool | None
     max_tbt_cost_ratio: float | None
+    model_aliases: Sequence[str] | None
 
 
 NULLABLE = frozenset({"cache_group", "max_wait_ms", "max_tbt_cost_ratio"})
@@ -66,6 +75,7 @@ ALLOWED: Mapping[str, str] = {
     "late_action": names_in_words(LateAction),
     "count_cached_tokens": "true and false",
     "max_tbt_cost_ratio": f"null, or {in_words(TBT_COST_RANGE)}",
+    "model_aliases": MODEL_ALIASES_ALLOWED,
 }
 
 
@@ -91,4 +101,7 @@ _IS_ALLOWED: Mapping[str, Callable[[Any], bool]] = {
     "late_action": lambda value: value in get_args(LateAction),
     "count_cached_tokens": lambda value: isinstance(value, bool),
     "max_tbt_cost_ratio": lambda value: value is None or _within(*TBT_COST_RANGE)(value),
+    "model_aliases": lambda value: (
+        len(value) <= MAX_MODEL_ALIASES and all(re.fullmatch(MODEL_ALIAS, each) is not None for each in value)
+    ),
 }

@@ -74,6 +74,8 @@ class TenantRow(Row, table=True):
     late_action: str = Field(max_length=_CLASS_MAX, sa_column_kwargs={"server_default": DEFAULT_LATE_ACTION})
     count_cached_tokens: bool = Field(sa_column_kwargs={"server_default": false()})
     max_tbt_cost_ratio: float | None = Field(default=None)
+    model_aliases: str | None = Field(default=None)
+    """With commas between, which are in none of them."""
     created_at: datetime = Field(sa_type=UtcDateTime)
     settings_version: int = Field(sa_column_kwargs={"server_default": "0"})
     """Of its last change, edits of its targets not counted."""
@@ -95,6 +97,7 @@ class TenantRow(Row, table=True):
             count_cached_tokens=self.count_cached_tokens,
             max_tbt_cost_ratio=self.max_tbt_cost_ratio,
             limits=limits,
+            model_aliases=tuple(filter(None, (self.model_aliases or "").split(","))),
             created_at=self.created_at,
             revision=revision,
             version=max(self.settings_version, revision.settings_version),
@@ -106,7 +109,8 @@ class TenantRow(Row, table=True):
             if value is None and field not in NULLABLE:
                 continue
             check(field, value)
-            setattr(self, field, value)
+            is_list = field == "model_aliases"
+            setattr(self, field, ",".join(cast(Sequence[str], value)) if is_list else value)
 
 
 class TenantRepository:

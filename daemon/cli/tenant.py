@@ -97,6 +97,23 @@ def disable(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> 
     _update(ctx, tenant, {"enabled": False}, as_json=as_json)
 
 
+@app.command(epilog="Example: pdmuxd tenant alias chat 'claude-*' gpt-4o")
+def alias(
+    ctx: typer.Context,
+    tenant: TenantName,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names, each with * at its end or without; these alone are known from now on."),
+    ] = None,
+    nothing: Annotated[bool, typer.Option("--none", help="No other name any more.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say under which other names a tenant's requests may ask for the served model."""
+    if bool(names) == nothing:
+        raise typer.BadParameter("give either names or --none")
+    _update(ctx, tenant, {"model_aliases": names or []}, as_json=as_json)
+
+
 @app.command("set", epilog="Example: pdmuxd tenant set chat --class interactive --weight 2")
 @with_option_groups
 def set_(
@@ -199,6 +216,7 @@ def _tenant_fields(tenant: Mapping[str, Any]) -> dict[str, object]:
         "TBT cost": "not limited" if cost is None else f"at most {percent(cost)} of all prefill time",
         "limits": ", ".join(limits) or "none but these",
         "cached tokens": "count" if tenant["count_cached_tokens"] else "do not count",
+        "model aliases": ", ".join(tenant["model_aliases"]) or "none",
         "shares cache": tenant["cache_group"] or "no",
         "created": instant(tenant["created_at"]),
     }

@@ -37,7 +37,16 @@ from pdmuxd.daemon.gateway.observer import CallObserver, NobodyWatches
 from pdmuxd.daemon.gateway.openapi import document
 from pdmuxd.daemon.gateway.quarantine import Quarantine
 from pdmuxd.daemon.gateway.requests import check_model
-from pdmuxd.daemon.gateway.routes import OPERATIONS, TOKENIZING, Kind, Route, dialect_of, find_route, model_of
+from pdmuxd.daemon.gateway.routes import (
+    ONE_MODEL,
+    OPERATIONS,
+    TOKENIZING,
+    Kind,
+    Route,
+    dialect_of,
+    find_route,
+    model_of,
+)
 from pdmuxd.daemon.gateway.slo_headers import targets_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.tokenizing import Tokenizing
@@ -101,6 +110,7 @@ class Gateway:
             name_prefixes=name_prefixes,
             takes_tokens=self._slot.takes_tokens,
             ranges=lambda: self._slot.ranges,
+            model_of=self._slot.model_of,
         )
         self._turns = Turns(self._limiter, self._slot)
         self.quarantine = Quarantine((times or EngineTimes()).quarantine_s)
@@ -312,7 +322,7 @@ class Gateway:
     async def _tell_models(self, call: Call, scope: Scope, route: Route, tenant: TenantRecord) -> None:
         """Raises: RequestError 404 for an unknown one, 503 while no engine serves."""
         upstream = self._slot.serving()
-        name = model_of(scope["path"]) if route.kind is Kind.MODEL else None
+        name = self._slot.model_of(tenant, model_of(scope["path"])) if route.kind is Kind.MODEL else None
         check_model(name, upstream.models)
         if call.dialect is ANTHROPIC:
             known = about.anthropic_models(upstream.models) if name is None else about.anthropic_model(name)
@@ -323,7 +333,7 @@ class Gateway:
         # No answer of the model, but a connection to the engine all the same.
         self.admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         try:
-            asked = route if name is None else replace(route, path=scope["path"])
+            asked = route if name is None else replace(route, path=ONE_MODEL.path.format(id=name))
             await self._forwarder.relay(call, asked, upstream)
         finally:
             self.admission.leave(tenant.name)

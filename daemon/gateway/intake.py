@@ -58,17 +58,19 @@ class Intake:
         name_prefixes: Callable[[bytes, str], tuple[int, ...]] | None,
         takes_tokens: Callable[..., bool] = lambda **_: False,
         ranges: Callable[[], EngineRanges | None] = lambda: None,
+        model_of: Callable[[TenantRecord, str], str] = lambda _, name: name,
     ) -> None:
         """`name_prefixes` names the leading parts of a prompt in a cache namespace; None: none are named.
 
         `takes_tokens(chat=...)` says whether the scheduler's tokens of an answer can be used; `ranges` what
-        the engine counts in, or None while no engine has been seen.
+        the engine counts in, or None while no engine has been seen; `model_of` which model a tenant means.
         """
         self.limits = limits
         self._observer = observer
         self._name_prefixes = name_prefixes
         self._takes_tokens = takes_tokens
         self._ranges = ranges
+        self._model_of = model_of
         self._one_large_body = asyncio.Lock()
 
     async def receive(
@@ -135,6 +137,7 @@ class Intake:
             ranges=self._ranges(),
             targets=params_of(targets),
             max_output_tokens=max_output_tokens,
+            model_of=partial(self._model_of, tenant),
             takes_tokens=kind in _PLAIN and self._takes_tokens(chat=kind is Kind.CHAT),
         )
         if len(body) <= LARGE_BODY_BYTES:

@@ -61,13 +61,17 @@ _PROMPTS = {
 _REFUSED = {kind: {**REFUSED, **REFUSED_ON.get(kind, {})} for kind in _PROMPTS}
 
 
+def _as_named(model: str) -> str:
+    return model
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
     """A request as it goes to the engine."""
 
     payload: bytes
     model: str | None
-    """The model that the client named; None where the path does not ask for one."""
+    """The model that the client asked for; None where the path does not ask for one."""
     outputs: int
     """How many answers it makes: prompts times choices. It takes as many places under the limits."""
     choices: int = 1
@@ -99,13 +103,14 @@ def rewrite(
     targets: Mapping[str, float] = _NO_TARGETS,
     takes_tokens: bool = False,
     max_output_tokens: int | None = None,
+    model_of: Callable[[str], str] = _as_named,
 ) -> EngineRequest:
     """Check `body` and add the request's id, its tenant and its place in the prefix cache.
 
     Targets of its own are added too, under the names of `engine/link/request_tag.py`. Without a
     `cache_namespace` it shares the cache with nobody. With `takes_tokens` the scheduler is asked for the
-    tokens, if the answer is plain text. `max_output_tokens` is what an answer may have at most. Bodies of two
-    APIs have no field for all this: it goes in a header.
+    tokens, if the answer is plain text. `max_output_tokens` is what an answer may have at most. `model_of` is
+    the model that a name stands for. Bodies of two APIs have no field for all this: it goes in a header.
     Raises: RequestError (400) naming the field that is missing, wrong or more than is allowed.
     """
     check_values(body, bounds)
@@ -138,9 +143,15 @@ def rewrite(
             own_fields["sampling_params"] = sampling_params.rewritten(asked, SAMPLING_PARAMS, own)
         else:
             own_fields["custom_params"] = own
+    model = None
+    if kind is not Kind.GENERATE:
+        named = _MODEL.decode(kept["model"])
+        model = model_of(named)
+        if model != named:
+            own_fields["model"] = model
     return EngineRequest(
         payload=msgspec.json.encode({**kept, **own_fields}),
-        model=None if kind is Kind.GENERATE else _MODEL.decode(kept["model"]),
+        model=model,
         outputs=outputs,
         choices=choices,
         max_output_tokens=most,

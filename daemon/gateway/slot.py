@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from pdmuxd.controlplane.tenants.records import TenantRecord
 from pdmuxd.daemon.gateway.admission import RETRY_AFTER_S
 from pdmuxd.daemon.gateway.upstream import Upstream
 from pdmuxd.daemon.supervisor.address import EngineAddress, EngineRanges
@@ -33,6 +34,7 @@ class EngineSlot:
         self._is_final = False
         self.ranges: EngineRanges | None = None
         """Of the engine that serves, or of the last one; None before the first."""
+        self._models: frozenset[str] = frozenset()
 
     @property
     def upstream(self) -> Upstream | None:
@@ -76,6 +78,15 @@ class EngineSlot:
         """How many tokens the model's context holds; None if no engine says so."""
         return None if self._upstream is None else self._upstream.address.context_tokens
 
+    def model_of(self, tenant: TenantRecord, name: str) -> str:
+        """The served model if `name` is an alias of the tenant's for it, else `name`.
+
+        Raises: RequestError 503 for an alias while no engine has said what it serves.
+        """
+        if name in self._models or not tenant.knows_model(name):
+            return name
+        return min(self._models or self.serving().models)
+
     def takes_tokens(self, *, chat: bool) -> bool:
         """Whether the engine's scheduler can send the tokens of such an answer straight here."""
         tokens = None if self._upstream is None else self._upstream.address.tokens
@@ -88,6 +99,7 @@ class EngineSlot:
             return
         self._drop()
         self.ranges = address.ranges
+        self._models = address.models
         self._upstream = Upstream(address, on_abort_error=self._on_abort_error)
         self._tell()
 

@@ -7,6 +7,8 @@ engines tokenize in the process that all tenants share.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -48,7 +50,8 @@ class Tokenizing:
                 call.end = End.CLIENT_GONE
                 return
             upstream = self._slot.serving()
-            work = (route.kind, body, self._intake.limits.bounds, upstream.address.ranges)
+            model_of = partial(self._slot.model_of, tenant)
+            work = (route.kind, body, self._intake.limits.bounds, upstream.address.ranges, model_of)
             if len(body) > LARGE_BODY_BYTES:
                 payload, model = await asyncio.to_thread(checked, *work)
             else:
@@ -59,11 +62,20 @@ class Tokenizing:
             self._admission.leave(tenant.name)
 
 
-def checked(kind: Kind, body: bytes, bounds: RequestBounds, ranges: EngineRanges) -> tuple[bytes, str | None]:
+def checked(
+    kind: Kind,
+    body: bytes,
+    bounds: RequestBounds,
+    ranges: EngineRanges,
+    model_of: Callable[[str], str] = lambda name: name,
+) -> tuple[bytes, str | None]:
     """The body with its known fields alone, and the model that it names. Raises: RequestError 400."""
     check_values(body, bounds)
     fields = parse_body(body)
     require(fields, REQUIRED[kind])
     kept = check_known(fields, TABLES[kind], Limits(bounds=bounds, ranges=ranges), refused=REFUSED)
-    model = kept.get("model")
-    return msgspec.json.encode(kept), None if model is None else NAME_OF.decode(model)
+    given = kept.get("model")
+    if given is None:
+        return msgspec.json.encode(kept), None
+    model = model_of(named := NAME_OF.decode(given))
+    return msgspec.json.encode(kept if model == named else {**kept, "model": model}), model

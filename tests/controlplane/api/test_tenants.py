@@ -6,6 +6,7 @@ import pytest
 from stores import SLO_BODY, AdminCalls
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.tenant_fields import MODEL_ALIASES_ALLOWED
 
 TENANTS = "/api/v1/tenants"
 
@@ -26,6 +27,7 @@ async def test_a_tenant_is_answered_whole_when_created(call: AdminCalls) -> None
         "max_tbt_cost_ratio": None,
         "late_action": "serve",
         "count_cached_tokens": False,
+        "model_aliases": [],
         "limits": {},
         "slo": {
             **SLO_BODY,
@@ -100,6 +102,13 @@ async def test_a_tenant_has_its_class_and_share_when_they_are_given(call: AdminC
         ("max_wait_ms", 0, "null, or 1 to 3600000"),
         ("max_wait_ms", 1.5, "null, or 1 to 3600000"),
         ("late_action", "drop", "serve and refuse"),
+        ("model_aliases", "gpt-4o", MODEL_ALIASES_ALLOWED),
+        ("model_aliases", [""], MODEL_ALIASES_ALLOWED),
+        ("model_aliases", ["*"], MODEL_ALIASES_ALLOWED),
+        ("model_aliases", ["a,b"], MODEL_ALIASES_ALLOWED),
+        ("model_aliases", ["claude-*-x"], MODEL_ALIASES_ALLOWED),
+        ("model_aliases", ["a" * 129], MODEL_ALIASES_ALLOWED),
+        ("model_aliases", ["a"] * 17, MODEL_ALIASES_ALLOWED),
         ("max_tbt_cost_ratio", -0.1, "null, or 0 to 1"),
         ("max_tbt_cost_ratio", 1.01, "null, or 0 to 1"),
         ("max_tbt_cost_ratio", "0.5", "null, or 0 to 1"),
@@ -223,3 +232,17 @@ async def test_a_problem_is_answered_when_the_method_is_wrong(call: AdminCalls) 
     answer = await call("PUT", TENANTS, json={})
     assert (answer.status_code, answer.json()["title"]) == (405, "Method Not Allowed")
     assert "GET" in answer.headers["Allow"]
+
+
+async def test_aliases_of_the_model_stay_when_others_are_not_given(call: AdminCalls) -> None:
+    names = ["claude-*", "gpt-4o", "org/model:1.0@x"]
+    made = (await call("POST", TENANTS, json={"name": "chat", "model_aliases": names})).json()
+    assert made["model_aliases"] == names
+    patch = f"{TENANTS}/chat"
+    assert (await call("PATCH", patch, json={"weight": 2})).json()["model_aliases"] == names
+    assert (await call("PATCH", patch, json={"model_aliases": ["gpt-*"]})).json()["model_aliases"] == [
+        "gpt-*"
+    ]
+    assert (await call("PATCH", patch, json={"model_aliases": []})).json()["model_aliases"] == []
+    entry = (await call("GET", "/api/v1/audit")).json()["entries"][0]
+    assert (entry["before"]["model_aliases"], entry["after"]["model_aliases"]) == (["gpt-*"], [])

@@ -87,6 +87,19 @@ def test_class_and_share_change_when_they_are_set(pdmuxd, control_plane: Control
     assert (entry.before["max_wait_ms"], entry.after["max_wait_ms"]) == (9000, None)
 
 
+def test_aliases_of_the_model_are_those_that_were_given_last(pdmuxd, control_plane: ControlPlane) -> None:
+    pdmuxd("tenant", "create", "chat")
+    assert "model aliases claude-*, gpt-4o" in " ".join(
+        pdmuxd("tenant", "alias", "chat", "claude-*", "gpt-4o").out.split()
+    )
+    assert control_plane.get_tenant("chat").model_aliases == ("claude-*", "gpt-4o")
+    refused = pdmuxd("tenant", "alias", "chat", "*", code=2).err
+    assert "allowed are up to 16 names" in " ".join(refused.split())
+    assert "give either names or --none" in " ".join(pdmuxd("tenant", "alias", "chat", code=2).err.split())
+    pdmuxd("tenant", "alias", "chat", "--none")
+    assert control_plane.get_tenant("chat").model_aliases == ()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
