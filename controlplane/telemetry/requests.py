@@ -10,6 +10,7 @@ from pdmuxd.controlplane.telemetry.judged import Delivered
 from pdmuxd.controlplane.telemetry.slo_violations import (
     SloViolation,
     find_late_delivery,
+    find_unserved,
     find_violations,
     is_prefill_slow,
 )
@@ -119,4 +120,7 @@ def _with_late_delivery(lifecycle: RequestLifecycle) -> RequestLifecycle:
     if lifecycle.record is None:
         return lifecycle
     late = find_late_delivery(lifecycle.record, lifecycle.delivered, lifecycle.violations)
+    if lifecycle.arrived_s is not None and lifecycle.ended_s is not None:
+        waited_s = lifecycle.ended_s - lifecycle.arrived_s
+        late += find_unserved(lifecycle.record, waited_s, (*lifecycle.violations, *late))
     return replace(lifecycle, violations=(*lifecycle.violations, *late)) if late else lifecycle

@@ -30,6 +30,13 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
 
 
+_REFUSED = {
+    "max_wait": "refused, since it had waited for as long as it may (max_wait)",
+    "deadline_unreachable": "refused, since its first token would have come too late (deadline_unreachable)",
+}
+"""The engine's word on why it ended a request that it had not begun."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitInForce:
     """How the SMs were used in most of the decisions to blame."""
@@ -71,13 +78,20 @@ def find_violations(
 def find_late_delivery(
     record: RequestRecord, delivered: Delivered | None, found: Iterable[SloViolation]
 ) -> tuple[SloViolation, ...]:
-    """The targets that the engine met, so that they are not among `found`, and the client saw missed."""
+    """The targets that the engine met, so that they are not among `found`, and the client saw missed.
+
+    The host cannot be late with what the engine never made: requests without a token are `find_unserved`'s.
+    """
     if delivered is None or delivered.ttft_s is None:
         return ()
     known, late = {violation.target for violation in found}, []
-    if "ttft" not in known and delivered.ttft_s > record.ttft_target_s + MET_TOLERANCE_S:
-        made = "" if record.ttft_s is None else f"made after {_shown(record.ttft_s)}, "
-        text = f"{made}delivered after {_shown(delivered.ttft_s)}, allowed {_shown(record.ttft_target_s)}"
+    if (
+        "ttft" not in known
+        and record.ttft_s is not None
+        and delivered.ttft_s > record.ttft_target_s + MET_TOLERANCE_S
+    ):
+        made = f"made after {_shown(record.ttft_s)}"
+        text = f"{made}, delivered after {_shown(delivered.ttft_s)}, allowed {_shown(record.ttft_target_s)}"
         by_s, cause = delivered.ttft_s - record.ttft_target_s, Cause.HOST_LATE
         if delivered.read_late_s >= by_s:
             cause, text = Cause.LOOP_LATE, f"read {_shown(delivered.read_late_s)} after it came, {text}"
@@ -87,6 +101,33 @@ def find_late_delivery(
         text = f"{_head(delivered.gaps_missed, record.tbt_gaps, by_s)}: made in time, delivered late"
         late.append(SloViolation(target="tbt", by_s=by_s, cause=Cause.HOST_LATE, text=text))
     return tuple(late)
+
+
+def find_unserved(
+    record: RequestRecord, waited_s: float, found: Iterable[SloViolation]
+) -> tuple[SloViolation, ...]:
+    """The TTFT target of a request that ended without a token, after it had waited for longer than that.
+
+    Why is said only where the engine's record tells: it refused the request while that waited in its queue,
+    or never began its prefill.
+    """
+    by_s = waited_s - record.ttft_target_s
+    if record.ttft_s is not None or by_s <= MET_TOLERANCE_S or any(each.target == "ttft" for each in found):
+        return ()
+    allowed = f"allowed {_shown(record.ttft_target_s)}"
+    if record.outcome == "refused":
+        why = _REFUSED.get(record.cause, "the engine refused it")
+        cause, text = Cause.QUEUED, f"waited {_shown(waited_s)} in the engine's queue, {allowed}: {why}"
+    elif record.queue_s is None:
+        text = f"{record.outcome} after {_shown(waited_s)}, {allowed}: its prefill had not begun"
+        cause = Cause.QUEUED
+    else:
+        text = (
+            f"{record.outcome} after {_shown(waited_s)}, {allowed}: its prefill had begun after "
+            f"{_shown(record.queue_s)} and was not done; not explained"
+        )
+        cause = Cause.UNKNOWN
+    return (SloViolation(target="ttft", by_s=by_s, cause=cause, text=text),)
 
 
 def is_prefill_slow(record: RequestRecord) -> bool:
@@ -140,7 +181,7 @@ def _tbt_cause(
         return Cause.PREFILL_BETWEEN_TOKENS, why, between
     if over := [seen for seen in decoding if _is_over_bound(seen) and seen.measured_s > target_s]:
         return Cause.SLOWER_THAN_PREDICTED, f"{len(over)} steps took longer than predicted", over
-    return Cause.UNKNOWN, "the decisions that are kept do not tell why", decoding
+    return Cause.UNKNOWN, "not explained: the decisions that are kept do not tell why", decoding
 
 
 def _mostly(blamed: Iterable[SeenDecision]) -> SplitInForce | None:

@@ -148,6 +148,69 @@ def test_the_host_is_not_blamed_when_the_engine_was_late_too(known: Telemetry) -
     assert [each.cause for each in lifecycle.violations] == [Cause.QUEUED]
 
 
+NO_TOKEN = {"ttft_s": None, "queue_s": None, "output_tokens": 0, "tbt_gaps": 0, "tbt_gaps_met": 0}
+NO_TOKEN |= {"tbt_max_s": None, "tbt_p99_s": None, "tbt_counts": ()}
+
+
+@pytest.mark.parametrize("answered_first", [False, True])
+@pytest.mark.parametrize(
+    ("ended", "cause", "text"),
+    [
+        (
+            {"outcome": "refused", "cause": "max_wait"},
+            Cause.QUEUED,
+            "waited 60.00 s in the engine's queue, allowed 1.30 s: refused, since it had waited for as long "
+            "as it may (max_wait)",
+        ),
+        (
+            {"outcome": "aborted"},
+            Cause.QUEUED,
+            "aborted after 60.00 s, allowed 1.30 s: its prefill had not begun",
+        ),
+        (
+            {"outcome": "failed", "queue_s": 2.0},
+            Cause.UNKNOWN,
+            "failed after 60.00 s, allowed 1.30 s: its prefill had begun after 2.00 s and was not done; not "
+            "explained",
+        ),
+    ],
+)
+def test_the_host_is_not_blamed_when_no_token_was_made(
+    known: Telemetry,
+    clock: HandClock,
+    answered_first: bool,
+    ended: dict[str, object],
+    cause: Cause,
+    text: str,
+) -> None:
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    clock.turn(60.0)
+    ends = [
+        lambda: known.on_request(request_record(**(NO_TOKEN | ended))),
+        # A stream that ended with an error in its body: its first byte was no token.
+        lambda: known.on_answered("r1", status=200, delivered=Delivered(ttft_s=60.0)),
+    ]
+    for end in reversed(ends) if answered_first else ends:
+        end()
+    lifecycle = known.requests.find("r1")
+    assert lifecycle is not None
+    (violation,) = lifecycle.violations
+    assert (violation.target, violation.cause, violation.text) == ("ttft", cause, text)
+    assert violation.by_s == pytest.approx(58.7)
+
+
+def test_a_request_that_ended_before_its_target_passed_missed_nothing(
+    known: Telemetry, clock: HandClock
+) -> None:
+    known.on_begin("r1", tenant="chat", path="/v1/completions")
+    clock.turn(1.0)
+    known.on_request(request_record(**NO_TOKEN, outcome="aborted"))
+    known.on_answered("r1", status=499)
+    lifecycle = known.requests.find("r1")
+    assert lifecycle is not None
+    assert lifecycle.violations == ()
+
+
 def test_the_split_is_named_when_its_decisions_are_to_blame(known: Telemetry, clock: HandClock) -> None:
     known.on_begin("r1", tenant="chat", path="/v1/completions")
     clock.turn(1.0)
