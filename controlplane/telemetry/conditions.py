@@ -59,13 +59,22 @@ def burn_conditions(
             if short.requests < ENOUGH_REQUESTS or not is_known:
                 continue
             burns = (long.burn(target_ratio) or 0.0, short.burn(target_ratio) or 0.0)
-            if min(burns) >= limit:
+            if min(burns) >= min(limit, _most_burn(target_ratio)):
                 text = (
                     f"{name}: {label} misses use up the error budget {burns[0]:.1f} times too fast over "
                     f"{_WINDOWS[long_s]}, {burns[1]:.1f} times over {_WINDOWS[short_s]}"
                 )
                 yield Condition(kind=kind, text=text, tenant=name)
                 break
+
+
+def _most_burn(target_ratio: float) -> float:
+    """A burn to be alarmed at whatever the promise: halfway between the budget and everything missed.
+
+    Where a fifth may miss, no budget can be used up more than five times too fast.
+    """
+    budget_ratio = 1.0 - target_ratio
+    return (1.0 + budget_ratio) / 2 / budget_ratio
 
 
 def late_conditions(waiting: Mapping[str, OpenCounts]) -> Iterator[Condition]:

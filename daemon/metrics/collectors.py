@@ -5,7 +5,7 @@ Scrapes are answered in a thread of their own: what is iterated here is copied i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, get_args
 
 from prometheus_client.core import Metric
@@ -41,6 +41,17 @@ def _of_tenant(tenant: TenantRecord) -> tuple[float, ...]:
         *(slo.ttft_fixed_s, slo.ttft_per_1k_new_tokens_s, slo.tbt_s),
         *(slo.attainment_ratio, tenant.slo_version, tenant.max_in_flight),
     )
+
+
+def _of_rest(tenants: Sequence[TenantRecord]) -> dict[str, float]:
+    """The loosest of the targets and of the promises: what was promised to each of these tenants."""
+    slos = [tenant.slo for tenant in tenants]
+    return {
+        "pdmuxd_slo_ttft_fixed_seconds": max(slo.ttft_fixed_s for slo in slos),
+        "pdmuxd_slo_ttft_per_1k_new_tokens_seconds": max(slo.ttft_per_1k_new_tokens_s for slo in slos),
+        "pdmuxd_slo_tbt_seconds": max(slo.tbt_s for slo in slos),
+        "pdmuxd_slo_attainment_ratio": min(slo.attainment_ratio for slo in slos),
+    }
 
 
 def collectors(telemetry: Telemetry, tenants: TenantLabels, *, node_limit: int) -> tuple[Collector, ...]:
@@ -259,7 +270,7 @@ def _sums(name: str, by_tenant: Mapping[str, int], tenants: TenantLabels) -> Met
 
 
 class TargetsCollector(Collector):
-    """The targets and limits of each tenant that has a label of its own."""
+    """The targets and limits of each tenant that has a label of its own, and the loosest of the others."""
 
     def __init__(self, telemetry: Telemetry, tenants: TenantLabels) -> None:
         self._telemetry = telemetry
@@ -269,7 +280,11 @@ class TargetsCollector(Collector):
         """prometheus_client's call."""
         known = self._telemetry.directory.tenants
         families = {name: gauge_family(name) for name in _OF_TENANT}
-        for name in sorted(self._tenants.own & set(known)):
+        own = self._tenants.own
+        if rest := [tenant for name, tenant in known.items() if name not in own]:
+            for name, value in _of_rest(rest).items():
+                families[name].add_metric((REST,), value)
+        for name in sorted(own & set(known)):
             for family, value in zip(families.values(), _of_tenant(known[name]), strict=True):
                 family.add_metric((name,), value)
         yield from families.values()

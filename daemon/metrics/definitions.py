@@ -149,7 +149,9 @@ GROUPS: dict[str, tuple[Definition, ...]] = {
         _gauge("slo_ttft_fixed_seconds", "The TTFT target of an empty prompt.", *T),
         _gauge("slo_ttft_per_1k_new_tokens_seconds", "What 1,000 prompt tokens that are not cached add.", *T),
         _gauge("slo_tbt_seconds", "The target for each gap between two tokens.", *T),
-        _gauge("slo_attainment_ratio", "The share that has to meet these targets.", *T),
+        _gauge(
+            "slo_attainment_ratio", "The share that has to meet these targets; of `_rest` the loosest.", *T
+        ),
         _gauge("slo_version", "How often the tenant's targets were edited.", *T),
         _counter(
             "tbt_cost_prefill_seconds",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from telemetry_feeds import START_S, HandClock, heartbeat, request_record, step, telemetry
+from telemetry_feeds import START_S, HandClock, directory, heartbeat, request_record, step, telemetry
 
 from pdmuxd.controlplane.events.messages import AlarmEvent
 from pdmuxd.controlplane.node.engine_status import NO_ENGINE, EngineStatus
@@ -112,6 +112,23 @@ def test_a_slow_burn_over_a_day_is_told_when_it_still_goes_on(watched: Telemetry
         watched.watch(clock())
     texts = [alarm.text for alarm in watched.alarms.active() if alarm.kind == "ttft_burn"]
     assert any("over 24 h" in text for text in texts), texts
+
+
+@pytest.mark.parametrize("promised", [0.5, 0.83, 0.9])
+def test_a_loose_promise_burns_as_well_when_everything_is_late(clock: HandClock, promised: float) -> None:
+    known = directory(chat=0.04)
+    chat = known.tenants["chat"]
+    loose = replace(chat, slo=replace(chat.slo, attainment_ratio=promised))
+    watched = telemetry(clock)
+    watched.status = lambda: EngineStatus(state="serving", since_s=START_S, stats=heartbeat())
+    watched.on_directory(replace(known, version=2, tenants={"chat": loose}))
+    for _ in range(100):
+        watched.on_request(request_record(ttft_s=2.0))
+    assert kinds(alarms_over(watched, clock, 10)) == ["ttft_burn"]
+    for _ in range(900):
+        watched.on_request(request_record())
+    # Of a tenth late, with half of all allowed, nothing is to be told.
+    assert kinds(alarms_over(watched, clock, 40)) == []
 
 
 def test_nothing_burns_when_requests_are_too_few_to_tell(watched: Telemetry, clock: HandClock) -> None:

@@ -230,3 +230,15 @@ def test_predictions_and_the_guard_are_shown_as_they_were_measured(fed, metrics)
     assert value(metrics, "pdmuxd_guard_cells") == 1
     assert value(metrics, "pdmuxd_guard_raised_cells") == 1
     assert value(metrics, "pdmuxd_guard_max_ratio") == pytest.approx(1.4)
+
+
+def test_the_loosest_targets_are_shown_for_tenants_without_a_series_of_their_own(clock: HandClock) -> None:
+    known = telemetry(clock, a=0.02, b=0.04, c=0.08)
+    made = Metrics(max_tenants=1)
+    made.use_tenants(known.directory.tenants)
+    made.tenants.of("a")
+    for collector in collectors(known, made.tenants, node_limit=1024):
+        made.registry.register(collector)
+    assert value(made, "pdmuxd_slo_tbt_seconds", tenant="a") == 0.02
+    assert value(made, "pdmuxd_slo_tbt_seconds", tenant="_rest") == 0.08
+    assert value(made, "pdmuxd_slo_attainment_ratio", tenant="_rest") == 0.99

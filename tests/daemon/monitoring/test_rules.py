@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="needs promtool: apt-ge
 
 def promtool(folder: Path, *args: str) -> None:
     assert PROMTOOL is not None
-    done = subprocess.run([PROMTOOL, *args], cwd=folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([PROMTOOL, *args], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
