@@ -30,9 +30,9 @@ PAGE_DEFAULT = 100
 SEARCH_MAX = 63
 """As long as a name may be."""
 READ_AT_ONCE = 20
-"""Tenants that are read before others have their turn: 1 ms (`python tests/lab admin-holds`)."""
+"""Tenants that are read before others have their turn (`python tests/lab admin-holds` measures the turn)."""
 FIND_AT_ONCE = 500
-"""Names that are looked at before others have their turn: 1 ms."""
+"""Names that are looked at before others have their turn."""
 
 _NOTHING_YET = Attainment()
 

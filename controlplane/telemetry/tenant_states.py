@@ -25,7 +25,7 @@ from pdmuxd.controlplane.telemetry.conditions import BURN_WINDOWS_S, burn_condit
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts
 
 AT_ONCE = 50
-"""Tenants in one look: 2 ms of the event loop (`python tests/lab admin-holds`)."""
+"""Tenants in one look; `python tests/lab admin-holds` measures how long that holds the event loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
