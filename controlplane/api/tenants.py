@@ -144,7 +144,7 @@ class TenantPatch(Body):
     max_tbt_cost_ratio: float | None = Field(
         None, strict=True, ge=_LOW_COST, le=_HIGH_COST, allow_inf_nan=False, description=_TBT_COST
     )
-    model_aliases: _Aliases | None = None
+    model_aliases: _Aliases | None = Field(None, description=_MODEL_ALIASES)
 
 
 class TenantOut(BaseModel):

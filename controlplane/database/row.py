@@ -1,10 +1,11 @@
-"""What all tables share: one metadata with named constraints, and instants that keep their zone."""
+"""What all tables share: one metadata with named constraints, instants with a zone, lists of texts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import DateTime, Dialect, MetaData
+from sqlalchemy import DateTime, Dialect, MetaData, String
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import SQLModel
 
@@ -41,3 +42,18 @@ class UtcDateTime(TypeDecorator[datetime]):
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
         """Give the zone back."""
         return None if value is None else value.replace(tzinfo=UTC)
+
+
+class Texts(TypeDecorator[Sequence[str]]):
+    """Texts without commas, stored as one text with commas between."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[str] | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """Join them."""
+        return None if value is None else ",".join(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Sequence[str] | None:  # noqa: ARG002
+        """Take them apart again; no text is no element."""
+        return None if value is None else tuple(filter(None, value.split(",")))

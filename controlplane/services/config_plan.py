@@ -111,6 +111,7 @@ def plan(before: Config, wanted: Config, *, prune: bool) -> Plan:
 def fields_of(tenant: TenantRecord) -> dict[str, Value]:
     """What an operator sets of a tenant, in the units of REST."""
     fields: dict[str, Value] = {name: getattr(tenant, name) for name in TenantChanges.__annotations__}
+    fields["model_aliases"] = ", ".join(tenant.model_aliases) or None
     fields |= {f"slo.{name}": value for name, value in targets_ms(tenant.slo).items()}
     return fields | {f"limits.{one.name}": f"{one.value} ({one.action})" for one in tenant.limits}
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import CheckConstraint, Select, false, func
 from sqlmodel import Field, Session, col, select
 
-from pdmuxd.controlplane.database.row import Row, UtcDateTime
+from pdmuxd.controlplane.database.row import Row, Texts, UtcDateTime
 from pdmuxd.controlplane.tenants.limit_rows import tenant_limits
 from pdmuxd.controlplane.tenants.limit_values import Limit
 from pdmuxd.controlplane.tenants.records import TenantRecord
@@ -74,8 +74,7 @@ class TenantRow(Row, table=True):
     late_action: str = Field(max_length=_CLASS_MAX, sa_column_kwargs={"server_default": DEFAULT_LATE_ACTION})
     count_cached_tokens: bool = Field(sa_column_kwargs={"server_default": false()})
     max_tbt_cost_ratio: float | None = Field(default=None)
-    model_aliases: str | None = Field(default=None)
-    """With commas between, which are in none of them."""
+    model_aliases: Sequence[str] | None = Field(default=None, sa_type=Texts, nullable=True)
     created_at: datetime = Field(sa_type=UtcDateTime)
     settings_version: int = Field(sa_column_kwargs={"server_default": "0"})
     """Of its last change, edits of its targets not counted."""
@@ -97,7 +96,7 @@ class TenantRow(Row, table=True):
             count_cached_tokens=self.count_cached_tokens,
             max_tbt_cost_ratio=self.max_tbt_cost_ratio,
             limits=limits,
-            model_aliases=tuple(filter(None, (self.model_aliases or "").split(","))),
+            model_aliases=tuple(self.model_aliases or ()),
             created_at=self.created_at,
             revision=revision,
             version=max(self.settings_version, revision.settings_version),
@@ -109,8 +108,7 @@ class TenantRow(Row, table=True):
             if value is None and field not in NULLABLE:
                 continue
             check(field, value)
-            is_list = field == "model_aliases"
-            setattr(self, field, ",".join(cast(Sequence[str], value)) if is_list else value)
+            setattr(self, field, value)
 
 
 class TenantRepository:

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from pdmuxd.controlplane.tenants.credentials import matches
+from pdmuxd.controlplane.tenants.credentials import digest, is_same_digest
 from pdmuxd.daemon.cli.main import main
 from pdmuxd.daemon.serving.reader_token import ReaderToken
+
+
+def matches(secret, sha256):
+    return is_same_digest(digest(secret), sha256)
 
 
 @pytest.fixture
