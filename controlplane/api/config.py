@@ -62,7 +62,7 @@ class ConfigChangeOut(BaseModel):
     name: str = Field(examples=["chat"], description="The tenant's name; `policy` for the policy.")
     action: Action = Field(examples=["change"], description="What is done to it.")
     text: str = Field(examples=["change tenant chat: slo.tbt_ms 40 -> 30"], description="All of it in words.")
-    fields: list[DifferenceOut] = Field(description="What differs; of a tenant that is deleted, nothing.")
+    fields: list[DifferenceOut] = Field(description="What differs; of what is created or deleted, nothing.")
 
 
 class ConfigAppliedOut(BaseModel):
@@ -235,7 +235,7 @@ def _answer(
             name=one.name,
             action=one.action,
             text=_in_words(one, keys.get(one.name, 0)),
-            fields=[] if one.action == "delete" else _fields(one.differences),
+            fields=_fields(one.differences) if one.action == "change" else [],
         )
         for one in plan.tenants
     ]
