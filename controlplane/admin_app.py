@@ -42,6 +42,7 @@ from pdmuxd.controlplane.api.limits import LimitUse, NothingCounts, limit_routes
 from pdmuxd.controlplane.api.log import log_routes
 from pdmuxd.controlplane.api.partitions import partition_routes
 from pdmuxd.controlplane.api.policy import policy_routes
+from pdmuxd.controlplane.api.prices import price_routes
 from pdmuxd.controlplane.api.problems import Problem, add_problem_handlers, documented
 from pdmuxd.controlplane.api.profiles import profile_routes
 from pdmuxd.controlplane.api.quarantine import quarantine_routes
@@ -155,6 +156,7 @@ def build_admin_app(
         attainment_routes(telemetry),
         history_routes(history, AlarmStore(control_plane.store), control_plane),
         effect_routes(telemetry),
+        price_routes(control_plane),
         usage_routes(history, control_plane),
         ledger_routes(history, control_plane),
         partition_routes(telemetry),

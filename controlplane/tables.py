@@ -27,6 +27,7 @@ from pdmuxd.controlplane.services.limit_shares import LimitShareRow
 from pdmuxd.controlplane.tenants.admin_tokens import AdminTokenRow
 from pdmuxd.controlplane.tenants.api_keys import ApiKeyRow
 from pdmuxd.controlplane.tenants.limit_rows import KeyLimitRow, TenantLimitRow
+from pdmuxd.controlplane.tenants.prices import PriceListRow, PriceRow
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevisionRow
 from pdmuxd.controlplane.tenants.tenants import TenantRow
 from pdmuxd.controlplane.tenants.token_use import TokenUseRow
@@ -56,5 +57,7 @@ TABLES: tuple[type[Row], ...] = (
     HeartbeatRow,
     LedgerRow,
     LimitShareRow,
+    PriceListRow,
+    PriceRow,
 )
 METADATA = Row.metadata

@@ -91,6 +91,8 @@ RULES: Mapping[tuple[str, str], Access] = {
     ("GET", "/history"): Access.OWN_READ,
     ("GET", "/history/decisions"): Access.READ,
     ("GET", "/effects"): Access.READ,
+    ("GET", "/prices"): Access.READ,
+    ("PUT", "/prices"): Access.ADMIN,
     ("GET", "/usage"): Access.OWN_READ,
     ("GET", "/ledger"): Access.OWN_READ,
     ("GET", "/partitions"): Access.READ,

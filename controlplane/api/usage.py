@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import time
@@ -21,6 +22,7 @@ from pdmuxd.controlplane.history.history import History
 from pdmuxd.controlplane.history.periods import DAY_S, HOUR_S
 from pdmuxd.controlplane.history.reading import Usage
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.prices import PriceList
 from pdmuxd.engine.core.errors import InvalidValueError
 
 MAX_LENGTH_S = 800 * DAY_S
@@ -50,6 +52,10 @@ class UsageLineOut(BaseModel):
     decode_sm_s: float = Field(description="SM seconds of decode: its share by tokens made.")
     ttft_attainment_ratio: float | None
     tbt_attainment_ratio: float | None
+    cost: str | None = Field(
+        examples=["12.345678"], description="By the price list that holds now; null without a price."
+    )
+    currency: str | None = Field(examples=["EUR"])
 
 
 class UsageOut(BaseModel):
@@ -112,7 +118,9 @@ def usage_routes(history: History, control_plane: ControlPlane) -> APIRouter:
         own = own_tenant(request)
         since_ms = None if own is None else since_of(control_plane, own)
         found = await history.usage(start_s, end_s, now_s=now_s, tenant=tenant, since_ms=since_ms)
-        answer = UsageOut(from_=instant(start_s), to=instant(end_s), lines=[_line(use) for use in found])
+        prices = await asyncio.to_thread(control_plane.prices.current)
+        lines = [_line(use, prices) for use in found]
+        answer = UsageOut(from_=instant(start_s), to=instant(end_s), lines=lines)
         return answer if format_ == "json" else Response(as_csv(answer), media_type=CSV)
 
     return router
@@ -136,8 +144,16 @@ def csv_cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def _line(use: Usage) -> UsageLineOut:
+def _line(use: Usage, prices: PriceList) -> UsageLineOut:
     counts = use.counts
+    prefilled = counts[Column.PROMPT_TOKENS] - counts[Column.CACHED_TOKENS]
+    cost = prices.cost(
+        use.series.tenant,
+        use.series.model,
+        input_tokens=prefilled,
+        cached_tokens=counts[Column.CACHED_TOKENS],
+        output_tokens=counts[Column.OUTPUT_TOKENS],
+    )
     return UsageLineOut(
         tenant=use.series.tenant,
         tenant_since=instant(use.series.since_ms / 1000),
@@ -146,7 +162,7 @@ def _line(use: Usage) -> UsageLineOut:
         good=counts[Column.GOOD],
         prompt_tokens=counts[Column.PROMPT_TOKENS],
         cached_tokens=counts[Column.CACHED_TOKENS],
-        prefill_tokens=counts[Column.PROMPT_TOKENS] - counts[Column.CACHED_TOKENS],
+        prefill_tokens=prefilled,
         output_tokens=counts[Column.OUTPUT_TOKENS],
         refused=counts[Column.REFUSED],
         refused_by_cause=dict(use.refusals),
@@ -154,6 +170,8 @@ def _line(use: Usage) -> UsageLineOut:
         decode_sm_s=counts[Column.DECODE_SM_MS] / 1000,
         ttft_attainment_ratio=_met(counts[Column.TTFT_JUDGED], counts[Column.TTFT_MISSED]),
         tbt_attainment_ratio=_met(counts[Column.GAPS], counts[Column.GAPS_MISSED]),
+        cost=None if cost is None else f"{cost:f}",
+        currency=None if cost is None else prices.currency,
     )
 
 

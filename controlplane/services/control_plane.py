@@ -19,6 +19,7 @@ from pdmuxd.controlplane.services.key_service import Keys
 from pdmuxd.controlplane.services.limit_service import Limits
 from pdmuxd.controlplane.services.store import Store, Subscriber, utc_now
 from pdmuxd.controlplane.tenants.admin_tokens import AdminTokens
+from pdmuxd.controlplane.tenants.prices import Prices
 from pdmuxd.controlplane.tenants.slo_revisions import SloRevision
 from pdmuxd.controlplane.tenants.tenant_fields import TenantChanges
 from pdmuxd.controlplane.tenants.tenants import Tenant, TenantRepository
@@ -51,6 +52,7 @@ class ControlPlane:
         self.limits = Limits(self.store)
         self.configs = Configs(self.store)
         self.admin_tokens = AdminTokens(self.store)
+        self.prices = Prices(self.store)
 
     @cached_property
     def profiles(self) -> Profiles:

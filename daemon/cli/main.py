@@ -40,6 +40,7 @@ COMMANDS = {
     "status": Entry("pdmuxd.daemon.cli.status", "Show the daemon, its engine, targets and alarms."),
     "engine": Entry("pdmuxd.daemon.cli.engine", "Start, drain, resume and restart the engine."),
     "limit": Entry("pdmuxd.daemon.cli.limit", "Limit what tenants and keys may use."),
+    "price": Entry("pdmuxd.daemon.cli.price", "Say what tokens cost, so that usage is told in money too."),
     "reload": Entry("pdmuxd.daemon.cli.reload", "Have the daemon read its settings again."),
     "upgrade": Entry("pdmuxd.daemon.cli.upgrade", "Put a new daemon process in place, losing no request."),
     "install-service": Entry("pdmuxd.daemon.cli.install_service", "Install it as a service of systemd."),

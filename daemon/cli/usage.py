@@ -36,7 +36,7 @@ def usage(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line per tenant and model.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each tenant used: requests, tokens, SM time, refusals, attainment.
+    """Show what each tenant used: requests, tokens, SM time, refusals, cost, attainment.
 
     An INSTANT is like 2026-11-25T14:00Z, with its time zone: a whole minute within the last two days, else a
     whole hour.
@@ -65,6 +65,7 @@ def _columns(line: Mapping[str, Any]) -> dict[str, object]:
         "output": line["output_tokens"],
         "SM s": round(line["prefill_sm_s"] + line["decode_sm_s"], 1),
         "refused": line["refused"],
+        "cost": "-" if line["cost"] is None else f"{line['cost']} {line['currency']}",
         "TTFT met": _met(line["ttft_attainment_ratio"]),
         "TBT met": _met(line["tbt_attainment_ratio"]),
     }

@@ -38,7 +38,7 @@ def instants(start_s: int) -> list[str]:
 
 def test_usage_is_a_table_json_or_csv(pdmuxd, used: int) -> None:
     table = " ".join(pdmuxd("usage", *instants(used)).out.split())
-    assert "chat llama-8b 4 3000 1000 0 2.5 0 75% -" in table
+    assert "chat llama-8b 4 3000 1000 0 2.5 0 - 75% -" in table
     (line,) = pdmuxd("usage", *instants(used), "--json").json["lines"]
     assert (line["tenant"], line["requests"]) == ("chat", 4)
     (row,) = csv.DictReader(io.StringIO(pdmuxd("usage", *instants(used), "--csv").out))
