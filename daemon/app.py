@@ -30,7 +30,7 @@ from pdmuxd.daemon.duties.prefill_speed import start_forecasting
 from pdmuxd.daemon.duties.refinement import start_refining
 from pdmuxd.daemon.duties.retention import start_forgetting
 from pdmuxd.daemon.duties.tbt_cap_check import start_capping
-from pdmuxd.daemon.duties.token_use import load_use, start_storing_use
+from pdmuxd.daemon.duties.token_use import catch_up, load_use, start_storing_use
 from pdmuxd.daemon.events import connect_service_manager, follow_directory
 from pdmuxd.daemon.gateway.app import Gateway
 from pdmuxd.daemon.handover.channel import Channel
@@ -190,6 +190,8 @@ async def _start(
     notifier = stack.enter_context(Notifier.from_environment(os.environ))
     parts = build(loaded, engine, control_plane, admin_token=admin_token, reread=reread)
     gateway, supervisor, listeners = parts.gateway, parts.supervisor, parts.listeners
+    if successor is None and not control_plane.store.is_shared:
+        catch_up(control_plane, parts.history.history.ledger)
     load_use(parts.limiter, control_plane)
     connect_service_manager(parts.bus, notifier.status)
 

@@ -14,6 +14,7 @@ from sqlmodel import Field, Session, col
 
 from pdmuxd.controlplane.database.row import Row
 from pdmuxd.controlplane.services.store import Store
+from pdmuxd.controlplane.tenants.token_use import Tokens
 
 _DELETED_AT_ONCE = 5000
 """Rows of one transaction: some 20 ms in which no other write is made."""
@@ -104,6 +105,25 @@ class Ledger:
                 statement = statement.where(col(column) == wanted)
         with self._store.transaction() as session:
             return [(row.id or 0, _entry(row)) for row in session.scalars(statement)]
+
+    def sums(self, *, start_s: int) -> dict[tuple[str, int, str], Tokens]:
+        """The tokens of those counted since, by tenant, when it was created (ms), and key."""
+        of = (col(LedgerRow.tenant), col(LedgerRow.tenant_since), col(LedgerRow.key_id))
+        kinds = (LedgerRow.input_tokens, LedgerRow.cached_tokens, LedgerRow.output_tokens)
+        statement = (
+            select(*of, *(func.sum(col(kind)) for kind in kinds))
+            .where(col(LedgerRow.at) >= start_s)
+            .group_by(*of)
+        )
+        with self._store.transaction() as session:
+            return {
+                (tenant, since_ms, key_id): Tokens(
+                    input_tokens=int(computed), cached_tokens=int(cached), output_tokens=int(output)
+                )
+                for tenant, since_ms, key_id, computed, cached, output in session.connection().execute(
+                    statement
+                )
+            }
 
     def prune(self, *, before_s: int, max_rows: int) -> int:
         """Delete what was counted earlier, and the oldest beyond `max_rows`; how many rows."""

@@ -53,6 +53,14 @@ class Tokens:
             output_tokens=self.output_tokens - other.output_tokens,
         )
 
+    def beyond(self, other: Tokens) -> Tokens:
+        """By how much this is more, of each kind."""
+        return Tokens(
+            input_tokens=max(0, self.input_tokens - other.input_tokens),
+            cached_tokens=max(0, self.cached_tokens - other.cached_tokens),
+            output_tokens=max(0, self.output_tokens - other.output_tokens),
+        )
+
     def counted(self, *, count_cached: bool) -> int:
         """What a budget counts."""
         return self.input_tokens + self.output_tokens + (self.cached_tokens if count_cached else 0)

@@ -10,9 +10,11 @@ from itertools import count
 
 import structlog
 
+from pdmuxd.controlplane.history.ledger import Ledger
 from pdmuxd.controlplane.services.control_plane import ControlPlane
 from pdmuxd.controlplane.services.limit_service import USE_AT_ONCE
 from pdmuxd.controlplane.services.limit_shares import LimitShares
+from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
 from pdmuxd.daemon.gateway.limits.shares import RENEW_S, Shares
 from pdmuxd.daemon.process.background import periodically
@@ -30,6 +32,29 @@ def load_use(limiter: Limiter, control_plane: ControlPlane) -> None:
     """Give the limiter what was used this month."""
     first = control_plane.store.clock().astimezone(UTC).date().replace(day=1)
     limiter.load(control_plane.limits.use_since(first))
+
+
+def catch_up(control_plane: ControlPlane, ledger: Ledger) -> None:
+    """Add to today's use what the ledger has and the use has not: a daemon was killed between the two.
+
+    Budgets then count no less than usage, which is what clients saw. Only where no other process writes. What
+    the use alone has stays: it counts answers whose records were lost, too.
+    """
+    now = control_plane.store.clock().astimezone(UTC)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    counted: dict[UseOf, Tokens] = {}
+    for (tenant, since_ms, key_id), tokens in ledger.sums(start_s=int(midnight.timestamp())).items():
+        known = control_plane.directory.tenants.get(tenant)
+        if known is not None and known.since_ms == since_ms:
+            for of in {WHOLE_TENANT, key_id}:
+                use = UseOf(tenant, of, now.date())
+                counted[use] = counted.get(use, Tokens()).plus(tokens)
+    stored = control_plane.limits.use_since(now.date())
+    missing = {use: tokens.beyond(stored.get(use, Tokens())) for use, tokens in counted.items()}
+    missing = {use: tokens for use, tokens in missing.items() if tokens != Tokens()}
+    if missing:
+        control_plane.limits.add_use(missing)
+        log.info("use of tokens that was not stored is counted by the ledger", subjects=len(missing))
 
 
 class UseKeeper:

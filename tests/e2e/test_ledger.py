@@ -12,6 +12,9 @@ import httpx
 KEPT_AFTER_S = 3.0
 """Stored each second, after a record that takes milliseconds; a busy machine takes twice that."""
 CLIENTS = 6
+UNANSWERED = 12 + 9
+"""Tokens that the request which a client had under way may have used without an answer: a batch's, with what
+prompts of that second had."""
 
 
 class Client(threading.Thread):
@@ -42,6 +45,15 @@ class Client(threading.Thread):
                 self.seen[answer.headers["x-request-id"]] = tokens, time.monotonic()
 
 
+def seen_of(clients):
+    return [found for client in clients for found in client.seen.items()]
+
+
+def budget_used(daemon):
+    limits = daemon.admin("GET", "/api/v1/tenants/default/limits").json()["limits"]
+    return next(one["used"] for one in limits if one["name"] == "tokens_per_day")
+
+
 def all_entries(daemon):
     found, after = {}, 0
     while after is not None:
@@ -65,6 +77,8 @@ def require_sums(daemon):
 
 def test_the_ledger_is_what_clients_saw_and_usage_is_its_sum_after_a_sigkill(start, until):
     daemon = start()
+    budget = {"tokens_per_day": {"value": 10**9}}
+    assert daemon.admin("PATCH", "/api/v1/tenants/default/limits", json=budget).status_code == 200
     over = threading.Event()
     clients = [Client(daemon, over) for _ in range(CLIENTS)]
     for client in clients:
@@ -76,11 +90,16 @@ def test_the_ledger_is_what_clients_saw_and_usage_is_its_sum_after_a_sigkill(sta
     over.set()
     for client in clients:
         client.join()
-    seen = {rid: found for client in clients for rid, found in client.seen.items()}
+    seen = dict(seen_of(clients))
     due = {rid for rid, (_, at_s) in seen.items() if at_s < killed_s - KEPT_AFTER_S}
 
     daemon = start(key=daemon.key)
     entries = require_sums(daemon)
+    late = sum(tokens for _, (tokens, at_s) in seen_of(clients) if at_s >= killed_s - KEPT_AFTER_S)
+    stored = sum(entry["output_tokens"] for entry in entries.values())
+    budget = budget_used(daemon) - sum(entry["prefill_tokens"] for entry in entries.values())
+    print(f"output tokens: {stored} in the ledger, {budget} in the budget, {late} of the last seconds")
+    assert stored <= budget <= stored + late + UNANSWERED * CLIENTS
     missing = due - entries.keys()
     print(
         f"{len(seen)} answers, {len(entries)} in the ledger, {len(due)} due, {len(missing)} of these missing"

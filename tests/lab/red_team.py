@@ -20,7 +20,7 @@ ATTACKS = {
     "limits": "tests/daemon/gateway/limits/test_overshoot.py tests/e2e/test_limits.py",
     "doors": "tests/e2e/test_wrong_keys.py",
     "attainment": "tests/e2e/test_from_the_wire.py",
-    "faults": "tests/e2e/test_own_alarms.py tests/e2e/test_lost_files.py",
+    "faults": "tests/e2e/test_own_alarms.py tests/e2e/test_lost_files.py tests/e2e/test_full_disk.py",
     "books": "tests/e2e/test_ledger.py tests/e2e/test_continuous_copy.py",
     "nodes": "tests/e2e/test_two_nodes.py",
 }

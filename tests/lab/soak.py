@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from daemon_process import Daemon
 
 SAMPLE_S = 10.0
 MIB = 2**20
+_CODE = re.compile(rb'"code": ?"(\w+)"')
 _GROWTH_RATIO, _GROWTH_MIB, _GROWTH_DESCRIPTORS = 1.05, 2.0, 8
 
 
@@ -45,8 +47,12 @@ async def load(daemon: Daemon, *, rate: float, seconds: float, seed: int, seen: 
             except (aiohttp.ClientError, TimeoutError) as error:
                 seen[type(error).__name__] += 1
                 return
+            if answer.status != 200:
+                code = _CODE.search(text)
+                seen[f"{answer.status} {code[1].decode() if code else ''}"] += 1
+                return
             is_whole = not is_streamed or text.endswith(b"data: [DONE]\n\n")
-            seen[str(answer.status) if is_whole else "cut"] += 1
+            seen["200" if is_whole else "cut"] += 1
 
         begun_s, due_s = time.monotonic(), 0.0
         asked = set()
