@@ -6,8 +6,9 @@ either both have it or neither has, after a crash too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from sqlalchemy import BigInteger, Integer, delete, func, insert, select
 from sqlmodel import Field, Session, col
@@ -116,13 +117,12 @@ class Ledger:
             .group_by(*of)
         )
         with self._store.transaction() as session:
+            rows: Iterable[Any] = session.connection().execute(statement)
             return {
                 (tenant, since_ms, key_id): Tokens(
                     input_tokens=int(computed), cached_tokens=int(cached), output_tokens=int(output)
                 )
-                for tenant, since_ms, key_id, computed, cached, output in session.connection().execute(
-                    statement
-                )
+                for tenant, since_ms, key_id, computed, cached, output in rows
             }
 
     def prune(self, *, before_s: int, max_rows: int) -> int:
