@@ -31,6 +31,10 @@ _AMOUNT_MAX = 16
 _EXAMPLE: JsonDict = {"tenant": None, "model": None, "input": "0.15", "cached": "0.03", "output": "0.6"}
 _OF_TENANT = "Whose tokens; null: of all tenants without a price of their own."
 _OF_MODEL = "Of which model; null: of every one."
+_INPUT = "Price of a million prompt tokens that are computed, in the list's currency."
+_CACHED = "Price of a million prompt tokens from the prefix cache, in the list's currency."
+_OUTPUT = "Price of a million tokens that are produced, in the list's currency."
+_PRICES = "A price for each tenant and model that has one."
 
 
 class PriceIn(Body):
@@ -47,11 +51,9 @@ class PriceIn(Body):
 
     tenant: str | None = Field(None, strict=True, min_length=1, max_length=NAME_MAX, description=_OF_TENANT)
     model: str | None = Field(None, strict=True, min_length=1, max_length=MODEL_MAX, description=_OF_MODEL)
-    input: str = Field(strict=True, max_length=_AMOUNT_MAX, description="Prompt tokens that are computed.")
-    cached: str = Field(
-        strict=True, max_length=_AMOUNT_MAX, description="Prompt tokens from the prefix cache."
-    )
-    output: str = Field(strict=True, max_length=_AMOUNT_MAX, description="Tokens that are produced.")
+    input: str = Field(strict=True, max_length=_AMOUNT_MAX, description=_INPUT)
+    cached: str = Field(strict=True, max_length=_AMOUNT_MAX, description=_CACHED)
+    output: str = Field(strict=True, max_length=_AMOUNT_MAX, description=_OUTPUT)
 
     def to_price(self) -> Price:
         """Convert. Raises: InvalidValueError."""
@@ -74,7 +76,7 @@ class PricesIn(Body):
     }
 
     currency: str | None = Field(None, strict=True, description="Of all prices.")
-    prices: list[PriceIn] = Field(max_length=MOST_PRICES)
+    prices: list[PriceIn] = Field(max_length=MOST_PRICES, description=_PRICES)
 
 
 class PriceOut(BaseModel):
@@ -84,16 +86,16 @@ class PriceOut(BaseModel):
 
     tenant: str | None = Field(description=_OF_TENANT)
     model: str | None = Field(description=_OF_MODEL)
-    input: str
-    cached: str
-    output: str
+    input: str = Field(description=_INPUT)
+    cached: str = Field(description=_CACHED)
+    output: str = Field(description=_OUTPUT)
 
 
 class PricesOut(BaseModel):
     """The price list that holds."""
 
     currency: str | None = Field(examples=["EUR"], description="Null without prices.")
-    prices: list[PriceOut]
+    prices: list[PriceOut] = Field(description=_PRICES)
     version: int = Field(description="The settings version of the last change; also the ETag.")
 
     @classmethod

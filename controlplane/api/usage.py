@@ -55,7 +55,9 @@ class UsageLineOut(BaseModel):
     cost: str | None = Field(
         examples=["12.345678"], description="By the price list that holds now; null without a price."
     )
-    currency: str | None = Field(examples=["EUR"])
+    currency: str | None = Field(
+        examples=["EUR"], description="Of the cost, as in ISO 4217; null without a price."
+    )
 
 
 class UsageOut(BaseModel):

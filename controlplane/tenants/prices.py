@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from functools import cached_property
 
 from sqlalchemy import BigInteger, delete
 from sqlmodel import Field, Session, col, select
@@ -46,7 +47,7 @@ class Price:
     output: Decimal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PriceList:
     """All prices, in the order of tenant and model."""
 
@@ -56,11 +57,15 @@ class PriceList:
     version: int = 0
     """The settings version of its last change; 0 before the first."""
 
+    @cached_property
+    def _by_place(self) -> Mapping[tuple[str, str], Price]:
+        """Made once: usage asks for each of its lines."""
+        return {(price.tenant, price.model): price for price in self.prices}
+
     def price_of(self, tenant: str, model: str) -> Price | None:
         """The price that holds: a tenant's goes before a model's, and either before that of all."""
-        found = {(price.tenant, price.model): price for price in self.prices}
         order = ((tenant, model), (tenant, EVERY), (EVERY, model), (EVERY, EVERY))
-        return next((found[key] for key in order if key in found), None)
+        return next((self._by_place[key] for key in order if key in self._by_place), None)
 
     def cost(
         self, tenant: str, model: str, *, input_tokens: int, cached_tokens: int, output_tokens: int
