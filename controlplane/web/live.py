@@ -11,14 +11,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
+from pdmuxd.controlplane.api.events import MAX_CLIENTS
 from pdmuxd.controlplane.events.messages import AlarmEvent, StatsEvent, TenantLoad, TenantsEvent
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
-from pdmuxd.controlplane.web.verdicts import Verdict, met_ratio, verdict, worst_first
+from pdmuxd.controlplane.web.verdicts import Verdict, verdict
 from pdmuxd.tui.show import formats
+from pdmuxd.tui.show.words import met_ratio, sms_in_words, worst_first
 
 PERIOD_S = 1.0
-MOST_STREAMS = 64
-"""As of the event stream."""
+MOST_STREAMS = MAX_CLIENTS
+"""As many as consoles may follow."""
 MOST_ROWS = 40
 """Tenants in an event: twice those on the overview, so that a page's rows stay known for a while."""
 STATES = {"missed": "misses", "met": "meets", "no_traffic": "no traffic"}
@@ -98,7 +100,11 @@ class Now:
         return {
             "verdict": self.verdict.text,
             "verdict_more": " ".join(self.verdict.lines),
-            "split": split_text(stats),
+            "split": (
+                "no engine"
+                if stats.partition_id is None
+                else sms_in_words(stats.mode, stats.prefill_sms, stats.decode_sms)
+            ),
             "prefill_share": formats.percent(shares[0]),
             "decode_share": formats.percent(shares[1]),
             "idle_share": formats.percent(idle),
@@ -183,19 +189,6 @@ class Live:
             verdict=verdict(telemetry, stats, loads),
             alarms=telemetry.alarms.active(),
         )
-
-
-def split_text(stats: StatsEvent) -> str:
-    """What the SMs are divided into now."""
-    if stats.partition_id is None:
-        return "no engine"
-    if stats.mode == "fused":
-        return "one batch on all SMs"
-    if stats.mode == "decode":
-        return "decode alone on all SMs"
-    if stats.mode == "idle":
-        return "idle"
-    return f"{stats.prefill_sms} SMs prefill, {stats.decode_sms} decode"
 
 
 def row_of(load: TenantLoad) -> TenantRow:

@@ -28,8 +28,8 @@ from pdmuxd.controlplane.web.pages import page, page_router
 from pdmuxd.controlplane.web.pictures import picture
 from pdmuxd.controlplane.web.tenant_list import loads
 from pdmuxd.controlplane.web.times import At, Shown, Window
-from pdmuxd.controlplane.web.verdicts import LABELS, causes
-from pdmuxd.tui.show.words import CAUSES
+from pdmuxd.controlplane.web.verdicts import causes
+from pdmuxd.tui.show.words import LABELS, cause_in_words
 
 REVISIONS = 20
 """Of the targets; the newest."""
@@ -65,6 +65,7 @@ def tenant_routes(
         sums = empty()
         for _, row in points:
             merge(sums, row)
+        drawn = await asyncio.to_thread(picture, shown.minutes, points, marks[-MARKS:])
         return await asyncio.to_thread(
             page,
             request,
@@ -75,7 +76,7 @@ def tenant_routes(
             now=row_of(loads(telemetry, [record])[0]) if record is not None and shown.is_live else None,
             kept=kept(telemetry, tenant),
             causes=_causes(telemetry, name),
-            picture=picture(shown.minutes, points, marks[-MARKS:]),
+            picture=drawn,
             used={column.name.lower(): sums[column] for column in Column},
             limits=[(one, WHAT[one.name], used) for one, used in _limits(tenant, limit_use)],
             keys=await asyncio.to_thread(control_plane.keys.list, name),
@@ -116,7 +117,7 @@ def _causes(telemetry: Telemetry, name: str) -> Sequence[tuple[str, str, int]]:
     """(target, cause in words, requests) of the last five minutes, the most frequent first."""
     ended, now_s = telemetry.requests.ended(), telemetry.clock()
     return [
-        (label, CAUSES.get(cause, cause), count)
+        (label, cause_in_words(cause), count)
         for target, label in LABELS.items()
         for cause, count in causes(ended, now_s, tenant=name, target=target).most_common()
     ]

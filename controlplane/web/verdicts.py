@@ -17,11 +17,9 @@ from pdmuxd.controlplane.telemetry.attainment import FIVE_MINUTES_S
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.tui.show import formats
-from pdmuxd.tui.show.words import CAUSES
+from pdmuxd.tui.show.words import LABELS, TARGET_ALARMS, cause_in_words, met_ratio, targets_missed, worst_burn
 
 State = Literal["good", "bad", "quiet"]
-LABELS = {"ttft": "TTFT", "tbt": "TBT"}
-_ALARMS = ("late_now", "ttft_burn", "tbt_burn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,26 +29,6 @@ class Verdict:
     state: State
     text: str
     lines: tuple[str, ...] = ()
-
-
-def worst_first(loads: Iterable[TenantLoad]) -> list[TenantLoad]:
-    """Those that miss before the others, the most late before them, then how fast the budget burns."""
-    return sorted(
-        loads,
-        key=lambda one: (one.verdict != "missed", -one.late_now, -_burn(one), -one.in_flight, one.tenant),
-    )
-
-
-def met_ratio(load: TenantLoad) -> float | None:
-    """The share of five minutes that was in time, of the worse target; None without traffic."""
-    burns = [burn for burn in (load.ttft_burn, load.tbt_burn) if burn is not None]
-    return max(0.0, 1.0 - max(burns) * (1.0 - load.target_ratio)) if burns else None
-
-
-def targets_missed(load: TenantLoad) -> list[str]:
-    """`ttft`, `tbt`: those whose budget burns faster than it lasts, and TTFT where requests are late now."""
-    missed = ["ttft"] if (load.ttft_burn or 0.0) > 1.0 or load.late_now else []
-    return [*missed, "tbt"] if (load.tbt_burn or 0.0) > 1.0 else missed
 
 
 def verdict(telemetry: Telemetry, stats: StatsEvent, loads: Sequence[TenantLoad]) -> Verdict:
@@ -66,7 +44,7 @@ def verdict(telemetry: Telemetry, stats: StatsEvent, loads: Sequence[TenantLoad]
     if not busy:
         return Verdict(state="quiet", text="No traffic to judge.", lines=(waiting,))
     who = busy[0].tenant if len(busy) == 1 else f"All {len(busy)} tenants with traffic"
-    closest = max(busy, key=_burn)
+    closest = max(busy, key=worst_burn)
     near = (
         f"Closest to its limit is {closest.tenant}: {formats.percent(met_ratio(closest), 1)} in time of "
         f"{formats.percent(closest.target_ratio, 1)} promised."
@@ -108,14 +86,16 @@ def _missing(missing: Sequence[TenantLoad], telemetry: Telemetry, now: datetime)
 
 def missing_since(tenant: str, alarms: Iterable[AlarmEvent]) -> datetime | None:
     """When the oldest alarm of the tenant's targets began."""
-    return min((one.since for one in alarms if one.tenant == tenant and one.kind in _ALARMS), default=None)
+    return min(
+        (one.since for one in alarms if one.tenant == tenant and one.kind in TARGET_ALARMS), default=None
+    )
 
 
 def likely_cause(load: TenantLoad, target: str, telemetry: Telemetry) -> str:
     """The most frequent cause of five minutes, in words."""
     counted = causes(telemetry.requests.ended(), telemetry.clock(), tenant=load.tenant, target=target)
     cause = counted.most_common(1)[0][0] if counted else "queued" if load.late_now else "unknown"
-    return CAUSES.get(cause, cause.replace("_", " "))
+    return cause_in_words(cause)
 
 
 def causes(ended: Iterable[RequestLifecycle], now_s: float, *, tenant: str, target: str) -> Counter[str]:
@@ -127,10 +107,6 @@ def causes(ended: Iterable[RequestLifecycle], now_s: float, *, tenant: str, targ
         for violation in request.violations
         if violation.target == target
     )
-
-
-def _burn(load: TenantLoad) -> float:
-    return max(load.ttft_burn or 0.0, load.tbt_burn or 0.0)
 
 
 def _waiting(stats: StatsEvent) -> str:

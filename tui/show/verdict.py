@@ -16,7 +16,16 @@ from pdmuxd.tui.client.wire import TenantLoad
 from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import clip, in_text
 from pdmuxd.tui.show.roles import Role
-from pdmuxd.tui.show.words import CAUSES
+from pdmuxd.tui.show.words import (
+    CAUSES,
+    LABELS,
+    TARGET_ALARMS,
+    cause_in_words,
+    met_ratio,
+    targets_missed,
+    worst_burn,
+    worst_first,
+)
 from pdmuxd.tui.state.answers import known
 from pdmuxd.tui.state.console import ConsoleState
 from pdmuxd.tui.state.tenants import is_missing
@@ -26,7 +35,6 @@ _SHORT_NAME_WIDTH = 16
 """Of a tenant in the status line."""
 MUCH = 0.3
 """A share of what is computed or waits from which on a tenant is named."""
-LABELS = {"ttft": "TTFT", "tbt": "TBT"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,40 +47,6 @@ class Verdict:
     mark: str
     lines: tuple[str, ...] = ()
     """The whole of it, a sentence each."""
-
-
-def worst_first(loads: Sequence[TenantLoad]) -> list[TenantLoad]:
-    """Those that miss before the others, the most late before them, then how fast the budget burns."""
-    return sorted(
-        loads,
-        key=lambda one: (not is_missing(one), -one.late_now, -worst_burn(one), -one.in_flight, one.tenant),
-    )
-
-
-def worst_burn(load: TenantLoad) -> float:
-    """The burn over five minutes, of the worse target; 0 without traffic."""
-    return max(load.ttft_burn or 0.0, load.tbt_burn or 0.0)
-
-
-def targets_missed(load: TenantLoad) -> list[str]:
-    """`ttft`, `tbt`: those whose budget burns faster than it lasts, and TTFT where requests are late now."""
-    missed = []
-    if (load.ttft_burn or 0.0) > 1.0 or load.late_now:
-        missed.append("ttft")
-    if (load.tbt_burn or 0.0) > 1.0:
-        missed.append("tbt")
-    return missed
-
-
-def met_ratio(load: TenantLoad) -> float | None:
-    """The share of five minutes that was in time, the late that wait counted as late; of the worse target."""
-    burns = [burn for burn in (load.ttft_burn, load.tbt_burn) if burn is not None]
-    if load.target_ratio is None:
-        shares = [
-            ratio for ratio in (load.ttft_attainment_ratio, load.tbt_attainment_ratio) if ratio is not None
-        ]
-        return min(shares) if shares else None
-    return max(0.0, 1.0 - max(burns) * (1.0 - load.target_ratio)) if burns else None
 
 
 def verdict(view: View) -> Verdict:
@@ -155,7 +129,7 @@ def missing_since(tenant: str, state: ConsoleState) -> datetime | None:
     begun = [
         alarm.since or alarm.at
         for alarm in state.alarms.values()
-        if alarm.tenant == tenant and alarm.kind in ("late_now", "ttft_burn", "tbt_burn")
+        if alarm.tenant == tenant and alarm.kind in TARGET_ALARMS
     ]
     seen = state.pasts.of(tenant).missing_since
     return min([*begun, *([seen] if seen is not None else [])], default=None)
@@ -176,7 +150,7 @@ def likely_cause(load: TenantLoad, target: str, view: View, cause: str | None = 
             return CAUSES[cause]
         aim = f"{in_text(strictest.tenant)}'s TBT target of {strictest.tbt_ms:g} ms"
         return f"{CAUSES[cause]}; decode gets the SMs that {aim} asks for"
-    return CAUSES.get(cause, cause.replace("_", " "))
+    return cause_in_words(cause)
 
 
 def _queued(load: TenantLoad, view: View) -> str:

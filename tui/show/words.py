@@ -1,6 +1,13 @@
-"""Causes of misses and reasons of decisions in words, for the console and for the pages alike."""
+"""What the console and the pages tell alike: tenants, the worst first; causes, decisions and SMs in words."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+LABELS = {"ttft": "TTFT", "tbt": "TBT"}
+TARGET_ALARMS = ("late_now", "ttft_burn", "tbt_burn")
+"""Kinds of alarms that tell of a tenant's targets."""
 
 CAUSES = {
     "queued": "waits in the queue",
@@ -36,3 +43,83 @@ REASONS = {
     "resumed": "the prefill that was set aside goes on",
     "prefill_finished": "a prefill that ran beside decode has passed its last layer",
 }
+
+
+def cause_in_words(cause: str) -> str:
+    """A cause of misses; one that a newer daemon names stands for itself."""
+    return CAUSES.get(cause, cause.replace("_", " "))
+
+
+def sms_in_words(mode: str | None, prefill_sms: int | None, decode_sms: int | None) -> str:
+    """What the SMs are divided into, while an engine says so."""
+    if mode == "fused":
+        return "one batch on all SMs"
+    if mode == "decode":
+        return "decode alone on all SMs"
+    if mode == "idle":
+        return "idle"
+    return f"{prefill_sms} SMs prefill, {decode_sms} decode"
+
+
+class Judged(Protocol):
+    """A tenant of the event `tenants`; an older daemon does not say everything."""
+
+    @property
+    def tenant(self) -> str: ...  # noqa: D102
+    @property
+    def verdict(self) -> str | None: ...  # noqa: D102
+    @property
+    def in_flight(self) -> int: ...  # noqa: D102
+    @property
+    def late_now(self) -> int: ...  # noqa: D102
+    @property
+    def target_ratio(self) -> float | None: ...  # noqa: D102
+    @property
+    def ttft_attainment_ratio(self) -> float | None: ...  # noqa: D102
+    @property
+    def tbt_attainment_ratio(self) -> float | None: ...  # noqa: D102
+    @property
+    def ttft_burn(self) -> float | None: ...  # noqa: D102
+    @property
+    def tbt_burn(self) -> float | None: ...  # noqa: D102
+
+
+_Load = TypeVar("_Load", bound=Judged)
+
+
+def worst_first(loads: Iterable[_Load]) -> list[_Load]:
+    """Those that miss before the others, the most late before them, then how fast the budget burns."""
+    return sorted(
+        loads,
+        key=lambda one: (
+            one.verdict != "missed",
+            -one.late_now,
+            -worst_burn(one),
+            -one.in_flight,
+            one.tenant,
+        ),
+    )
+
+
+def worst_burn(load: Judged) -> float:
+    """The burn over five minutes, of the worse target; 0 without traffic."""
+    return max(load.ttft_burn or 0.0, load.tbt_burn or 0.0)
+
+
+def targets_missed(load: Judged) -> list[str]:
+    """`ttft`, `tbt`: those whose budget burns faster than it lasts, and TTFT where requests are late now."""
+    missed = []
+    if (load.ttft_burn or 0.0) > 1.0 or load.late_now:
+        missed.append("ttft")
+    if (load.tbt_burn or 0.0) > 1.0:
+        missed.append("tbt")
+    return missed
+
+
+def met_ratio(load: Judged) -> float | None:
+    """The share of five minutes that was in time, the late that wait counted as late; of the worse target."""
+    if load.target_ratio is None:
+        shares = (load.ttft_attainment_ratio, load.tbt_attainment_ratio)
+        return min((share for share in shares if share is not None), default=None)
+    burns = [burn for burn in (load.ttft_burn, load.tbt_burn) if burn is not None]
+    return max(0.0, 1.0 - max(burns) * (1.0 - load.target_ratio)) if burns else None

@@ -8,6 +8,7 @@ from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Line, line
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.sm_bar import SmUse, bar
+from pdmuxd.tui.show.words import sms_in_words
 from pdmuxd.tui.state.view import View
 
 MINUTE_S = 60
@@ -60,13 +61,7 @@ def sm_use(stats: Stats | None) -> SmUse | None:
 def _split(stats: Stats | None, engine: Engine | None) -> str:
     if stats is None or stats.partition_id is None:
         return ""
-    if stats.mode == "fused":
-        return "now one batch on all SMs"
-    if stats.mode == "decode":
-        return "now decode alone on all SMs"
-    if stats.mode == "idle":
-        return "now idle"
-    return f"now {stats.prefill_sms} SMs prefill, {stats.decode_sms} decode"
+    return f"now {sms_in_words(stats.mode, stats.prefill_sms, stats.decode_sms)}"
 
 
 def _legend(mean: tuple[float, float], use: SmUse, letters: bool) -> Line:

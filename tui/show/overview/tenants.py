@@ -8,7 +8,7 @@ from pdmuxd.tui.show.charts import EIGHTHS, MISSING
 from pdmuxd.tui.show.lines import Cell, Column, Run
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.tenants.rows import TenantRow, budget_role, budget_text, tbt_cell
-from pdmuxd.tui.show.verdict import met_ratio
+from pdmuxd.tui.show.words import met_ratio
 from pdmuxd.tui.state.spans import DAY_S, is_day
 from pdmuxd.tui.state.tenants import MINUTES_KEPT, is_missing
 from pdmuxd.tui.state.view import View

@@ -9,7 +9,7 @@ from pdmuxd.tui.show.events import events
 from pdmuxd.tui.show.heading import heading
 from pdmuxd.tui.show.lines import Line, line
 from pdmuxd.tui.show.roles import Role
-from pdmuxd.tui.show.verdict import worst_first
+from pdmuxd.tui.show.words import worst_first
 from pdmuxd.tui.state.spans import DAY_S, TENANT_STEP_S, is_day
 from pdmuxd.tui.state.tenants import MINUTES_KEPT
 from pdmuxd.tui.state.view import View

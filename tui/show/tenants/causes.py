@@ -9,8 +9,8 @@ from pdmuxd.tui.show.lines import Cell, Column, Line, line, row
 from pdmuxd.tui.show.reasons import split_text
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.tenants.rows import IDLE
-from pdmuxd.tui.show.verdict import LABELS, likely_cause
-from pdmuxd.tui.show.words import CAUSES
+from pdmuxd.tui.show.verdict import likely_cause
+from pdmuxd.tui.show.words import LABELS, cause_in_words
 from pdmuxd.tui.state.tenants import Missed
 from pdmuxd.tui.state.view import View
 
@@ -51,11 +51,7 @@ def causes(name: str, view: View, width: int, height: int) -> list[Line]:
         late = sum(miss.weight for miss in misses)
         excess = sorted(miss.by_ratio for miss in misses)[len(misses) // 2]
         is_first = target == "ttft" and cause == "queued" and load is not IDLE
-        said = (
-            likely_cause(load, target, view, cause)
-            if is_first
-            else CAUSES.get(cause, cause.replace("_", " "))
-        )
+        said = likely_cause(load, target, view, cause) if is_first else cause_in_words(cause)
         cells = [
             Cell(formats.percent(_share(misses, totals))),
             Cell(LABELS.get(target, target)),

@@ -11,7 +11,7 @@ from pdmuxd.tui.show import formats
 from pdmuxd.tui.show.lines import Cell, Column
 from pdmuxd.tui.show.roles import Role
 from pdmuxd.tui.show.table import Order
-from pdmuxd.tui.show.verdict import met_ratio, worst_first
+from pdmuxd.tui.show.words import met_ratio, worst_first
 from pdmuxd.tui.state.answers import known
 from pdmuxd.tui.state.console import ConsoleState
 
