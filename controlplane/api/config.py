@@ -19,7 +19,7 @@ from pdmuxd.controlplane.api.config_bodies import (
     json_schema,
     read_config,
 )
-from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
+from pdmuxd.controlplane.api.etags import Force, IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.outlooks import OutlookOut
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
@@ -143,7 +143,7 @@ def config_routes(control_plane: ControlPlane, telemetry: Telemetry, predictors:
             bool, Query(description="Delete the tenants that the document does not name.")
         ] = False,
         dry_run: Annotated[bool, Query(description="Say what would change, and change nothing.")] = False,
-        force: Annotated[bool, Query(description="Set targets that are predicted to be infeasible.")] = False,
+        force: Force = False,
         if_match: IfMatch = None,
     ) -> Response:
         """Make tenants and policy as the document says, all of it or nothing. Sent twice, it changes nothing.

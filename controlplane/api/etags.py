@@ -1,11 +1,11 @@
-"""Versions as entity tags: what `If-Match` may say, and what answers carry."""
+"""What guards an edit: versions as entity tags in `If-Match` and in answers, and `force`."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated
 
-from fastapi import Header, Response
+from fastapi import Header, Query, Response
 from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -27,6 +27,9 @@ IfMatch = Annotated[
     | None,
     Header(description="Only if this is still the version: the ETag of what is changed.", examples=['"3"']),
 ]
+
+
+Force = Annotated[bool, Query(description="Set targets that are predicted to be infeasible.")]
 
 
 def expected_version(if_match: str | None) -> int | None:

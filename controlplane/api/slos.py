@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from pdmuxd.controlplane.api.bodies import Body
-from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
+from pdmuxd.controlplane.api.etags import Force, IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.outlooks import OutlookOut
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
@@ -206,7 +206,7 @@ def slo_routes(
         name: str,
         body: SloIn,
         response: Response,
-        force: Annotated[bool, Query(description="Set targets that are predicted to be infeasible.")] = False,
+        force: Force = False,
         if_match: IfMatch = None,
     ) -> SloSetOut:
         """Set all targets. They reach the engine within a second, without a restart.
@@ -230,7 +230,7 @@ def slo_routes(
         name: str,
         body: SloPatch,
         response: Response,
-        force: Annotated[bool, Query(description="Set targets that are predicted to be infeasible.")] = False,
+        force: Force = False,
         if_match: IfMatch = None,
     ) -> SloSetOut:
         """Set the targets that are given; the others stay, and so do all if none would change."""

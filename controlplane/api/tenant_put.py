@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 
 from pdmuxd.controlplane.api.config_bodies import ConfigTenantIn
-from pdmuxd.controlplane.api.etags import IfMatch, expected_version, tag
+from pdmuxd.controlplane.api.etags import Force, IfMatch, expected_version, tag
 from pdmuxd.controlplane.api.problems import documented
 from pdmuxd.controlplane.api.routing import admin_router
 from pdmuxd.controlplane.api.tenants import TenantOut
@@ -30,7 +29,7 @@ def tenant_put_routes(
         name: str,
         body: ConfigTenantIn,
         response: Response,
-        force: Annotated[bool, Query(description="Set targets that are predicted to be infeasible.")] = False,
+        force: Force = False,
         if_match: IfMatch = None,
     ) -> TenantOut:
         """Make a tenant as the body says, with its targets and limits; what is left out gets its default.
