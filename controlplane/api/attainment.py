@@ -22,13 +22,13 @@ from pdmuxd.controlplane.milliseconds import to_ms
 from pdmuxd.controlplane.telemetry.attainment import WINDOWS_S, Attainment
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN, OpenCounts, summed
+from pdmuxd.controlplane.tenants.names import TenantNames
 from pdmuxd.controlplane.tenants.records import TenantRecord
+from pdmuxd.controlplane.tenants.tenant_fields import NAME_MAX
 from pdmuxd.engine.core.errors import NotFoundError
 from pdmuxd.engine.core.slo import PriorityClass
 
 PAGE_DEFAULT = 100
-SEARCH_MAX = 63
-"""As long as a name may be."""
 READ_AT_ONCE = 20
 """Tenants that are read before others have their turn (`python tests/lab admin-holds` measures the turn)."""
 FIND_AT_ONCE = 500
@@ -46,7 +46,7 @@ class AlarmsOut(BaseModel):
 
 def attainment_routes(telemetry: Telemetry) -> APIRouter:
     """`/attainment`, `/alarms`."""
-    router, by_name = admin_router(tags=["attainment"]), _ByName()
+    router, names_of = admin_router(tags=["attainment"]), TenantNames()
 
     # Asynchronous: reading a window moves it on, which only the loop that writes it may do. That loop serves
     # all streams, so tenants are read in slices, and put into words in a thread.
@@ -62,7 +62,7 @@ def attainment_routes(telemetry: Telemetry) -> APIRouter:
             Query(description="Only tenants with something in flight, or with traffic in the last hour."),
         ] = False,
         q: Annotated[
-            str | None, Query(max_length=SEARCH_MAX, description="Only names that have this in them.")
+            str | None, Query(max_length=NAME_MAX, description="Only names that have this in them.")
         ] = None,
         priority_class: Annotated[PriorityClass | None, Query(alias="class")] = None,
         state: Annotated[Verdict | None, Query(description="Only tenants whose verdict this is.")] = None,
@@ -79,7 +79,7 @@ def attainment_routes(telemetry: Telemetry) -> APIRouter:
             among=(telemetry.states.active(), waiting, in_flight) if active else None,
         )
         names = await _found(
-            telemetry, (tenant,) if tenant else by_name(known), wanted, after=after, limit=limit
+            telemetry, (tenant,) if tenant else names_of(known), wanted, after=after, limit=limit
         )
         read = []
         for name in names:
@@ -102,19 +102,6 @@ def attainment_routes(telemetry: Telemetry) -> APIRouter:
         return AlarmsOut(active=list(telemetry.alarms.active()), recent=list(telemetry.alarms.recent()))
 
     return router
-
-
-class _ByName:
-    """The names in their order, which is kept until the tenants are others."""
-
-    def __init__(self) -> None:
-        self._kept: tuple[Mapping[str, TenantRecord] | None, tuple[str, ...]] = (None, ())
-
-    def __call__(self, tenants: Mapping[str, TenantRecord]) -> tuple[str, ...]:
-        """Sorted."""
-        if self._kept[0] is not tenants:
-            self._kept = tenants, tuple(sorted(tenants))
-        return self._kept[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

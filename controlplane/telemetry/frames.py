@@ -37,7 +37,7 @@ from pdmuxd.controlplane.tenants.records import TenantRecord
 MAX_TENANTS = 100
 """In one event: it is sent every second to every client."""
 TOLD_AT_ONCE = 20
-"""Tenants in one slice: 3 ms of the event loop (`python tests/lab admin-holds`)."""
+"""Tenants in one slice; `python tests/lab admin-holds` measures how long that holds the event loop."""
 
 
 class Frames:

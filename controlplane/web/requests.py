@@ -18,19 +18,19 @@ from pdmuxd.controlplane.telemetry import serializers
 from pdmuxd.controlplane.telemetry.decisions import SeenDecision, decision_event, newest
 from pdmuxd.controlplane.telemetry.requests import RequestLifecycle
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
+from pdmuxd.controlplane.tenants.tenant_fields import NAME_MAX
 from pdmuxd.controlplane.web.pages import page, page_router
 from pdmuxd.engine.core.errors import NotFoundError
 from pdmuxd.engine.core.types import Reason
 from pdmuxd.tui.show.words import CAUSES, REASONS
 
 ROWS = 100
-TENANT_MAX = 63
 LOOKED_AT = 5000
 """Decisions of which runs are made: about a minute's."""
 LAST_S = 10.0
 """Of which the shares of reasons are told, as in the console."""
 
-Tenant = Annotated[str, Query(max_length=TENANT_MAX, description="Only of this tenant.")]
+Tenant = Annotated[str, Query(max_length=NAME_MAX, description="Only of this tenant.")]
 Which = Literal["ended", "missed", "in_flight"]
 ReasonName = Annotated[Reason | Literal[""], Query(description="Only decisions with this reason.")]
 

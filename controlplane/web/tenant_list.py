@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Annotated
@@ -12,6 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
+from pdmuxd.controlplane.api.attainment import READ_AT_ONCE
 from pdmuxd.controlplane.api.usage import CSV, csv_cell
 from pdmuxd.controlplane.events.messages import TenantLoad
 from pdmuxd.controlplane.milliseconds import to_ms
@@ -19,20 +21,18 @@ from pdmuxd.controlplane.telemetry.attainment import Attainment
 from pdmuxd.controlplane.telemetry.frames import tenant_load
 from pdmuxd.controlplane.telemetry.telemetry import Telemetry
 from pdmuxd.controlplane.telemetry.waiting import NOTHING_OPEN
+from pdmuxd.controlplane.tenants.names import TenantNames
 from pdmuxd.controlplane.tenants.records import TenantRecord
-from pdmuxd.controlplane.web.live import TenantRow, row_of
+from pdmuxd.controlplane.tenants.tenant_fields import NAME_MAX
+from pdmuxd.controlplane.web.live import row_of
 from pdmuxd.controlplane.web.pages import page, page_router
 from pdmuxd.controlplane.web.rendering import HEADERS
-from pdmuxd.controlplane.web.verdicts import met_ratio
+from pdmuxd.tui.show.words import met_ratio
 
 PAGE = 50
-AT_ONCE = 20
-"""Tenants that are looked at before the event loop has another turn: about a millisecond."""
-PART_MAX = 63
-"""Characters of a tenant's name."""
 
-Part = Annotated[str, Query(max_length=PART_MAX, description="A part of the name.")]
-After = Annotated[str, Query(max_length=PART_MAX, description="Go on behind this name.")]
+Part = Annotated[str, Query(max_length=NAME_MAX, description="A part of the name.")]
+After = Annotated[str, Query(max_length=NAME_MAX, description="Go on behind this name.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +58,18 @@ class Line:
 
 def tenant_list_routes(telemetry: Telemetry) -> APIRouter:
     """`/ui/tenants` and the same as CSV."""
-    router = page_router()
+    router, names_of = page_router(), TenantNames()
+
+    def matching(part: str) -> Sequence[str]:
+        names = names_of(telemetry.directory.tenants)
+        return [name for name in names if part.lower() in name] if part else names
 
     @router.get("/tenants")
     async def list_tenants(request: Request, q: Part = "", after: After = "") -> Response:
-        found = matching(telemetry, q)
-        names = [one.name for one in found if one.name > after]
-        shown = [telemetry.directory.tenants[name] for name in names[:PAGE]]
-        rows: list[tuple[TenantRecord, TenantRow]] = []
-        for one, load in zip(shown, loads(telemetry, shown), strict=True):
-            rows.append((one, row_of(load)))
+        found = matching(q)
+        behind = bisect_right(found, after)
+        shown = [telemetry.directory.tenants[name] for name in found[behind : behind + PAGE]]
+        rows = [(one, row_of(load)) for one, load in zip(shown, loads(telemetry, shown), strict=True)]
         return await asyncio.to_thread(
             page,
             request,
@@ -77,21 +79,16 @@ def tenant_list_routes(telemetry: Telemetry) -> APIRouter:
             total=len(found),
             q=q,
             after=after,
-            next_after=shown[-1].name if len(names) > PAGE else None,
+            next_after=shown[-1].name if len(found) > behind + PAGE else None,
         )
 
     @router.get("/tenants.csv")
     async def send_csv(q: Part = "") -> Response:
         headers = {**HEADERS, "Content-Disposition": 'attachment; filename="tenants.csv"'}
-        return StreamingResponse(_csv(telemetry, matching(telemetry, q)), media_type=CSV, headers=headers)
+        found = [telemetry.directory.tenants[name] for name in matching(q)]
+        return StreamingResponse(_csv(telemetry, found), media_type=CSV, headers=headers)
 
     return router
-
-
-def matching(telemetry: Telemetry, part: str) -> list[TenantRecord]:
-    """Tenants whose name has that part, by name."""
-    known = telemetry.directory.tenants
-    return [known[name] for name in sorted(known) if part.lower() in name.lower()]
 
 
 def loads(telemetry: Telemetry, tenants: Sequence[TenantRecord]) -> list[TenantLoad]:
@@ -113,8 +110,8 @@ def loads(telemetry: Telemetry, tenants: Sequence[TenantRecord]) -> list[TenantL
 
 async def _csv(telemetry: Telemetry, tenants: Sequence[TenantRecord]) -> AsyncIterator[str]:
     yield _lines([tuple(field.name for field in fields(Line))])
-    for begin in range(0, len(tenants), AT_ONCE):
-        some = tenants[begin : begin + AT_ONCE]
+    for begin in range(0, len(tenants), READ_AT_ONCE):
+        some = tenants[begin : begin + READ_AT_ONCE]
         lines = [astuple(_line(*pair)) for pair in zip(some, loads(telemetry, some), strict=True)]
         yield _lines([tuple("" if value is None else csv_cell(value) for value in line) for line in lines])
         await asyncio.sleep(0)
