@@ -61,9 +61,11 @@ test-postgresql: $(READY) ## The control plane's tests on PostgreSQL instead of 
 test-lowest: $(VENV_LOWEST)/.ready ## Listeners, REST's document, metrics, console on the lowest versions allowed
 	@$(VENV_LOWEST)/bin/python -m pytest -q --numprocesses $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal tests/daemon/httpd tests/daemon/metrics tests/daemon/settings tests/daemon/cli/test_yaml_documents.py tests/controlplane/api/test_openapi.py tests/tui/test_screens.py -k 'not of_any_size'
 
+# An engine computes on one thread and waits for one half of the time; files share a daemon, so they stay whole.
+SGLANG_WORKERS ?= 2
 # Another environment that has SGLang and pdmuxd: make test-sglang PYTHON_SGLANG=/path/to/python
 test-sglang: $(READY) $(if $(filter file,$(origin PYTHON_SGLANG)),$(VENV_SGLANG)/.ready) ## Tests on a real SGLang, on the CPU
-	@PYTHON_SGLANG="$(PYTHON_SGLANG)" $(PY) -m pytest -q -m sglang tests/sglang
+	@PYTHON_SGLANG="$(PYTHON_SGLANG)" $(PY) -m pytest -q -m sglang --numprocesses $(SGLANG_WORKERS) --dist loadfile tests/sglang
 
 lint: $(READY)
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

@@ -114,7 +114,7 @@ async def run(
     *,
     count: int,
     seed: int,
-    skip: int,
+    skip: int = 0,
     at_once: int,
     limit_s: float,
     missing: tuple[str, ...] = (),
