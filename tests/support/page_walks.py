@@ -11,14 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def walked(script: str, folder: Path, *, environ: Mapping[str, str], longest_s: float) -> tuple[int, str]:
+def walked(
+    script: str, folder: Path, *, environ: Mapping[str, str], longest_s: float, installed: bool = True
+) -> tuple[int, str]:
     """The exit code of the script, and what it said; it ends at its first error.
 
-    This environment's commands come first on its path, and no setting of pdmuxd is inherited. A daemon that a
-    failed walk has left is killed.
+    This environment's commands come first on its path if they are `installed`, else nowhere, and no setting
+    of pdmuxd is inherited. A daemon that a failed walk has left is killed.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PDMUXD_")}
-    path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    here = str(Path(sys.executable).parent)
+    others = [place for place in os.environ["PATH"].split(os.pathsep) if place != here]
+    path = {"PATH": os.pathsep.join([here, *others] if installed else others)}
     with (folder / "said").open("w") as out:
         walk = subprocess.Popen(
             ["bash", "-c", "set -ex\n" + script],
