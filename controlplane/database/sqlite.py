@@ -18,6 +18,9 @@ BUSY_TIMEOUT_S = 5.0
 """How long a writer waits for another; a change takes milliseconds, a backup does not block writers."""
 
 Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
+TO_WRITE = {"sqlite_begin": "BEGIN IMMEDIATE"}
+"""Execution options of a transaction that reads before it writes. SQLite waits for another writer only until
+a transaction has read: later it refuses at once if the other has changed anything since."""
 
 
 def sqlite_url(path: Path) -> str:
@@ -57,7 +60,7 @@ def configure(engine: Engine, *, foreign_keys: bool, begin: Begin) -> None:
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        connection.exec_driver_sql(connection.get_execution_options().get("sqlite_begin", begin))
 
 
 def remember_file(engine: Engine) -> None:

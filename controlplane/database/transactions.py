@@ -49,6 +49,9 @@ class Transactions(Protocol):
     def transaction(self) -> AbstractContextManager[Session]:
         """Read, or change what no directory shows."""
 
+    def writing(self) -> AbstractContextManager[Session]:
+        """Read, and then change what no directory shows."""
+
     def change(self) -> AbstractContextManager[Changing]:
         """Change something. Changes run one after the other, each with a settings version of its own."""
 

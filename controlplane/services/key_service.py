@@ -130,7 +130,7 @@ class Keys:
     def used(self, uses: Mapping[str, datetime]) -> None:
         """Note when keys were last used. Raises no settings version, since no directory shows it."""
         if uses:
-            with self._store.transaction() as session:
+            with self._store.writing() as session:
                 ApiKeyRepository(session).used(uses)
                 session.commit()
 

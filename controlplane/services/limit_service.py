@@ -126,7 +126,7 @@ class Limits:
         """
         if not uses:
             return
-        with self._store.transaction() as session:
+        with self._store.writing() as session:
             ids = _ids(session, {use.tenant for use in uses})
             for use, tokens in uses.items():
                 if (tenant_id := ids.get(use.tenant)) is not None:

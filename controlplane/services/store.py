@@ -20,7 +20,7 @@ from pdmuxd.controlplane.database.heartbeat import beat
 from pdmuxd.controlplane.database.opening import require_in_place, store_errors
 from pdmuxd.controlplane.database.postgresql import is_postgresql
 from pdmuxd.controlplane.database.settings_version import SettingsVersionRepository
-from pdmuxd.controlplane.database.sqlite import BUSY_TIMEOUT_S
+from pdmuxd.controlplane.database.sqlite import BUSY_TIMEOUT_S, TO_WRITE
 from pdmuxd.controlplane.node.scheduling import current_scheduling
 from pdmuxd.controlplane.profiles.active import ActivePredictors
 from pdmuxd.controlplane.services.directory import DirectorySnapshot
@@ -185,6 +185,13 @@ class Store:
         """One transaction, undone at its end unless it is committed. Raises: StoreError."""
         require_in_place(self._engine)
         with store_errors(self._engine), Session(self._engine) as session:
+            yield session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """A transaction that reads before it writes: it waits for other writers first. Raises: StoreError."""
+        with self.transaction() as session:
+            session.connection(execution_options=TO_WRITE)
             yield session
 
     @contextmanager

@@ -139,7 +139,7 @@ class AdminTokens:
         """Note when tokens were last used. Raises no settings version, since no directory shows it."""
         if not uses:
             return
-        with self._transactions.transaction() as session:
+        with self._transactions.writing() as session:
             for name, at in uses.items():
                 row = session.get(AdminTokenRow, name)
                 if row is not None and (row.last_used_at is None or row.last_used_at < at):

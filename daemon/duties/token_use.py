@@ -38,15 +38,17 @@ def catch_up(control_plane: ControlPlane, ledger: Ledger) -> None:
     """Add to today's use what the ledger has and the use has not: a daemon was killed between the two.
 
     Budgets then count no less than usage, which is what clients saw. Only where no other process writes. What
-    the use alone has stays: it counts answers whose records were lost, too.
+    the use alone has stays: it counts answers whose records were lost, too. Of keys those with limits are
+    counted, as by the limiter.
     """
+    limited = {key.key_id for key in control_plane.directory.keys.values() if key.limits}
     now = control_plane.store.clock().astimezone(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     counted: dict[UseOf, Tokens] = {}
     for (tenant, since_ms, key_id), tokens in ledger.sums(start_s=int(midnight.timestamp())).items():
         known = control_plane.directory.tenants.get(tenant)
         if known is not None and known.since_ms == since_ms:
-            for of in {WHOLE_TENANT, key_id}:
+            for of in {WHOLE_TENANT, key_id} if key_id in limited else {WHOLE_TENANT}:
                 use = UseOf(tenant, of, now.date())
                 counted[use] = counted.get(use, Tokens()).plus(tokens)
     stored = control_plane.limits.use_since(now.date())

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import date
 from typing import Any
 
 import pytest
 from stores import opened, slo
 
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.engine.core.errors import ConflictError, StaleVersionError
 
 WRITERS = 6
@@ -123,3 +125,21 @@ def test_a_reader_sees_one_version_when_a_writer_is_busy(url: str, control_plane
 
     assert seen == sorted(seen)
     assert all(slo_version == version for version, slo_version in seen)
+
+
+def test_use_is_stored_when_others_write_at_the_same_moment(planes: list[ControlPlane]) -> None:
+    """It reads before it writes, as notes of when keys and tokens were last used do."""
+    planes[0].create_tenant("chat")
+    key_id, day = planes[0].keys.issue("chat").key_id, date(2026, 1, 31)
+    use = {UseOf("chat", WHOLE_TENANT, day): Tokens(output_tokens=1)}
+
+    def store(plane: ControlPlane) -> None:
+        for _ in range(10):
+            plane.limits.add_use(use)
+            plane.keys.used({key_id: plane.store.clock()})
+            plane.admin_tokens.used({"nobody": plane.store.clock()})
+
+    at_once(*(lambda p=p: store(p) for p in planes))
+    assert planes[0].limits.use_since(day) == {
+        UseOf("chat", WHOLE_TENANT, day): Tokens(output_tokens=10 * WRITERS)
+    }

@@ -13,6 +13,7 @@ from pdmuxd.controlplane.history.ledger import Ledger, LedgerEntry
 from pdmuxd.controlplane.history.recorder import Batch
 from pdmuxd.controlplane.history.writing import HistoryWriter
 from pdmuxd.controlplane.services.control_plane import ControlPlane
+from pdmuxd.controlplane.tenants.limit_values import Limit
 from pdmuxd.controlplane.tenants.token_use import WHOLE_TENANT, Tokens, UseOf
 from pdmuxd.daemon.duties.token_use import catch_up
 
@@ -23,7 +24,7 @@ def control_plane(tmp_path: Path) -> Iterator[ControlPlane]:
         yield made
 
 
-def entry(number: int, at: datetime, since_ms: int, key_id: str = "k1") -> LedgerEntry:
+def entry(number: int, at: datetime, since_ms: int, key_id: str = "another") -> LedgerEntry:
     return LedgerEntry(
         at=int(at.timestamp()),
         request_id=f"r{number}",
@@ -44,12 +45,17 @@ def entry(number: int, at: datetime, since_ms: int, key_id: str = "k1") -> Ledge
 
 def test_use_is_no_less_than_the_ledger_after_a_kill(control_plane: ControlPlane) -> None:
     control_plane.create_tenant("chat")
+    limited, other, free = (control_plane.keys.issue("chat").key_id for _ in range(3))
+    for key_id in (limited, other):
+        control_plane.limits.change_key(key_id, {"tokens_per_day": Limit(name="tokens_per_day", value=10**9)})
     since_ms = control_plane.directory.tenants["chat"].since_ms
     now = control_plane.store.clock().astimezone(UTC)
-    entries = [entry(number, now, since_ms, f"k{number % 2}") for number in range(4)]
+    entries = [entry(number, now, since_ms, (limited, other)[number % 2]) for number in range(4)]
+    # As in the limiter, a key without limits has no count of its own.
+    entries.append(entry(4, now, since_ms, free))
     others = [entry(8, now - timedelta(days=1), since_ms), entry(9, now, since_ms - 1)]
     HistoryWriter(control_plane.store).write(Batch(requests=entries + others))
-    whole, one, two = (UseOf("chat", of, now.date()) for of in (WHOLE_TENANT, "k0", "k1"))
+    whole, one, two = (UseOf("chat", of, now.date()) for of in (WHOLE_TENANT, limited, other))
     # The last second of one key is missing; of the other an answer was counted whose record was lost.
     stored = Tokens(input_tokens=20, cached_tokens=8, output_tokens=250)
     half = Tokens(input_tokens=20, cached_tokens=8, output_tokens=200)
@@ -58,7 +64,7 @@ def test_use_is_no_less_than_the_ledger_after_a_kill(control_plane: ControlPlane
     for _ in range(2):
         catch_up(control_plane, Ledger(control_plane.store))
         assert control_plane.limits.use_since(now.date()) == {
-            whole: Tokens(input_tokens=40, cached_tokens=16, output_tokens=400),
+            whole: Tokens(input_tokens=50, cached_tokens=20, output_tokens=500),
             one: half,
             two: stored,
         }
