@@ -123,7 +123,12 @@ class Gateway:
             retry_after_s=self._retry_after_s,
         )
         self._tokenizing = Tokenizing(
-            admission=admission, intake=self._intake, slot=self._slot, forwarder=self._forwarder
+            admission=admission,
+            intake=self._intake,
+            slot=self._slot,
+            forwarder=self._forwarder,
+            turns=self._turns,
+            limiter=self._limiter,
         )
         self.use_directory(directory)
 
@@ -256,7 +261,7 @@ class Gateway:
             await self._tell_models(call, scope, route, tenant)
             return
         if route.kind in TOKENIZING:
-            await self._tokenizing.serve(call, scope, route, tenant)
+            await self._tokenizing.serve(call, scope, route, identity)
             return
         await self._generate(call, scope, route, identity)
 

@@ -101,6 +101,21 @@ NOT_SUPPORTED = {
     "/v1/messages/": "batches are not served; send each request by itself",
 }
 """Paths that the engine has and that are not served here, with the reason."""
+_EMBEDS = "the model here generates text and has no embeddings; engines of embedding models are not served"
+_SCORES = (
+    "the model here generates text and ranks nothing; /generate with max_new_tokens 0, return_logprob and "
+    "token_ids_logprob has the probabilities of given tokens"
+)
+OTHER_MODELS = {
+    "/v1/embeddings": _EMBEDS,
+    "/encode": _EMBEDS,
+    "/v1/score": _SCORES,
+    "/v1/rerank": _SCORES,
+    "/rerank": _SCORES,
+    "/v1/classify": _SCORES,
+    "/classify": _SCORES,
+}
+"""Paths that need a model of another kind: 404, which clients' libraries do not send again."""
 
 
 def dialect_of(path: str) -> dialects.Dialect:
@@ -121,6 +136,8 @@ def find_route(method: str, path: str) -> Route:
     for below, why in NOT_SUPPORTED.items() if route is None else ():
         if path.startswith(below):
             raise RequestError(f"{path[:80]}: {why}", status=501, code="not_supported")
+    if path in OTHER_MODELS:
+        raise RequestError(f"{path}: {OTHER_MODELS[path]}", status=404, code="not_supported")
     if route is None:
         raise RequestError(
             f"there is no such path here; known are {', '.join(ROUTES)}", status=404, code="unknown_path"

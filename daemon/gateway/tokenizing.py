@@ -1,7 +1,7 @@
 """What an engine's tokenizer answers without the model: how long a prompt is, its token ids, their text.
 
-No tokens are made, so no limit of tokens counts it. It takes a place in flight as any other request, since
-engines tokenize in the process that all tenants share.
+No tokens are made, so no limit of tokens counts it. It takes a place in flight and counts among the tenant's
+and the key's requests as any other, since engines tokenize in the process that all tenants share.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from pdmuxd.controlplane.tenants.records import TenantRecord
+from pdmuxd.controlplane.tenants.records import Identity
 from pdmuxd.daemon.gateway.admission import Admission
 from pdmuxd.daemon.gateway.bounds import LARGE_BODY_BYTES, RequestBounds, check_values
 from pdmuxd.daemon.gateway.call import Call
@@ -23,9 +23,12 @@ from pdmuxd.daemon.gateway.contract.values import NAME_OF
 from pdmuxd.daemon.gateway.exchange import End
 from pdmuxd.daemon.gateway.forwarding import Forwarder
 from pdmuxd.daemon.gateway.intake import Intake
+from pdmuxd.daemon.gateway.limits.limiter import Limiter
+from pdmuxd.daemon.gateway.limits.meter import Need
 from pdmuxd.daemon.gateway.requests import check_model
 from pdmuxd.daemon.gateway.routes import Kind, Route
 from pdmuxd.daemon.gateway.slot import EngineSlot
+from pdmuxd.daemon.gateway.turns import Turns
 from pdmuxd.daemon.httpd.asgi import Scope
 from pdmuxd.daemon.supervisor.address import EngineRanges
 
@@ -34,15 +37,25 @@ class Tokenizing:
     """Passes such requests on, checked as all others are."""
 
     def __init__(
-        self, *, admission: Admission, intake: Intake, slot: EngineSlot, forwarder: Forwarder
+        self,
+        *,
+        admission: Admission,
+        intake: Intake,
+        slot: EngineSlot,
+        forwarder: Forwarder,
+        turns: Turns,
+        limiter: Limiter,
     ) -> None:
         self._admission = admission
+        self._turns = turns
+        self._limiter = limiter
         self._intake = intake
         self._slot = slot
         self._forwarder = forwarder
 
-    async def serve(self, call: Call, scope: Scope, route: Route, tenant: TenantRecord) -> None:
+    async def serve(self, call: Call, scope: Scope, route: Route, identity: Identity) -> None:
         """Answer one. Raises: RequestError."""
+        tenant = identity.tenant
         self._admission.enter(tenant.name, tenant.max_in_flight, weight=tenant.weight)
         try:
             body = await self._intake.read(call, scope)
@@ -57,8 +70,12 @@ class Tokenizing:
             else:
                 payload, model = checked(*work)
             check_model(model, upstream.models)
-            await self._forwarder.relay(call, route, upstream, payload)
+            if not await self._turns.take(call, identity, Need()):
+                call.end = End.CLIENT_GONE
+                return
+            await self._forwarder.relay(call, route, self._slot.serving(), payload)
         finally:
+            self._limiter.leave(call.rid, was_served=False)  # no record of tokens comes
             self._admission.leave(tenant.name)
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from pdmuxd.daemon.gateway.routes import OTHER_MODELS
 from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 
 MAX_AUTH_FAILURES = 30
@@ -53,8 +54,16 @@ async def test_401_when_the_key_was_revoked_in_a_newer_directory(setup, make_dir
 
 
 async def test_404_when_the_path_is_unknown(setup):
-    error, _ = await refused(setup.client.post(setup.url + "/v1/embeddings", headers=AUTH), 404)
+    error, _ = await refused(setup.client.post(setup.url + "/v1/other", headers=AUTH), 404)
     assert error["code"] == "unknown_path"
+
+
+@pytest.mark.parametrize("path", OTHER_MODELS)
+async def test_404_says_why_when_the_path_is_for_a_model_that_does_not_generate(setup, path):
+    body = {"model": "llama-8b", "input": "hi"}
+    error, _ = await refused(setup.client.post(setup.url + path, headers=AUTH, json=body), 404)
+    assert error["code"] == "not_supported"
+    assert "the model here generates text" in error["message"]
 
 
 async def test_404_when_the_model_is_unknown(setup):

@@ -1,6 +1,10 @@
-"""What the engine's tokenizer answers: checked as all else, and without a place in any limit of tokens."""
+"""What the engine's tokenizer answers: checked and counted as all else, and in no limit of tokens."""
+
+from dataclasses import replace
 
 import pytest
+
+from pdmuxd.controlplane.tenants.limit_values import Limit
 
 AUTH = {"Authorization": "Bearer pdm_alice"}
 COUNT, TOKENIZE, DETOKENIZE = "/v1/messages/count_tokens", "/tokenize", "/detokenize"
@@ -58,3 +62,20 @@ async def test_it_takes_a_place_in_flight(setup, make_directory):
         async with setup.client.post(setup.url + TOKENIZE, json=GOOD[TOKENIZE], headers=AUTH) as answer:
             assert answer.status == 429
         setup.engine.end()
+
+
+@pytest.mark.parametrize("path", GOOD)
+async def test_it_counts_among_the_requests_of_a_minute_and_not_among_tokens(setup, make_directory, path):
+    limits = (Limit(name="requests_per_min", value=1), Limit(name="tokens_per_min", value=1))
+    snapshot = make_directory()
+    alice = replace(snapshot.tenants["alice"], limits=limits)
+    setup.gateway.use_directory(replace(snapshot, tenants={**snapshot.tenants, "alice": alice}))
+    statuses = []
+    setup.engine.say(b'{"count":5}')
+    for _ in range(2):
+        async with setup.client.post(setup.url + path, json=GOOD[path], headers=AUTH) as answer:
+            statuses.append(answer.status)
+            said = await answer.json()
+    assert statuses == [200, 429]
+    assert "requests_per_min" in said["error"]["message"]
+    assert setup.gateway.admission.in_flight == 0
