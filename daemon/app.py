@@ -27,6 +27,7 @@ from pdmuxd.daemon.duties.kept_history import start_keeping_history
 from pdmuxd.daemon.duties.last_used import start_noting_uses
 from pdmuxd.daemon.duties.own_health import start_watching_itself
 from pdmuxd.daemon.duties.prefill_speed import start_forecasting
+from pdmuxd.daemon.duties.quarantine_record import start_recording_quarantine
 from pdmuxd.daemon.duties.refinement import start_refining
 from pdmuxd.daemon.duties.retention import start_forgetting
 from pdmuxd.daemon.duties.tbt_cap_check import start_capping
@@ -236,6 +237,7 @@ async def _start(
     start_noting_uses(stack, parts.uses)
     start_forgetting(stack, control_plane, settings.audit_retention_days, parts.health.clock)
     start_watching_itself(stack, parts.health)
+    start_recording_quarantine(stack, parts.held)
     start_writing(stack, parts.traffic)
     start_learning(stack, parts.keepers.fallback, is_wanted=settings.engine.learn_fallback)
     start_storing_use(stack, parts.use)

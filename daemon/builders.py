@@ -21,6 +21,7 @@ from pdmuxd.daemon.duties.keepers import Keepers, build_keepers
 from pdmuxd.daemon.duties.kept_history import HistoryKeeper, history_keeper
 from pdmuxd.daemon.duties.last_used import Uses
 from pdmuxd.daemon.duties.own_health import OwnHealth, build_own_health, degraded
+from pdmuxd.daemon.duties.quarantine_record import QuarantineRecord
 from pdmuxd.daemon.duties.refinement import Refinement
 from pdmuxd.daemon.duties.shipped_profile import StandIn
 from pdmuxd.daemon.duties.token_use import UseKeeper
@@ -39,7 +40,6 @@ from pdmuxd.daemon.gateway.forecast import FirstTokens
 from pdmuxd.daemon.gateway.forwarding import EngineTimes
 from pdmuxd.daemon.gateway.intake import BodyLimits
 from pdmuxd.daemon.gateway.limits.limiter import Limiter
-from pdmuxd.daemon.gateway.quarantine import Quarantine
 from pdmuxd.daemon.httpd.listeners import Listeners
 from pdmuxd.daemon.httpd.trusted_peers import TrustedPeers
 from pdmuxd.daemon.metrics import Metrics
@@ -92,6 +92,7 @@ class Parts:
     replays: TrafficReplays
     keepers: Keepers
     garbage: GarbageHolder
+    held: QuarantineRecord
 
 
 def build(
@@ -114,7 +115,6 @@ def build(
     history = history_keeper(settings.history, telemetry, control_plane, clock)
     use = UseKeeper(limiter, control_plane)
     health = build_own_health(settings, control_plane.store, metrics, clock=clock, use=use, history=history)
-    telemetry.alarm_watch.own_conditions = health.conditions
     listeners = Listeners.of(settings)
     garbage = garbage_holder(
         lambda: admission.in_flight == 0 and not listeners.many_came(), lambda: supervisor.link, metrics
@@ -151,6 +151,9 @@ def build(
         tracing=tracing,
         trusted=trusted,
     )
+    supervisor.use_in_flight(gateway.in_flight)
+    held = QuarantineRecord(gateway.quarantine, control_plane)
+    telemetry.alarm_watch.own_conditions = lambda: (*health.conditions(), *held.conditions())
     traffic = TrafficRing(settings.resolved_state_dir, max_bytes=settings.admin.traffic_max_bytes)
     telemetry.on_ended = traffic.on_ended
     replays = TrafficReplays(
@@ -191,7 +194,7 @@ def build(
         history=history.history,
         metrics=metrics,
         actions=actions,
-        quarantine=gateway.quarantine,
+        quarantine=held,
         replays=replays,
         fallback=keepers.fallback,
         lifecycle=lifecycle,
@@ -245,6 +248,7 @@ def build(
         replays=replays,
         keepers=keepers,
         garbage=garbage,
+        held=held,
     )
 
 
@@ -365,7 +369,7 @@ def build_admin(
     history: History,
     metrics: Metrics,
     actions: OperatorActions,
-    quarantine: Quarantine,
+    quarantine: QuarantineRecord,
     replays: TrafficReplays,
     fallback: FallbackKeeper,
     lifecycle: Lifecycle,

@@ -89,7 +89,7 @@ def connect_gateway(bus: EventBus, gateway: Gateway) -> None:
             # The engine goes on with its requests; only the gateway knows when they are done.
             gateway.refuse_new()
         else:
-            gateway.lose_engine(event.state)
+            gateway.lose_engine(event.state, event.reason)
 
     bus.subscribe(EngineServing, lambda event: gateway.use_engine(event.address))
     bus.subscribe(EngineAccepting, lambda _: gateway.accept_new())

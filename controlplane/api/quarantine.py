@@ -27,6 +27,9 @@ class HeldOut(BaseModel):
     request_ids: list[str] = Field(
         description="The requests that were in flight when the engines ended; the engine's log names them."
     )
+    engine_errors: list[str] = Field(
+        description="Why those engines ended: the last exception of each, or how its process ended."
+    )
     until: datetime = Field(description="When it is released by itself.")
 
 
@@ -59,6 +62,7 @@ def quarantine_routes(quarantine: QuarantineActions, control_plane: ControlPlane
                 tenant=held.tenant,
                 body=held.body,
                 request_ids=list(held.request_ids),
+                engine_errors=list(held.engine_errors),
                 until=now + timedelta(seconds=held.left_s),
             )
             for held in quarantine.held()

@@ -322,6 +322,7 @@ AlarmKind = Literal[
     "usage_unsaved",
     "clock_jumped",
     "loop_late",
+    "quarantined",
 ]
 Severity = Literal["critical", "warning"]
 

@@ -16,6 +16,8 @@ class Held:
     """The body's hash, in hexadecimal; None if it is the whole tenant."""
     request_ids: tuple[str, ...]
     """The requests that were in flight at those ends, the newest last."""
+    engine_errors: tuple[str, ...]
+    """Why those engines ended, the newest last; shorter while the last one's reason is not known yet."""
     left_s: float
     """After that it is released by itself."""
 

@@ -34,6 +34,7 @@ RULES: dict[AlarmKind, Rule] = {
     "usage_unsaved": Rule(severity="warning", raise_after_s=0.0, clear_after_s=0.0),
     "clock_jumped": Rule(severity="warning", raise_after_s=0.0, clear_after_s=0.0),
     "loop_late": Rule(severity="warning", raise_after_s=0.0, clear_after_s=10.0),
+    "quarantined": Rule(severity="warning", raise_after_s=0.0, clear_after_s=0.0),
 }
 
 

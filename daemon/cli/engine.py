@@ -104,6 +104,7 @@ def quarantine(
             "what": f"body {each['body'][:8]}" if each["body"] else "all requests",
             "until": instant(each["until"]),
             "request ids": " ".join(each["request_ids"]),
+            "last error": each["engine_errors"][-1] if each["engine_errors"] else "",
         }
         for each in held
     ]

@@ -102,7 +102,8 @@ def local_parts(bundle: Bundle, loaded: LoadedSettings) -> None:
     if (state_dir / "engine.log.1").exists():
         bundle.add("logs/engine.log.1", lambda: tail(state_dir / "engine.log.1"))
     hangs = sorted(state_dir.glob("engine-hang-*.txt"), key=lambda path: path.name)[-HANGS:]
-    for path in hangs:
+    deaths = sorted(state_dir.glob("engine-death-*.txt"), key=lambda path: path.name)[-HANGS:]
+    for path in hangs + deaths:
         bundle.add(f"logs/{path.name}", lambda path=path: tail(path))  # type: ignore[misc]
 
 

@@ -149,16 +149,23 @@ class Gateway:
         """From now on requests go to the engine at `address`."""
         self._slot.fill(address)
 
-    def lose_engine(self, state: str) -> None:
-        """End what is in flight with an error; new requests are refused because of `state`."""
+    def lose_engine(self, state: str, reason: str | None = None) -> None:
+        """End what is in flight with an error; new requests are refused because of `state`. `reason` is why
+        the engine ended."""
         lost = self._slot.upstream
         if lost is not None:
             if self._slot.is_draining:
                 self.quarantine.engine_ended(lost)
             else:
-                self.quarantine.engine_died(lost)
+                self.quarantine.engine_died(lost, reason)
         self._forwarder.interrupt_all(End.ENGINE_LOST)
         self._slot.empty(state)
+
+    def in_flight(self) -> list[str]:
+        """The id and tenant of each request that the engine in the slot has, or has just lost."""
+        upstream = self._slot.upstream
+        lost = [] if upstream is None else self.quarantine.lost_with(upstream)
+        return [f"{rid} {tenant}" for rid, tenant in dict([*lost, *self._forwarder.in_flight()]).items()]
 
     def suspect_engine(self, is_unresponsive: bool) -> None:
         """Refuse new requests while the engine is silent; those in flight wait for it."""

@@ -58,7 +58,8 @@ class Forwarder:
         self._observer = observer
         self._told_of_first_byte = on_first_byte
         self._retry_after_s = retry_after_s
-        self._exchanges: set[Exchange] = set()
+        self._exchanges: dict[Exchange, str] = {}
+        """Each with its tenant."""
 
     async def send(
         self,
@@ -143,11 +144,11 @@ class Forwarder:
             retry_after_s=lambda cause: self._retry_after_s(call, cause),
             waits_for_another=waits_for_another,
         )
-        self._exchanges.add(exchange)
+        self._exchanges[exchange] = call.tenant
         try:
             await exchange.run(route.method, route.path, payload, call.receive)
         finally:
-            self._exchanges.discard(exchange)
+            del self._exchanges[exchange]
             if tokens is not None:
                 tokens.leave(call.rid)
             call.status, call.end = exchange.status, exchange.end
@@ -171,6 +172,10 @@ class Forwarder:
             )
         elif exchange.end is End.CLIENT_GONE and exchange.begun_s is None:
             self._quarantine.client_left(upstream, tenant=call.tenant, payload=payload, rid=call.rid)
+
+    def in_flight(self) -> list[tuple[str, str]]:
+        """The id and the tenant of each request that an engine has."""
+        return [(exchange.rid, tenant) for exchange, tenant in self._exchanges.items()]
 
     def interrupt_all(self, end: End) -> int:
         """End what is in flight because of `end`; returns how many requests that were."""

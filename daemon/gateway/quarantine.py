@@ -37,6 +37,8 @@ class _Death:
     suspects: dict[_Body, str] = field(default_factory=dict)
     """With the id of a request that had it."""
     others: dict[_Body, str] = field(default_factory=dict)
+    reason: str | None = None
+    """Why the engine ended, as its last exception or the operating system says; None until that is known."""
 
     @property
     def accused(self) -> dict[_Body, str]:
@@ -53,6 +55,8 @@ class Quarantine:
         self._left: deque[tuple[float, object, _Body, str]] = deque(maxlen=_MOST_LEFT)
         self._ended: object = None
         """The engine that an operator ended last."""
+        self._died: tuple[object, str | None] = None, None
+        """The engine that died last, and why."""
 
     def in_flight(
         self, engine: object, *, tenant: str, payload: bytes, rid: str, begun_s: float | None
@@ -68,12 +72,15 @@ class Quarantine:
         """A request without a token whose client left while `engine` had it."""
         self._left.append((self._clock(), engine, (tenant, _digest(payload, rid)), rid))
 
-    def engine_died(self, engine: object) -> None:
-        """It ended, and not because an operator wanted it to."""
+    def engine_died(self, engine: object, reason: str | None = None) -> None:
+        """It ended, for this reason, and not because an operator wanted it to."""
+        self._died = engine, reason
         since_s = self._clock() - LEFT_S
         gone = {body: rid for at_s, of, body, rid in self._left if of is engine and at_s >= since_s}
         if gone or any(death.engine is engine for death in self._deaths):
-            self._death_of(engine).suspects |= gone
+            death = self._death_of(engine)
+            death.suspects |= gone
+            death.reason = reason
         self._left.clear()
 
     def engine_ended(self, engine: object) -> None:
@@ -100,6 +107,16 @@ class Quarantine:
         accused = next((death.accused for death in self._deaths if death.engine is engine), {})
         return any(self._against(*each) for each in accused if each != body) and not self._against(*body)
 
+    def lost_with(self, engine: object) -> list[tuple[str, str]]:
+        """The id and the tenant of each request that `engine` is known to have lost."""
+        return [
+            (rid, tenant)
+            for death in self._deaths
+            if death.engine is engine
+            for bodies in (death.suspects, death.others)
+            for (tenant, _), rid in bodies.items()
+        ]
+
     def held(self) -> list[Held]:
         """List what `check` refuses now."""
         since_s = self._forget_old()
@@ -120,6 +137,7 @@ class Quarantine:
                         tenant=tenant,
                         body=None if digest is None else digest.hex(),
                         request_ids=tuple(there[-_MOST_NAMED:]),
+                        engine_errors=tuple(death.reason for death in deaths if death.reason is not None),
                         left_s=_left_s(deaths, since_s),
                     )
                 )
@@ -167,7 +185,8 @@ class Quarantine:
         for death in self._deaths:
             if death.engine is engine:
                 return death
-        self._deaths.append(_Death(engine, self._clock()))
+        died, reason = self._died
+        self._deaths.append(_Death(engine, self._clock(), reason=reason if died is engine else None))
         return self._deaths[-1]
 
 

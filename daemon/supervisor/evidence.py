@@ -1,4 +1,4 @@
-"""What is written down of an engine that hangs, before it is ended: where it stands, what it said last."""
+"""What is written down of an engine that hangs or has died: what it worked on, and what it said last."""
 
 from __future__ import annotations
 
@@ -9,37 +9,48 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 _DUMP_TIMEOUT_S = 5.0
 _KEPT_FILES = 5
-_PREFIX = "engine-hang-"
 
 
 async def keep_evidence(
-    folder: Path, pid: int, *, reason: str, said: Iterable[object], log_tail: str
+    folder: Path,
+    pid: int,
+    *,
+    kind: Literal["hang", "death"],
+    reason: str,
+    requests: Iterable[str],
+    said: Iterable[object],
+    log_tail: str,
 ) -> Path:
-    """Write what is known of the engine `pid` to a new file in `folder`; the oldest such files go.
+    """Write what is known of the engine `pid` to a new file in `folder`; the oldest files of its kind go.
 
-    `said` are its last messages. The stacks, also of its children, come from py-spy, if it is installed.
+    `requests` are those that it worked on, a line each, `said` its last messages. Of one that hangs the file
+    has the stacks, also of its children, by py-spy, if that is installed.
     Raises: OSError if the file cannot be written.
     """
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     parts = [
         f"{now} engine {pid}: {reason}",
-        "== threads\n" + "\n".join(_threads(pid)),
-        "== stacks (py-spy)\n" + await _stacks(pid),
+        "== requests in flight\n" + "\n".join(requests),
         "== last messages\n" + "\n".join(str(message) for message in said),
         "== end of its log\n" + log_tail,
     ]
-    path = folder / f"{_PREFIX}{now}-{pid}.txt"
-    await asyncio.to_thread(_write, path, "\n\n".join(parts) + "\n")
+    if kind == "hang":
+        threads = "== threads\n" + "\n".join(_threads(pid))
+        parts[1:1] = [threads, "== stacks (py-spy)\n" + await _stacks(pid)]
+    prefix = f"engine-{kind}-"
+    path = folder / f"{prefix}{now}-{pid}.txt"
+    await asyncio.to_thread(_write, path, "\n\n".join(parts) + "\n", prefix)
     return path
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, prefix: str) -> None:
     path.write_text(text)
     path.chmod(0o600)
-    for old in sorted(path.parent.glob(f"{_PREFIX}*.txt"))[:-_KEPT_FILES]:
+    for old in sorted(path.parent.glob(f"{prefix}*.txt"))[:-_KEPT_FILES]:
         old.unlink(missing_ok=True)
 
 

@@ -6,8 +6,9 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 import msgspec
@@ -39,7 +40,7 @@ _HOUSEKEEPING_PERIOD_S = 1.0
 _PROGRESS_PERIOD_S = 30.0
 _DYING_WORDS_BYTES = 8192
 _KEPT_MESSAGES = 40
-"""For the evidence of one that hangs: steps and heartbeats."""
+"""For the evidence of one that hangs or dies: steps and heartbeats."""
 
 log = structlog.get_logger("pdmuxd.supervisor")
 
@@ -66,6 +67,7 @@ class EngineRun:
         adopted: EngineHandle | None = None,
         process: child.EngineProcess | None = None,
         token_counts: TokenCounts | None = None,
+        in_flight: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.process = process
         """Given with `adopted` if it is looked after already."""
@@ -93,6 +95,8 @@ class EngineRun:
         self._told_to_give_away = asyncio.Event()
         self._adopted = adopted
         self._token_counts = token_counts
+        self._in_flight = in_flight
+        """What it works on, a line for each request: for the evidence."""
         self._tokens: TokenReceiver | None = None
         self._is_kept = False
         """Whether the process goes on when `run` ends."""
@@ -207,7 +211,9 @@ class EngineRun:
         if self._serving:
             # What it logged long ago, of requests that failed alone, is not what it died of.
             why = diagnose(self._log.text(_DYING_WORDS_BYTES)) if code != 0 else None
-            raise EngineLostError(f"the engine {how}" + (f": {why.text}" if why is not None else ""))
+            reason = f"the engine {how}" + (f": {why.text}" if why is not None else "")
+            await self._keep_evidence("death", reason)
+            raise EngineLostError(reason)
         why = diagnose(self._log.text()) if code != 0 else None
         if why is None:
             raise EngineError(f"the engine {how} while starting; its last words: {self._log.last_words()}")
@@ -347,20 +353,27 @@ class EngineRun:
         """Its heartbeats come from the loop that serves, so it hangs. Raises: EngineLostError."""
         reason = f"the engine {what} and was stopped"
         self.stop_grace_s = 0.0  # it would not hear a request to end either
-        if self.pid is not None:
-            try:
-                path = await keep_evidence(
-                    self._plan.state_dir,
-                    self.pid,
-                    reason=reason,
-                    said=self._said,
-                    log_tail=self._log.text(_DYING_WORDS_BYTES),
-                )
-            except OSError as error:
-                log.warning("no evidence of the hanging engine was kept", reason=error.strerror)
-            else:
-                raise EngineLostError(f"{reason}; what it did is in {path}")
-        raise EngineLostError(reason)
+        path = await self._keep_evidence("hang", reason)
+        raise EngineLostError(reason if path is None else f"{reason}; what it did is in {path}")
+
+    async def _keep_evidence(self, kind: Literal["hang", "death"], reason: str) -> Path | None:
+        if self.pid is None:
+            return None
+        try:
+            path = await keep_evidence(
+                self._plan.state_dir,
+                self.pid,
+                kind=kind,
+                reason=reason,
+                requests=self._in_flight(),
+                said=self._said,
+                log_tail=self._log.text(_DYING_WORDS_BYTES),
+            )
+        except OSError as error:
+            log.warning("no evidence of the lost engine was kept", reason=error.strerror)
+            return None
+        log.info("evidence of the lost engine was kept", path=str(path))
+        return path
 
     def _bound_log(self) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -84,6 +84,7 @@ class Supervisor:
         self._decided = asyncio.Event()
         """Whether the engine that was given away was taken, or is taken back."""
         self._changed = asyncio.Event()
+        self._in_flight: Callable[[], Iterable[str]] = tuple
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, adopted: EngineHandle | None = None) -> None:
@@ -120,6 +121,10 @@ class Supervisor:
     def use_delivery(self, delivery_s: Callable[[], float | None]) -> None:
         """Tell engines by how much gaps are longer at clients, and the one that runs at once."""
         self._sync.use_delivery(delivery_s)
+
+    def use_in_flight(self, in_flight: Callable[[], Iterable[str]]) -> None:
+        """Ask this for the requests that an engine works on, when it is lost."""
+        self._in_flight = in_flight
 
     def use_plan(self, plan: EnginePlan, *, policy: str) -> None:
         """Start the next engine by `plan`, with `policy` unless an operator has set one."""
@@ -354,6 +359,7 @@ class Supervisor:
             adopted=given.handle if isinstance(given, _Given) else given,
             process=given.process if isinstance(given, _Given) else None,
             token_counts=self.token_counts,
+            in_flight=self._in_flight,
         )
         try:
             await self._run.run()

@@ -59,7 +59,15 @@ class MadeUpQuarantine:
     """Holds one body of the tenant `chat` until that is released."""
 
     def __init__(self) -> None:
-        self.entries = [Held(tenant="chat", body="9f2c11aa55", request_ids=("r1", "r2"), left_s=60.0)]
+        self.entries = [
+            Held(
+                tenant="chat",
+                body="9f2c11aa55",
+                request_ids=("r1", "r2"),
+                engine_errors=("RuntimeError: one", "RuntimeError: two"),
+                left_s=60.0,
+            )
+        ]
 
     def held(self) -> list[Held]:
         return self.entries

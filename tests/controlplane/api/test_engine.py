@@ -119,6 +119,7 @@ async def test_what_is_held_is_listed_and_its_release_is_in_the_audit(control_pl
     (held,) = (await call("GET", "/api/v1/engine/quarantine")).json()
     assert (held["tenant"], held["body"], held["request_ids"]) == ("chat", "9f2c11aa55", ["r1", "r2"])
     assert held["until"].endswith("Z")
+    assert held["engine_errors"] == ["RuntimeError: one", "RuntimeError: two"]
     wrong = await call("POST", "/api/v1/engine/quarantine/release", json={"tenant": 5})
     assert (wrong.status_code, wrong.json()["field"]) == (422, "tenant")
     path, tenants = "/api/v1/engine/quarantine/release", ({"tenant": "other"}, {"tenant": "chat"}, {})

@@ -112,6 +112,7 @@ def test_what_is_held_is_shown_with_its_requests_and_released(pdmuxd, chat: Admi
     assert "chat" in shown
     assert "body 9f2c11aa" in shown
     assert "r1 r2" in shown
+    assert "RuntimeError: two" in shown
     assert "released: 0" in pdmuxd("engine", "quarantine", "--release", "other").out
     assert "released: 1" in pdmuxd("engine", "quarantine", "--release", "chat").out
     assert "nothing is held" in pdmuxd("engine", "quarantine").out
