@@ -45,8 +45,8 @@ def tbt_costs(
     Empty without traffic of two tenants, or while there is no engine.
 
     `floors_s`: by tenant, the strictest TBT target that steps are planned for, where it is capped. A capped
-    tenant's cost is what it would be without its own cap; it is no reason for another's, since it is planned
-    for at the strictest target of those that are not capped, whoever that is.
+    tenant's own cost is told as if it had no cap. It does not raise the cost of another tenant, because steps
+    are planned for the strictest target among the tenants that are not capped.
     Raises: EngineError if the policy in force cannot be asked.
     """
     now_s = telemetry.clock()

@@ -17,8 +17,9 @@ Nothing is counted while all are in time.
 
 Sources: kept share and lot, DAGOR (Zhou et al., SoCC 2018, section 4: admission by a threshold on a hash that
 follows what was seen of overload); tokens by weight, virtual token counter (Sheng et al., OSDI 2024, section
-4), with usage that decays instead of a lift for who returns, as in fair-share schedulers (Kay and Lauder,
-CACM 1988): a light tenant's queue is empty often, and each lift would take from it what it is owed.
+4), but a tenant that returns is not lifted to the others' count. Its usage decays instead, as in
+fair-share schedulers (Kay and Lauder, CACM 1988): a light tenant's queue is often empty, and with each lift
+it would lose the precedence that it has earned.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ shorter, one whose requests come in bursts would count as new each time."""
 MAX_TENANTS = 4096
 """Remembered at once; beyond, the least served are forgotten, which favours them by what they have used."""
 MAX_LOTS = 4096
-"""Kept at once: who waits is asked for its lot in every decision."""
+"""Lots that are remembered: a decision asks for the lot of every request that waits."""
 
 _RANK: Mapping[PriorityClass, int] = MappingProxyType({"interactive": 0, "standard": 1, "batch": 2})
 
@@ -60,7 +61,7 @@ class Overload:
     """A value: changes give a new one. On while some tenant's kept share is below 1."""
 
     kept_shares: Mapping[str, float] = field(default_factory=dict)
-    """By tenant, the part of its requests, by lot, that is not passed over; 1 for who is not in it."""
+    """By tenant, the part of its requests, by lot, that is not passed over; a missing tenant has 1."""
     used_tokens: Mapping[str, float] = field(default_factory=dict)
     """By tenant, prompt tokens by weight that it was given lately: what lies back MEMORY_S counts a third.
     Like the other, never changed in place."""

@@ -155,8 +155,9 @@ def tenants_short_of_slots(obs: Observation) -> Collection[str] | None:
 
 
 def admitted(queue: OrderedQueue, batch: Sequence[WaitingRequest], now_s: float) -> QueueState:
-    """The state after `batch` was admitted: the aged spend the credit, the others earn it; all of them use
-    their tenants' shares, and who was passed over and is in time after all says that there is room."""
+    """The state after `batch` was admitted. Aged requests spend the credit and the others earn it. All of
+    them use their tenants' shares. A request that was passed over and is in time after all shows that there
+    is room."""
     state = queue.state
     credit_tokens, overload = state.aged_credit_tokens, state.overload
     late = frozenset(queue.unreachable)

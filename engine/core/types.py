@@ -233,7 +233,7 @@ class Observation:
     """When the decode batch last produced tokens; the running gap is `now_s - last_token_s`."""
     prefill: PrefillView | None
     set_aside: tuple[PrefillView, ...]
-    """Prefills by layers that were overtaken, the one that goes on first first (invariant 3)."""
+    """Prefills by layers that were overtaken, in the order in which they go on (invariant 3)."""
     waiting: Sequence[WaitingRequest]
     """At most `limits.waiting_window`, in arrival order; the deprioritized behind, some of them always."""
     waiting_count: int

@@ -30,7 +30,7 @@ class EmulatedBook:
         self.queue = WaitingLines()
         self.batch = DecodeBatch()
         self.chunked: Admitted | None = None
-        """Whose prefill is under way in chunks."""
+        """The request whose prefill is under way in chunks."""
         self.unread: deque[EmulatedStep] = deque()
         self.step_log = step_log
         """End time of every decode step: with a request's segments, the instants of its tokens."""
@@ -64,7 +64,7 @@ class EmulatedBook:
             self.queue.deprioritize(request_id)
 
     def expired(self, now_s: float) -> list[tuple[str, RefusalCause]]:
-        """Who waits and is to be refused by its tenant's rules."""
+        """Waiting requests that their tenants' rules refuse by now, and why."""
         return self.queue.expired(now_s)
 
     def refused(self, refusals: Iterable[tuple[str, RefusalCause]], now_s: float) -> None:

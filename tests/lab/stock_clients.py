@@ -3,7 +3,8 @@
     python tests/lab stock-clients --folder FOLDER
 
 Their pins conflict with others', so they have an environment of their own, made in FOLDER once with uv
-and the newest versions. Java's client is asked too where there is a JDK. Exit code 1 if a call fails.
+and the newest versions. Other languages' own HTTP clients are asked too where Debian's packages of them are
+(nodejs, golang-go, a JDK, mono-mcs), and OpenAI's client for JavaScript. Exit code 1 if a call fails.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from daemon_process import Daemon
 
 CLIENTS = Path(__file__).parent / "clients"
+LANGUAGES = {
+    "curl": "sh ask.sh",
+    "node": "node ask.mjs",
+    "go": "go run ask.go",
+    "java": "java Ask.java",
+    "mcs": "mcs -r:System.Net.Http.dll -out:{folder}/ask.exe Ask.cs && mono {folder}/ask.exe",
+}
+"""By the program that must be there, what is run in CLIENTS; `folder` may be written to."""
 PACKAGES = (
     "litellm",
     "instructor",
@@ -42,10 +52,19 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def ask(command: list[str], daemon: Daemon) -> list[dict[str, str | None]]:
-    """What each call said; the end of its log where the client itself failed."""
+def ask(command: str, daemon: Daemon, folder: Path) -> list[dict[str, str | None]]:
+    """What each call said. Exits with the end of its log where the client itself failed."""
     wanted = {"BASE_URL": daemon.data_url, "KEY": daemon.key, "MODEL": daemon.model}
-    done = subprocess.run(command, env=os.environ | wanted, capture_output=True, text=True, check=False)
+    wanted["NODE_PATH"] = str(folder / "node_modules")
+    command = command.format(folder=shlex.quote(str(folder)))
+    done = subprocess.run(
+        ["sh", "-ec", command],
+        cwd=CLIENTS,
+        env=os.environ | wanted,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         sys.exit(done.stderr[-2000:])
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -55,13 +74,17 @@ def main() -> None:
     """Make the environment, ask, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="where the clients' environment is kept")
-    python = environment(parser.parse_args().folder.absolute())
+    folder = parser.parse_args().folder.absolute()
+    python = environment(folder)
+    if shutil.which("npm") and not (folder / "node_modules").is_dir():
+        subprocess.run(["npm", "install", "--silent", "--prefix", folder, "openai"], check=True)
     with tempfile.TemporaryDirectory() as name:
         daemon = Daemon(Path(name))
         try:
-            answers = ask([str(python), str(CLIENTS / "ask.py")], daemon)
-            if shutil.which("java"):
-                answers += ask(["java", str(CLIENTS / "Ask.java")], daemon)
+            answers = ask(f"{shlex.quote(str(python))} ask.py", daemon, folder)
+            for program, command in LANGUAGES.items():
+                if shutil.which(program):
+                    answers += ask(command, daemon, folder)
         finally:
             daemon.stop()
     print("| client | call | |\n|---|---|---|")

@@ -359,10 +359,12 @@ class Limiter:
         if request is None or not request.answers:
             return
         # Several choices of one prompt get ids of their own in SGLang: their tenant is known, not their key.
-        is_counted = request.need.places > 1
+        tenant_has_counted = request.need.places > 1
         inputs, outputs = self._settle(request, request.answers)
         tokens = Tokens(input_tokens=inputs, output_tokens=outputs)
-        self._use(request.identity.name, request.identity.key.key_id, tokens, of_tenant=not is_counted)
+        self._use(
+            request.identity.name, request.identity.key.key_id, tokens, of_tenant=not tenant_has_counted
+        )
 
     def _use(self, tenant: str, key_id: str | None, tokens: Tokens, *, of_tenant: bool = True) -> None:
         """Count use for a tenant, and for its key if that has limits."""

@@ -96,8 +96,9 @@ def _facts(profile: MeasuredProfile) -> list[tuple[str, str]]:
         facts.append(
             (
                 "Guard",
-                f"{guard.pairs} pairs; {guard.exceeded_ratio:.1%} of held-out pairs were slower than their "
-                f"bound, which is {guard.overestimate_ratio:.1%} too high on average",
+                f"measured on {guard.pairs} pairs of prefill and decode; of the pairs kept for checking "
+                f"{guard.exceeded_ratio:.1%} were slower than its bound, which lies "
+                f"{guard.overestimate_ratio:.1%} above what was measured, on average",
             )
         )
     return facts

@@ -326,7 +326,7 @@ class AutoPolicy:
         ratio = self.context.latency.colocated_ratio(sms) * state.prefill_correction
         left_s = ratio * self.split.left_s(first, sms)
         if not is_due_before(obs.waiting, obs.now_s + left_s + left_s):
-            return None  # who is shorter than what is left can wait for it: the queue need not be ordered
+            return None  # what is shorter than the prefill's rest can wait for it: do not order the queue
         queue = self._order(obs, state)
         lefts_s = [left_s, *(ratio * self.split.left_s(unit, sms) for unit in obs.under_way[1:])]
         urgent = urgent_beside_layers(

@@ -38,8 +38,9 @@ def urgent_beside_layers(
     left_s: Sequence[float],
     max_tokens: int,
 ) -> tuple[WaitingRequest, ...]:
-    """Who could not wait for the prefill that runs, or that would go on now, and is in time now: as many as
-    all prefills under way have time for, memory beside them, and a batch of `max_tokens`.
+    """The waiting requests that are in time if they are prefilled now, and late if they wait for the prefill
+    that runs or would go on next. At most as many as fit into a batch of `max_tokens`, into the memory beside
+    the prefills under way, and into the time that all of these can spare.
 
     `left_s`: seconds that each of `obs.under_way` still needs, beside decode on `sms` SMs.
     """

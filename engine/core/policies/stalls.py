@@ -39,8 +39,8 @@ def stall_room_s(
     latency: LatencyModel,
     sms: int,
 ) -> float:
-    """Seconds by which steps are planned shorter, so that one that stalls still meets the target; 0 where
-    no stall is expected, or the next of the queue, or who is prefilled, has no time to spare."""
+    """Seconds by which steps are planned shorter, so that a step that stalls still meets the target. 0 where
+    no stall is expected, or where the next request or the one in prefill has no time to spare."""
     stall_s = margin.expected_stall_s
     if not stall_s or obs.tbt_target_s is None or stall_s > MOST_OF_TARGET * obs.tbt_target_s:
         return 0.0
