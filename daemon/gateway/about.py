@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from pdmuxd.daemon.gateway.sglang_series import SglangSeries
 from pdmuxd.engine.link.messages import EngineStats, Hello
 
 SERVER_INFO = ("/server_info", "/get_server_info")
@@ -55,6 +56,13 @@ class NodeLoad:
         if self.stats is None or not self.stats.kv_capacity_tokens:
             return 0.0
         return round(self.stats.kv_used_tokens / self.stats.kv_capacity_tokens, 4)
+
+    @property
+    def cache_hit_rate(self) -> float:
+        """Share of all prompt tokens that were found in the prefix cache."""
+        if self.stats is None or not self.stats.prompt_tokens:
+            return 0.0
+        return round(self.stats.reused_tokens / self.stats.prompt_tokens, 4)
 
 
 def no_load() -> NodeLoad:
@@ -117,9 +125,7 @@ def _one_load(load: NodeLoad) -> Mapping[str, Any]:
         "max_total_num_tokens": stats.kv_capacity_tokens if stats else 0,
         "max_running_requests": load.hello.max_decode_bs if load.hello else 0,
         "token_usage": load.token_usage,
-        "cache_hit_rate": round(stats.reused_tokens / stats.prompt_tokens, 4)
-        if stats and stats.prompt_tokens
-        else 0.0,
+        "cache_hit_rate": load.cache_hit_rate,
         "pdmuxd_ttft_headroom": load.ttft_headroom_ratio,
         "pdmuxd_tbt_headroom": load.tbt_headroom_ratio,
     }
@@ -137,8 +143,10 @@ def anthropic_models(names: Iterable[str]) -> Mapping[str, Any]:
     return {"data": data, "has_more": False, "first_id": ends[0], "last_id": ends[1]}
 
 
-def metrics_text(load: NodeLoad) -> bytes:
-    """The same in Prometheus's format, under SGLang's names. It names no tenant."""
+def metrics_text(load: NodeLoad, series: SglangSeries | None = None) -> bytes:
+    """The same in Prometheus's format, under SGLang's names, with what its dashboard reads besides. It names
+    no tenant."""
+    series = series or SglangSeries()
     hello = load.hello
     model = (hello.model if hello else "").replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     label = f'model_name="{model}"'
@@ -148,12 +156,15 @@ def metrics_text(load: NodeLoad) -> bytes:
         "sglang:num_used_tokens": load.stats.kv_used_tokens if load.stats else 0,
         "sglang:max_total_num_tokens": load.stats.kv_capacity_tokens if load.stats else 0,
         "sglang:token_usage": load.token_usage,
+        "sglang:cache_hit_rate": load.cache_hit_rate,
+        "sglang:gen_throughput": round(series.tokens_per_s(load.stats), 2),
         "pdmuxd:ttft_headroom_ratio": load.ttft_headroom_ratio,
         "pdmuxd:tbt_headroom_ratio": load.tbt_headroom_ratio,
     }
     lines = [line for name, value in gauges.items() for line in _gauge(name, label, value)]
     pages = hello.kv_capacity_tokens if hello else 0
     lines += _gauge("sglang:cache_config_info", f'{label},page_size="1",num_pages="{pages}"', 1)
+    lines += series.lines(label)
     return ("\n".join(lines) + "\n").encode()
 
 

@@ -47,6 +47,7 @@ from pdmuxd.daemon.gateway.routes import (
     find_route,
     model_of,
 )
+from pdmuxd.daemon.gateway.sglang_series import SglangSeries
 from pdmuxd.daemon.gateway.slo_headers import targets_of
 from pdmuxd.daemon.gateway.slot import EngineSlot
 from pdmuxd.daemon.gateway.tokenizing import Tokenizing
@@ -99,6 +100,7 @@ class Gateway:
         self._trusted = trusted or TrustedPeers()
         self._load = load
         self._tells_load = tells_load
+        self._series = SglangSeries()
         self._limiter = limiter or Limiter()
         self._expected = expected or ExpectedTokens()
         self._first_tokens = first_tokens or FirstTokens()
@@ -328,6 +330,8 @@ class Gateway:
             was_served = call.status < 400 or call.status == CLIENT_GONE_STATUS
             self._limiter.leave(call.rid, was_served=was_served and call.end is not End.ENGINE_LOST)
             self.admission.leave(tenant.name, places)
+            if was_served and call.end is End.COMPLETE:
+                self._series.ended(time.monotonic() - call.started_s)
             delivered = None if call.delivery is None else call.delivery.seen()
             self._observer.on_answered(call.rid, status=call.status, delivered=delivered)
 
@@ -359,7 +363,7 @@ class Gateway:
             )
         self._slot.serving()  # 503: a node that serves nothing would look like the one with the least load
         call.status = 200
-        text = about.metrics_text(self._load())
+        text = about.metrics_text(self._load(), self._series)
         await send_answer(call.send, Answer(status=200, body=text, content_type=about.METRICS_TYPE))
 
     def _retry_after_s(self, call: Call, cause: str) -> int:
@@ -367,7 +371,8 @@ class Gateway:
         return self._first_tokens.retry_after_s(call.rid, cause, waited_s=waited_s)
 
     def _on_first_byte(self, call: Call) -> None:
-        self._metrics.first_byte(time.monotonic() - call.started_s)
+        self._metrics.first_byte(took_s := time.monotonic() - call.started_s)
+        self._series.begun(took_s)
         call.trace.first_byte()
         self._first_tokens.begun(call.rid)
         self._observer.on_first_byte(call.rid)

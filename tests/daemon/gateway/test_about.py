@@ -11,6 +11,7 @@ from telemetry_feeds import HELLO, HandClock, heartbeat, step, telemetry
 
 from pdmuxd.controlplane.node.engine_status import EngineStatus
 from pdmuxd.daemon.gateway import about
+from pdmuxd.daemon.gateway.sglang_series import SglangSeries
 from pdmuxd.daemon.serving.node_load import node_load
 
 LOAD = about.NodeLoad(
@@ -64,18 +65,61 @@ async def test_the_load_is_not_told_to_scrapers_unless_it_is_allowed(setup):
             for family in text_string_to_metric_families(await answer.text())
             for sample in family.samples
         }
-    assert {name: value for name, (value, _) in found.items()} == {
+    latencies = ("sglang:time_to_first_token_seconds", "sglang:e2e_request_latency_seconds")
+    gauges = {name: value for name, (value, _) in found.items() if not name.startswith(latencies)}
+    assert gauges == {
         "sglang:num_running_reqs": 4,
         # 9 wait for a first token; one of them is in prefill.
         "sglang:num_queue_reqs": 8,
         "sglang:num_used_tokens": 50,
         "sglang:max_total_num_tokens": 200,
         "sglang:token_usage": 0.25,
+        "sglang:cache_hit_rate": LOAD.cache_hit_rate,
+        "sglang:gen_throughput": 0,
         "sglang:cache_config_info": 1,
         "pdmuxd:ttft_headroom_ratio": 0.25,
         "pdmuxd:tbt_headroom_ratio": -0.5,
     }
     assert all(labels["model_name"] == "llama-8b" for _, labels in found.values())
+
+
+SGLANGS_PANELS = (
+    "sglang:e2e_request_latency_seconds_bucket",
+    "sglang:e2e_request_latency_seconds_sum",
+    "sglang:time_to_first_token_seconds_bucket",
+    "sglang:time_to_first_token_seconds_sum",
+    "sglang:num_running_reqs",
+    "sglang:gen_throughput",
+    "sglang:cache_hit_rate",
+    "sglang:num_queue_reqs",
+)
+"""What the panels of SGLang's dashboard ask for (0.5.23, examples/monitoring)."""
+
+
+async def test_every_panel_of_sglangs_dashboard_has_its_series(setup):
+    setup.gateway._tells_load, setup.gateway._load = True, lambda: LOAD
+    setup.engine.say(b'{"choices":[{}]}')
+    async with setup.post() as answer:
+        assert answer.status == 200
+    async with setup.client.get(setup.url + "/metrics") as answer:
+        families = list(text_string_to_metric_families(await answer.text()))
+    samples = [sample for family in families for sample in family.samples]
+    assert {sample.name for sample in samples} >= set(SGLANGS_PANELS)
+    for name in ("sglang:e2e_request_latency_seconds", "sglang:time_to_first_token_seconds"):
+        buckets = [sample.value for sample in samples if sample.name == f"{name}_bucket"]
+        assert buckets == sorted(buckets)
+        assert buckets[-1] == 1
+
+
+def test_tokens_a_second_are_of_the_time_between_two_looks():
+    now_s = 100.0
+    series = SglangSeries(lambda: now_s)
+    assert series.tokens_per_s(heartbeat(output_tokens=100)) == 0
+    now_s += 2.0
+    assert series.tokens_per_s(heartbeat(output_tokens=150)) == 25
+    now_s += 0.1
+    assert series.tokens_per_s(heartbeat(output_tokens=160)) == 25
+    assert series.tokens_per_s(heartbeat(output_tokens=0)) == 0, "another engine counts anew"
 
 
 async def test_one_model_is_passed_and_an_unknown_one_is_not_found(setup):
